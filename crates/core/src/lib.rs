@@ -1,0 +1,1 @@
+//! The pure heart of Fermata: plans, events, effects and the conductor.

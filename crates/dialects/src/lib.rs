@@ -1,0 +1,1 @@
+//! Documents of every dialect become one plan, or located diagnostics.

@@ -1,0 +1,1 @@
+//! Conditions and templates: parse, check, evaluate.

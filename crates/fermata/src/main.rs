@@ -1,0 +1,2 @@
+//! The `fermata` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The runner: the only place where Fermata touches the world.

@@ -1,0 +1,1 @@
+//! Where runs live: one trait, SQLite and memory behind it.
