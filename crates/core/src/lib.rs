@@ -1,1 +1,41 @@
 //! The pure heart of Fermata: plans, events, effects and the conductor.
+//!
+//! Nothing here does I/O, reads a clock or rolls dice: time and randomness arrive inside an
+//! [`Input`]. A run is a [`Run`]; it is changed by [`apply`] alone, and [`apply`] takes only
+//! [`Event`]s that [`decide`] chose. What is left to do in the world is [`outstanding`].
+//!
+//! ```
+//! use fermata_core::{advance, Input, Fact, Plan, Run, Status, Timestamp, plan::PlanBuilder};
+//! use std::sync::Arc;
+//!
+//! let plan = Arc::new(PlanBuilder::new("hello").action("greet", "core.echo").build().unwrap());
+//! let mut run = Run::new(plan);
+//! let events = advance(&mut run, Input::new(Timestamp(0), Fact::start())).unwrap();
+//! assert_eq!(events.len(), 2); // started, opened "greet"
+//! assert_eq!(run.status(), Status::Running);
+//! ```
+
+pub mod conductor;
+mod effect;
+mod failure;
+mod ids;
+mod input;
+mod journal;
+pub mod plan;
+mod retry;
+mod run;
+pub mod snapshot;
+mod time;
+
+pub use conductor::{advance, apply, decide, outstanding};
+pub use effect::Effect;
+pub use failure::{Failure, code};
+pub use ids::{NodeId, RunId, RunnerId};
+pub use input::{Fact, Input};
+pub use journal::{
+    Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, Verdict, decode, encode,
+};
+pub use plan::{Edge, Join, Kind, Node, NodeIx, OnFailure, Plan, Policies, Route, When};
+pub use retry::Retry;
+pub use run::{End, NodeState, Open, Phase, Run, Status, Stop};
+pub use time::Timestamp;

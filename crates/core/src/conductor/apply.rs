@@ -1,0 +1,169 @@
+//! The only thing that changes a run, live and in recovery alike.
+
+use crate::{Event, Illegal, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End};
+
+/// Applies one event, or says why it does not fit. A refused event changes nothing.
+pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
+    match event {
+        Event::Started { at, deadline, vars } => {
+            expect(event, run.status == Status::Pending, || format!("a {} run", run.status))?;
+            run.status = Status::Running;
+            run.started_at = Some(*at);
+            run.deadline = *deadline;
+            run.vars = vars.clone().into();
+            let plan = run.plan.clone();
+            run.agenda.extend(plan.indices().filter(|ix| plan.incoming(*ix) == 0));
+        }
+        Event::Stopping {
+            status,
+            reason,
+            node,
+            failure,
+        } => {
+            let fits = run.status == Status::Running && run.stop.is_none() && status.is_terminal();
+            expect(event, fits, || format!("a {} run", run.status))?;
+            run.stop = Some(Stop {
+                status: *status,
+                reason: reason.clone(),
+                node: node.clone(),
+                failure: failure.clone(),
+            });
+        }
+        Event::Ended { at, status, reason } => {
+            let fits = !run.status.is_terminal() && status.is_terminal() && run.active.is_empty();
+            expect(event, fits, || {
+                format!("a {} run with {} open nodes", run.status, run.active.len())
+            })?;
+            run.status = *status;
+            run.agenda.clear();
+            run.end = Some(End {
+                at: *at,
+                reason: reason.clone(),
+            });
+        }
+        Event::Opened { node, .. }
+        | Event::Skipped { node, .. }
+        | Event::Slept { node, .. }
+        | Event::Answered { node, .. }
+        | Event::Retried { node, .. }
+        | Event::Finished { node, .. }
+        | Event::Routed { node, .. } => {
+            expect(event, run.status == Status::Running, || format!("a {} run", run.status))?;
+            let ix = find(run, event, node)?;
+            apply_to_node(run, event, ix)?;
+        }
+    }
+    Ok(())
+}
+
+fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal> {
+    let sees = run.completed.len() as u32;
+    let state = &mut run.nodes[ix.at()];
+    match (event, &mut state.phase) {
+        (Event::Opened { at, until, .. }, phase @ Phase::Idle) => {
+            *phase = Phase::Open(Open {
+                attempt: 1,
+                due: *at,
+                until: *until,
+                sees,
+                last_failure: None,
+            });
+            if state.answer.is_none() {
+                run.agenda.remove(&ix);
+            }
+            run.active.insert(ix);
+        }
+        (Event::Skipped { .. }, phase @ (Phase::Idle | Phase::Open(_))) => {
+            *phase = Phase::Skipped;
+            run.agenda.remove(&ix);
+            run.active.remove(&ix);
+            settle_edges(run, ix, &[]);
+        }
+        (Event::Answered { output, .. }, Phase::Idle) => state.answer = Some(*output),
+        (Event::Slept { until, .. }, Phase::Open(open)) => open.until = Some(*until),
+        (
+            Event::Retried {
+                attempt,
+                failure,
+                retry_at,
+                ..
+            },
+            Phase::Open(open),
+        ) if open.attempt == *attempt => {
+            open.attempt += 1;
+            open.due = *retry_at;
+            open.sees = sees;
+            open.last_failure = Some(failure.clone());
+        }
+        (Event::Finished { attempt, outcome, .. }, Phase::Open(open)) if open.attempt == *attempt => {
+            if let Outcome::Succeeded(output) = outcome {
+                run.context_bytes += output.bytes;
+            }
+            state.phase = Phase::Finished {
+                outcome: outcome.clone(),
+                attempt: *attempt,
+                order: sees,
+                routed: false,
+            };
+            run.completed.push(ix);
+            run.active.remove(&ix);
+            run.agenda.insert(ix);
+        }
+        (Event::Routed { taken, .. }, Phase::Finished { routed, .. }) if !*routed => {
+            *routed = true;
+            run.agenda.remove(&ix);
+            settle_edges(run, ix, taken);
+        }
+        (_, phase) => {
+            let what = format!("node `{}`, which is {}", run.plan.node(ix).id, describe(phase));
+            return Err(Illegal {
+                event: event.name(),
+                what,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Marks the edges of a node as satisfied (`taken`) or dead, and notes whose joins are settled now.
+fn settle_edges(run: &mut Run, ix: NodeIx, taken: &[u32]) {
+    let plan = run.plan.clone();
+    for (at, edge) in plan.node(ix).edges.iter().enumerate() {
+        let target = &mut run.nodes[edge.target.at()];
+        target.settled += 1;
+        target.satisfied += u32::from(taken.contains(&(at as u32)));
+        if target.settled == plan.incoming(edge.target) && target.phase == Phase::Idle {
+            run.agenda.insert(edge.target);
+        }
+    }
+}
+
+fn find(run: &Run, event: &Event, node: &NodeId) -> Result<NodeIx, Illegal> {
+    run.plan.find(node.as_str()).ok_or_else(|| Illegal {
+        event: event.name(),
+        what: format!("the plan: it has no node `{node}`"),
+    })
+}
+
+fn expect(event: &Event, fits: bool, what: impl FnOnce() -> String) -> Result<(), Illegal> {
+    match fits {
+        true => Ok(()),
+        false => Err(Illegal {
+            event: event.name(),
+            what: what(),
+        }),
+    }
+}
+
+fn describe(phase: &Phase) -> String {
+    match phase {
+        Phase::Idle => "not open yet".to_owned(),
+        Phase::Open(Open {
+            attempt,
+            due: Timestamp(due),
+            ..
+        }) => format!("open with attempt {attempt} due at {due}"),
+        Phase::Finished { routed, .. } => format!("finished and {}routed", if *routed { "" } else { "not " }),
+        Phase::Skipped => "skipped".to_owned(),
+    }
+}

@@ -1,0 +1,421 @@
+//! What follows from an input. A decision is an event; a fact that no longer fits decides nothing.
+
+use crate::{
+    Effect, Event, Fact, Failure, Input, Join, Kind, Node, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase,
+    Route, Run, SkipReason, Status, Timestamp, Verdict, When, code, plan::Overflow,
+};
+use serde_json::Value;
+
+/// Says what follows from `input` at once; [`super::advance`] carries it to its end.
+pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
+    if run.status.is_terminal() {
+        return Vec::new();
+    }
+    let at = input.at;
+    match &input.fact {
+        Fact::Start { vars } => start(run, at, vars),
+        Fact::Returned {
+            node,
+            attempt,
+            result,
+            luck,
+        } => returned(run, at, node, *attempt, result, *luck),
+        Fact::Judged { node, verdicts } => judged(run, node, verdicts),
+        Fact::Guarded { node, verdict } => guarded(run, at, node, verdict),
+        Fact::Timed { node, duration_ms } => timed(run, at, node, duration_ms),
+        Fact::Tick => tick(run, at),
+        Fact::Callback { node, output } => callback(run, node, *output),
+        Fact::Cancel { reason } => cancel(run, at, reason),
+        Fact::Aborted { node, attempt } => aborted(run, node, *attempt),
+        Fact::Settle => settle(run, at),
+    }
+}
+
+fn start(run: &Run, at: Timestamp, vars: &Value) -> Vec<Event> {
+    if run.status != Status::Pending {
+        return Vec::new();
+    }
+    let deadline = run.plan.timeout_ms.map(|millis| at.plus_millis(millis));
+    vec![Event::Started {
+        at,
+        deadline,
+        vars: vars.clone(),
+    }]
+}
+
+fn returned(
+    run: &Run,
+    at: Timestamp,
+    node: &NodeId,
+    attempt: u32,
+    result: &Result<Output, Failure>,
+    luck: u32,
+) -> Vec<Event> {
+    let Some((ix, _)) = open_attempt(run, node, attempt) else {
+        return Vec::new();
+    };
+    let finished = |outcome| {
+        vec![Event::Finished {
+            node: node.clone(),
+            attempt,
+            outcome,
+        }]
+    };
+    let failure = match result {
+        Ok(output) => return finished(Outcome::Succeeded(*output)),
+        Err(failure) => failure,
+    };
+    let retry = &run.plan.node(ix).policies.retry;
+    match retry.delay_after(attempt, failure, luck) {
+        Some(delay) if run.stop.is_none() => vec![Event::Retried {
+            node: node.clone(),
+            attempt,
+            failure: failure.clone(),
+            retry_at: at.plus_millis(delay),
+        }],
+        _ => finished(Outcome::Failed(failure.clone())),
+    }
+}
+
+fn judged(run: &Run, node: &NodeId, verdicts: &[Verdict]) -> Vec<Event> {
+    let unrouted = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
+    let Some(ix) = unrouted.filter(|_| run.stop.is_none()) else {
+        return Vec::new();
+    };
+    match &run.node(ix).phase {
+        Phase::Finished { outcome, .. } => route(run, ix, outcome, verdicts),
+        _ => Vec::new(),
+    }
+}
+
+fn guarded(run: &Run, at: Timestamp, node: &NodeId, verdict: &Verdict) -> Vec<Event> {
+    let waiting = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
+    match waiting.filter(|ix| run.node(*ix).phase == Phase::Idle && run.stop.is_none()) {
+        None => Vec::new(),
+        Some(ix) if verdict.value => vec![open(run, ix, at, Some(verdict.clone()))],
+        Some(_) => vec![Event::Skipped {
+            node: node.clone(),
+            reason: SkipReason::Guard,
+            verdict: Some(verdict.clone()),
+        }],
+    }
+}
+
+fn timed(run: &Run, at: Timestamp, node: &NodeId, duration_ms: &Result<u64, Failure>) -> Vec<Event> {
+    let Some((_, open)) = open_attempt(run, node, 1).filter(|(_, open)| open.until.is_none()) else {
+        return Vec::new();
+    };
+    let node = node.clone();
+    match duration_ms {
+        Ok(millis) => vec![Event::Slept {
+            node,
+            until: at.plus_millis(*millis),
+        }],
+        Err(failure) => vec![Event::Finished {
+            node,
+            attempt: open.attempt,
+            outcome: Outcome::Failed(failure.clone()),
+        }],
+    }
+}
+
+fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
+    if run.stop.is_some() || run.status == Status::Pending {
+        return Vec::new();
+    }
+    if run.deadline.is_some_and(|deadline| deadline <= at) {
+        let failure = Failure::permanent(code::RUN_TIMEOUT, "the run took longer than it is allowed to");
+        return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
+    }
+    let over = |ix: &NodeIx| match &run.node(*ix).phase {
+        Phase::Open(open) => open.until.is_some_and(|until| until <= at),
+        _ => false,
+    };
+    run.active().filter(over).map(|ix| time_is_up(run, ix)).collect()
+}
+
+/// What a sleep gives when it is over, and a wait when nobody answered.
+fn time_is_up(run: &Run, ix: NodeIx) -> Event {
+    let node = run.plan.node(ix);
+    let outcome = match node.kind {
+        Kind::Wait { .. } => Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, "nobody answered in time")),
+        Kind::Action { .. } | Kind::Sleep { .. } => Outcome::Succeeded(Output::EMPTY),
+    };
+    Event::Finished {
+        node: node.id.clone(),
+        attempt: 1,
+        outcome,
+    }
+}
+
+fn callback(run: &Run, node: &NodeId, output: Output) -> Vec<Event> {
+    let Some(ix) = run.plan.find(node.as_str()) else {
+        return Vec::new();
+    };
+    let node = node.clone();
+    match &run.node(ix).phase {
+        Phase::Open(open) if run.stop.is_none() => vec![Event::Finished {
+            node,
+            attempt: open.attempt,
+            outcome: Outcome::Succeeded(output),
+        }],
+        Phase::Idle if run.status == Status::Running && run.node(ix).answer.is_none() => {
+            vec![Event::Answered { node, output }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn cancel(run: &Run, at: Timestamp, reason: &str) -> Vec<Event> {
+    match (run.status, &run.stop) {
+        (Status::Pending, _) => vec![Event::Ended {
+            at,
+            status: Status::Cancelled,
+            reason: Some(reason.to_owned()),
+        }],
+        (Status::Running, None) => vec![stopping(Status::Cancelled, reason, None, None)],
+        _ => Vec::new(),
+    }
+}
+
+/// A queued attempt is skipped; one that waited for its retry ends with the error it had.
+fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
+    let Some((_, open)) = open_attempt(run, node, attempt).filter(|_| run.stop.is_some()) else {
+        return Vec::new();
+    };
+    match &open.last_failure {
+        None => vec![Event::Skipped {
+            node: node.clone(),
+            reason: SkipReason::Stopped,
+            verdict: None,
+        }],
+        Some(failure) => vec![Event::Finished {
+            node: node.clone(),
+            attempt,
+            outcome: Outcome::Failed(failure.clone()),
+        }],
+    }
+}
+
+/// What the run's state implies without any news.
+fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
+    if run.status != Status::Running {
+        return Vec::new();
+    }
+    if let Some(stop) = &run.stop {
+        let events = wind_down(run);
+        if events.is_empty() && run.active.is_empty() {
+            return vec![Event::Ended {
+                at,
+                status: stop.status,
+                reason: Some(stop.reason.clone()),
+            }];
+        }
+        return events;
+    }
+    if let Some(event) = overflow(run) {
+        return vec![event];
+    }
+    if run.agenda.is_empty() && run.active.is_empty() {
+        return vec![ended(run, at)];
+    }
+    let mut events = Vec::new();
+    for ix in run.agenda.iter().copied() {
+        match &run.node(ix).phase {
+            Phase::Idle => events.extend(join(run, ix, at)),
+            Phase::Finished { outcome, .. } if judgement(run.plan.node(ix), outcome).is_none() => {
+                events.extend(route(run, ix, outcome, &[]));
+            }
+            Phase::Open(open) => events.extend(answered_early(run, ix, open)),
+            Phase::Finished { .. } | Phase::Skipped => {}
+        }
+        if matches!(events.last(), Some(Event::Stopping { .. })) {
+            break;
+        }
+    }
+    events
+}
+
+fn wind_down(run: &Run) -> Vec<Event> {
+    let ends_at_once = |ix: &NodeIx| match &run.node(*ix).phase {
+        Phase::Idle => true,
+        Phase::Open(_) => !matches!(run.plan.node(*ix).kind, Kind::Action { .. }),
+        Phase::Finished { .. } | Phase::Skipped => false,
+    };
+    let skip = |ix: NodeIx| Event::Skipped {
+        node: run.plan.node(ix).id.clone(),
+        reason: SkipReason::Stopped,
+        verdict: None,
+    };
+    run.plan.indices().filter(ends_at_once).map(skip).collect()
+}
+
+fn overflow(run: &Run) -> Option<Event> {
+    let policy = &run.plan.context;
+    let over = run.context_bytes > policy.max_context_size_bytes;
+    (over && policy.overflow_behavior == Overflow::Fail).then(|| {
+        let message = format!(
+            "the outputs of this run take {} bytes, more than the limit of {}",
+            run.context_bytes, policy.max_context_size_bytes
+        );
+        let node = run.completed.last().map(|ix| run.plan.node(*ix).id.clone());
+        let failure = Failure::permanent(code::CONTEXT_OVERFLOW, message);
+        stopping(Status::Failed, "context_overflow", node, Some(failure))
+    })
+}
+
+fn join(run: &Run, ix: NodeIx, at: Timestamp) -> Option<Event> {
+    let state = run.node(ix);
+    let incoming = run.plan.incoming(ix);
+    let fires = match run.plan.node(ix).join {
+        Join::Guard(_) => return None,
+        Join::Any => state.satisfied > 0 || incoming == 0,
+        Join::All => state.satisfied == incoming,
+    };
+    Some(match fires {
+        true => open(run, ix, at, None),
+        false => Event::Skipped {
+            node: run.plan.node(ix).id.clone(),
+            reason: SkipReason::DeadPath,
+            verdict: None,
+        },
+    })
+}
+
+fn open(run: &Run, ix: NodeIx, at: Timestamp, verdict: Option<Verdict>) -> Event {
+    let node = run.plan.node(ix);
+    let until = match node.kind {
+        Kind::Wait { timeout_ms } => timeout_ms.map(|millis| at.plus_millis(millis)),
+        Kind::Action { .. } | Kind::Sleep { .. } => None,
+    };
+    Event::Opened {
+        node: node.id.clone(),
+        at,
+        until,
+        verdict,
+    }
+}
+
+fn answered_early(run: &Run, ix: NodeIx, open: &Open) -> Option<Event> {
+    run.node(ix).answer.map(|output| Event::Finished {
+        node: run.plan.node(ix).id.clone(),
+        attempt: open.attempt,
+        outcome: Outcome::Succeeded(output),
+    })
+}
+
+/// The evaluation a finished node needs before it can be routed, if any.
+pub(super) fn judgement(node: &Node, outcome: &Outcome) -> Option<Effect> {
+    let fits = |when| match when {
+        When::Always => true,
+        When::Success => outcome.is_success(),
+        When::Failure | When::Unhandled => !outcome.is_success(),
+    };
+    let first_only = node.route == Route::FirstMatch;
+    let mut edges = Vec::new();
+    for (at, edge) in node.edges.iter().enumerate().filter(|(_, edge)| fits(edge.when)) {
+        if edge.condition.is_some() {
+            edges.push(at as u32);
+        } else if first_only && edge.when != When::Unhandled {
+            break; // taken whenever it is reached, so later edges do not matter
+        }
+    }
+    (!edges.is_empty()).then(|| Effect::Judge {
+        node: node.id.clone(),
+        edges,
+        first_only,
+    })
+}
+
+fn route(run: &Run, ix: NodeIx, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<Event> {
+    let node = run.plan.node(ix);
+    let taken = taken_edges(node, outcome, verdicts);
+    let handled = outcome.is_success() || !taken.is_empty();
+    let mut events = vec![Event::Routed {
+        node: node.id.clone(),
+        taken,
+        verdicts: verdicts.to_vec(),
+    }];
+    if let (false, OnFailure::FailFast, Outcome::Failed(failure)) = (handled, run.plan.on_failure, outcome) {
+        let id = Some(node.id.clone());
+        events.push(stopping(Status::Failed, "action_failed", id, Some(failure.clone())));
+    }
+    events
+}
+
+/// The edges that are satisfied and that the route policy lets through.
+fn taken_edges(node: &Node, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<u32> {
+    let holds = |at: u32, condition: &Option<String>| match condition {
+        None => true,
+        Some(_) => verdicts.iter().any(|verdict| verdict.edge == at && verdict.value),
+    };
+    let satisfied = |wanted: &[When]| -> Vec<u32> {
+        let edges = (0u32..).zip(&node.edges);
+        let fitting = edges.filter(|(at, edge)| wanted.contains(&edge.when) && holds(*at, &edge.condition));
+        fitting.map(|(at, _)| at).collect()
+    };
+    let mut taken = match outcome {
+        Outcome::Succeeded(_) => satisfied(&[When::Success, When::Always]),
+        Outcome::Failed(_) => satisfied(&[When::Failure, When::Always]),
+    };
+    if !outcome.is_success() {
+        let by_failure_edge = taken.iter().any(|at| node.edges[*at as usize].when == When::Failure);
+        if !by_failure_edge {
+            taken.extend(satisfied(&[When::Unhandled]));
+        }
+    }
+    if node.route == Route::FirstMatch {
+        taken.truncate(1);
+    }
+    taken
+}
+
+/// The run is over and nobody stopped it: how did it go?
+fn ended(run: &Run, at: Timestamp) -> Event {
+    let failed = run.plan.on_failure == OnFailure::Continue && unhandled_failure(run);
+    match failed {
+        true => Event::Ended {
+            at,
+            status: Status::Failed,
+            reason: Some("action_failed".to_owned()),
+        },
+        false => Event::Ended {
+            at,
+            status: Status::Succeeded,
+            reason: None,
+        },
+    }
+}
+
+/// Where failures do not stop the run: one counts if nothing succeeded at all, or if it skipped a
+/// node and no guarded node that follows it ran.
+fn unhandled_failure(run: &Run) -> bool {
+    let ran = |ix: NodeIx| matches!(run.node(ix).phase, Phase::Finished { .. });
+    let succeeded =
+        |ix: &NodeIx| matches!(&run.node(*ix).phase, Phase::Finished { outcome, .. } if outcome.is_success());
+    let any_success = run.completed.iter().any(succeeded);
+    run.completed.iter().filter(|ix| !succeeded(ix)).any(|ix| {
+        let followers = || run.plan.node(*ix).edges.iter().map(|edge| edge.target);
+        let is_guarded = |ix: NodeIx| matches!(run.plan.node(ix).join, Join::Guard(_));
+        let skipped_one = followers().any(|ix| !is_guarded(ix) && !ran(ix));
+        let handled = followers().any(|ix| is_guarded(ix) && ran(ix));
+        !any_success || (skipped_one && !handled)
+    })
+}
+
+fn stopping(status: Status, reason: &str, node: Option<NodeId>, failure: Option<Failure>) -> Event {
+    Event::Stopping {
+        status,
+        reason: reason.to_owned(),
+        node,
+        failure,
+    }
+}
+
+fn open_attempt<'a>(run: &'a Run, node: &NodeId, attempt: u32) -> Option<(NodeIx, &'a Open)> {
+    let ix = run.plan.find(node.as_str())?;
+    match &run.node(ix).phase {
+        Phase::Open(open) if open.attempt == attempt => Some((ix, open)),
+        _ => None,
+    }
+}

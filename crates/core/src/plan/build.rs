@@ -1,0 +1,97 @@
+//! A plan by hand, for tests, simulations and benchmarks.
+
+use super::{
+    ContextPolicy, Edge, GraphError, Join, Kind, Node, NodeIx, OnFailure, Plan, PlanParts, Policies, Route, When,
+};
+use serde_json::Value;
+
+/// Builds a plan node by node. Edges name their target; targets may be added later.
+#[derive(Debug, Clone)]
+pub struct PlanBuilder {
+    parts: PlanParts,
+    edges: Vec<(usize, String, When, Option<String>)>,
+}
+
+impl PlanBuilder {
+    /// An empty plan of the workflow `id`.
+    pub fn new(id: &str) -> Self {
+        PlanBuilder {
+            parts: PlanParts {
+                workflow: id.to_owned(),
+                display_name: id.to_owned(),
+                dialect: "built".to_owned(),
+                nodes: Vec::new(),
+                on_failure: OnFailure::FailFast,
+                timeout_ms: None,
+                trigger_schema: None,
+                context: ContextPolicy::default(),
+            },
+            edges: Vec::new(),
+        }
+    }
+
+    /// Adds a node that calls `action` without parameters.
+    pub fn action(self, id: &str, action: &str) -> Self {
+        self.action_with(id, action, Value::Object(serde_json::Map::new()))
+    }
+
+    /// Adds a node that calls `action`.
+    pub fn action_with(self, id: &str, action: &str, parameters: Value) -> Self {
+        let action = action.to_owned();
+        self.node(id, Kind::Action { action, parameters })
+    }
+
+    /// Adds a node of any kind.
+    pub fn node(mut self, id: &str, kind: Kind) -> Self {
+        self.parts.nodes.push(Node {
+            id: id.into(),
+            kind,
+            join: Join::Any,
+            route: Route::Parallel,
+            policies: Policies::default(),
+            edges: Vec::new(),
+        });
+        self
+    }
+
+    /// Adds an edge from the node added last.
+    pub fn edge(mut self, target: &str, when: When, condition: Option<&str>) -> Self {
+        let from = self.parts.nodes.len().saturating_sub(1);
+        self.edges
+            .push((from, target.to_owned(), when, condition.map(str::to_owned)));
+        self
+    }
+
+    /// Adds an edge for success from the node added last.
+    pub fn then(self, target: &str) -> Self {
+        self.edge(target, When::Success, None)
+    }
+
+    /// Changes the node added last.
+    pub fn with(mut self, change: impl FnOnce(&mut Node)) -> Self {
+        if let Some(node) = self.parts.nodes.last_mut() {
+            change(node);
+        }
+        self
+    }
+
+    /// Changes what belongs to the whole plan.
+    pub fn plan(mut self, change: impl FnOnce(&mut PlanParts)) -> Self {
+        change(&mut self.parts);
+        self
+    }
+
+    /// The finished plan.
+    pub fn build(mut self) -> Result<Plan, GraphError> {
+        for (from, target, when, condition) in self.edges {
+            let at = self.parts.nodes.iter().position(|node| node.id.as_str() == target);
+            let target = NodeIx(at.map_or(u32::MAX, |at| at as u32));
+            self.parts.nodes[from].edges.push(Edge {
+                target,
+                when,
+                condition,
+            });
+        }
+        Plan::new(self.parts)
+    }
+}

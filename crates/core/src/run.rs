@@ -1,0 +1,233 @@
+//! The state of one run: what its journal adds up to. No payloads, no clock, no database.
+
+use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+/// Where a run stands. `Succeeded`, `Failed` and `Cancelled` are final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Status {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Status; 5] = [
+        Status::Pending,
+        Status::Running,
+        Status::Succeeded,
+        Status::Failed,
+        Status::Cancelled,
+    ];
+
+    /// Whether nothing more will happen.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Status::Succeeded | Status::Failed | Status::Cancelled)
+    }
+
+    /// The word used in the API and the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Pending => "Pending",
+            Status::Running => "Running",
+            Status::Succeeded => "Succeeded",
+            Status::Failed => "Failed",
+            Status::Cancelled => "Cancelled",
+        }
+    }
+
+    /// The status called `word`, in any case.
+    pub fn parse(word: &str) -> Option<Status> {
+        Status::ALL
+            .into_iter()
+            .find(|status| status.as_str().eq_ignore_ascii_case(word))
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A run in memory. Only [`crate::apply`] changes it.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) status: Status,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) vars: Arc<Value>,
+    pub(crate) nodes: Vec<NodeState>,
+    /// Nodes whose next decision may be possible: settled joins, unrouted ends.
+    pub(crate) agenda: BTreeSet<NodeIx>,
+    /// Nodes that are open.
+    pub(crate) active: BTreeSet<NodeIx>,
+    /// Nodes that ended with an entry in the context, in order.
+    pub(crate) completed: Vec<NodeIx>,
+    pub(crate) context_bytes: u64,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) end: Option<End>,
+}
+
+/// The state of one node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeState {
+    /// Incoming edges that are satisfied or dead.
+    pub settled: u32,
+    /// Incoming edges that are satisfied.
+    pub satisfied: u32,
+    /// A callback that came early.
+    pub answer: Option<Output>,
+    /// Where the node stands.
+    pub phase: Phase,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// Its join has not fired.
+    Idle,
+    /// An attempt is due, running, sleeping or waiting.
+    Open(Open),
+    /// It ended.
+    Finished {
+        /// How.
+        outcome: Outcome,
+        /// With which attempt.
+        attempt: u32,
+        /// Its place in the completion order.
+        order: u32,
+        /// Whether its edges are settled.
+        routed: bool,
+    },
+    /// It will not run.
+    Skipped,
+}
+
+/// An open node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Open {
+    /// The attempt that is due or running.
+    pub attempt: u32,
+    /// When the attempt may start.
+    pub due: Timestamp,
+    /// When a sleep or wait is over.
+    pub until: Option<Timestamp>,
+    /// How many entries of the completion order its templates see.
+    pub sees: u32,
+    /// Why the attempt before failed.
+    pub last_failure: Option<Failure>,
+}
+
+/// Why a run is ending.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stop {
+    /// The status it will have.
+    pub status: Status,
+    /// A stable word.
+    pub reason: String,
+    /// The node that caused it.
+    pub node: Option<NodeId>,
+    /// What went wrong.
+    pub failure: Option<Failure>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// When.
+    pub at: Timestamp,
+    /// A stable word, if it did not succeed.
+    pub reason: Option<String>,
+}
+
+impl Run {
+    /// A run that has not begun.
+    pub fn new(plan: Arc<Plan>) -> Run {
+        let idle = NodeState {
+            settled: 0,
+            satisfied: 0,
+            answer: None,
+            phase: Phase::Idle,
+        };
+        Run {
+            nodes: vec![idle; plan.nodes.len()],
+            plan,
+            status: Status::Pending,
+            started_at: None,
+            deadline: None,
+            vars: Arc::new(Value::Null),
+            agenda: BTreeSet::new(),
+            active: BTreeSet::new(),
+            completed: Vec::new(),
+            context_bytes: 0,
+            stop: None,
+            end: None,
+        }
+    }
+
+    /// The plan it follows.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Where it stands.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// When it began.
+    pub fn started_at(&self) -> Option<Timestamp> {
+        self.started_at
+    }
+
+    /// When its time is up.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    /// The variables it was given at its start.
+    pub fn vars(&self) -> &Arc<Value> {
+        &self.vars
+    }
+
+    /// The state of a node.
+    pub fn node(&self, ix: NodeIx) -> &NodeState {
+        &self.nodes[ix.at()]
+    }
+
+    /// The nodes that left an entry in the context, in the order in which they ended.
+    pub fn completed(&self) -> &[NodeIx] {
+        &self.completed
+    }
+
+    /// Nodes that are open, in document order.
+    pub fn active(&self) -> impl Iterator<Item = NodeIx> + '_ {
+        self.active.iter().copied()
+    }
+
+    /// Why it is ending, if it was told to.
+    pub fn stop(&self) -> Option<&Stop> {
+        self.stop.as_ref()
+    }
+
+    /// How it ended.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Leaf nodes that succeeded, in completion order: their outputs, merged, are the run's.
+    pub fn result_nodes(&self) -> impl Iterator<Item = NodeIx> + '_ {
+        self.completed.iter().copied().filter(|ix| {
+            let leaf = self.plan.node(*ix).edges.is_empty();
+            leaf && matches!(&self.node(*ix).phase, Phase::Finished { outcome, .. } if outcome.is_success())
+        })
+    }
+}
