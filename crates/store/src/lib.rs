@@ -1,1 +1,135 @@
 //! Where runs live: one trait, SQLite and memory behind it.
+//!
+//! SQL stands in this crate and nowhere else. The trait is named by intent; what a caller may rely on
+//! is written at each method and checked for every store by [`conformance`].
+//!
+//! What must stay true:
+//! * Nothing is answered before it is durable.
+//! * A commit is whole or not at all, and one member of a batch never fails another.
+//! * A commit under an old epoch changes nothing.
+//! * No wake-up is lost between a delivery and a parking.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod definitions;
+mod error;
+pub mod memory;
+pub mod reads;
+pub mod runs;
+pub mod sqlite;
+
+use async_trait::async_trait;
+use definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter};
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
+use reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window};
+use runs::{
+    Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun, WaitRecord,
+};
+
+pub use error::StoreError;
+
+/// The result of a store call.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// What a store may tell everyone in this process who cares. A hint: losing one costs time, never truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// A run may be claimable now or at this time.
+    Due(Timestamp),
+    /// Something was put into a run's inbox.
+    Inbox(RunId),
+}
+
+/// A durable home for workflows and runs.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // ── workflows ───────────────────────────────────────────────────────────────────────────────
+
+    /// Saves a draft, creating the workflow if needed. The rule in the draft says which states allow it.
+    async fn save_draft(&self, draft: Draft) -> Result<Saved>;
+
+    /// The draft of a workflow, if it has one.
+    async fn draft(&self, id: &str) -> Result<Option<Draft>>;
+
+    /// Makes the draft with this checksum the newest version, unless the newest already is the same,
+    /// and with `activate` the current one of an active, enabled workflow.
+    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published>;
+
+    /// Changes status or the enabled flag, if the status now is one of `change.from`.
+    /// `None` if there is no such workflow; otherwise the workflow as it is now and whether it changed.
+    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>>;
+
+    /// A workflow's row.
+    async fn workflow(&self, id: &str) -> Result<Option<Workflow>>;
+
+    /// Workflows by id.
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>>;
+
+    /// An immutable version.
+    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>>;
+
+    // ── runs: the hot path ──────────────────────────────────────────────────────────────────────
+
+    /// Stores a new run, once for each (tenant, requestId). With a lease it is born held by that runner and
+    /// its first commit is part of the same transaction.
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued>;
+
+    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch.
+    async fn claim(&self, claim: Claim) -> Result<Claimed>;
+
+    /// Advances a run by one journal row and all that belongs to it.
+    async fn commit(&self, commit: RunCommit) -> CommitAnswer;
+
+    /// Puts a letter into a run's inbox and wakes the run.
+    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery>;
+
+    /// Answers the wait behind `token`: payload, inbox row and wake-up are one transaction.
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer>;
+
+    /// A run with its journal and lease, as a runner needs it to go on.
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>>;
+
+    /// Unconsumed mail of a run, oldest first.
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>>;
+
+    /// The waits of a run.
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>>;
+
+    /// The last recorded attempt of each of these nodes (all nodes when the list is empty).
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>>;
+
+    /// One recorded attempt.
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>>;
+
+    /// Says that a runner lives.
+    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()>;
+
+    /// Says that a runner is gone; what it still holds may be claimed at once.
+    async fn retire(&self, runner: RunnerId) -> Result<()>;
+
+    // ── reads ───────────────────────────────────────────────────────────────────────────────────
+
+    /// A run's row.
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>>;
+
+    /// Runs, newest first.
+    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>>;
+
+    /// Recorded attempts of a run, oldest first, and how many there are in all.
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)>;
+
+    /// Journal rows of a run, oldest first, and how many there are in all.
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
+
+    /// External resources of a run.
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>>;
+
+    /// Whether the store can write. For readiness.
+    async fn ping(&self) -> Result<()>;
+
+    /// Hints about changes made through this store in this process.
+    fn news(&self) -> tokio::sync::broadcast::Receiver<News>;
+
+    /// Flushes and closes. Later calls fail.
+    async fn close(&self) -> Result<()>;
+}

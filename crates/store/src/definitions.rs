@@ -1,0 +1,166 @@
+//! Workflows, their drafts and their immutable versions.
+
+use fermata_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The lifecycle of a workflow: `Draft → Active → Archived → Active`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Lifecycle {
+    Draft,
+    Active,
+    Archived,
+}
+
+impl Lifecycle {
+    /// The word used in the API and the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Lifecycle::Draft => "Draft",
+            Lifecycle::Active => "Active",
+            Lifecycle::Archived => "Archived",
+        }
+    }
+
+    /// The state called `word`, in any case.
+    pub fn parse(word: &str) -> Option<Lifecycle> {
+        let all = [Lifecycle::Draft, Lifecycle::Active, Lifecycle::Archived];
+        all.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(word))
+    }
+}
+
+/// A workflow's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workflow {
+    /// Its id, from the document.
+    pub id: String,
+    /// What people call it.
+    pub display_name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The dialect of its newest document.
+    pub dialect: String,
+    /// The version that new runs use.
+    pub current_version: Option<u32>,
+    /// The newest version there is.
+    pub latest_version: Option<u32>,
+    /// Where it stands.
+    pub status: Lifecycle,
+    /// Whether new runs may start.
+    pub enabled: bool,
+    /// When it was first saved.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A document that can still change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// The workflow.
+    pub id: String,
+    /// From the document.
+    pub display_name: String,
+    /// From the document.
+    pub description: Option<String>,
+    /// The dialect.
+    pub dialect: String,
+    /// The bytes that were sent.
+    pub source: Vec<u8>,
+    /// SHA-256 of the canonical JSON, lower-case hex. Also the draft's ETag.
+    pub checksum: String,
+    /// When it was saved.
+    pub at: Timestamp,
+    /// Which states allow saving it. Ignored when read.
+    pub rule: DraftRule,
+    /// The checksum the draft must have now for this one to replace it. Ignored when read.
+    pub if_match: Option<String>,
+}
+
+/// Which states allow a draft to be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DraftRule {
+    /// A workflow that does not exist yet or is a draft.
+    NewOrDraft,
+    /// Any workflow that exists, whatever its state: the draft waits beside the current version.
+    Existing,
+}
+
+/// What became of a draft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Saved {
+    /// It was saved; `created` if the workflow is new.
+    Saved {
+        /// Whether the workflow is new.
+        created: bool,
+    },
+    /// The workflow is in a state that does not allow it.
+    Refused(Lifecycle),
+    /// There is no such workflow.
+    NotFound,
+    /// Somebody saved another draft in between; this is its checksum (`None`: there is no draft).
+    Changed(Option<String>),
+}
+
+/// What became of a publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Published {
+    /// The draft is this version now.
+    Version {
+        /// The version.
+        version: u32,
+        /// Whether it is new, or the newest was the same already.
+        created: bool,
+        /// The state of the workflow now.
+        status: Lifecycle,
+    },
+    /// The draft is another one by now.
+    Changed,
+    /// There is no draft to publish.
+    NoDraft,
+    /// There is no such workflow.
+    NotFound,
+}
+
+/// A change of status or of the enabled flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enablement {
+    /// The states in which it is allowed.
+    pub from: Vec<Lifecycle>,
+    /// The state to change to, if any.
+    pub status: Option<Lifecycle>,
+    /// Whether new runs may start.
+    pub enabled: bool,
+}
+
+/// An immutable version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// The workflow.
+    pub workflow_id: String,
+    /// From 1.
+    pub version: u32,
+    /// The dialect.
+    pub dialect: String,
+    /// The bytes that were sent.
+    pub source: Vec<u8>,
+    /// SHA-256 of the canonical JSON, lower-case hex.
+    pub checksum: String,
+    /// When it was published.
+    pub created_at: Timestamp,
+}
+
+/// Which workflows to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkflowFilter {
+    /// Only in this state.
+    pub status: Option<Lifecycle>,
+    /// Only with this flag.
+    pub enabled: Option<bool>,
+    /// Only those whose id or name contains this, in any case.
+    pub search: Option<String>,
+    /// Only ids after this one.
+    pub after: Option<String>,
+    /// At most this many.
+    pub limit: u32,
+}

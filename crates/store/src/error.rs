@@ -1,0 +1,55 @@
+//! What can go wrong with a store as such. Answers about a run are not errors: see [`crate::runs::CommitAnswer`].
+
+/// A store that cannot do what it was asked. Written for the person who has to mend it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the database.
+    #[error("{path} is in use by another process{holder}; stop it first, or name another file with --database")]
+    Locked {
+        /// The file.
+        path: String,
+        /// ` (process 123)`, where known.
+        holder: String,
+    },
+    /// The database was written by a newer program.
+    #[error("{path} needs Fermata {needs} or newer; this is {have}. Install a newer Fermata; the file was not changed")]
+    TooNew {
+        /// The file.
+        path: String,
+        /// The oldest program that may open it.
+        needs: String,
+        /// This program.
+        have: String,
+    },
+    /// The disk is full.
+    #[error("no space is left for {path}; free some and try again. Nothing acknowledged was lost")]
+    Full {
+        /// The file.
+        path: String,
+    },
+    /// The file is damaged or not a Fermata database. It is never reset.
+    #[error("{path} cannot be used: {what}. The file was not changed; restore a backup, or name another file")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The folder or file cannot be opened.
+    #[error("{path} cannot be opened: {what}")]
+    Unopenable {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A write whose outcome is not known. The same write may be sent again.
+    #[error("the database did not confirm the write: {0}")]
+    Unknown(String),
+    /// Anything else.
+    #[error("the database failed: {0}")]
+    Failed(String),
+    /// The store was closed.
+    #[error("the database is closed")]
+    Closed,
+}

@@ -1,0 +1,402 @@
+//! What is written of runs: enqueue, claim, commit, deliver, and their answers.
+
+use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// A run to be stored. JSON texts are compact JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRun {
+    /// Its id, a UUIDv7.
+    pub id: RunId,
+    /// The workflow.
+    pub workflow_id: String,
+    /// The version it will follow for all its life.
+    pub workflow_version: u32,
+    /// Whether the version was asked for by number. If not, it must be the current one, else the answer is `Stale`.
+    pub pinned: bool,
+    /// Empty for no tenant.
+    pub tenant: String,
+    /// The caller's idempotency key.
+    pub request_id: String,
+    /// The trigger payload.
+    pub trigger: String,
+    /// The structured payload beside it.
+    pub spec: Option<String>,
+    /// Higher goes first within a workflow.
+    pub priority: Option<i32>,
+    /// For tracing across systems.
+    pub correlation_id: Option<String>,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// The run that started it.
+    pub parent: Option<RunId>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// With a runner, the run is born held by it, under epoch 1, and `first` is committed with it.
+    pub born: Option<Born>,
+}
+
+/// The lease and first commit of a run that starts where it was accepted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Born {
+    /// Who holds it.
+    pub runner: RunnerId,
+    /// The first journal row (seq 1) and its waits. The run is `Running` from then on.
+    pub events: Vec<Event>,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Tokens of its waits.
+    pub waits: Vec<WaitChange>,
+}
+
+/// Who asked for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct Principal {
+    pub user_id: String,
+    pub display_name: Option<String>,
+    pub email: Option<String>,
+}
+
+impl Default for Principal {
+    fn default() -> Self {
+        Principal {
+            user_id: "system".to_owned(),
+            display_name: Some("System".to_owned()),
+            email: None,
+        }
+    }
+}
+
+/// What became of a new run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enqueued {
+    /// It is stored.
+    Created,
+    /// This (tenant, requestId) has a run of this workflow already.
+    Existing {
+        /// The run there is.
+        run: RunId,
+        /// Where it stands.
+        status: Status,
+    },
+    /// This (tenant, requestId) belongs to a run of another workflow.
+    OtherWorkflow {
+        /// That run.
+        run: RunId,
+        /// Its workflow.
+        workflow_id: String,
+    },
+    /// The workflow is missing, not active, disabled, or has another current version by now. Nothing was stored.
+    Stale,
+}
+
+/// A wish for runs to work on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Who asks.
+    pub runner: RunnerId,
+    /// At most this many.
+    pub limit: u32,
+    /// Now.
+    pub now: Timestamp,
+    /// Only this run (if it is free, whenever it is due).
+    pub only: Option<RunId>,
+    /// Runners whose heartbeat is older than this are dead, as are those never heard of: take over what they hold.
+    pub dead_before: Option<Timestamp>,
+}
+
+/// What was claimed.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// The runs, leased to the asker.
+    pub runs: Vec<StoredRun>,
+    /// When the next free run that was not claimed is due.
+    pub next_due: Option<Timestamp>,
+}
+
+/// A run as a runner needs it to go on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredRun {
+    /// Its id.
+    pub id: RunId,
+    /// The workflow.
+    pub workflow_id: String,
+    /// The version it follows.
+    pub workflow_version: u32,
+    /// Empty for no tenant.
+    pub tenant: String,
+    /// Where it stands.
+    pub status: Status,
+    /// The trigger payload, as JSON.
+    pub trigger: String,
+    /// The structured payload beside it, as JSON.
+    pub spec: Option<String>,
+    /// For tracing across systems.
+    pub correlation_id: Option<String>,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// The lease's epoch.
+    pub epoch: u64,
+    /// Claims since the last commit, this one included.
+    pub takeovers: u32,
+    /// The newest letter in its inbox.
+    pub inbox_seq: u64,
+    /// The newest letter that was consumed.
+    pub inbox_seen: u64,
+    /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
+    pub journal: Vec<String>,
+}
+
+/// One step of a run, whole or not at all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunCommit {
+    /// The run.
+    pub run: RunId,
+    /// The epoch of the lease it is made under.
+    pub epoch: u64,
+    /// The place of its journal row: one more than the last. Unused if there are no events.
+    pub seq: u32,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// What was decided. Without events no journal row is written.
+    pub events: Vec<Event>,
+    /// Attempts that ended.
+    pub attempts: Vec<Attempt>,
+    /// External resources that were created.
+    pub links: Vec<Link>,
+    /// Waits to open and to close.
+    pub waits: Vec<WaitChange>,
+    /// All letters up to this one are consumed and may go.
+    pub inbox_seen: u64,
+    /// The run's status, if it changed.
+    pub status: Option<StatusChange>,
+    /// What becomes of the lease. A terminal status releases it whatever this says.
+    pub then: Then,
+}
+
+/// What becomes of the lease after a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// The runner goes on with the run.
+    Keep,
+    /// The run leaves the runner until this time, or until mail comes; at once if unseen mail is there already.
+    Park {
+        /// When it is due; `None` if only mail can wake it.
+        wake_at: Option<Timestamp>,
+    },
+}
+
+/// A change of status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatusChange {
+    /// The new one.
+    pub status: Status,
+    /// Set when it starts.
+    pub started_at: Option<Timestamp>,
+    /// Set when it ends.
+    pub ended_at: Option<Timestamp>,
+    /// A stable word, if it did not succeed.
+    pub reason: Option<String>,
+    /// `{"code", "message", "node"?}` as JSON, if it failed.
+    pub error: Option<String>,
+    /// The run's outputs, as JSON.
+    pub outputs: Option<String>,
+    /// The context snapshot, as JSON.
+    pub context_snapshot: Option<String>,
+}
+
+/// The status of a recorded attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum AttemptStatus {
+    Succeeded,
+    Failed,
+    RetriableFailure,
+    Skipped,
+}
+
+impl AttemptStatus {
+    /// The word used in the API and the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AttemptStatus::Succeeded => "Succeeded",
+            AttemptStatus::Failed => "Failed",
+            AttemptStatus::RetriableFailure => "RetriableFailure",
+            AttemptStatus::Skipped => "Skipped",
+        }
+    }
+
+    /// The status called `word`.
+    pub fn parse(word: &str) -> Option<AttemptStatus> {
+        use AttemptStatus::*;
+        [Succeeded, Failed, RetriableFailure, Skipped].into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+/// An attempt that ended. Written once, key (run, node, attempt).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    /// The node.
+    pub node: NodeId,
+    /// From 1.
+    pub attempt: u32,
+    /// The action.
+    pub action_type: String,
+    /// How it ended.
+    pub status: AttemptStatus,
+    /// The parameters it was called with, as JSON.
+    pub parameters: Option<String>,
+    /// What it gave, as JSON.
+    pub outputs: Option<String>,
+    /// Why it failed, as JSON.
+    pub error: Option<String>,
+    /// When it started; `None` if it never did.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+/// An external resource that a node created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The node.
+    pub node: NodeId,
+    /// The attempt.
+    pub attempt: u32,
+    /// Such as `slack`.
+    pub system: String,
+    /// Such as `message`.
+    pub resource_type: String,
+    /// Its id there.
+    pub resource_id: String,
+    /// Where people find it.
+    pub url: Option<String>,
+}
+
+/// A change to a wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitChange {
+    /// A callback may come for this node, under this token.
+    Open {
+        /// The node.
+        node: NodeId,
+        /// The secret in the callback's address.
+        token: String,
+    },
+    /// Nobody may answer any more. If somebody has, and the run has not seen it, the commit is a
+    /// [`Conflict::Answered`].
+    Close {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// What became of a commit. Anything but `Committed` means: drop the run in memory and load it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommitAnswer {
+    /// It is durable. If `inbox_seq` is beyond what the run has seen, there is mail.
+    Committed {
+        /// The newest letter in the run's inbox.
+        inbox_seq: u64,
+    },
+    /// The lease is another's by now, or the run is over. Nothing was written.
+    Fenced,
+    /// It contradicts what others did. Nothing was written.
+    Conflict(Conflict),
+    /// It may or may not be durable.
+    Unknown(String),
+}
+
+/// What a commit collided with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conflict {
+    /// The resource is linked to another run.
+    Link {
+        /// The link that cannot be made.
+        link: Link,
+        /// The run that has it.
+        owner: RunId,
+    },
+    /// The wait was answered; the answer is in the inbox.
+    Answered {
+        /// The node.
+        node: NodeId,
+    },
+    /// The journal has a row at this place already.
+    Seq,
+}
+
+/// Something from outside for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Letter {
+    /// Stop.
+    Cancel {
+        /// Why.
+        reason: String,
+    },
+    /// The wait of this node was answered; the payload stands with the wait.
+    Callback {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// A letter in an inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    /// Its place, from 1.
+    pub seq: u64,
+    /// When it came.
+    pub at: Timestamp,
+    /// What it says.
+    pub letter: Letter,
+}
+
+/// What became of a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is in the inbox.
+    Delivered {
+        /// Where the run stands.
+        status: Status,
+    },
+    /// The run is over; nothing was written.
+    Terminal {
+        /// How.
+        status: Status,
+    },
+    /// There is no such run.
+    NotFound,
+}
+
+/// What became of a callback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is durable and the run will see it.
+    Accepted {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: NodeId,
+    },
+    /// Somebody answered before, or nobody may any more.
+    Closed,
+    /// There is no such token.
+    NotFound,
+}
+
+/// A wait as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitRecord {
+    /// The node.
+    pub node: NodeId,
+    /// The secret in the callback's address.
+    pub token: String,
+    /// Whether it can still be answered.
+    pub open: bool,
+    /// The answer, as JSON.
+    pub payload: Option<String>,
+}
