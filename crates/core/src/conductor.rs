@@ -32,7 +32,7 @@ mod tests;
 
 pub use apply::apply;
 pub use decide::decide;
-pub use outstanding::outstanding;
+pub use outstanding::{effect_of, evaluations, next_wake, outstanding};
 
 use crate::{Event, Fact, Illegal, Input, Run};
 

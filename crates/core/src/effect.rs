@@ -51,8 +51,8 @@ impl Effect {
     /// Whether doing it leaves no trace in the world.
     pub fn is_pure(&self) -> bool {
         match self {
-            Effect::Judge { .. } | Effect::Guard { .. } | Effect::Time { .. } | Effect::Abort { .. } => true,
-            Effect::Execute { .. } | Effect::Wake { .. } => false,
+            Effect::Judge { .. } | Effect::Guard { .. } | Effect::Time { .. } => true,
+            Effect::Execute { .. } | Effect::Abort { .. } | Effect::Wake { .. } => false,
         }
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for Status {
 }
 
 /// A run in memory. Only [`crate::apply`] changes it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub(crate) plan: Arc<Plan>,
     pub(crate) status: Status,
@@ -69,6 +69,8 @@ pub struct Run {
     pub(crate) agenda: BTreeSet<NodeIx>,
     /// Nodes that are open.
     pub(crate) active: BTreeSet<NodeIx>,
+    /// When open sleeps and waits are over.
+    pub(crate) timers: BTreeSet<(Timestamp, NodeIx)>,
     /// Nodes that ended with an entry in the context, in order.
     pub(crate) completed: Vec<NodeIx>,
     pub(crate) context_bytes: u64,
@@ -166,6 +168,7 @@ impl Run {
             vars: Arc::new(Value::Null),
             agenda: BTreeSet::new(),
             active: BTreeSet::new(),
+            timers: BTreeSet::new(),
             completed: Vec::new(),
             context_bytes: 0,
             stop: None,

@@ -72,15 +72,19 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
                 run.agenda.remove(&ix);
             }
             run.active.insert(ix);
+            run.timers.extend(until.map(|until| (until, ix)));
         }
         (Event::Skipped { .. }, phase @ (Phase::Idle | Phase::Open(_))) => {
-            *phase = Phase::Skipped;
+            let phase = std::mem::replace(phase, Phase::Skipped);
             run.agenda.remove(&ix);
-            run.active.remove(&ix);
+            close(run, ix, &phase);
             settle_edges(run, ix, &[]);
         }
         (Event::Answered { output, .. }, Phase::Idle) => state.answer = Some(*output),
-        (Event::Slept { until, .. }, Phase::Open(open)) => open.until = Some(*until),
+        (Event::Slept { until, .. }, Phase::Open(open)) if open.until.is_none() => {
+            open.until = Some(*until);
+            run.timers.insert((*until, ix));
+        }
         (
             Event::Retried {
                 attempt,
@@ -99,14 +103,15 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             if let Outcome::Succeeded(output) = outcome {
                 run.context_bytes += output.bytes;
             }
-            state.phase = Phase::Finished {
+            let finished = Phase::Finished {
                 outcome: outcome.clone(),
                 attempt: *attempt,
                 order: sees,
                 routed: false,
             };
+            let phase = std::mem::replace(&mut state.phase, finished);
             run.completed.push(ix);
-            run.active.remove(&ix);
+            close(run, ix, &phase);
             run.agenda.insert(ix);
         }
         (Event::Routed { taken, .. }, Phase::Finished { routed, .. }) if !*routed => {
@@ -123,6 +128,14 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
         }
     }
     Ok(())
+}
+
+/// A node is not open any more.
+fn close(run: &mut Run, ix: NodeIx, phase: &Phase) {
+    run.active.remove(&ix);
+    if let Phase::Open(Open { until: Some(until), .. }) = phase {
+        run.timers.remove(&(*until, ix));
+    }
 }
 
 /// Marks the edges of a node as satisfied (`taken`) or dead, and notes whose joins are settled now.

@@ -127,11 +127,8 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
         let failure = Failure::permanent(code::RUN_TIMEOUT, "the run took longer than it is allowed to");
         return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
     }
-    let over = |ix: &NodeIx| match &run.node(*ix).phase {
-        Phase::Open(open) => open.until.is_some_and(|until| until <= at),
-        _ => false,
-    };
-    run.active().filter(over).map(|ix| time_is_up(run, ix)).collect()
+    let due = run.timers.iter().take_while(|(until, _)| *until <= at);
+    due.map(|(_, ix)| time_is_up(run, *ix)).collect()
 }
 
 /// What a sleep gives when it is over, and a wait when nobody answered.

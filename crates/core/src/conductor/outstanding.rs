@@ -1,29 +1,25 @@
 //! What a run still needs done, from its state alone: the same live and after a crash.
+//!
+//! [`outstanding`] is the whole answer, for recovery. A live runner that knows which nodes its last
+//! events touched asks for the parts, so that a step costs what it touches and not what is open.
 
 use super::decide::judgement;
-use crate::{Effect, Join, Kind, NodeIx, Open, Phase, Run, Status};
+use crate::{Effect, Join, Kind, NodeIx, Phase, Run, Status, Timestamp};
 
 /// Everything to be done or kept going for `run`, in a stable order.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
-    if run.status != Status::Running {
+    let mut effects = evaluations(run);
+    effects.extend(run.active().filter_map(|ix| effect_of(run, ix)));
+    effects.extend(next_wake(run).map(|at| Effect::Wake { at }));
+    effects
+}
+
+/// The conditions that must be evaluated before the run can go on.
+pub fn evaluations(run: &Run) -> Vec<Effect> {
+    if run.status != Status::Running || run.stop.is_some() {
         return Vec::new();
     }
-    let mut effects = Vec::new();
-    if run.stop.is_none() {
-        effects.extend(run.agenda.iter().filter_map(|ix| evaluation(run, *ix)));
-    }
-    let mut wake = run.deadline.filter(|_| run.stop.is_none());
-    for ix in run.active.iter().copied() {
-        let Phase::Open(open) = &run.node(ix).phase else {
-            continue;
-        };
-        if let Some(until) = open.until {
-            wake = Some(wake.map_or(until, |at| at.min(until)));
-        }
-        effects.extend(keep_going(run, ix, open));
-    }
-    effects.extend(wake.map(|at| Effect::Wake { at }));
-    effects
+    run.agenda.iter().filter_map(|ix| evaluation(run, *ix)).collect()
 }
 
 fn evaluation(run: &Run, ix: NodeIx) -> Option<Effect> {
@@ -38,18 +34,27 @@ fn evaluation(run: &Run, ix: NodeIx) -> Option<Effect> {
     }
 }
 
-fn keep_going(run: &Run, ix: NodeIx, open: &Open) -> Option<Effect> {
-    let node = run.plan.node(ix);
-    let id = node.id.clone();
+/// What one open node needs.
+pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
+    let Phase::Open(open) = &run.node(ix).phase else {
+        return None;
+    };
+    let kind = &run.plan.node(ix).kind;
+    let node = run.plan.node(ix).id.clone();
     let attempt = open.attempt;
-    match (&node.kind, run.stop.is_some()) {
-        (Kind::Action { .. }, false) => Some(Effect::Execute {
-            node: id,
-            attempt,
-            due: open.due,
-        }),
-        (Kind::Action { .. }, true) => Some(Effect::Abort { node: id, attempt }),
-        (Kind::Sleep { .. }, false) if open.until.is_none() => Some(Effect::Time { node: id }),
+    match (kind, run.stop.is_some()) {
+        (Kind::Action { .. }, false) => Some(Effect::Execute { node, attempt, due: open.due }),
+        (Kind::Action { .. }, true) => Some(Effect::Abort { node, attempt }),
+        (Kind::Sleep { .. }, false) if open.until.is_none() => Some(Effect::Time { node }),
         (Kind::Sleep { .. } | Kind::Wait { .. }, _) => None,
     }
+}
+
+/// When time alone will change the run next: a sleep or wait is over, or its time is up.
+pub fn next_wake(run: &Run) -> Option<Timestamp> {
+    if run.status != Status::Running || run.stop.is_some() {
+        return None;
+    }
+    let timer = run.timers.first().map(|(at, _)| *at);
+    timer.into_iter().chain(run.deadline).min()
 }
