@@ -21,7 +21,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
         /// The configured variables, for all its life.
-        #[serde(default, skip_serializing_if = "is_empty_object")]
+        #[serde(default = "empty_object", skip_serializing_if = "is_empty_object")]
         vars: Value,
     },
     /// A node's join fired; its first attempt is due.
@@ -117,11 +117,11 @@ pub enum Event {
 }
 
 fn is_empty_object(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.is_empty(),
-        _ => false,
-    }
+    value.as_object().is_some_and(Map::is_empty)
+}
+
+fn empty_object() -> Value {
+    Value::Object(Map::new())
 }
 
 /// How a node ended.
@@ -216,6 +216,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Whether it satisfies its edge or opens its node: true, and evaluated without error.
+    pub fn holds(&self) -> bool {
+        self.value && self.error.is_none()
+    }
+
     /// A verdict without particulars.
     pub fn plain(edge: u32, value: bool) -> Verdict {
         Verdict {
