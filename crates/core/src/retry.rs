@@ -35,13 +35,10 @@ impl Retry {
         if !failure.retriable || attempt >= self.max_attempts.max(1) {
             return None;
         }
-        let exponent = i32::try_from(attempt - 1).unwrap_or(i32::MAX);
-        let full = self.base_delay_ms as f64 * self.backoff_factor.powi(exponent);
-        let full = if full.is_finite() {
-            full.min(MAX_DELAY_MS as f64)
-        } else {
-            MAX_DELAY_MS as f64
-        };
+        let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
+        // The factor is capped first: nothing times infinity must stay nothing.
+        let factor = self.backoff_factor.powi(exponent).min(MAX_DELAY_MS as f64);
+        let full = (self.base_delay_ms as f64 * factor).min(MAX_DELAY_MS as f64);
         let drawn = if self.jitter {
             full * (f64::from(luck) / f64::from(u32::MAX))
         } else {
@@ -104,6 +101,16 @@ mod tests {
             ..POLICY
         };
         assert_eq!(policy.delay_after(900, &flaky(), 0), Some(MAX_DELAY_MS));
+    }
+
+    #[test]
+    fn no_delay_stays_no_delay() {
+        let policy = Retry {
+            max_attempts: u32::MAX,
+            base_delay_ms: 0,
+            ..POLICY
+        };
+        assert_eq!(policy.delay_after(5000, &flaky(), 0), Some(0));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn shrink(kept: &mut Vec<(NodeId, Output, Keep)>, limit: u64, behavior: Overflow
         Keep::Whole => output.bytes,
         Keep::Summary(_) => 0,
     };
-    let mut total: u64 = kept.iter().map(size).sum();
+    let mut total = kept.iter().map(size).fold(0, u64::saturating_add);
     match behavior {
         Overflow::Fail => {}
         Overflow::AutoPruneOldest => {
