@@ -3,7 +3,8 @@
 //! Nodes stand in document order and an edge is identified by its position in its node, so the
 //! journal of a run stays readable by every later program as long as both orders are kept.
 //! A [`Plan`] is only made by [`Plan::new`], which refuses what the conductor could not run:
-//! doubled names, edges to nowhere, cycles, nodes that nothing leads to.
+//! doubled names, edges to nowhere, cycles. A node without incoming edges is a root and opens at the
+//! start; whether a document may have more than one is its dialect's rule (see [`reachable`]).
 
 use crate::{NodeId, Retry};
 use serde::{Deserialize, Serialize};

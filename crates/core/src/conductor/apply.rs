@@ -1,6 +1,7 @@
 //! The only thing that changes a run, live and in recovery alike.
 
-use crate::{Event, Illegal, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End};
+use crate::{Event, Illegal, Kind, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End};
+use std::collections::BTreeSet;
 
 /// Applies one event, or says why it does not fit. A refused event changes nothing.
 pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
@@ -28,6 +29,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
                 node: node.clone(),
                 failure: failure.clone(),
             });
+            run.agenda = run.plan.indices().filter(|ix| ends_with_the_run(run, *ix)).collect();
         }
         Event::Ended { at, status, reason } => {
             let fits = !run.status.is_terminal() && status.is_terminal() && run.active.is_empty();
@@ -80,7 +82,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             close(run, ix, &phase);
             settle_edges(run, ix, &[]);
         }
-        (Event::Answered { output, .. }, Phase::Idle) => state.answer = Some(*output),
+        (Event::Answered { output, .. }, Phase::Idle) if state.answer.is_none() => state.answer = Some(*output),
         (Event::Slept { until, .. }, Phase::Open(open)) if open.until.is_none() => {
             open.until = Some(*until);
             run.timers.insert((*until, ix));
@@ -101,7 +103,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
         }
         (Event::Finished { attempt, outcome, .. }, Phase::Open(open)) if open.attempt == *attempt => {
             if let Outcome::Succeeded(output) = outcome {
-                run.context_bytes += output.bytes;
+                run.context_bytes = run.context_bytes.saturating_add(output.bytes);
             }
             let finished = Phase::Finished {
                 outcome: outcome.clone(),
@@ -112,7 +114,9 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             let phase = std::mem::replace(&mut state.phase, finished);
             run.completed.push(ix);
             close(run, ix, &phase);
-            run.agenda.insert(ix);
+            if run.stop.is_none() {
+                run.agenda.insert(ix);
+            }
         }
         (Event::Routed { taken, .. }, Phase::Finished { routed, .. }) if !*routed => {
             *routed = true;
@@ -141,13 +145,23 @@ fn close(run: &mut Run, ix: NodeIx, phase: &Phase) {
 /// Marks the edges of a node as satisfied (`taken`) or dead, and notes whose joins are settled now.
 fn settle_edges(run: &mut Run, ix: NodeIx, taken: &[u32]) {
     let plan = run.plan.clone();
-    for (at, edge) in plan.node(ix).edges.iter().enumerate() {
+    let taken: BTreeSet<u32> = taken.iter().copied().collect();
+    for (at, edge) in (0u32..).zip(&plan.node(ix).edges) {
         let target = &mut run.nodes[edge.target.at()];
         target.settled += 1;
-        target.satisfied += u32::from(taken.contains(&(at as u32)));
+        target.satisfied += u32::from(taken.contains(&at));
         if target.settled == plan.incoming(edge.target) && target.phase == Phase::Idle {
             run.agenda.insert(edge.target);
         }
+    }
+}
+
+/// Whether a stop ends the node at once: all that is not open, or open without an action at work.
+fn ends_with_the_run(run: &Run, ix: NodeIx) -> bool {
+    match run.node(ix).phase {
+        Phase::Idle => true,
+        Phase::Open(_) => !matches!(run.plan.node(ix).kind, Kind::Action { .. }),
+        Phase::Finished { .. } | Phase::Skipped => false,
     }
 }
 

@@ -51,7 +51,8 @@ fn returned(
     result: &Result<Output, Failure>,
     luck: u32,
 ) -> Vec<Event> {
-    let Some((ix, _)) = open_attempt(run, node, attempt) else {
+    let is_action = |ix| matches!(run.plan.node(ix).kind, Kind::Action { .. });
+    let Some((ix, _)) = open_attempt(run, node, attempt).filter(|(ix, _)| is_action(*ix)) else {
         return Vec::new();
     };
     let finished = |outcome| {
@@ -92,7 +93,7 @@ fn guarded(run: &Run, at: Timestamp, node: &NodeId, verdict: &Verdict) -> Vec<Ev
     let waiting = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
     match waiting.filter(|ix| run.node(*ix).phase == Phase::Idle && run.stop.is_none()) {
         None => Vec::new(),
-        Some(ix) if verdict.value => vec![open(run, ix, at, Some(verdict.clone()))],
+        Some(ix) if verdict.holds() => vec![open(run, ix, at, Some(verdict.clone()))],
         Some(_) => vec![Event::Skipped {
             node: node.clone(),
             reason: SkipReason::Guard,
@@ -102,7 +103,9 @@ fn guarded(run: &Run, at: Timestamp, node: &NodeId, verdict: &Verdict) -> Vec<Ev
 }
 
 fn timed(run: &Run, at: Timestamp, node: &NodeId, duration_ms: &Result<u64, Failure>) -> Vec<Event> {
-    let Some((_, open)) = open_attempt(run, node, 1).filter(|(_, open)| open.until.is_none()) else {
+    let is_sleep = |ix| matches!(run.plan.node(ix).kind, Kind::Sleep { .. });
+    let untimed = open_attempt(run, node, 1).filter(|(ix, open)| is_sleep(*ix) && open.until.is_none());
+    let Some((_, open)) = untimed else {
         return Vec::new();
     };
     let node = node.clone();
@@ -146,7 +149,8 @@ fn time_is_up(run: &Run, ix: NodeIx) -> Event {
 }
 
 fn callback(run: &Run, node: &NodeId, output: Output) -> Vec<Event> {
-    let Some(ix) = run.plan.find(node.as_str()) else {
+    let is_wait = |ix: &NodeIx| matches!(run.plan.node(*ix).kind, Kind::Wait { .. });
+    let Some(ix) = run.plan.find(node.as_str()).filter(is_wait) else {
         return Vec::new();
     };
     let node = node.clone();
@@ -233,18 +237,14 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
     events
 }
 
+/// The agenda of a stopping run is what ends with it at once.
 fn wind_down(run: &Run) -> Vec<Event> {
-    let ends_at_once = |ix: &NodeIx| match &run.node(*ix).phase {
-        Phase::Idle => true,
-        Phase::Open(_) => !matches!(run.plan.node(*ix).kind, Kind::Action { .. }),
-        Phase::Finished { .. } | Phase::Skipped => false,
-    };
     let skip = |ix: NodeIx| Event::Skipped {
         node: run.plan.node(ix).id.clone(),
         reason: SkipReason::Stopped,
         verdict: None,
     };
-    run.plan.indices().filter(ends_at_once).map(skip).collect()
+    run.agenda.iter().copied().map(skip).collect()
 }
 
 fn overflow(run: &Run) -> Option<Event> {
@@ -309,11 +309,13 @@ pub(super) fn judgement(node: &Node, outcome: &Outcome) -> Option<Effect> {
         When::Failure | When::Unhandled => !outcome.is_success(),
     };
     let first_only = node.route == Route::FirstMatch;
+    let fitting = (0u32..).zip(&node.edges).filter(|(_, edge)| fits(edge.when));
+    let (last, first): (Vec<_>, Vec<_>) = fitting.partition(|(_, edge)| edge.when == When::Unhandled);
     let mut edges = Vec::new();
-    for (at, edge) in node.edges.iter().enumerate().filter(|(_, edge)| fits(edge.when)) {
+    for (at, edge) in first.into_iter().chain(last) {
         if edge.condition.is_some() {
-            edges.push(at as u32);
-        } else if first_only && edge.when != When::Unhandled {
+            edges.push(at);
+        } else if first_only {
             break; // taken whenever it is reached, so later edges do not matter
         }
     }
@@ -344,7 +346,7 @@ fn route(run: &Run, ix: NodeIx, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<
 fn taken_edges(node: &Node, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<u32> {
     let holds = |at: u32, condition: &Option<String>| match condition {
         None => true,
-        Some(_) => verdicts.iter().any(|verdict| verdict.edge == at && verdict.value),
+        Some(_) => verdicts.iter().any(|verdict| verdict.edge == at && verdict.holds()),
     };
     let satisfied = |wanted: &[When]| -> Vec<u32> {
         let edges = (0u32..).zip(&node.edges);

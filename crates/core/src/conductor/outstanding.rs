@@ -43,7 +43,11 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
     let node = run.plan.node(ix).id.clone();
     let attempt = open.attempt;
     match (kind, run.stop.is_some()) {
-        (Kind::Action { .. }, false) => Some(Effect::Execute { node, attempt, due: open.due }),
+        (Kind::Action { .. }, false) => Some(Effect::Execute {
+            node,
+            attempt,
+            due: open.due,
+        }),
         (Kind::Action { .. }, true) => Some(Effect::Abort { node, attempt }),
         (Kind::Sleep { .. }, false) if open.until.is_none() => Some(Effect::Time { node }),
         (Kind::Sleep { .. } | Kind::Wait { .. }, _) => None,
