@@ -1,0 +1,214 @@
+//! `apply` accepts what the tables in `conductor.rs` say and nothing else; a refused event changes nothing.
+
+use super::*;
+
+const NODE: &str = "n";
+
+fn finished(attempt: u32) -> Event {
+    Event::Finished {
+        node: NODE.into(),
+        attempt,
+        outcome: Outcome::Succeeded(Output::EMPTY),
+    }
+}
+
+fn retried(attempt: u32) -> Event {
+    Event::Retried {
+        node: NODE.into(),
+        attempt,
+        failure: Failure::retriable("FLAKY", "flaky"),
+        retry_at: Timestamp(9),
+    }
+}
+
+fn opened() -> Event {
+    Event::Opened {
+        node: NODE.into(),
+        at: Timestamp(1),
+        until: None,
+        verdict: None,
+    }
+}
+
+fn answered() -> Event {
+    Event::Answered {
+        node: NODE.into(),
+        output: Output::EMPTY,
+    }
+}
+
+fn skipped() -> Event {
+    Event::Skipped {
+        node: NODE.into(),
+        reason: SkipReason::DeadPath,
+        verdict: None,
+    }
+}
+
+fn routed() -> Event {
+    Event::Routed {
+        node: NODE.into(),
+        taken: vec![0],
+        verdicts: vec![],
+    }
+}
+
+fn slept() -> Event {
+    Event::Slept {
+        node: NODE.into(),
+        until: Timestamp(5),
+    }
+}
+
+fn started() -> Event {
+    Event::Started {
+        at: Timestamp(0),
+        deadline: None,
+        vars: serde_json::json!({}),
+    }
+}
+
+fn stopping(status: Status) -> Event {
+    Event::Stopping {
+        status,
+        reason: "r".to_owned(),
+        node: None,
+        failure: None,
+    }
+}
+
+fn ended(status: Status) -> Event {
+    Event::Ended {
+        at: Timestamp(7),
+        status,
+        reason: None,
+    }
+}
+
+/// A run of `n` and a follower, after these events.
+fn run_after(events: &[Event]) -> Run {
+    let plan = plan().action(NODE, "t").then("m").action("m", "t");
+    let mut run = Run::new(Arc::new(plan.build().unwrap()));
+    for event in events {
+        apply(&mut run, event).unwrap();
+    }
+    run
+}
+
+fn accepts(run: &Run, event: &Event) -> bool {
+    let mut after = run.clone();
+    match apply(&mut after, event) {
+        Ok(()) => {
+            assert_ne!(after, *run, "accepted {} without a trace", event.name());
+            true
+        }
+        Err(illegal) => {
+            assert_eq!(after, *run, "refused {} and changed the run", event.name());
+            assert_eq!(illegal.event, event.name());
+            assert!(!illegal.what.is_empty());
+            false
+        }
+    }
+}
+
+#[test]
+fn a_node_moves_as_the_table_says() {
+    let events = [
+        opened(),
+        skipped(),
+        answered(),
+        slept(),
+        retried(1),
+        retried(2),
+        finished(1),
+        finished(2),
+        routed(),
+    ];
+    let states: [(&str, Vec<Event>, [u8; 9]); 9] = [
+        //                                                        op sk an sl r1 r2 f1 f2 ro
+        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0]),
+        ("idle, answered", vec![answered()], [1, 1, 0, 0, 0, 0, 0, 0, 0]),
+        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0]),
+        ("open 2", vec![opened(), retried(1)], [0, 1, 0, 1, 0, 1, 0, 1, 0]),
+        ("sleeping", vec![opened(), slept()], [0, 1, 0, 0, 1, 0, 1, 0, 0]),
+        ("skipped", vec![skipped()], [0; 9]),
+        ("skipped open", vec![opened(), skipped()], [0; 9]),
+        ("finished", vec![opened(), finished(1)], [0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        ("routed", vec![opened(), finished(1), routed()], [0; 9]),
+    ];
+    for (name, path, fits) in states {
+        let path: Vec<Event> = std::iter::once(started()).chain(path).collect();
+        let run = run_after(&path);
+        for (event, fits) in events.iter().zip(fits) {
+            assert_eq!(accepts(&run, event), fits == 1, "{name}, {event:?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_moves_as_the_table_says() {
+    use Status::*;
+    let on_node = [
+        opened(),
+        skipped(),
+        answered(),
+        slept(),
+        retried(1),
+        finished(1),
+        routed(),
+    ];
+    let over = |status| vec![started(), skipped(), ended(status)];
+    // Which of started, stopping, ended and events on nodes fit.
+    let states = [
+        ("pending", vec![], [true, false, true, false]),
+        ("running, nothing open", vec![started()], [false, true, true, true]),
+        (
+            "running, a node open",
+            vec![started(), opened()],
+            [false, true, false, true],
+        ),
+        (
+            "stopping",
+            vec![started(), stopping(Failed)],
+            [false, false, true, true],
+        ),
+        (
+            "stopping, a node open",
+            vec![started(), opened(), stopping(Failed)],
+            [false, false, false, true],
+        ),
+        ("succeeded", over(Succeeded), [false; 4]),
+        ("failed", over(Failed), [false; 4]),
+        ("cancelled", over(Cancelled), [false; 4]),
+        ("cancelled before its start", vec![ended(Cancelled)], [false; 4]),
+    ];
+    for (name, path, [start, stop, end, node]) in states {
+        let run = run_after(&path);
+        assert_eq!(accepts(&run, &started()), start, "{name}, started");
+        for status in Status::ALL {
+            let fits = status.is_terminal();
+            assert_eq!(
+                accepts(&run, &stopping(status)),
+                stop && fits,
+                "{name}, stopping {status}"
+            );
+            assert_eq!(accepts(&run, &ended(status)), end && fits, "{name}, ended {status}");
+        }
+        let any = on_node.iter().any(|event| accepts(&run, event));
+        assert_eq!(any, node, "{name}, an event of its node");
+    }
+}
+
+#[test]
+fn an_event_of_a_stranger_is_refused() {
+    let run = run_after(&[started()]);
+    let opened = Event::Opened {
+        node: "stranger".into(),
+        at: Timestamp(1),
+        until: None,
+        verdict: None,
+    };
+    assert!(!accepts(&run, &opened));
+    let told = apply(&mut run.clone(), &opened).unwrap_err().to_string();
+    assert_eq!(told, "event `opened` does not fit the plan: it has no node `stranger`");
+}

@@ -1,0 +1,115 @@
+//! Attempts, their numbers and what each of them sees (spec §9.3, semantics 14).
+
+use super::*;
+
+fn stubborn(max_attempts: u32, jitter: bool) -> PlanBuilder {
+    plan().action("a", "t").with(|node| {
+        node.policies.retry = Retry {
+            max_attempts,
+            base_delay_ms: 2000,
+            backoff_factor: 2.0,
+            jitter,
+        };
+    })
+}
+
+#[test]
+fn attempts_are_counted_and_their_due_times_recorded() {
+    let mut live = Live::start(stubborn(3, false));
+    assert_eq!(outstanding(&live.run), [execute("a", 1, 0)]);
+    assert_eq!(live.at(100).feed(flaky("a", 1)), ["retried a after 1 at 2100"]);
+    assert_eq!(outstanding(&live.run), [execute("a", 2, 2100)]);
+    let last = live.open("a").last_failure.clone().expect("the first attempt failed");
+    assert_eq!(last.code, "FLAKY");
+    assert_eq!(live.at(2200).feed(flaky("a", 2)), ["retried a after 2 at 6200"]);
+    assert_eq!(outstanding(&live.run), [execute("a", 3, 6200)]);
+    let story = live.at(6300).feed(flaky("a", 3));
+    assert_eq!(story[0], "a failed with 3: FLAKY");
+    assert_eq!(live.end(), "Failed action_failed");
+}
+
+#[test]
+fn the_last_attempt_may_succeed() {
+    let mut live = Live::start(stubborn(2, false));
+    live.feed(flaky("a", 1));
+    assert_eq!(live.feed(returned("a", 2, Ok(Output::EMPTY)))[0], "a succeeded with 2");
+    assert_eq!(live.end(), "Succeeded -");
+}
+
+#[test]
+fn a_permanent_failure_ends_the_node_at_once() {
+    let mut live = Live::start(stubborn(3, false));
+    assert_eq!(live.feed(bad("a"))[0], "a failed with 1: BAD");
+}
+
+#[test]
+fn jitter_is_drawn_from_the_luck_of_the_input() {
+    for (luck, at) in [(0, 0), (u32::MAX / 2, 999), (u32::MAX, 2000)] {
+        let mut live = Live::start(stubborn(3, true));
+        let story = live.feed(Fact::Returned {
+            node: "a".into(),
+            attempt: 1,
+            result: Err(Failure::retriable("FLAKY", "flaky")),
+            luck,
+        });
+        assert_eq!(story, [format!("retried a after 1 at {at}")]);
+    }
+}
+
+#[test]
+fn results_of_other_attempts_are_ignored() {
+    let mut live = Live::start(stubborn(4, false));
+    live.feed(flaky("a", 1));
+    for attempt in [0, 1, 3, u32::MAX] {
+        assert!(
+            live.feed(returned("a", attempt, Ok(Output::EMPTY))).is_empty(),
+            "attempt {attempt}"
+        );
+        assert!(live.feed(flaky("a", attempt)).is_empty(), "attempt {attempt}");
+    }
+    assert_eq!(live.open("a").attempt, 2);
+}
+
+#[test]
+fn a_result_counts_once() {
+    let mut live = Live::start(plan().action("a", "t").then("b").action("b", "t"));
+    live.feed(ok("a"));
+    assert!(live.feed(ok("a")).is_empty());
+    assert!(live.feed(bad("a")).is_empty());
+}
+
+#[test]
+fn a_first_attempt_sees_the_context_of_its_opening_and_a_retry_that_of_its_own() {
+    // c opens after a; b ends while c is open.
+    let plan = plan()
+        .action("a", "t")
+        .then("c")
+        .action("b", "t")
+        .action("c", "t")
+        .then("d")
+        .action("d", "t");
+    let mut live = Live::start(plan);
+    assert_eq!((live.open("a").sees, live.open("b").sees), (0, 0));
+    live.feed(ok("a"));
+    assert_eq!(live.open("c").sees, 1);
+    live.feed(ok("b"));
+    assert_eq!(live.open("c").sees, 1, "what ended later is not seen");
+    live.feed(flaky("c", 1));
+    assert_eq!(live.open("c").sees, 2);
+    live.feed(returned("c", 2, Ok(Output::EMPTY)));
+    assert_eq!(live.open("d").sees, 3);
+    let names: Vec<_> = live
+        .run
+        .completed()
+        .iter()
+        .map(|ix| live.run.plan().node(*ix).id.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[test]
+fn a_run_that_only_waits_for_a_retry_is_not_over() {
+    let mut live = Live::start(stubborn(2, false));
+    live.feed_all([flaky("a", 1), Fact::Settle, Fact::Tick]);
+    assert_eq!(live.run.status(), Status::Running);
+}

@@ -1,0 +1,152 @@
+//! Nodes that hold until someone answers (semantics 25 and 26).
+
+use super::*;
+
+fn held(timeout_ms: Option<u64>) -> PlanBuilder {
+    plan()
+        .node("w", wait(timeout_ms))
+        .then("b")
+        .edge("late", When::Failure, None)
+        .action("b", "t")
+        .action("late", "t")
+}
+
+fn of(bytes: u64) -> Fact {
+    Fact::Callback {
+        node: "w".into(),
+        output: Output {
+            bytes,
+            shape: Shape::String,
+        },
+    }
+}
+
+fn answer(live: &Live) -> u64 {
+    match live.phase("w") {
+        Phase::Finished {
+            outcome: Outcome::Succeeded(output),
+            ..
+        } => output.bytes,
+        other => panic!("not answered but {other:?}"),
+    }
+}
+
+#[test]
+fn a_callback_ends_the_wait_with_its_payload() {
+    let mut live = Live::start(held(Some(1000)));
+    assert_eq!(outstanding(&live.run), [wake(1000)]);
+    let story = live.feed(of(7));
+    assert_eq!(
+        story,
+        [
+            "w succeeded with 1",
+            "routed w [0]",
+            "opened b",
+            "skipped late (DeadPath)"
+        ]
+    );
+    assert_eq!(answer(&live), 7);
+}
+
+#[test]
+fn a_second_callback_is_ignored() {
+    let mut live = Live::start(held(None));
+    live.feed(of(7));
+    assert!(live.feed(of(8)).is_empty());
+    assert_eq!(answer(&live), 7);
+}
+
+#[test]
+fn nobody_answered_in_time() {
+    let mut live = Live::start(held(Some(1000)));
+    assert!(live.at(999).feed(Fact::Tick).is_empty());
+    let story = live.at(1000).feed(Fact::Tick);
+    let expected = [
+        "w failed with 1: WAIT_TIMEOUT",
+        "routed w [1]",
+        "skipped b (DeadPath)",
+        "opened late",
+    ];
+    assert_eq!(story, expected);
+    assert!(live.feed(of(7)).is_empty(), "too late");
+}
+
+#[test]
+fn without_a_limit_it_waits_as_long_as_the_run_may_take() {
+    let mut live = Live::start(held(None).plan(|plan| plan.timeout_ms = Some(5000)));
+    assert_eq!(outstanding(&live.run), [wake(5000)]);
+    assert!(live.at(4999).feed(Fact::Tick).is_empty());
+    assert_eq!(live.at(5000).feed(Fact::Tick)[0], "stopping Failed timeout");
+    assert_eq!(live.end(), "Failed timeout");
+}
+
+#[test]
+fn an_early_callback_is_kept_and_used() {
+    let mut live = Live::start(
+        plan()
+            .action("a", "t")
+            .then("w")
+            .node("w", wait(Some(10)))
+            .then("b")
+            .action("b", "t"),
+    );
+    assert_eq!(live.feed(of(7)), ["answered w"]);
+    assert!(live.feed(of(8)).is_empty(), "the first answer counts");
+    assert_eq!(
+        live.feed(ok("a")),
+        [
+            "a succeeded with 1",
+            "routed a [0]",
+            "opened w until 10",
+            "w succeeded with 1",
+            "routed w [0]",
+            "opened b"
+        ]
+    );
+    assert_eq!(answer(&live), 7);
+}
+
+#[test]
+fn an_early_callback_does_not_open_a_node_that_is_skipped() {
+    let plan = plan()
+        .action("a", "t")
+        .edge("w", When::Failure, None)
+        .node("w", wait(None));
+    let mut live = Live::start(plan);
+    live.feed_all([callback("w"), ok("a")]);
+    assert_eq!(live.states(), "a:ok w:skipped");
+}
+
+#[test]
+fn an_early_callback_waits_for_the_guard() {
+    let mut live = Live::start(
+        plan()
+            .node("w", wait(None))
+            .with(|node| node.join = Join::Guard("x".to_owned())),
+    );
+    assert_eq!(live.feed(callback("w")), ["answered w"]);
+    assert_eq!(outstanding(&live.run), [Effect::Guard { node: "w".into() }]);
+    let story = live.feed(guarded("w", true));
+    assert_eq!(
+        story,
+        ["opened w", "w succeeded with 1", "routed w []", "ended Succeeded -"]
+    );
+}
+
+#[test]
+fn the_limit_counts_from_the_opening() {
+    let mut live = Live::start(plan().action("a", "t").then("w").node("w", wait(Some(1000))));
+    assert_eq!(live.at(300).feed(ok("a"))[2], "opened w until 1300");
+    assert_eq!(outstanding(&live.run), [wake(1300)]);
+}
+
+#[test]
+fn the_run_wakes_for_whatever_is_due_first() {
+    let plan = plan()
+        .plan(|plan| plan.timeout_ms = Some(700))
+        .node("v", wait(Some(900)))
+        .node("w", wait(Some(800)));
+    assert_eq!(outstanding(&Live::start(plan.clone()).run), [wake(700)]);
+    let plan = plan.plan(|plan| plan.timeout_ms = Some(1000));
+    assert_eq!(outstanding(&Live::start(plan).run), [wake(800)]);
+}

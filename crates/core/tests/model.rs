@@ -1,0 +1,194 @@
+//! Random plans, random luck, random crashes, against a model of the routing rules.
+//!
+//! The model (`model/rules.rs`) is written from the specification and knows nothing of the
+//! conductor: given how each node went and which conditions are true, it says who runs. The world
+//! (`model/world.rs`) does what a runner does, in random order, and loses its memory now and then.
+//! `PROPTEST_CASES` asks for more cases than the few seconds' worth that run by default.
+
+#[path = "model/rules.rs"]
+mod rules;
+#[path = "model/sketch.rs"]
+mod sketch;
+#[path = "model/world.rs"]
+mod world;
+
+use fermata_core::{Event, Fact, Failure, Outcome, Output, Phase, SkipReason, Status, Verdict};
+use proptest::prelude::*;
+use rules::{Fate, fates};
+use sketch::{Sketch, Style};
+use world::World;
+
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(1000)
+}
+
+/// Mostly small plans, where bugs are readable; some large ones, where they hide.
+fn sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 1usize..=8, 3 => 9usize..=40, 1 => 41usize..=200]
+}
+
+/// What every run must be like at its end, whatever happened to it.
+fn check_end(world: &World) {
+    let run = &world.run;
+    assert!(run.status().is_terminal(), "it ended");
+    assert_eq!(world.open_effects(), 0, "nothing is left to do");
+    let mut opened = vec![0; world.sketch.nodes.len()];
+    for event in &world.journal {
+        if let Event::Opened { node, .. } = event {
+            opened[world.sketch.at(node)] += 1;
+        }
+    }
+    for (at, times) in opened.into_iter().enumerate() {
+        match &run.node(world.sketch.ix(at)).phase {
+            Phase::Finished { .. } => assert_eq!(times, 1, "node {at} ran, so its join fired once"),
+            Phase::Skipped => assert!(times <= 1, "node {at} was opened {times} times"),
+            other => panic!("node {at} ended as {other:?}"),
+        }
+    }
+}
+
+/// Whether what happened is what the rules say.
+fn check_rules(world: &World) {
+    let run = &world.run;
+    let sketch = &world.sketch;
+    let phase = |at: usize| &run.node(sketch.ix(at)).phase;
+    let went = |at: usize| match phase(at) {
+        Phase::Finished { outcome, .. } => Some(outcome.is_success()),
+        _ => None,
+    };
+    let fates = fates(sketch, went);
+    for event in &world.journal {
+        let Some(at) = event.node().map(|node| sketch.at(node)) else {
+            continue;
+        };
+        match event {
+            Event::Opened { .. } => assert!(
+                matches!(fates[at], Fate::Runs | Fate::Ran { .. }),
+                "{at}: {:?}",
+                fates[at]
+            ),
+            Event::Skipped {
+                reason: SkipReason::DeadPath | SkipReason::Guard,
+                ..
+            } => assert_eq!(fates[at], Fate::Skipped, "{at}"),
+            Event::Routed { taken, .. } => match &fates[at] {
+                Fate::Ran { taken: expected } => assert_eq!(taken, expected, "{at}"),
+                other => panic!("{at} was routed but {other:?}"),
+            },
+            Event::Finished {
+                outcome: Outcome::Succeeded(_),
+                ..
+            } => assert_ne!(sketch.nodes[at].will_succeed(), Some(false), "{at}"),
+            _ => {}
+        }
+    }
+    let unhandled = |at: usize| went(at) == Some(false) && fates[at] == Fate::Ran { taken: vec![] };
+    match run.stop() {
+        Some(stop) if stop.reason == "action_failed" => {
+            let cause = stop.node.as_ref().map(|node| sketch.at(node)).expect("a cause");
+            assert!(unhandled(cause) && !sketch.relaxed, "{cause} did not fail unhandled");
+            assert_eq!(run.status(), Status::Failed);
+        }
+        Some(stop) => assert_eq!(run.status(), stop.status),
+        None => {
+            let everyone = 0..sketch.nodes.len();
+            for at in everyone.clone() {
+                let skipped = *phase(at) == Phase::Skipped;
+                assert_eq!(skipped, fates[at] == Fate::Skipped, "{at}: {:?}", fates[at]);
+                if let (Some(success), Some(expected)) = (went(at), sketch.nodes[at].will_succeed()) {
+                    assert_eq!(success, expected, "{at}: how its attempts went");
+                }
+            }
+            let fails = match sketch.relaxed {
+                true => rules::relaxed_run_fails(sketch, went),
+                false => everyone.into_iter().any(unhandled),
+            };
+            assert_eq!(run.status() == Status::Failed, fails);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Left alone, a run of any plan does what the rules say.
+    #[test]
+    fn a_run_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
+        let style = if relaxed { Style::Relaxed } else { Style::FailFast };
+        let mut world = World::new(Sketch::random(size, seed, style), seed);
+        world.run_to_the_end(0);
+        check_end(&world);
+        check_rules(&world);
+        prop_assert!(world.run.stop().is_none_or(|stop| stop.reason == "action_failed"));
+    }
+
+    /// Cancelled, timed out, crashed and told nonsense, it still does nothing that the rules do not allow.
+    #[test]
+    fn a_troubled_run_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
+        let style = if relaxed { Style::Relaxed } else { Style::FailFast };
+        let mut world = World::new(Sketch::random(size, seed, style).with_deadline(seed), seed);
+        world.run_to_the_end(20);
+        check_end(&world);
+        check_rules(&world);
+    }
+
+    /// No fact, however absurd, breaks a run or keeps it from its end.
+    #[test]
+    fn no_fact_breaks_a_run(
+        size in 1usize..=30,
+        seed: u64,
+        facts in prop::collection::vec((fact(), 0u64..5000), 0..60),
+    ) {
+        let mut world = World::new(Sketch::random(size, seed, Style::FailFast).with_deadline(seed), seed);
+        for (fact, later) in facts {
+            world.pass(later);
+            world.feed(fact);
+            world.check_effects();
+        }
+        world.run_to_the_end(0);
+        if world.run.started_at().is_some() {
+            check_end(&world);
+        }
+        let before = world.run.clone();
+        for fact in [Fact::start(), Fact::Tick, Fact::Settle, Fact::Cancel { reason: "x".to_owned() }] {
+            prop_assert!(world.feed(fact).is_empty(), "a terminal run takes nothing");
+        }
+        prop_assert!(world.run == before);
+    }
+}
+
+/// Any fact at all, about nodes that exist and nodes that do not.
+fn fact() -> impl Strategy<Value = Fact> {
+    let node = || prop_oneof![9 => (0usize..30).prop_map(|at| sketch::name(at).into()), 1 => Just("nobody".into())];
+    let output = || {
+        any::<u64>().prop_map(|bytes| Output {
+            bytes: bytes >> (bytes % 64),
+            ..Output::EMPTY
+        })
+    };
+    let failure = || {
+        any::<(bool, Option<u64>)>().prop_map(|(retriable, retry_after_ms)| Failure {
+            retriable,
+            retry_after_ms,
+            ..Failure::permanent("X", "x")
+        })
+    };
+    let verdict = || (0u32..6, any::<bool>()).prop_map(|(edge, value)| Verdict::plain(edge, value));
+    let attempt = || prop_oneof![4 => Just(1), 3 => 0u32..5, 1 => any::<u32>()];
+    prop_oneof![
+        1 => Just(Fact::start()),
+        9 => (node(), attempt(), prop::result::maybe_ok(output(), failure()), any::<u32>())
+            .prop_map(|(node, attempt, result, luck)| Fact::Returned { node, attempt, result, luck }),
+        3 => (node(), prop::collection::vec(verdict(), 0..6))
+            .prop_map(|(node, verdicts)| Fact::Judged { node, verdicts }),
+        2 => (node(), verdict()).prop_map(|(node, verdict)| Fact::Guarded { node, verdict }),
+        2 => (node(), prop::result::maybe_ok(any::<u64>(), failure()))
+            .prop_map(|(node, duration_ms)| Fact::Timed { node, duration_ms }),
+        2 => Just(Fact::Tick),
+        3 => (node(), output()).prop_map(|(node, output)| Fact::Callback { node, output }),
+        1 => Just(Fact::Cancel { reason: "enough".to_owned() }),
+        2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Aborted { node, attempt }),
+        1 => Just(Fact::Settle),
+    ]
+}

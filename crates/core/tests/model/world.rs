@@ -1,0 +1,268 @@
+//! A runner without a world: it does what is outstanding, in random order, and crashes now and then.
+
+use crate::sketch::{Dice, Gives, Sketch, SketchJoin, Task, name};
+use fermata_core::{
+    Effect, Event, Fact, Failure, Input, NodeId, Output, Phase, Run, Timestamp, Verdict, advance, apply, code, decide,
+    decode, encode, outstanding,
+};
+
+pub struct World {
+    pub sketch: Sketch,
+    pub run: Run,
+    pub journal: Vec<Event>,
+    rows: Vec<String>,
+    now: Timestamp,
+    dice: Dice,
+}
+
+impl World {
+    pub fn new(sketch: Sketch, seed: u64) -> World {
+        World {
+            run: Run::new(sketch.plan()),
+            sketch,
+            journal: Vec::new(),
+            rows: Vec::new(),
+            now: Timestamp(0),
+            dice: Dice::new(!seed),
+        }
+    }
+
+    pub fn pass(&mut self, millis: u64) {
+        self.now = self.now.plus_millis(millis);
+    }
+
+    /// Gives the run a fact and journals what follows.
+    pub fn feed(&mut self, fact: Fact) -> Vec<Event> {
+        let input = Input::new(self.now, fact);
+        assert_eq!(decide(&self.run, &input), decide(&self.run, &input), "{input:?}");
+        let events = advance(&mut self.run, input).expect("decisions are legal");
+        if !events.is_empty() {
+            self.rows.push(encode(&events));
+            self.journal.extend(events.iter().cloned());
+        }
+        events
+    }
+
+    /// The process is gone; another one reads the journal.
+    fn crash(&mut self) {
+        let mut run = Run::new(self.run.plan().clone());
+        for event in self.rows.iter().flat_map(|row| decode(row).expect("a sound row")) {
+            apply(&mut run, &event).expect("a sound journal");
+        }
+        assert!(run == self.run, "another run came back from the journal");
+        assert_eq!(outstanding(&run), outstanding(&self.run));
+        self.run = run;
+    }
+
+    pub fn open_effects(&self) -> usize {
+        outstanding(&self.run).len()
+    }
+
+    /// Effects are for nodes that are open, or ended and not routed, or about to be opened; and for nobody else.
+    pub fn check_effects(&self) {
+        for effect in outstanding(&self.run) {
+            let phase = |node: &NodeId| {
+                &self
+                    .run
+                    .node(self.run.plan().find(node.as_str()).expect("a node"))
+                    .phase
+            };
+            let fits = match &effect {
+                Effect::Execute { node, attempt, .. } | Effect::Abort { node, attempt } => {
+                    matches!(phase(node), Phase::Open(open) if open.attempt == *attempt)
+                }
+                Effect::Time { node } => matches!(phase(node), Phase::Open(open) if open.until.is_none()),
+                Effect::Judge { node, .. } => matches!(phase(node), Phase::Finished { routed: false, .. }),
+                Effect::Guard { node } => *phase(node) == Phase::Idle,
+                Effect::Wake { .. } => true,
+            };
+            assert!(fits, "{effect:?}");
+        }
+    }
+
+    /// Does what is outstanding until the run is over. `trouble` is the percentage of steps on which
+    /// something else happens: a crash, a cancel, time that passes, a callback, nonsense.
+    pub fn run_to_the_end(&mut self, trouble: usize) {
+        self.feed(Fact::start());
+        // Every node takes at most five attempts, a verdict, a guard, a time and a tick.
+        let mut patience = 100 + 20 * self.sketch.nodes.len();
+        while !self.run.status().is_terminal() {
+            self.check_effects();
+            if self.dice.happens(trouble) {
+                self.make_trouble();
+                continue;
+            }
+            patience = patience
+                .checked_sub(1)
+                .expect("a run ends within a bounded number of inputs");
+            let effects = outstanding(&self.run);
+            let some = self.dice.roll(effects.len().max(1));
+            match effects.get(some) {
+                Some(effect) => self.perform(effect.clone()),
+                None => self.answer_someone(),
+            }
+            if self.dice.happens(10) {
+                self.answer_someone();
+            }
+        }
+        self.crash();
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        let fact = match effect {
+            Effect::Judge {
+                node,
+                edges,
+                first_only,
+            } => self.judge(node, &edges, first_only),
+            Effect::Guard { node } => match self.sketch.nodes[self.sketch.at(&node)].join {
+                SketchJoin::Guard(says) => Fact::Guarded {
+                    node,
+                    verdict: Verdict::plain(0, says),
+                },
+                _ => panic!("`{node}` has no guard"),
+            },
+            Effect::Time { node } => match self.sketch.nodes[self.sketch.at(&node)].task {
+                Task::Sleep { millis } => Fact::Timed {
+                    node,
+                    duration_ms: millis.ok_or_else(|| Failure::permanent(code::TEMPLATE_ERROR, "x")),
+                },
+                _ => panic!("`{node}` is no sleep"),
+            },
+            Effect::Execute { node, attempt, due } => {
+                self.now = self.now.max(due);
+                self.execute(node, attempt)
+            }
+            Effect::Abort { node, attempt } => match self.dice.happens(50) {
+                true => Fact::Aborted { node, attempt },
+                false => self.execute(node, attempt),
+            },
+            Effect::Wake { at } => {
+                self.now = self.now.max(at);
+                Fact::Tick
+            }
+        };
+        assert!(!self.feed(fact).is_empty(), "what was asked for is of use");
+    }
+
+    fn judge(&self, node: NodeId, edges: &[u32], first_only: bool) -> Fact {
+        let all = &self.sketch.nodes[self.sketch.at(&node)].edges;
+        let mut verdicts = Vec::new();
+        for edge in edges {
+            let value = all[*edge as usize].condition.expect("only conditions are asked for");
+            verdicts.push(Verdict::plain(*edge, value));
+            if value && first_only {
+                break;
+            }
+        }
+        Fact::Judged { node, verdicts }
+    }
+
+    fn execute(&mut self, node: NodeId, attempt: u32) -> Fact {
+        let Task::Action { gives, .. } = &self.sketch.nodes[self.sketch.at(&node)].task else {
+            panic!("`{node}` is no action");
+        };
+        let gives = gives[(attempt as usize - 1).min(gives.len() - 1)];
+        Fact::Returned {
+            node,
+            attempt,
+            result: match gives {
+                Gives::Output => Ok(Output::EMPTY),
+                Gives::Flaky => Err(Failure::retriable("FLAKY", "x")),
+                Gives::Bad => Err(Failure::permanent("BAD", "x")),
+            },
+            luck: self.dice.roll(1 << 31) as u32,
+        }
+    }
+
+    /// A callback for some wait, open or not; for an open one, if that is all that is left.
+    fn answer_someone(&mut self) {
+        let is_wait = |at: &usize| matches!(self.sketch.nodes[*at].task, Task::Wait { .. });
+        let waits: Vec<usize> = (0..self.sketch.nodes.len()).filter(is_wait).collect();
+        let is_open = |at: &usize| matches!(self.run.node(self.sketch.ix(*at)).phase, Phase::Open(_));
+        let open: Vec<usize> = waits.iter().copied().filter(is_open).collect();
+        let among = if open.is_empty() || self.dice.happens(20) {
+            waits
+        } else {
+            open
+        };
+        if !among.is_empty() {
+            let node = name(self.dice.pick(&among)).into();
+            self.feed(Fact::Callback {
+                node,
+                output: Output::EMPTY,
+            });
+        }
+    }
+
+    fn make_trouble(&mut self) {
+        match self.dice.roll(100) {
+            0..40 => self.crash(),
+            40 => {
+                self.feed(Fact::Cancel {
+                    reason: "cancelled".to_owned(),
+                });
+            }
+            41..60 => {
+                let later = self.dice.roll(1000) as u64;
+                self.pass(later);
+                self.feed(Fact::Tick);
+            }
+            60..70 => self.answer_someone(),
+            _ => self.talk_nonsense(),
+        }
+    }
+
+    /// Facts that do not fit, about everybody; none of them may decide anything.
+    fn talk_nonsense(&mut self) {
+        let at = self.dice.roll(self.sketch.nodes.len());
+        let phase = self.run.node(self.sketch.ix(at)).phase.clone();
+        let task = &self.sketch.nodes[at].task;
+        let (is_action, is_sleep) = (matches!(task, Task::Action { .. }), matches!(task, Task::Sleep { .. }));
+        let is_wait = matches!(task, Task::Wait { .. });
+        let node: NodeId = name(at).into();
+        let mut facts = Vec::new();
+        let wrong = match &phase {
+            Phase::Open(open) if is_action => open.attempt + 1 + self.dice.roll(2) as u32,
+            _ => 1,
+        };
+        facts.push(Fact::Returned {
+            node: node.clone(),
+            attempt: wrong,
+            result: Ok(Output::EMPTY),
+            luck: 0,
+        });
+        facts.push(Fact::Aborted {
+            node: node.clone(),
+            attempt: wrong + 5,
+        });
+        if !is_sleep {
+            facts.push(Fact::Timed {
+                node: node.clone(),
+                duration_ms: Ok(0),
+            });
+        }
+        if !is_wait {
+            facts.push(Fact::Callback {
+                node: node.clone(),
+                output: Output::EMPTY,
+            });
+        }
+        if !matches!(phase, Phase::Finished { routed: false, .. }) {
+            facts.push(Fact::Judged {
+                node: node.clone(),
+                verdicts: (0..5).map(|edge| Verdict::plain(edge, true)).collect(),
+            });
+        }
+        if phase != Phase::Idle {
+            facts.push(Fact::Guarded {
+                node,
+                verdict: Verdict::plain(0, true),
+            });
+        }
+        for fact in facts {
+            let told = format!("{fact:?}");
+            assert_eq!(self.feed(fact), [], "{told} at {phase:?}");
+        }
+    }
+}
