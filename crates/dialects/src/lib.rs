@@ -1,1 +1,37 @@
 //! Documents of every dialect become one plan, or located diagnostics.
+//!
+//! [`Document::parse`] reads JSON (with comments) or YAML and remembers where everything stands.
+//! [`compile`] turns a document into a [`Plan`](fermata_core::Plan), or says everything that is
+//! wrong with it at once. A dialect is one file, [`dataworkflows`] for example, and one line in
+//! [`compile`]; nothing after this crate knows dialects.
+//!
+//! ```
+//! use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
+//!
+//! let source = br#"{ "id": "hello", "displayName": "Hello", "startNode": "greet", "nodes": [
+//!   { "id": "greet", "actionType": "core.echo", "edges": [{ "targetNode": "gret" }] } ] }"#;
+//! let document = Document::parse(source, "hello.json", &DocumentLimits::default()).unwrap();
+//! let problems = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap_err();
+//! assert_eq!(problems.list()[0].code, "UNKNOWN_NODE");
+//! assert_eq!(problems.list()[0].suggestion.as_deref(), Some("did you mean `greet`?"));
+//! ```
+//!
+//! What must stay true: no input makes this crate panic, exhaust the stack or the memory; every
+//! problem has a place in the source; the same document gets the same answer.
+
+mod compile;
+pub mod dataworkflows;
+mod diagnostics;
+mod document;
+mod explain;
+mod json;
+mod nearest;
+mod render;
+mod source;
+mod tree;
+mod yaml;
+
+pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, Settings, Stage, compile};
+pub use diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Related, Severity};
+pub use document::{Dialect, Document, DocumentLimits, Format};
+pub use source::{Position, Span};

@@ -1,0 +1,144 @@
+//! From a document of any dialect to a plan: what is asked for, what comes back, and the list of
+//! dialects.
+
+use crate::dataworkflows;
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::document::{Dialect, Document, DocumentLimits};
+use fermata_core::plan::ContextPolicy;
+use fermata_core::{Plan, Policies};
+use fermata_expr::template;
+use serde_json::Value;
+
+/// A document that compiled.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// What the engine runs.
+    pub plan: Plan,
+    /// What the document says about itself.
+    pub description: Option<String>,
+    /// What somebody should look at. Draw it with [`Document::report`].
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What the document is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// To be kept as a draft: actions that are not there yet are warned about.
+    Save,
+    /// To become a version: they are errors.
+    Publish,
+    /// To be run: as for publishing.
+    Run,
+}
+
+/// The actions there are.
+pub trait Catalog {
+    /// The action of this type, such as `http.request`.
+    fn find(&self, action: &str) -> Option<CatalogEntry>;
+
+    /// All action types, to suggest one of them.
+    fn names(&self) -> Vec<String>;
+}
+
+/// What the catalog says about an action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogEntry {
+    /// Whether it may be used.
+    pub enabled: bool,
+    /// Why it should not be used any more, and what to use instead.
+    pub deprecation: Option<String>,
+    /// JSON Schema of its parameters.
+    pub parameter_schema: Option<Value>,
+}
+
+impl Default for CatalogEntry {
+    fn default() -> Self {
+        CatalogEntry {
+            enabled: true,
+            deprecation: None,
+            parameter_schema: None,
+        }
+    }
+}
+
+/// A catalog that has every action, for checks of the document alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AnyAction;
+
+impl Catalog for AnyAction {
+    fn find(&self, _action: &str) -> Option<CatalogEntry> {
+        Some(CatalogEntry::default())
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What the engine is configured to. The default is what the specification says.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What a document may cost to read; for callers of [`Document::parse`].
+    pub document: DocumentLimits,
+    /// Nodes a workflow may have.
+    pub max_nodes: usize,
+    /// Time limit and retries of nodes that do not say.
+    pub policies: Policies,
+    /// How long a run may take, parked time included.
+    pub workflow_timeout_ms: Option<u64>,
+    /// What is kept of the context, if the document does not say.
+    pub context: ContextPolicy,
+    /// What templates may use.
+    pub templates: template::Options,
+    /// Whether templates are rendered once, with placeholders for what is not known yet.
+    pub validate_parameter_templates: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            document: DocumentLimits::default(),
+            max_nodes: 1000,
+            policies: Policies::default(),
+            workflow_timeout_ms: Some(60 * 60 * 1000),
+            context: ContextPolicy::default(),
+            templates: template::Options::default(),
+            validate_parameter_templates: false,
+        }
+    }
+}
+
+/// Compiles `document`, or reports everything that is wrong with it.
+pub fn compile(
+    document: &Document,
+    settings: &Settings,
+    catalog: &dyn Catalog,
+    stage: Stage,
+) -> Result<Compiled, Diagnostics> {
+    match document.dialect() {
+        Some(Dialect::DataWorkflows) => dataworkflows::compile(document, settings, catalog, stage),
+        Some(dialect @ (Dialect::Runlater | Dialect::Jsondagapi | Dialect::EngineJs)) => {
+            let name = dialect.name();
+            let message = format!("the {name} dialect is recognised but not supported by this version");
+            Err(refuse(document, "DIALECT_NOT_SUPPORTED", message, None))
+        }
+        None if document.value().is_object() => {
+            let help = "a DataWorkflows document has `startNode`, a Runlater document `tasks`, a jsondagapi document \
+                        `workflow_id` and `edges`, an EngineJS document `steps`";
+            let message = "this is not a workflow of a dialect that is known".to_owned();
+            Err(refuse(document, "UNKNOWN_DIALECT", message, Some(help)))
+        }
+        None => {
+            let message = "a workflow document must be an object".to_owned();
+            Err(refuse(document, "UNKNOWN_DIALECT", message, None))
+        }
+    }
+}
+
+fn refuse(document: &Document, code: &'static str, message: String, help: Option<&str>) -> Diagnostics {
+    let error = Diagnostic::error(code, document.locate(""), message);
+    document.report(vec![match help {
+        Some(help) => error.help(help),
+        None => error,
+    }])
+}

@@ -1,0 +1,203 @@
+//! Conditions and templates: they must be well-formed, and what they name must exist.
+
+use super::graph::{Graph, Upstream};
+use super::view::{Node, View};
+use super::{Check, text};
+use crate::diagnostics::{Diagnostic, quote};
+use crate::nearest::nearest;
+use crate::tree::join;
+use fermata_expr::js::Expression;
+use fermata_expr::template::ValueTemplate;
+use fermata_expr::{ReadPath, Segment, SyntaxError, SyntaxKind};
+use serde_json::Value;
+
+/// What conditions and templates see.
+const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
+/// What `context` holds.
+const IN_CONTEXT: [&str; 2] = ["data", "trigger"];
+
+pub(super) fn check(check: &mut Check, view: &View, graph: &Graph) {
+    let upstream = graph.upstream();
+    for (at, node) in view.nodes.iter().enumerate() {
+        let mut names = Names {
+            view,
+            upstream: upstream.as_ref(),
+            at,
+            own_output: true,
+        };
+        for edge in &node.edges {
+            if let Some(condition) = text(edge.value, "condition") {
+                let pointer = format!("{}/condition", edge.pointer);
+                check_condition(check, &names, &pointer, condition);
+            }
+        }
+        names.own_output = false;
+        templates(check, &names, node);
+    }
+}
+
+fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &str) {
+    match Expression::parse(condition) {
+        Ok(expression) => names.check(check, pointer, condition, expression.reads()),
+        Err(error) => {
+            let (code, what) = match error.kind {
+                SyntaxKind::Invalid => ("CONDITION_SYNTAX", "the condition is not a valid expression"),
+                SyntaxKind::NotCovered => ("CONDITION_NOT_SUPPORTED", "the condition cannot be used"),
+            };
+            let problem = syntax(check, code, what, pointer, &error);
+            check.add(problem);
+        }
+    }
+}
+
+fn syntax(check: &Check, code: &'static str, what: &str, pointer: &str, error: &SyntaxError) -> Diagnostic {
+    let mut problem = check.error(code, pointer, format!("{what}: {}", error.message));
+    problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
+    problem
+}
+
+/// Checks every string in the parameters of `node`; the depth of a document is limited.
+fn templates(check: &mut Check, names: &Names, node: &Node) {
+    let Some(parameters) = node.value.get("parameters").filter(|parameters| parameters.is_object()) else {
+        return;
+    };
+    let mut strings = Vec::new();
+    collect(parameters, format!("{}/parameters", node.pointer), &mut strings);
+    for (pointer, value, text) in strings {
+        match ValueTemplate::parse(value, &check.settings.templates) {
+            Ok(template) => names.check(check, &pointer, text, &template.reads()),
+            Err(errors) => {
+                for (_, error) in errors {
+                    let problem = syntax(
+                        check,
+                        "TEMPLATE_SYNTAX",
+                        "the template cannot be used",
+                        &pointer,
+                        &error,
+                    );
+                    check.add(problem);
+                }
+            }
+        }
+    }
+}
+
+/// The strings of `value` that can hold a template.
+fn collect<'a>(value: &'a Value, pointer: String, strings: &mut Vec<(String, &'a Value, &'a str)>) {
+    match value {
+        Value::String(text) if text.contains("{{") || text.contains("}}") => strings.push((pointer, value, text)),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                collect(item, format!("{pointer}/{at}"), strings);
+            }
+        }
+        Value::Object(map) => {
+            for (key, item) in map {
+                collect(item, join(&pointer, key), strings);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The names that an expression of one node may use.
+struct Names<'a> {
+    view: &'a View<'a>,
+    upstream: Option<&'a Upstream>,
+    /// The node.
+    at: usize,
+    /// Whether its own output is there yet.
+    own_output: bool,
+}
+
+impl Names<'_> {
+    fn check(&self, check: &mut Check, pointer: &str, text: &str, reads: &[ReadPath]) {
+        for read in reads {
+            let mut steps = read.segments.iter().map(step);
+            let Some(root) = steps.next() else { continue };
+            if !ROOTS.contains(&root.as_str()) {
+                let message = format!("{} is not known here", quote(&root));
+                let mut problem = check.error("UNKNOWN_NAME", pointer, message);
+                problem.span = name_span(check, pointer, text, &root, "");
+                check.add(match nearest(&root, ROOTS) {
+                    Some(near) => problem.help(format!("did you mean {}?", quote(near))),
+                    None => problem.help("the names are `trigger`, `context`, `vars` and `spec`"),
+                });
+            } else if root == "context" {
+                match (steps.next(), steps.next()) {
+                    (Some(part), Some(node)) if part == "data" => self.node(check, pointer, text, &node),
+                    (Some(part), _) => in_context(check, pointer, text, &part),
+                    (None, _) => {}
+                }
+            }
+        }
+    }
+
+    /// `context.data[name]`.
+    fn node(&self, check: &mut Check, pointer: &str, text: &str, name: &str) {
+        let span = name_span(check, pointer, text, name, "data");
+        let this = quote(self.view.nodes[self.at].id);
+        let Some(other) = self.view.by_id.get(name).copied() else {
+            let message = format!("there is no node {} in this workflow", quote(name));
+            let mut problem = check.error("UNKNOWN_NODE_REFERENCE", pointer, message);
+            problem.span = span;
+            return check.add(problem.did_you_mean(nearest(name, self.view.ids())));
+        };
+        let own = other == self.at;
+        let precedes = self.upstream.is_none_or(|upstream| upstream.precedes(other, self.at));
+        if (own && !self.own_output) || (!own && !precedes) {
+            let message = match own {
+                true => format!("node {this} reads its own output, which is not there before it has run"),
+                false => format!(
+                    "node {} does not run before node {this}: its output may not be there",
+                    quote(name)
+                ),
+            };
+            let mut problem = check.warning("NODE_NOT_UPSTREAM", pointer, message);
+            problem.span = span;
+            check.add(problem);
+        }
+    }
+}
+
+fn in_context(check: &mut Check, pointer: &str, text: &str, part: &str) {
+    if !IN_CONTEXT.contains(&part) {
+        let message = format!("`context` holds `data`, not {}", quote(part));
+        let mut problem = check.warning("UNKNOWN_NAME", pointer, message);
+        problem.span = name_span(check, pointer, text, part, "context");
+        let near = nearest(part, IN_CONTEXT);
+        check.add(problem.did_you_mean(near));
+    }
+}
+
+fn step(segment: &Segment) -> String {
+    match segment {
+        Segment::Key(key) => key.clone(),
+        Segment::Index(index) => index.to_string(),
+    }
+}
+
+/// Where `name` is read in `text`: preferably as a member of `owner`, else where it first stands
+/// as a whole word, else the whole string.
+fn name_span(check: &Check, pointer: &str, text: &str, name: &str, owner: &str) -> crate::Span {
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let whole = |at: &usize| {
+        let (before, after) = (&text[..*at], &text[at + name.len()..]);
+        !before.ends_with(word) && !after.starts_with(word)
+    };
+    let owned = |at: &usize| {
+        let before = text[..*at].trim_end_matches(['[', '\'', '"', '.', '?', ' ']);
+        !owner.is_empty() && before.len() < *at && before.ends_with(owner)
+    };
+    let places: Vec<usize> = text
+        .match_indices(name)
+        .map(|(at, _)| at)
+        .filter(whole)
+        .take(1000)
+        .collect();
+    let best = places.iter().find(|at| owned(at)).or(places.first());
+    match best {
+        Some(at) if !name.is_empty() => check.document.locate_in_string(pointer, *at, name.len()),
+        _ => check.document.locate(pointer),
+    }
+}

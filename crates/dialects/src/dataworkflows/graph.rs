@@ -1,0 +1,214 @@
+//! Where nodes lead: every name must exist, nothing may lead back, everything must be reached.
+
+use super::view::{Node, View};
+use super::{Check, text};
+use crate::diagnostics::{Diagnostic, quote};
+use crate::nearest::nearest;
+use fermata_core::plan::{find_cycle, reachable};
+use serde_json::Value;
+
+/// No more cycles than this are looked for.
+const MAX_CYCLES: usize = 10;
+
+/// The superset graph: all edges, `onFailure` included, conditions ignored.
+pub(super) struct Graph {
+    /// For each node of the view, the nodes it leads to.
+    targets: Vec<Vec<usize>>,
+    acyclic: bool,
+}
+
+pub(super) fn check(check: &mut Check, view: &View) -> Graph {
+    duplicates(check, view);
+    let mut guessed = Vec::new();
+    let mut targets = Vec::new();
+    for node in &view.nodes {
+        let (known, guesses) = node_targets(check, view, node);
+        targets.push(known);
+        guessed.push(guesses);
+    }
+    let acyclic = cycles(check, view, &targets);
+    unreachable(check, view, &targets, &guessed);
+    snapshot_keys(check, view);
+    Graph { targets, acyclic }
+}
+
+fn duplicates(check: &mut Check, view: &View) {
+    for (at, node) in view.nodes.iter().enumerate() {
+        let first = view.by_id.get(node.id).copied().unwrap_or(at);
+        if first != at {
+            let place = check.document.locate(&format!("{}/id", view.nodes[first].pointer));
+            let message = format!("two nodes are called {}", quote(node.id));
+            let problem = check.error("DUPLICATE_NODE_ID", &format!("{}/id", node.pointer), message);
+            check.add(problem.related("the first one is here", place));
+        }
+    }
+}
+
+/// The nodes that `node` leads to, and those that were probably meant where the name is wrong.
+fn node_targets(check: &mut Check, view: &View, node: &Node) -> (Vec<usize>, Vec<usize>) {
+    let (mut known, mut guessed) = (Vec::new(), Vec::new());
+    let edges = node.edges.iter().filter_map(|edge| {
+        let pointer = format!("{}/targetNode", edge.pointer);
+        Some((edge.target?, pointer, "an edge"))
+    });
+    let on_failure = node
+        .on_failure()
+        .map(|target| (target, format!("{}/onFailure", node.pointer), "`onFailure`"));
+    for (target, pointer, what) in edges.chain(on_failure) {
+        match view.by_id.get(target) {
+            Some(at) => known.push(*at),
+            None => {
+                let message = format!(
+                    "{what} of node {} leads to {}, which is not a node of this workflow",
+                    quote(node.id),
+                    quote(target)
+                );
+                let problem = check.error("UNKNOWN_NODE", &pointer, message);
+                let near = nearest(target, view.ids());
+                guessed.extend(near.and_then(|near| view.by_id.get(near)));
+                check.add(problem.did_you_mean(near));
+            }
+        }
+    }
+    known.sort_unstable();
+    known.dedup();
+    (known, guessed)
+}
+
+/// Reports cycles, each at the edge that closes it. Returns whether there are none.
+fn cycles(check: &mut Check, view: &View, targets: &[Vec<usize>]) -> bool {
+    let mut open = targets.to_vec();
+    for found in 0..MAX_CYCLES {
+        let Some(cycle) = find_cycle(&open) else {
+            return found == 0;
+        };
+        let [.., last, first] = cycle.as_slice() else {
+            return false;
+        };
+        let (last, first) = (*last, *first);
+        let names: Vec<&str> = cycle.iter().map(|at| view.nodes[*at].id).collect();
+        let message = format!("the nodes form a cycle: {}", shorten(&names));
+        let problem = check.error("CYCLE", &closing_edge(&view.nodes[last], view.nodes[first].id), message);
+        check.add(problem.help("a workflow only goes forward; to try a step again, use its `policies.retry`"));
+        open[last].retain(|target| *target != first);
+    }
+    false
+}
+
+/// `a → b → … → z → a`, at most a line long.
+fn shorten(names: &[&str]) -> String {
+    const ENDS: usize = 6;
+    let quoted: Vec<String> = names
+        .iter()
+        .map(|name| quote(name).trim_matches('`').to_owned())
+        .collect();
+    if quoted.len() <= 2 * ENDS {
+        return quoted.join(" → ");
+    }
+    let (head, tail) = (&quoted[..ENDS], &quoted[quoted.len() - ENDS..]);
+    format!("{} → … → {}", head.join(" → "), tail.join(" → "))
+}
+
+/// The pointer to the edge, or the `onFailure`, that leads from `node` to `target`.
+fn closing_edge(node: &Node, target: &str) -> String {
+    match node.edges.iter().find(|edge| edge.target == Some(target)) {
+        Some(edge) => format!("{}/targetNode", edge.pointer),
+        None => format!("{}/onFailure", node.pointer),
+    }
+}
+
+/// Reports what the start does not lead to. A wrong name counts as the one that was probably meant,
+/// so that one typing error is not reported as a hundred unreachable nodes.
+fn unreachable(check: &mut Check, view: &View, targets: &[Vec<usize>], guessed: &[Vec<usize>]) {
+    let Some(start) = text(check.document.value(), "startNode") else {
+        return;
+    };
+    let Some(first) = view.by_id.get(start) else {
+        let message = match view.nodes.is_empty() {
+            true => "the workflow has no nodes".to_owned(),
+            false => format!(
+                "the workflow starts with {}, which is not one of its nodes",
+                quote(start)
+            ),
+        };
+        let problem = check.error("UNKNOWN_NODE", "/startNode", message);
+        return check.add(problem.did_you_mean(nearest(start, view.ids())));
+    };
+    let all: Vec<Vec<usize>> = targets
+        .iter()
+        .zip(guessed)
+        .map(|(known, more)| [&known[..], &more[..]].concat())
+        .collect();
+    let seen = reachable(&all, [*first]);
+    for (at, node) in view.nodes.iter().enumerate() {
+        if !seen[at] && view.by_id.get(node.id) == Some(&at) {
+            let message = format!(
+                "nothing leads from the start {} to node {}",
+                quote(start),
+                quote(node.id)
+            );
+            let problem = check.error("UNREACHABLE_NODE", &format!("{}/id", node.pointer), message);
+            check.add(problem.help("add an edge that leads to it, or remove the node"));
+        }
+    }
+}
+
+fn snapshot_keys(check: &mut Check, view: &View) {
+    let keys = check
+        .document
+        .value()
+        .pointer("/contextSnapshot/keysToInclude")
+        .and_then(Value::as_array);
+    let mut found: Vec<Diagnostic> = Vec::new();
+    for (at, key) in keys.into_iter().flatten().enumerate() {
+        if let Some(key) = key.as_str().filter(|key| !view.by_id.contains_key(key)) {
+            let pointer = format!("/contextSnapshot/keysToInclude/{at}");
+            let message = format!("{} is not a node of this workflow", quote(key));
+            let problem = check.warning("UNKNOWN_NODE", &pointer, message);
+            found.push(problem.did_you_mean(nearest(key, view.ids())));
+        }
+    }
+    check.problems.extend(found);
+}
+
+impl Graph {
+    /// For each node, the set of nodes that may have ended before it starts; nothing when that
+    /// cannot be told because of a cycle.
+    pub(super) fn upstream(&self) -> Option<Upstream> {
+        if !self.acyclic {
+            return None;
+        }
+        let count = self.targets.len();
+        let words = count.div_ceil(64);
+        let mut sets = vec![vec![0_u64; words]; count];
+        let mut waiting = vec![0_usize; count];
+        for target in self.targets.iter().flatten() {
+            waiting[*target] += 1;
+        }
+        let mut ready: Vec<usize> = (0..count).filter(|at| waiting[*at] == 0).collect();
+        while let Some(at) = ready.pop() {
+            let mut set = sets[at].clone();
+            set[at / 64] |= 1 << (at % 64);
+            for target in &self.targets[at] {
+                for (word, more) in sets[*target].iter_mut().zip(&set) {
+                    *word |= more;
+                }
+                waiting[*target] -= 1;
+                if waiting[*target] == 0 {
+                    ready.push(*target);
+                }
+            }
+        }
+        Some(Upstream(sets))
+    }
+}
+
+/// Which nodes come before which: a set of bits per node.
+pub(super) struct Upstream(Vec<Vec<u64>>);
+
+impl Upstream {
+    /// Whether `earlier` may have ended when `node` starts.
+    pub(super) fn precedes(&self, earlier: usize, node: usize) -> bool {
+        self.0[node][earlier / 64] & (1 << (earlier % 64)) != 0
+    }
+}

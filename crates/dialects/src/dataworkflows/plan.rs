@@ -1,0 +1,126 @@
+//! From a document without errors to the plan.
+//!
+//! The order of nodes and edges is the document's; `onFailure` is a node's last edge.
+
+use super::text;
+use super::view::{Node, View};
+use crate::compile::Settings;
+use fermata_core::plan::{ContextPolicy, GraphError, PlanParts};
+use fermata_core::{Edge, Join, Kind, NodeIx, OnFailure, Plan, Policies, Route, When};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The action that is a durable sleep, not a call.
+const DELAY: &str = "core.delay";
+
+pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
+    let owned = |key: &str| text(document, key).unwrap_or_default().to_owned();
+    Plan::new(PlanParts {
+        workflow: owned("id"),
+        display_name: owned("displayName"),
+        dialect: "dataworkflows".to_owned(),
+        nodes: view.nodes.iter().map(|node| build_node(view, node, settings)).collect(),
+        on_failure: OnFailure::FailFast,
+        timeout_ms: settings.workflow_timeout_ms,
+        trigger_schema: document.get("triggerSchema").cloned(),
+        context: context(document.get("contextSnapshot"), &settings.context),
+    })
+}
+
+fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::Node {
+    let action = text(node.value, "actionType").unwrap_or_default().to_owned();
+    let parameters = node.value.get("parameters").cloned();
+    let parameters = parameters.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let kind = match action.as_str() {
+        DELAY => Kind::Sleep { action, parameters },
+        _ => Kind::Action { action, parameters },
+    };
+    let target = |name: &str| NodeIx(view.by_id.get(name).map_or(u32::MAX, |at| *at as u32));
+    let mut edges: Vec<Edge> = Vec::new();
+    for edge in &node.edges {
+        edges.push(Edge {
+            target: target(edge.target.unwrap_or_default()),
+            when: match text(edge.value, "when") {
+                Some("failure") => When::Failure,
+                Some("always") => When::Always,
+                _ => When::Success,
+            },
+            condition: text(edge.value, "condition").map(str::to_owned),
+        });
+    }
+    if let Some(name) = node.on_failure() {
+        edges.push(Edge {
+            target: target(name),
+            when: When::Unhandled,
+            condition: None,
+        });
+    }
+    fermata_core::Node {
+        id: node.id.into(),
+        kind,
+        join: Join::Any,
+        route: match text(node.value, "routePolicy") {
+            Some("firstMatch") => Route::FirstMatch,
+            _ => Route::Parallel,
+        },
+        policies: policies(node.value.get("policies"), settings.policies),
+        edges,
+    }
+}
+
+/// What the node says, field by field over what the engine is set to.
+fn policies(given: Option<&Value>, mut policies: Policies) -> Policies {
+    let Some(given) = given else { return policies };
+    if let Some(timeout) = given.get("timeoutMs").and_then(whole) {
+        policies.timeout_ms = timeout;
+    }
+    if let Some(again) = given.get("rerenderOnRetry").and_then(Value::as_bool) {
+        policies.rerender_on_retry = again;
+    }
+    let Some(given) = given.get("retry") else {
+        return policies;
+    };
+    let retry = &mut policies.retry;
+    if let Some(attempts) = given.get("maxAttempts").and_then(whole) {
+        retry.max_attempts = u32::try_from(attempts).unwrap_or(u32::MAX).max(1);
+    }
+    if let Some(delay) = given.get("baseDelayMs").and_then(whole) {
+        retry.base_delay_ms = delay;
+    }
+    if let Some(factor) = given.get("backoffFactor").and_then(Value::as_f64) {
+        retry.backoff_factor = factor;
+    }
+    if let Some(jitter) = given.get("jitter").and_then(Value::as_bool) {
+        retry.jitter = jitter;
+    }
+    policies
+}
+
+fn context(given: Option<&Value>, settings: &ContextPolicy) -> ContextPolicy {
+    fn read<T: DeserializeOwned>(given: &Value, key: &str, otherwise: T) -> T {
+        let value = given.get(key).cloned();
+        value
+            .and_then(|value| serde_json::from_value(value).ok())
+            .unwrap_or(otherwise)
+    }
+    let mut policy = settings.clone();
+    if let Some(given) = given {
+        policy.mode = read(given, "mode", policy.mode);
+        policy.keys_to_include = read(given, "keysToInclude", policy.keys_to_include);
+        policy.overflow_behavior = read(given, "overflowBehavior", policy.overflow_behavior);
+        let size = given.get("maxContextSizeBytes").and_then(whole);
+        policy.max_context_size_bytes = size.unwrap_or(policy.max_context_size_bytes);
+    }
+    policy
+}
+
+/// A whole number as JSON Schema understands it: `1000`, and `1e3` too. Larger ones than fit are
+/// as good as the largest that does.
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        value
+            .as_f64()
+            .filter(|number| *number >= 0.0)
+            .map(|number| number as u64)
+    })
+}

@@ -1,0 +1,357 @@
+//! A document as it was sent: bytes, format, dialect, value, and where everything stands.
+//!
+//! Reading never panics and never exhausts the stack or the memory, whatever the bytes: size, depth
+//! and number of values are limited before anything is built.
+
+use crate::diagnostics::{Diagnostic, Diagnostics, quote};
+use crate::source::{BOM, Source, Span};
+use crate::tree::{self, Located, Shape};
+use crate::{json, yaml};
+use serde::Serialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+/// What a document may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DocumentLimits {
+    /// Its size.
+    pub max_bytes: usize,
+    /// Levels of nesting. serde_json reads no more than 127, and values travel inside other ones.
+    pub max_depth: usize,
+    /// Values in all, with YAML aliases written out.
+    pub max_values: usize,
+}
+
+impl Default for DocumentLimits {
+    fn default() -> Self {
+        DocumentLimits {
+            max_bytes: 5 * 1024 * 1024,
+            max_depth: 100,
+            max_values: 1_000_000,
+        }
+    }
+}
+
+/// How a document is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Format {
+    /// JSON, comments and trailing commas allowed.
+    Json,
+    /// YAML 1.2.
+    Yaml,
+}
+
+/// The workflow languages that are recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Dialect {
+    /// Nodes that carry their edges; has `startNode`.
+    DataWorkflows,
+    /// Named tasks with `needs`; has `tasks`.
+    Runlater,
+    /// Lists of nodes and edges; has `workflow_id` and `edges`.
+    Jsondagapi,
+    /// Triggers and steps; has `steps`.
+    EngineJs,
+}
+
+impl Dialect {
+    /// The name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::DataWorkflows => "DataWorkflows",
+            Dialect::Runlater => "Runlater",
+            Dialect::Jsondagapi => "jsondagapi",
+            Dialect::EngineJs => "EngineJS",
+        }
+    }
+
+    /// The dialect that a document of this shape is written in.
+    pub fn recognise(value: &Value) -> Option<Dialect> {
+        let has = |key: &str| value.get(key).is_some();
+        if has("startNode") {
+            Some(Dialect::DataWorkflows)
+        } else if has("tasks") {
+            Some(Dialect::Runlater)
+        } else if has("workflow_id") && has("edges") {
+            Some(Dialect::Jsondagapi)
+        } else if has("steps") {
+            Some(Dialect::EngineJs)
+        } else {
+            None
+        }
+    }
+}
+
+/// A document that could be read.
+///
+/// ```
+/// use fermata_dialects::{Document, DocumentLimits};
+///
+/// let document = Document::parse(b"{\n  \"a\": [1, true] // why\n}", "x.jsonc", &DocumentLimits::default()).unwrap();
+/// let span = document.locate("/a/1");
+/// assert_eq!(&document.source()[span.start..span.end], b"true");
+/// assert_eq!(document.canonical_json(), r#"{"a":[1,true]}"#);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Document {
+    source: Arc<Source>,
+    format: Format,
+    dialect: Option<Dialect>,
+    located: Located,
+}
+
+impl Document {
+    /// Reads `source`. `name` is the file name, or `request`: it is shown in diagnostics, and its
+    /// ending decides the format if it has a known one.
+    pub fn parse(source: &[u8], name: &str, limits: &DocumentLimits) -> Result<Document, Diagnostics> {
+        let text = read_text(source, name, limits)?;
+        let source = Arc::new(Source::new(name, text));
+        let base = if source.text.starts_with(BOM) { BOM.len() } else { 0 };
+        let format = format_of(&source.text[base..], name);
+        let outcome = match format {
+            Format::Json => json::parse(&source.text, base, limits),
+            Format::Yaml => yaml::parse(&source.text[base..], base, limits),
+        };
+        match outcome {
+            Ok(located) => Ok(Document {
+                dialect: Dialect::recognise(&located.value),
+                source,
+                format,
+                located,
+            }),
+            Err(problems) => Err(Diagnostics::new(source, problems)),
+        }
+    }
+
+    /// The file name, or `request`.
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The bytes as they were sent.
+    pub fn source(&self) -> &[u8] {
+        self.source.text.as_bytes()
+    }
+
+    /// How it is written down.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The workflow language, if the shape tells.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+
+    /// What it says.
+    pub fn value(&self) -> &Value {
+        &self.located.value
+    }
+
+    /// Where the value at a JSON pointer stands. Of a value that is not there: its nearest
+    /// container that is.
+    pub fn locate(&self, pointer: &str) -> Span {
+        self.nearest(pointer).0
+    }
+
+    /// Where the key of the value at a JSON pointer stands; the value itself if it has no key.
+    pub fn locate_key(&self, pointer: &str) -> Span {
+        let (span, key) = self.nearest(pointer);
+        key.unwrap_or(span)
+    }
+
+    fn nearest(&self, pointer: &str) -> (Span, Option<Span>) {
+        let mut pointer = pointer;
+        loop {
+            match (self.located.tree.find(pointer), pointer.rfind('/')) {
+                (Some((tree, key)), _) => return (tree.span, key),
+                (None, Some(end)) => pointer = &pointer[..end],
+                (None, None) => return (self.located.tree.span, None),
+            }
+        }
+    }
+
+    /// Where `length` bytes from `offset` of the string at a JSON pointer stand in the source,
+    /// escapes and folded lines considered; the whole string when that cannot be told.
+    pub fn locate_in_string(&self, pointer: &str, offset: usize, length: usize) -> Span {
+        let whole = self.locate(pointer);
+        let found = self.located.tree.find(pointer);
+        let (Some(text), Some((tree, _))) = (self.value().pointer(pointer).and_then(Value::as_str), found) else {
+            return whole;
+        };
+        let Shape::Scalar(style) = tree.shape else { return whole };
+        let Some(raw) = self.source.text.get(whole.start..whole.end) else {
+            return whole;
+        };
+        let offset = text.floor_char_boundary(offset);
+        let end = text.ceil_char_boundary(offset.saturating_add(length).min(text.len()));
+        let place = |offset| tree::offset_in_raw(style, raw, text, offset).map(|at| whole.start + at);
+        match (place(offset), place(end)) {
+            (Some(start), Some(end)) => Span::new(start, end.max(start)),
+            (Some(start), None) => Span::new(start, start),
+            _ => whole,
+        }
+    }
+
+    /// The same value always in the same bytes: keys sorted, no space, whole numbers without a
+    /// fraction.
+    pub fn canonical_json(&self) -> String {
+        let mut out = String::new();
+        canonical(self.value(), &mut out);
+        out
+    }
+
+    /// The SHA-256 of [`canonical_json`](Self::canonical_json), in lower-case hexadecimal.
+    pub fn checksum(&self) -> String {
+        let digest = Sha256::digest(self.canonical_json().as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Diagnostics about this document, ready to be drawn.
+    pub fn report(&self, list: Vec<Diagnostic>) -> Diagnostics {
+        Diagnostics::new(self.source.clone(), list)
+    }
+}
+
+fn read_text(source: &[u8], name: &str, limits: &DocumentLimits) -> Result<String, Diagnostics> {
+    if source.len() > limits.max_bytes {
+        let (size, most) = (source.len(), limits.max_bytes);
+        let message = format!("the document has {size} bytes; at most {most} are allowed");
+        let error = Diagnostic::error("DOCUMENT_TOO_LARGE", Span::default(), message);
+        return Err(Diagnostics::new(
+            Arc::new(Source::new(name, String::new())),
+            vec![error],
+        ));
+    }
+    match std::str::from_utf8(source) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(error) => {
+            let at = error.valid_up_to();
+            let message = format!(
+                "the document is not UTF-8 text: byte {at} ({:#04x}) does not fit",
+                source[at]
+            );
+            let error = Diagnostic::error("NOT_UTF8", Span::new(at, at + '\u{fffd}'.len_utf8()), message)
+                .help("save the file with the encoding UTF-8");
+            let text = String::from_utf8_lossy(source).into_owned();
+            Err(Diagnostics::new(Arc::new(Source::new(name, text)), vec![error]))
+        }
+    }
+}
+
+fn format_of(text: &str, name: &str) -> Format {
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+    match ending.as_deref() {
+        Some("json" | "jsonc") => Format::Json,
+        Some("yaml" | "yml") => Format::Yaml,
+        _ if skip_comments(text).starts_with('{') => Format::Json,
+        _ => Format::Yaml,
+    }
+}
+
+/// The text from the first byte on that is not white space or a JSON comment.
+fn skip_comments(mut text: &str) -> &str {
+    loop {
+        text = text.trim_start();
+        let end = if text.starts_with("//") {
+            text.find('\n')
+        } else if text.starts_with("/*") {
+            text[2..].find("*/").map(|end| end + 4)
+        } else {
+            return text;
+        };
+        match end {
+            Some(end) => text = &text[end..],
+            None => return "",
+        }
+    }
+}
+
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                canonical(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            let mut members: Vec<(&String, &Value)> = map.iter().collect();
+            members.sort_by_key(|(key, _)| *key);
+            out.push('{');
+            for (at, (key, value)) in members.into_iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::String(key.clone()).to_string());
+                out.push(':');
+                canonical(value, out);
+            }
+            out.push('}');
+        }
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            // Doubles below 2^53 hold whole numbers exactly: 2.0 and 2 are the same value.
+            Some(double) if double.fract() == 0.0 && double.abs() < 9_007_199_254_740_992.0 => {
+                out.push_str(&(double as i64).to_string());
+            }
+            _ => out.push_str(&number.to_string()),
+        },
+        _ => out.push_str(&value.to_string()),
+    }
+}
+
+/// What is left of the values and the text that a document may hold.
+pub(crate) struct Budget {
+    values: usize,
+    bytes: usize,
+    max_values: usize,
+    max_bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: &DocumentLimits) -> Budget {
+        let (max_values, max_bytes) = (limits.max_values, limits.max_bytes);
+        Budget {
+            values: max_values,
+            bytes: max_bytes,
+            max_values,
+            max_bytes,
+        }
+    }
+
+    pub(crate) fn take(&mut self, values: usize, bytes: usize) -> Result<(), String> {
+        if values > self.values {
+            return Err(format!("the document holds more than {} values", self.max_values));
+        }
+        if bytes > self.bytes {
+            return Err(format!(
+                "with its aliases the document holds more than {} bytes",
+                self.max_bytes
+            ));
+        }
+        self.values -= values;
+        self.bytes -= bytes;
+        Ok(())
+    }
+}
+
+pub(crate) fn too_deep(span: Span, max_depth: usize) -> Diagnostic {
+    let message = format!("the document is nested more than {max_depth} levels deep");
+    Diagnostic::error("TOO_DEEP", Span::new(span.start, span.end.max(span.start + 1)), message)
+}
+
+pub(crate) fn duplicate_key(name: &str, key: Span, first: Option<Span>, pointer: &str) -> Diagnostic {
+    let message = format!("the key {} is given twice", quote(name));
+    let error = Diagnostic::error("DUPLICATE_KEY", key, message).at(pointer);
+    match first {
+        Some(first) => error.related("it is first given here", first),
+        None => error,
+    }
+}

@@ -1,0 +1,185 @@
+//! JSON Schema errors in our own words.
+
+use crate::diagnostics::quote;
+use crate::nearest::nearest;
+use crate::tree::{join, unescape};
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{JsonType, ValidationError};
+use serde_json::Value;
+
+/// A schema error, explained.
+pub(crate) struct Explained {
+    pub(crate) code: &'static str,
+    /// Where, from the root of what was validated.
+    pub(crate) pointer: String,
+    /// Whether the key is what is wrong, not the value.
+    pub(crate) at_key: bool,
+    pub(crate) message: String,
+    pub(crate) suggestion: Option<String>,
+}
+
+/// Explains `error`, which `schema` raised. `subject` says in words what a pointer leads to.
+pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(&str) -> String) -> Vec<Explained> {
+    let pointer = error.instance_path().as_str();
+    let instance = error.instance();
+    let one = |code, message, suggestion| {
+        vec![Explained {
+            code,
+            pointer: pointer.to_owned(),
+            at_key: false,
+            message,
+            suggestion,
+        }]
+    };
+    let name = field_name(pointer);
+    match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let known = known_fields(error, schema);
+            let unknown = |field: &String| unknown_field(field, pointer, &known, &subject(pointer));
+            unexpected.iter().map(unknown).collect()
+        }
+        ValidationErrorKind::Required { property } => {
+            let field = property.as_str().unwrap_or_default();
+            let message = format!("the field {} is missing in {}", quote(field), subject(pointer));
+            one("MISSING_FIELD", message, None)
+        }
+        ValidationErrorKind::Type { kind } => {
+            let message = format!("{name} must be {}, not {}", expected(kind), kind_of(instance));
+            one("WRONG_TYPE", message, None)
+        }
+        ValidationErrorKind::Enum { options } => {
+            let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
+            let listed: Vec<String> = options.iter().map(|option| quote(option)).collect();
+            let given = plain(instance);
+            let message = format!("{name} must be one of {}, not {}", listed.join(", "), quote(&given));
+            let near = nearest(&given, options.iter().map(String::as_str));
+            one(
+                "INVALID_VALUE",
+                message,
+                near.map(|near| format!("did you mean {}?", quote(near))),
+            )
+        }
+        ValidationErrorKind::Pattern { pattern } => {
+            let given = quote(&plain(instance));
+            let message = match pattern.as_str() {
+                "^[a-z0-9-]+$" => format!("{name} may hold lower-case letters, digits and `-` only, not {given}"),
+                pattern => format!("{name} must fit the pattern {}, not {given}", quote(pattern)),
+            };
+            let repaired = repaired_id(&plain(instance)).filter(|_| pattern == "^[a-z0-9-]+$");
+            one(
+                "INVALID_VALUE",
+                message,
+                repaired.map(|id| format!("{} would do", quote(&id))),
+            )
+        }
+        ValidationErrorKind::Minimum { limit } => {
+            let message = format!("{name} must be at least {limit}, not {}", plain(instance));
+            one("INVALID_VALUE", message, None)
+        }
+        ValidationErrorKind::Maximum { limit } => {
+            let message = format!("{name} must be at most {limit}, not {}", plain(instance));
+            one("INVALID_VALUE", message, None)
+        }
+        _ => one(
+            "INVALID_VALUE",
+            format!("{name}: {}", error.masked_with("the value")),
+            None,
+        ),
+    }
+}
+
+fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) -> Explained {
+    let suggestion = match nearest(field, known.iter().map(String::as_str)) {
+        Some(near) => Some(format!("did you mean {}?", quote(near))),
+        None if known.is_empty() || known.len() > 15 => None,
+        None => {
+            let listed: Vec<String> = known.iter().map(|field| quote(field)).collect();
+            Some(format!("the fields are {}", listed.join(", ")))
+        }
+    };
+    Explained {
+        code: "UNKNOWN_FIELD",
+        pointer: join(pointer, field),
+        at_key: true,
+        message: format!("there is no field {} in {subject}", quote(field)),
+        suggestion,
+    }
+}
+
+/// The fields that the schema object which forbade others does allow.
+fn known_fields(error: &ValidationError, schema: &Value) -> Vec<String> {
+    let path = error.schema_path().as_str();
+    let owner = path.rsplit_once('/').map_or("", |(owner, _)| owner);
+    let properties = schema.pointer(owner).and_then(|owner| owner.get("properties"));
+    let names = properties.and_then(Value::as_object).map(|map| map.keys().cloned());
+    let hidden = |name: &String| name == "$schema";
+    names.into_iter().flatten().filter(|name| !hidden(name)).collect()
+}
+
+/// The name of what a pointer leads to.
+fn field_name(pointer: &str) -> String {
+    let mut steps = pointer.rsplit('/').map(unescape);
+    match (steps.next(), steps.next()) {
+        (Some(last), _) if last.is_empty() => "the value".to_owned(),
+        (Some(last), Some(list)) if last.parse::<usize>().is_ok() && !list.is_empty() => {
+            format!("an item of {}", quote(&list))
+        }
+        (Some(last), _) => quote(&last),
+        (None, _) => "the value".to_owned(),
+    }
+}
+
+/// A value for a message, without quotes.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn expected(kind: &TypeKind) -> String {
+    match kind {
+        TypeKind::Single(one) => type_name(*one).to_owned(),
+        TypeKind::Multiple(set) => {
+            let names: Vec<&str> = set.iter().map(type_name).collect();
+            names.join(" or ")
+        }
+    }
+}
+
+fn type_name(kind: JsonType) -> &'static str {
+    match kind {
+        JsonType::Null => "null",
+        JsonType::Boolean => "true or false",
+        JsonType::Integer => "a whole number",
+        JsonType::Number => "a number",
+        JsonType::String => "a string",
+        JsonType::Array => "a list",
+        JsonType::Object => "an object",
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// An id like the one given, with the letters that ids may have.
+fn repaired_id(given: &str) -> Option<String> {
+    let mut id = String::new();
+    for c in given.trim().chars().take(60) {
+        match c.to_ascii_lowercase() {
+            c @ ('a'..='z' | '0'..='9') => id.push(c),
+            _ if id.is_empty() || id.ends_with('-') => {}
+            _ => id.push('-'),
+        }
+    }
+    let id = id.trim_end_matches('-');
+    (!id.is_empty()).then(|| id.to_owned())
+}
