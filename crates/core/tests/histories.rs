@@ -1,0 +1,199 @@
+//! Old journals replay for ever.
+//!
+//! `histories/v1/*.json` hold journals as the program of that format wrote them, each with its plan
+//! and what it adds up to. They are never edited: if a test here turns red, runs that sleep in
+//! somebody's database would not wake up. Give the new meaning a new event, or a field a default.
+//! A new event or field gets a new history; the test says what to write in it.
+
+use fermata_core::plan::PlanBuilder;
+use fermata_core::{
+    Effect, Event, Join, Kind, OnFailure, Outcome, Phase, Plan, Retry, Route, Run, When, apply, decode, outstanding,
+};
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+
+fn histories() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories/v1");
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .expect("the folder of histories")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("a readable history");
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (name, serde_json::from_str(&text).expect("a history in JSON"))
+        })
+        .collect();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found
+}
+
+/// The plan a history was written for.
+fn plan(sketch: &Value) -> Arc<Plan> {
+    let mut plan = PlanBuilder::new("history").plan(|plan| {
+        plan.timeout_ms = sketch["timeoutMs"].as_u64();
+        if sketch["onFailure"] == "continue" {
+            plan.on_failure = OnFailure::Continue;
+        }
+    });
+    for node in sketch["nodes"].as_array().expect("nodes") {
+        let parameters = Value::Null;
+        let kind = match node["kind"].as_str() {
+            None => Kind::Action {
+                action: "core.echo".to_owned(),
+                parameters,
+            },
+            Some("sleep") => Kind::Sleep {
+                action: "core.delay".to_owned(),
+                parameters,
+            },
+            Some("wait") => Kind::Wait {
+                timeout_ms: node["timeoutMs"].as_u64(),
+            },
+            Some(other) => panic!("no kind is called {other}"),
+        };
+        plan = plan.node(node["id"].as_str().expect("an id"), kind).with(|made| {
+            made.join = match node["join"].as_str() {
+                None => Join::Any,
+                Some("all") => Join::All,
+                Some(guard) => Join::Guard(guard.to_owned()),
+            };
+            if node["route"] == "firstMatch" {
+                made.route = Route::FirstMatch;
+            }
+            made.policies.retry = Retry {
+                max_attempts: node["attempts"].as_u64().unwrap_or(1) as u32,
+                base_delay_ms: 2000,
+                backoff_factor: 2.0,
+                jitter: false,
+            };
+        });
+        for edge in node["edges"].as_array().into_iter().flatten() {
+            let when = match edge["when"].as_str() {
+                None => When::Success,
+                Some("failure") => When::Failure,
+                Some("always") => When::Always,
+                Some("unhandled") => When::Unhandled,
+                Some(other) => panic!("no edge is for {other}"),
+            };
+            plan = plan.edge(edge["to"].as_str().expect("a target"), when, edge["if"].as_str());
+        }
+    }
+    Arc::new(plan.build().expect("a sound plan"))
+}
+
+fn rows(history: &Value) -> impl Iterator<Item = Vec<Event>> {
+    let rows = history["journal"].as_array().expect("a journal");
+    rows.iter().map(|row| decode(&row.to_string()).expect("a readable row"))
+}
+
+/// All that a journal adds up to, in words that do not depend on how the program spells it.
+fn describe(run: &Run) -> Value {
+    let id = |ix| run.plan().node(ix).id.as_str();
+    let nodes = run.plan().indices().map(|ix| {
+        let state = run.node(ix);
+        let phase = match &state.phase {
+            Phase::Idle => "idle".to_owned(),
+            Phase::Skipped => "skipped".to_owned(),
+            Phase::Open(open) => format!(
+                "attempt {} due {} until {} sees {} after {}",
+                open.attempt,
+                open.due.0,
+                open.until.map_or("-".to_owned(), |until| until.0.to_string()),
+                open.sees,
+                open.last_failure.as_ref().map_or("-", |failure| &failure.code),
+            ),
+            Phase::Finished {
+                outcome,
+                attempt,
+                routed,
+                ..
+            } => {
+                let outcome = match outcome {
+                    Outcome::Succeeded(output) => format!("succeeded with {} bytes", output.bytes),
+                    Outcome::Failed(failure) => format!("failed with {}", failure.code),
+                };
+                format!(
+                    "{outcome} in attempt {attempt}, {}",
+                    if *routed { "routed" } else { "unrouted" }
+                )
+            }
+        };
+        let early = if state.answer.is_some() { ", answered early" } else { "" };
+        (id(ix).to_owned(), json!(format!("{phase}{early}")))
+    });
+    let effects = outstanding(run).into_iter().map(|effect| match effect {
+        Effect::Judge {
+            node,
+            edges,
+            first_only,
+        } => format!("judge {node} {edges:?}{}", if first_only { " first" } else { "" }),
+        Effect::Guard { node } => format!("guard {node}"),
+        Effect::Time { node } => format!("time {node}"),
+        Effect::Execute { node, attempt, due } => format!("execute {node} {attempt} at {}", due.0),
+        Effect::Abort { node, attempt } => format!("abort {node} {attempt}"),
+        Effect::Wake { at } => format!("wake {}", at.0),
+    });
+    json!({
+        "status": run.status().as_str(),
+        "stop": run.stop().map(|stop| format!("{} {}", stop.status, stop.reason)),
+        "end": run.end().map(|end| json!([end.at.0, end.reason])),
+        "deadline": run.deadline().map(|at| at.0),
+        "vars": **run.vars(),
+        "nodes": nodes.collect::<Map<_, _>>(),
+        "completed": run.completed().iter().map(|ix| id(*ix)).collect::<Vec<_>>(),
+        "results": run.result_nodes().map(id).collect::<Vec<_>>(),
+        "outstanding": effects.collect::<Vec<_>>(),
+    })
+}
+
+#[test]
+fn every_history_adds_up_to_what_it_did() {
+    for (name, history) in histories() {
+        let mut run = Run::new(plan(&history["plan"]));
+        for event in rows(&history).flatten() {
+            apply(&mut run, &event).unwrap_or_else(|illegal| panic!("{name}: {illegal}"));
+        }
+        let found = describe(&run);
+        assert_eq!(found, history["final"], "{name} adds up to\n{found:#}");
+    }
+}
+
+#[test]
+fn the_histories_tell_of_every_event_and_every_field() {
+    let mut told = BTreeSet::new();
+    for (_, history) in histories() {
+        for event in history["journal"].as_array().into_iter().flatten().flat_map(|row| {
+            let events = row["events"].as_array();
+            events.into_iter().flatten()
+        }) {
+            let kind = event["type"].as_str().expect("a type");
+            told.extend(
+                event
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(field, _)| format!("{kind}.{field}")),
+            );
+        }
+    }
+    let fields: &[(&str, &[&str])] = &[
+        ("started", &["at", "deadline", "vars"]),
+        ("opened", &["node", "at", "until", "verdict"]),
+        ("skipped", &["node", "reason", "verdict"]),
+        ("slept", &["node", "until"]),
+        ("answered", &["node", "output"]),
+        ("retried", &["node", "attempt", "failure", "retryAt"]),
+        ("finished", &["node", "attempt", "outcome"]),
+        ("routed", &["node", "taken", "verdicts"]),
+        ("stopping", &["status", "reason", "node", "failure"]),
+        ("ended", &["at", "status", "reason"]),
+    ];
+    for (kind, fields) in fields {
+        for field in *fields {
+            assert!(
+                told.contains(&format!("{kind}.{field}")),
+                "no history tells of {kind}.{field}"
+            );
+        }
+    }
+}
