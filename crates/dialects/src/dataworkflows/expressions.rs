@@ -7,8 +7,8 @@ use crate::diagnostics::{Diagnostic, quote};
 use crate::nearest::nearest;
 use crate::tree::join;
 use fermata_expr::js::Expression;
-use fermata_expr::template::ValueTemplate;
-use fermata_expr::{ReadPath, Segment, SyntaxError, SyntaxKind};
+use fermata_expr::template::Template;
+use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind};
 use serde_json::Value;
 
 /// What conditions and templates see.
@@ -63,29 +63,78 @@ fn templates(check: &mut Check, names: &Names, node: &Node) {
     };
     let mut strings = Vec::new();
     collect(parameters, format!("{}/parameters", node.pointer), &mut strings);
-    for (pointer, value, text) in strings {
-        match ValueTemplate::parse(value, &check.settings.templates) {
-            Ok(template) => names.check(check, &pointer, text, &template.reads()),
-            Err(errors) => {
-                for (_, error) in errors {
-                    let problem = syntax(
-                        check,
-                        "TEMPLATE_SYNTAX",
-                        "the template cannot be used",
-                        &pointer,
-                        &error,
-                    );
-                    check.add(problem);
+    for (pointer, text) in strings {
+        match Template::parse(text, &check.settings.templates) {
+            Ok(template) => {
+                names.check(check, &pointer, text, template.reads());
+                if check.settings.validate_parameter_templates {
+                    dry_run(check, &pointer, &template);
                 }
+            }
+            Err(error) => {
+                let problem = syntax(
+                    check,
+                    "TEMPLATE_SYNTAX",
+                    "the template cannot be used",
+                    &pointer,
+                    &error,
+                );
+                check.add(problem);
             }
         }
     }
 }
 
+/// Renders once with a placeholder for everything that is read. What a template reads by a name that
+/// is only known at run time has no placeholder, so such a template is left out.
+fn dry_run(check: &mut Check, pointer: &str, template: &Template) {
+    if template.reads().iter().any(|read| read.open) {
+        return;
+    }
+    let mut scope = Value::Object(serde_json::Map::new());
+    for read in template.reads() {
+        placeholder(&mut scope, &read.segments);
+    }
+    if let Err(error) = template.render(&Data::Json(&scope), &check.settings.templates) {
+        let message = format!("rendered with placeholders, the template fails: {}", error.message);
+        let mut problem = check.warning("TEMPLATE_RENDER", pointer, message);
+        problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
+        check.add(problem);
+    }
+}
+
+/// Makes room in `value` for `path`, with a text at its end.
+fn placeholder(value: &mut Value, path: &[Segment]) {
+    const MOST_ITEMS: usize = 1000;
+    let Some((first, rest)) = path.split_first() else {
+        if value.is_null() {
+            *value = Value::from("placeholder");
+        }
+        return;
+    };
+    match first {
+        Segment::Index(at) if *at < MOST_ITEMS && !value.is_object() => {
+            if !value.is_array() {
+                *value = Value::Array(Vec::new());
+            }
+            if let Value::Array(items) = value {
+                items.resize_with(items.len().max(at + 1), Value::default);
+                placeholder(&mut items[*at], rest);
+            }
+        }
+        _ => {
+            if !value.is_object() {
+                *value = Value::Object(serde_json::Map::new());
+            }
+            placeholder(&mut value[step(first)], rest);
+        }
+    }
+}
+
 /// The strings of `value` that can hold a template.
-fn collect<'a>(value: &'a Value, pointer: String, strings: &mut Vec<(String, &'a Value, &'a str)>) {
+fn collect<'a>(value: &'a Value, pointer: String, strings: &mut Vec<(String, &'a str)>) {
     match value {
-        Value::String(text) if text.contains("{{") || text.contains("}}") => strings.push((pointer, value, text)),
+        Value::String(text) if text.contains("{{") || text.contains("}}") => strings.push((pointer, text)),
         Value::Array(items) => {
             for (at, item) in items.iter().enumerate() {
                 collect(item, format!("{pointer}/{at}"), strings);
