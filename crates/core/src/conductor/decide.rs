@@ -5,6 +5,7 @@ use crate::{
     Route, Run, SkipReason, Status, Timestamp, Verdict, When, code, plan::Overflow,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Says what follows from `input` at once; [`super::advance`] carries it to its end.
 pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
@@ -224,7 +225,7 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
     for ix in run.agenda.iter().copied() {
         match &run.node(ix).phase {
             Phase::Idle => events.extend(join(run, ix, at)),
-            Phase::Finished { outcome, .. } if judgement(run.plan.node(ix), outcome).is_none() => {
+            Phase::Finished { outcome, .. } if open_conditions(run.plan.node(ix), outcome).next().is_none() => {
                 events.extend(route(run, ix, outcome, &[]));
             }
             Phase::Open(open) => events.extend(answered_early(run, ix, open)),
@@ -303,27 +304,31 @@ fn answered_early(run: &Run, ix: NodeIx, open: &Open) -> Option<Event> {
 
 /// The evaluation a finished node needs before it can be routed, if any.
 pub(super) fn judgement(node: &Node, outcome: &Outcome) -> Option<Effect> {
+    let edges: Vec<u32> = open_conditions(node, outcome).collect();
+    (!edges.is_empty()).then(|| Effect::Judge {
+        node: node.id.clone(),
+        edges,
+        first_only: node.route == Route::FirstMatch,
+    })
+}
+
+/// The edges whose conditions matter, in the order in which they are asked: `Unhandled` ones last.
+fn open_conditions(node: &Node, outcome: &Outcome) -> impl Iterator<Item = u32> {
     let fits = |when| match when {
         When::Always => true,
         When::Success => outcome.is_success(),
         When::Failure | When::Unhandled => !outcome.is_success(),
     };
     let first_only = node.route == Route::FirstMatch;
-    let fitting = (0u32..).zip(&node.edges).filter(|(_, edge)| fits(edge.when));
-    let (last, first): (Vec<_>, Vec<_>) = fitting.partition(|(_, edge)| edge.when == When::Unhandled);
-    let mut edges = Vec::new();
-    for (at, edge) in first.into_iter().chain(last) {
-        if edge.condition.is_some() {
-            edges.push(at);
-        } else if first_only {
-            break; // taken whenever it is reached, so later edges do not matter
-        }
-    }
-    (!edges.is_empty()).then(|| Effect::Judge {
-        node: node.id.clone(),
-        edges,
-        first_only,
-    })
+    let of = |unhandled| {
+        let edges = (0u32..).zip(&node.edges);
+        edges.filter(move |(_, edge)| fits(edge.when) && (edge.when == When::Unhandled) == unhandled)
+    };
+    // An unconditional edge is taken whenever first-match reaches it, so later ones do not matter.
+    let reached = of(false)
+        .chain(of(true))
+        .take_while(move |(_, edge)| !first_only || edge.condition.is_some());
+    reached.filter(|(_, edge)| edge.condition.is_some()).map(|(at, _)| at)
 }
 
 fn route(run: &Run, ix: NodeIx, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<Event> {
@@ -344,10 +349,12 @@ fn route(run: &Run, ix: NodeIx, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<
 
 /// The edges that are satisfied and that the route policy lets through.
 fn taken_edges(node: &Node, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<u32> {
-    let holds = |at: u32, condition: &Option<String>| match condition {
-        None => true,
-        Some(_) => verdicts.iter().any(|verdict| verdict.edge == at && verdict.holds()),
-    };
+    let true_edges: BTreeSet<u32> = verdicts
+        .iter()
+        .filter(|verdict| verdict.holds())
+        .map(|verdict| verdict.edge)
+        .collect();
+    let holds = |at: u32, condition: &Option<String>| condition.is_none() || true_edges.contains(&at);
     let satisfied = |wanted: &[When]| -> Vec<u32> {
         let edges = (0u32..).zip(&node.edges);
         let fitting = edges.filter(|(at, edge)| wanted.contains(&edge.when) && holds(*at, &edge.condition));
