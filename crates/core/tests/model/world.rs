@@ -60,6 +60,9 @@ impl World {
 
     /// Effects are for nodes that are open, or ended and not routed, or about to be opened; and for nobody else.
     pub fn check_effects(&self) {
+        for ix in self.run.active() {
+            assert_eq!(self.run.node(ix).answer, None, "an early answer is used at once");
+        }
         for effect in outstanding(&self.run) {
             let phase = |node: &NodeId| {
                 &self

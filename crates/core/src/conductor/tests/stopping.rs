@@ -190,16 +190,21 @@ fn cancelling_a_pending_run_is_immediate() {
 
 #[test]
 fn a_run_that_is_over_decides_nothing() {
-    let mut live = Live::start(plan().action("a", "t"));
-    live.feed(ok("a"));
-    let before = live.run.clone();
+    let plan = plan()
+        .plan(|plan| plan.timeout_ms = Some(1000))
+        .action("a", "t")
+        .node("w", wait(None));
+    let mut live = Live::start(plan);
+    live.feed_all([ok("a"), callback("w")]);
+    assert_eq!(live.end(), "Succeeded -");
+    let before = live.at(5000).run.clone();
     let facts = [
         cancel(),
         Fact::Tick,
         Fact::Settle,
         Fact::start(),
         ok("a"),
-        callback("a"),
+        callback("w"),
         aborted("a", 1),
     ];
     assert!(live.feed_all(facts).is_empty());
