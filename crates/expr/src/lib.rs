@@ -1,1 +1,41 @@
-//! Conditions and templates: parse, check, evaluate.
+//! Conditions and templates: parse once, list what is read, evaluate within limits.
+//!
+//! Two small languages over the same data:
+//!
+//! * [`js`]: the JavaScript expressions that conditions use, evaluated natively with ECMAScript
+//!   semantics. What lies outside the subset is refused as [`SyntaxKind::NotCovered`], so that a
+//!   caller can hand it to a full engine instead of getting a wrong answer.
+//! * [`template`]: the Scriban subset of parameters and documents, strict and typed.
+//!
+//! What must stay true:
+//!
+//! * Pure: the data is only read; there is no host object, no randomness and no date. The clock is
+//!   looked at for one purpose, the time limit.
+//! * Data is never read as a template or as an expression.
+//! * Every recursion is bounded: by [`MAX_NESTING`] in sources, and by a counter in evaluation.
+//!
+//! ```
+//! use fermata_expr::{Data, Limits, js::Expression};
+//!
+//! let trigger = serde_json::json!({ "amount": 120 });
+//! let scope = Data::object([("trigger", Data::Json(&trigger))]);
+//! let condition = Expression::parse("trigger.amount > 100")?;
+//! assert_eq!(condition.reads()[0].to_string(), "trigger.amount");
+//! assert!(condition.test(&scope, &Limits::default())?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod data;
+mod error;
+pub mod js;
+mod limits;
+mod number;
+mod suggest;
+pub mod template;
+
+pub use data::{Data, DataRef, ReadPath, Segment};
+pub use error::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
+pub use limits::Limits;
+
+/// How deeply a source may nest (parentheses, brackets, calls, functions, blocks).
+pub const MAX_NESTING: usize = 64;

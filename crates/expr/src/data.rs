@@ -1,0 +1,228 @@
+//! What an expression sees, and the paths it reads.
+//!
+//! What must stay true: data is borrowed, never copied, until a result is handed out. A scope is
+//! put together from parts ([`Data::Object`]) so that the engine need not build one JSON document
+//! out of a trigger and a hundred node outputs for every condition.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What an expression can see: JSON by reference, or an object put together from parts.
+#[derive(Debug, Clone)]
+pub enum Data<'a> {
+    /// A JSON value that lives elsewhere.
+    Json(&'a Value),
+    /// An object whose members live in different places.
+    Object(BTreeMap<&'a str, Data<'a>>),
+}
+
+impl<'a> Data<'a> {
+    /// An object from its members.
+    pub fn object(members: impl IntoIterator<Item = (&'a str, Data<'a>)>) -> Self {
+        Self::Object(members.into_iter().collect())
+    }
+
+    /// A cheap reference to this data.
+    pub fn view(&self) -> DataRef<'_> {
+        match self {
+            Self::Json(value) => DataRef::Json(value),
+            Self::Object(members) => DataRef::Object(members),
+        }
+    }
+
+    /// What lies at `path`, or `None` if the path leaves the data.
+    pub fn at(&self, path: &[Segment]) -> Option<DataRef<'_>> {
+        path.iter().try_fold(self.view(), |data, segment| data.get(segment))
+    }
+}
+
+/// A reference to a part of the data, as cheap to copy as a pointer.
+#[derive(Debug, Clone, Copy)]
+pub enum DataRef<'a> {
+    /// A JSON value.
+    Json(&'a Value),
+    /// An object put together from parts.
+    Object(&'a BTreeMap<&'a str, Data<'a>>),
+}
+
+impl<'a> DataRef<'a> {
+    /// The member or element that `segment` names.
+    pub fn get(self, segment: &Segment) -> Option<DataRef<'a>> {
+        match segment {
+            Segment::Key(key) => self.member(key),
+            Segment::Index(index) => self.element(*index),
+        }
+    }
+
+    /// The member `key` of an object.
+    pub fn member(self, key: &str) -> Option<DataRef<'a>> {
+        match self {
+            Self::Json(Value::Object(map)) => map.get(key).map(DataRef::Json),
+            Self::Json(_) => None,
+            Self::Object(members) => members.get(key).map(Data::view),
+        }
+    }
+
+    /// The element `index` of an array, or the member of that name of an object.
+    pub fn element(self, index: usize) -> Option<DataRef<'a>> {
+        match self {
+            Self::Json(Value::Array(items)) => items.get(index).map(DataRef::Json),
+            other => other.member(&index.to_string()),
+        }
+    }
+
+    /// The names of the members, if this is an object.
+    pub fn keys(self) -> Option<Vec<&'a str>> {
+        match self {
+            Self::Json(Value::Object(map)) => Some(map.keys().map(String::as_str).collect()),
+            Self::Json(_) => None,
+            Self::Object(members) => Some(members.keys().copied().collect()),
+        }
+    }
+
+    /// Whether this is JSON `null`.
+    pub fn is_null(self) -> bool {
+        matches!(self, Self::Json(Value::Null))
+    }
+
+    /// A JSON copy, or `None` if it nests deeper than `max_depth`.
+    pub fn to_json(self, max_depth: usize) -> Option<Value> {
+        match self {
+            Self::Json(value) => nests_within(value, max_depth).then(|| value.clone()),
+            Self::Object(members) => {
+                let below = max_depth.checked_sub(1)?;
+                let mut map = serde_json::Map::with_capacity(members.len());
+                for (key, data) in members {
+                    map.insert((*key).to_owned(), data.view().to_json(below)?);
+                }
+                Some(Value::Object(map))
+            }
+        }
+    }
+}
+
+/// Whether a value nests at most `depth` levels of arrays and objects.
+pub(crate) fn nests_within(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => depth > 0 && items.iter().all(|item| nests_within(item, depth - 1)),
+        Value::Object(map) => depth > 0 && map.values().all(|item| nests_within(item, depth - 1)),
+        _ => true,
+    }
+}
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Segment {
+    /// An element of an array (or a member with a number for a name).
+    Index(usize),
+    /// A member of an object.
+    Key(String),
+}
+
+/// A path an expression reads, from the root name on.
+///
+/// A closed path is read as it stands, with everything its value holds. An `open` one goes on below
+/// in a way only known at run time (a computed index, a method, a function over its elements).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReadPath {
+    /// The steps; the first is the root name.
+    pub segments: Vec<Segment>,
+    /// Whether the path goes on in a way only known at run time.
+    pub open: bool,
+}
+
+impl ReadPath {
+    /// The root name: `context` in `context.data.x`.
+    pub fn root(&self) -> &str {
+        match self.segments.first() {
+            Some(Segment::Key(name)) => name,
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for ReadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_path(f, &self.segments)
+    }
+}
+
+/// Writes a path the way an author would: `context.data['fetch-items'].items[0]`.
+pub(crate) fn write_path(out: &mut impl fmt::Write, segments: &[Segment]) -> fmt::Result {
+    for (position, segment) in segments.iter().enumerate() {
+        match segment {
+            Segment::Key(key) if position == 0 => out.write_str(key)?,
+            Segment::Key(key) if is_plain_name(key) => write!(out, ".{key}")?,
+            Segment::Key(key) => {
+                let escaped = key.replace('\\', "\\\\").replace('\'', "\\'");
+                write!(out, "['{escaped}']")?;
+            }
+            Segment::Index(index) => write!(out, "[{index}]")?,
+        }
+    }
+    Ok(())
+}
+
+fn is_plain_name(key: &str) -> bool {
+    let mut chars = key.chars();
+    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_' || c == '$')
+        && chars.all(|c| c.is_alphanumeric() || c == '_' || c == '$')
+}
+
+/// Sorts paths, and merges the ones that differ in `open` only.
+pub(crate) fn merge_reads(mut reads: Vec<ReadPath>) -> Vec<ReadPath> {
+    reads.sort();
+    reads.dedup_by(|later, kept| {
+        let same = later.segments == kept.segments;
+        kept.open |= same && later.open;
+        same
+    });
+    reads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_path_reads_like_its_source() {
+        let path = ReadPath {
+            segments: vec![
+                Segment::Key("context".into()),
+                Segment::Key("data".into()),
+                Segment::Key("fetch-items".into()),
+                Segment::Key("items".into()),
+                Segment::Index(0),
+                Segment::Key("it's".into()),
+            ],
+            open: false,
+        };
+        assert_eq!(path.to_string(), r"context.data['fetch-items'].items[0]['it\'s']");
+    }
+
+    #[test]
+    fn at_walks_parts_and_json_alike() {
+        let output = json!({ "items": [{ "name": "a" }] });
+        let scope = Data::object([("data", Data::object([("fetch", Data::Json(&output))]))]);
+        let path = [
+            Segment::Key("data".into()),
+            Segment::Key("fetch".into()),
+            Segment::Key("items".into()),
+            Segment::Index(0),
+        ];
+        let found = scope.at(&path).and_then(|found| found.to_json(8));
+        assert_eq!(found, Some(json!({ "name": "a" })));
+        assert!(scope.at(&[Segment::Key("nope".into())]).is_none());
+    }
+
+    #[test]
+    fn copies_are_bounded_in_depth() {
+        let value = json!([[[1]]]);
+        assert!(DataRef::Json(&value).to_json(3).is_some());
+        assert!(DataRef::Json(&value).to_json(2).is_none());
+    }
+}

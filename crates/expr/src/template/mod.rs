@@ -1,0 +1,144 @@
+//! Templates: the Scriban subset of parameters and documents, strict and typed.
+//!
+//! `{{ expression }}` stands in text. An expression is a member path (`a.b`, `a['b-c']`, `a[0]`,
+//! `a[b.c]`, `.length`/`.size` of arrays and strings), a literal, a choice (`a ?? b`), or one of
+//! these in parentheses. [`Options`] switch on blocks (`if`, `for`, with comparisons and `&& || !`)
+//! and functions (pipes). `{{-`, `-}}`, `{{~`, `~}}` strip white space as in Scriban;
+//! `{%{ … }%}` is copied as it stands.
+//!
+//! What must stay true:
+//!
+//! * Rendering never reads its own output: what comes from data is copied, whatever it holds.
+//! * A string that is exactly one `{{ expression }}` becomes the value itself, with its type and
+//!   its exact number; in longer text the value is written out.
+//! * Undefined is an error in strict mode, except on the left of `??`.
+
+mod ast;
+mod function;
+mod lexer;
+mod missing;
+mod parser;
+mod reads;
+mod render;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    data::{Data, ReadPath},
+    error::{EvalError, SyntaxError},
+};
+use render::Renderer;
+
+pub use value::ValueTemplate;
+
+/// What templates may do. The default is what the specification asks for parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Whether reading what is not there is an error; otherwise it is `null`.
+    pub strict: bool,
+    /// What `null` becomes inside longer text.
+    pub null_text: String,
+    /// Whether the blocks `if` and `for` are allowed, and with them comparisons and `&& || !`.
+    pub loops: bool,
+    /// Whether functions and pipes are allowed.
+    pub functions: bool,
+    /// Whether names may contain `-`, as in Runlater's `{{tasks.payment-result.body.id}}`.
+    pub dashed_names: bool,
+    /// How long rendering may take.
+    pub timeout: Duration,
+    /// How long the output may become, as JSON.
+    pub max_output_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            strict: true,
+            null_text: String::new(),
+            loops: false,
+            functions: false,
+            dashed_names: false,
+            timeout: Duration::from_secs(2),
+            max_output_bytes: 10 * 1024 * 1024,
+        }
+    }
+}
+
+/// A parsed template: one string.
+///
+/// ```
+/// use fermata_expr::{Data, template::{Options, Template}};
+///
+/// let trigger = serde_json::json!({ "items": [1, 2], "name": "{{ not read }}" });
+/// let scope = Data::object([("trigger", Data::Json(&trigger))]);
+/// let options = Options::default();
+/// let typed = Template::parse("{{ trigger.items }}", &options)?;
+/// assert_eq!(typed.render(&scope, &options)?, serde_json::json!([1, 2]));
+/// let text = Template::parse("{{ trigger.name }}: {{ trigger.items.length }}", &options)?;
+/// assert_eq!(text.render(&scope, &options)?, "{{ not read }}: 2");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Template {
+    source: String,
+    blocks: Vec<ast::Block>,
+    /// Whether the source is exactly one expression.
+    typed: bool,
+    uses: ast::Uses,
+    reads: Vec<ReadPath>,
+}
+
+impl Template {
+    /// Parses one string.
+    ///
+    /// # Errors
+    /// The source is no template, or uses what the options switch off.
+    pub fn parse(source: &str, options: &Options) -> Result<Self, SyntaxError> {
+        let parsed = parser::parse(source, options)?;
+        Ok(Self {
+            source: source.to_owned(),
+            reads: reads::reads(&parsed.blocks),
+            blocks: parsed.blocks,
+            typed: parsed.typed,
+            uses: parsed.uses,
+        })
+    }
+
+    /// The source as it was given.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The paths of the scope that the template may read, sorted, each once.
+    pub fn reads(&self) -> &[ReadPath] {
+        &self.reads
+    }
+
+    /// Whether the output does not depend on any data.
+    pub fn is_literal(&self) -> bool {
+        self.blocks.iter().all(|block| matches!(block, ast::Block::Text(_)))
+    }
+
+    /// The text of a template that is literal.
+    fn literal(&self) -> Value {
+        let texts = self.blocks.iter().map(|block| match block {
+            ast::Block::Text(text) => text.as_str(),
+            _ => "",
+        });
+        Value::String(texts.collect())
+    }
+
+    /// The value for this scope.
+    ///
+    /// # Errors
+    /// Something is not defined (in strict mode), has the wrong type, or a limit was met.
+    pub fn render(&self, scope: &Data<'_>, options: &Options) -> Result<Value, EvalError> {
+        Renderer::new(scope, options).template(self)
+    }
+}

@@ -1,0 +1,563 @@
+//! Renders a template.
+//!
+//! What must stay true: output is only ever appended, never looked at again; every append is
+//! accounted against the output limit first; values are copied once, when they are handed out.
+
+use std::{cmp::Ordering, io, rc::Rc};
+
+use serde_json::Value;
+
+use super::{
+    Options, Template,
+    ast::{Block, Comparison, Expr, Kind, Step},
+    function::{self, Function},
+    missing::{kind, missing},
+};
+use crate::{
+    data::{Data, DataRef, Segment, nests_within},
+    error::{EvalError, EvalErrorKind, Span},
+    limits::Clock,
+};
+
+/// How deep a value may nest that is copied or written.
+const MAX_DEPTH: usize = 256;
+
+/// A value while rendering.
+#[derive(Debug, Clone)]
+enum Held<'a> {
+    Data(DataRef<'a>),
+    Made(Rc<Value>),
+    /// Not there; the error is for those who insist.
+    Missing(Box<EvalError>),
+}
+
+pub(super) struct Renderer<'a> {
+    scope: DataRef<'a>,
+    options: &'a Options,
+    source: &'a str,
+    clock: Clock,
+    /// Bytes of output that are left.
+    left: usize,
+    /// Loop variables, innermost last.
+    locals: Vec<(&'a str, Held<'a>)>,
+}
+
+type Outcome<T> = Result<T, EvalError>;
+
+impl<'a> Renderer<'a> {
+    pub fn new(scope: &'a Data<'a>, options: &'a Options) -> Self {
+        Self {
+            scope: scope.view(),
+            options,
+            source: "",
+            clock: Clock::new(options.timeout),
+            left: options.max_output_bytes,
+            locals: Vec::new(),
+        }
+    }
+
+    pub fn template(&mut self, template: &'a Template) -> Outcome<Value> {
+        let uses = template.uses;
+        if (uses.loops && !self.options.loops) || (uses.functions && !self.options.functions) {
+            let message = "the template uses blocks or functions, which are disabled by configuration";
+            let span = Span::new(0, template.source.len());
+            return Err(EvalError::new(EvalErrorKind::Disabled, span, message));
+        }
+        self.source = &template.source;
+        if let ([Block::Output(expression)], true) = (&template.blocks[..], template.typed) {
+            let value = self.value(expression)?;
+            return self.hand_out(value, expression.span);
+        }
+        let mut out = String::new();
+        self.blocks(&template.blocks, &mut out)?;
+        Ok(Value::String(out))
+    }
+
+    /// Accounts a value that stands in the result as it is.
+    pub fn literal(&mut self, value: &Value) -> Outcome<Value> {
+        let span = Span::default();
+        self.account_value(value, span)?;
+        Ok(value.clone())
+    }
+
+    fn step(&mut self, work: usize, span: Span) -> Outcome<()> {
+        self.clock
+            .step(work)
+            .map_err(|(kind, message)| EvalError::new(kind, span, message))
+    }
+
+    fn account(&mut self, bytes: usize, span: Span) -> Outcome<()> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => return Err(self.too_long(span)),
+        }
+        self.step(bytes / 64, span)
+    }
+
+    fn too_long(&self, span: Span) -> EvalError {
+        let limit = self.options.max_output_bytes;
+        let message = format!("the output is longer than {limit} bytes");
+        EvalError::new(EvalErrorKind::OutputLimit, span, message)
+    }
+
+    fn account_value(&mut self, value: &Value, span: Span) -> Outcome<()> {
+        match value {
+            Value::String(text) => self.account(text.len(), span),
+            Value::Array(_) | Value::Object(_) => {
+                let mut counter = Limited {
+                    out: None,
+                    left: self.left,
+                };
+                self.write_json(value, &mut counter, span)?;
+                self.account(self.left - counter.left, span)
+            }
+            _ => self.account(8, span),
+        }
+    }
+
+    fn hand_out(&mut self, value: Held<'a>, span: Span) -> Outcome<Value> {
+        match value {
+            Held::Data(DataRef::Json(json)) => {
+                self.account_value(json, span)?;
+                Ok(json.clone())
+            }
+            Held::Data(parts) => {
+                let json = parts.to_json(MAX_DEPTH).ok_or_else(|| too_deep(span))?;
+                self.account_value(&json, span)?;
+                Ok(json)
+            }
+            Held::Made(json) => {
+                self.account_value(&json, span)?;
+                Ok(Rc::unwrap_or_clone(json))
+            }
+            Held::Missing(error) => Err(*error),
+        }
+    }
+
+    fn blocks(&mut self, blocks: &'a [Block], out: &mut String) -> Outcome<()> {
+        for block in blocks {
+            match block {
+                Block::Text(text) => {
+                    self.account(text.len(), Span::default())?;
+                    out.push_str(text);
+                }
+                Block::Output(expression) => {
+                    let value = self.value(expression)?;
+                    self.write(&value, expression.span, out)?;
+                }
+                Block::If { branches, otherwise } => {
+                    let mut chosen = otherwise;
+                    for (test, body) in branches {
+                        let value = self.value(test)?;
+                        if truthy(&value) {
+                            chosen = body;
+                            break;
+                        }
+                    }
+                    self.blocks(chosen, out)?;
+                }
+                Block::For { name, list, body } => self.repeat(name, list, body, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, name: &'a str, list: &'a Expr, body: &'a [Block], out: &mut String) -> Outcome<()> {
+        let items = match self.value(list)? {
+            Held::Data(DataRef::Json(Value::Array(items))) => items
+                .iter()
+                .map(|item| Held::Data(DataRef::Json(item)))
+                .collect::<Vec<_>>(),
+            Held::Data(DataRef::Json(Value::Null)) => Vec::new(),
+            Held::Made(json) => match &*json {
+                Value::Array(items) => items.iter().map(|item| Held::Made(Rc::new(item.clone()))).collect(),
+                Value::Null => Vec::new(),
+                other => return Err(wrong_type(list.span, "`for` needs an array", other)),
+            },
+            other => {
+                let message = format!("`for` needs an array, not {}", held_kind(&other));
+                return Err(EvalError::new(EvalErrorKind::Thrown, list.span, message));
+            }
+        };
+        for item in items {
+            self.step(1, list.span)?;
+            self.locals.push((name, item));
+            let rendered = self.blocks(body, out);
+            self.locals.pop();
+            rendered?;
+        }
+        Ok(())
+    }
+
+    /// Appends a value as text.
+    fn write(&mut self, value: &Held<'a>, span: Span, out: &mut String) -> Outcome<()> {
+        let json = match value {
+            Held::Data(DataRef::Json(json)) => *json,
+            Held::Made(json) => &**json,
+            Held::Data(parts) => {
+                let json = parts.to_json(MAX_DEPTH).ok_or_else(|| too_deep(span))?;
+                return self.write_value(&json, span, out);
+            }
+            Held::Missing(error) => return Err((**error).clone()),
+        };
+        self.write_value(json, span, out)
+    }
+
+    fn write_value(&mut self, value: &Value, span: Span, out: &mut String) -> Outcome<()> {
+        match value {
+            Value::String(text) => {
+                self.account(text.len(), span)?;
+                out.push_str(text);
+            }
+            Value::Null => {
+                self.account(self.options.null_text.len(), span)?;
+                out.push_str(&self.options.null_text);
+            }
+            other => {
+                let mut writer = Limited {
+                    out: Some(Vec::new()),
+                    left: self.left,
+                };
+                self.write_json(other, &mut writer, span)?;
+                self.account(self.left - writer.left, span)?;
+                out.push_str(&String::from_utf8_lossy(&writer.out.unwrap_or_default()));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, value: &Value, writer: &mut Limited, span: Span) -> Outcome<()> {
+        if !nests_within(value, MAX_DEPTH) {
+            return Err(too_deep(span));
+        }
+        serde_json::to_writer(writer, value).map_err(|_| self.too_long(span))
+    }
+
+    /// The value of an expression; missing ones are errors or `null`, as the options say.
+    fn value(&mut self, expression: &'a Expr) -> Outcome<Held<'a>> {
+        match self.eval(expression)? {
+            Held::Missing(error) if self.options.strict => Err(*error),
+            Held::Missing(_) => Ok(made(Value::Null)),
+            value => Ok(value),
+        }
+    }
+
+    fn eval(&mut self, expression: &'a Expr) -> Outcome<Held<'a>> {
+        self.step(1, expression.span)?;
+        match &expression.kind {
+            Kind::Literal(value) => Ok(Held::Data(DataRef::Json(value))),
+            Kind::Path(name, steps) => self.path(name, steps, expression.span),
+            Kind::Steps(base, steps) => {
+                let base = self.eval(base)?;
+                self.walk(base, Vec::new(), steps, expression.span)
+            }
+            Kind::Coalesce(operands) => self.coalesce(operands),
+            Kind::And(operands) => self.all(operands, false),
+            Kind::Or(operands) => self.all(operands, true),
+            Kind::Not(operand) => {
+                let value = self.value(operand)?;
+                Ok(made(Value::Bool(!truthy(&value))))
+            }
+            Kind::Compare(comparison, sides) => {
+                let left = self.value(&sides.0)?;
+                let right = self.value(&sides.1)?;
+                let left = self.json(&left, expression.span)?;
+                let right = self.json(&right, expression.span)?;
+                compare(*comparison, &left, &right, expression.span).map(|holds| made(Value::Bool(holds)))
+            }
+            Kind::Call(function, arguments) => self.call(*function, arguments, expression.span),
+        }
+    }
+
+    fn coalesce(&mut self, operands: &'a [Expr]) -> Outcome<Held<'a>> {
+        let mut value = made(Value::Null);
+        for operand in operands {
+            value = self.eval(operand)?;
+            let absent = match &value {
+                Held::Missing(_) => true,
+                Held::Data(data) => data.is_null(),
+                Held::Made(json) => json.is_null(),
+            };
+            if !absent {
+                break;
+            }
+        }
+        Ok(value)
+    }
+
+    /// `&&` and `||`, whose result is a boolean.
+    fn all(&mut self, operands: &'a [Expr], decisive: bool) -> Outcome<Held<'a>> {
+        for operand in operands {
+            let value = self.value(operand)?;
+            if truthy(&value) == decisive {
+                return Ok(made(Value::Bool(decisive)));
+            }
+        }
+        Ok(made(Value::Bool(!decisive)))
+    }
+
+    fn path(&mut self, name: &'a str, steps: &'a [Step], span: Span) -> Outcome<Held<'a>> {
+        let local = self.locals.iter().rev().find(|(known, _)| *known == name);
+        if let Some((_, held)) = local {
+            let held = held.clone();
+            return self.walk(held, vec![Segment::Key(name.to_owned())], steps, span);
+        }
+        let Some(data) = self.scope.member(name) else {
+            let wanted = Segment::Key(name.to_owned());
+            let whole = self.text(span);
+            let error = missing(whole, span, &[], self.scope, &wanted, steps.is_empty());
+            return Ok(Held::Missing(Box::new(error)));
+        };
+        self.walk(Held::Data(data), vec![Segment::Key(name.to_owned())], steps, span)
+    }
+
+    fn text(&self, span: Span) -> &'a str {
+        self.source.get(span.offset as usize..span.end()).unwrap_or_default()
+    }
+
+    /// Follows the steps from a value; `walked` names the way for messages.
+    fn walk(
+        &mut self,
+        mut value: Held<'a>,
+        mut walked: Vec<Segment>,
+        steps: &'a [Step],
+        span: Span,
+    ) -> Outcome<Held<'a>> {
+        for (position, step) in steps.iter().enumerate() {
+            let segment = match step {
+                Step::Key(key) => Segment::Key(key.clone()),
+                Step::Index(index) => Segment::Index(*index),
+                Step::Computed(key) => match self.computed(key)? {
+                    Ok(segment) => segment,
+                    Err(absent) => return Ok(Held::Missing(absent)),
+                },
+            };
+            let next = match &value {
+                Held::Missing(_) => return Ok(value),
+                Held::Data(data) => child(*data, &segment),
+                Held::Made(json) => child(DataRef::Json(json), &segment).map(|found| match found {
+                    Held::Data(DataRef::Json(part)) => made(part.clone()),
+                    other => detach(other),
+                }),
+            };
+            let Some(next) = next else {
+                let parent = match &value {
+                    Held::Data(data) => *data,
+                    Held::Made(json) => DataRef::Json(json),
+                    Held::Missing(_) => DataRef::Json(&Value::Null),
+                };
+                let last = position + 1 == steps.len();
+                let whole = self.text(span);
+                let error = missing(whole, span, &walked, parent, &segment, last);
+                return Ok(Held::Missing(Box::new(error)));
+            };
+            value = next;
+            walked.push(segment);
+        }
+        Ok(value)
+    }
+
+    /// The segment that a computed index names, or why there is none.
+    fn computed(&mut self, key: &'a Expr) -> Outcome<Result<Segment, Box<EvalError>>> {
+        let value = match self.eval(key)? {
+            Held::Missing(absent) => return Ok(Err(absent)),
+            value => value,
+        };
+        let json = self.json(&value, key.span)?;
+        match &*json {
+            Value::String(name) => Ok(Ok(Segment::Key(name.clone()))),
+            Value::Number(number) => match number.as_u64().and_then(|n| usize::try_from(n).ok()) {
+                Some(index) => Ok(Ok(Segment::Index(index))),
+                None => Err(wrong_type(key.span, "an index is a whole number from 0 on", &json)),
+            },
+            other => Err(wrong_type(key.span, "an index is a string or a number", other)),
+        }
+    }
+
+    /// A value as JSON, for functions and comparisons.
+    fn json(&self, value: &Held<'a>, span: Span) -> Outcome<std::borrow::Cow<'a, Value>> {
+        use std::borrow::Cow;
+        match value {
+            Held::Data(DataRef::Json(json)) => Ok(Cow::Borrowed(json)),
+            Held::Data(parts) => parts.to_json(MAX_DEPTH).map(Cow::Owned).ok_or_else(|| too_deep(span)),
+            Held::Made(json) => Ok(Cow::Owned((**json).clone())),
+            Held::Missing(error) => Err((**error).clone()),
+        }
+    }
+
+    fn call(&mut self, function: Function, arguments: &'a [Expr], span: Span) -> Outcome<Held<'a>> {
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            let value = self.value(argument)?;
+            values.push(self.json(&value, argument.span)?);
+        }
+        let first = values.first().map_or(&Value::Null, |value| value);
+        let result = match function {
+            Function::Upcase | Function::Downcase | Function::Capitalize | Function::Strip => {
+                let text = self.plain(first, span)?;
+                Value::String(function::change_text(function, &text))
+            }
+            Function::Size => match function::size(first) {
+                Some(size) => Value::from(size),
+                None => return Err(wrong_type(span, "`size` needs an array or a string", first)),
+            },
+            Function::First | Function::Last => {
+                let Value::Array(items) = first else {
+                    return Err(wrong_type(span, "this function needs an array", first));
+                };
+                let item = match function {
+                    Function::First => items.first(),
+                    _ => items.last(),
+                };
+                item.cloned().unwrap_or(Value::Null)
+            }
+            Function::Join => {
+                let Value::Array(items) = first else {
+                    return Err(wrong_type(span, "`array.join` needs an array", first));
+                };
+                let separator = self.plain(values.get(1).map_or(&Value::Null, |v| v), span)?;
+                let mut text = String::new();
+                for (position, item) in items.iter().enumerate() {
+                    if position > 0 {
+                        text.push_str(&separator);
+                    }
+                    text.push_str(&self.plain(item, span)?);
+                    if text.len() > self.left {
+                        return Err(self.too_long(span));
+                    }
+                }
+                Value::String(text)
+            }
+            Function::ToJson => {
+                let mut writer = Limited {
+                    out: Some(Vec::new()),
+                    left: self.left,
+                };
+                self.write_json(first, &mut writer, span)?;
+                let bytes = writer.out.unwrap_or_default();
+                Value::String(String::from_utf8_lossy(&bytes).into_owned())
+            }
+        };
+        Ok(made(result))
+    }
+
+    /// A value as text, without touching the output budget for good.
+    fn plain(&mut self, value: &Value, span: Span) -> Outcome<String> {
+        let left = self.left;
+        let mut out = String::new();
+        self.write_value(value, span, &mut out)?;
+        self.left = left;
+        Ok(out)
+    }
+}
+
+fn made<'a>(value: Value) -> Held<'a> {
+    Held::Made(Rc::new(value))
+}
+
+/// The part of a value that a step names.
+fn child<'d>(data: DataRef<'d>, segment: &Segment) -> Option<Held<'d>> {
+    if let Some(found) = data.get(segment) {
+        return Some(Held::Data(found));
+    }
+    let (Segment::Key(name), DataRef::Json(value)) = (segment, data) else {
+        return None;
+    };
+    if !matches!(name.as_str(), "length" | "size") {
+        return None;
+    }
+    function::size(value).map(|size| made(Value::from(size)))
+}
+
+/// A held value that borrows nothing: sizes are the only ones [`child`] makes.
+fn detach<'a>(held: Held<'_>) -> Held<'a> {
+    match held {
+        Held::Made(json) => Held::Made(json),
+        Held::Missing(error) => Held::Missing(error),
+        Held::Data(data) => made(data.to_json(MAX_DEPTH).unwrap_or(Value::Null)),
+    }
+}
+
+/// Scriban's truth: everything but `null` and `false`.
+fn truthy(value: &Held<'_>) -> bool {
+    match value {
+        Held::Data(DataRef::Json(json)) => !matches!(json, Value::Null | Value::Bool(false)),
+        Held::Data(DataRef::Object(_)) => true,
+        Held::Made(json) => !matches!(**json, Value::Null | Value::Bool(false)),
+        Held::Missing(_) => false,
+    }
+}
+
+fn compare(comparison: Comparison, left: &Value, right: &Value, span: Span) -> Outcome<bool> {
+    let numbers = left.as_f64().zip(right.as_f64());
+    if matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
+        let equal = left == right || numbers.is_some_and(|(a, b)| a == b && !both_whole(left, right));
+        return Ok(equal == (comparison == Comparison::Equal));
+    }
+    let order = match (left, right) {
+        (Value::Null, _) | (_, Value::Null) => return Ok(false),
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        (Value::Number(a), Value::Number(b)) => match (a.as_i128(), b.as_i128()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b)),
+            _ => numbers.and_then(|(a, b)| a.partial_cmp(&b)),
+        },
+        _ => {
+            let message = format!("cannot order {} and {}", kind(left), kind(right));
+            return Err(EvalError::new(EvalErrorKind::Thrown, span, message));
+        }
+    };
+    Ok(order.is_some_and(|order| match comparison {
+        Comparison::Less => order == Ordering::Less,
+        Comparison::LessEqual => order != Ordering::Greater,
+        Comparison::Greater => order == Ordering::Greater,
+        _ => order != Ordering::Less,
+    }))
+}
+
+/// Whole numbers are compared exactly, not as doubles.
+fn both_whole(left: &Value, right: &Value) -> bool {
+    let whole = |value: &Value| value.as_i64().is_some() || value.as_u64().is_some();
+    whole(left) && whole(right)
+}
+
+fn held_kind(held: &Held<'_>) -> &'static str {
+    match held {
+        Held::Data(DataRef::Json(json)) => kind(json),
+        Held::Data(DataRef::Object(_)) => "an object",
+        Held::Made(json) => kind(json),
+        Held::Missing(_) => "undefined",
+    }
+}
+
+fn wrong_type(span: Span, expected: &str, value: &Value) -> EvalError {
+    let message = format!("{expected}, not {}", kind(value));
+    EvalError::new(EvalErrorKind::Thrown, span, message)
+}
+
+fn too_deep(span: Span) -> EvalError {
+    let message = format!("the value nests deeper than {MAX_DEPTH} levels");
+    EvalError::new(EvalErrorKind::DepthLimit, span, message)
+}
+
+/// A writer that stops at a limit; without `out` it only counts.
+struct Limited {
+    out: Option<Vec<u8>>,
+    left: usize,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self
+            .left
+            .checked_sub(bytes.len())
+            .ok_or_else(|| io::Error::other("output limit"))?;
+        if let Some(out) = &mut self.out {
+            out.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! Templates: values, text, refusals, limits and reads.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Options, Template, ValueTemplate};
+use crate::{Data, EvalError, EvalErrorKind, SyntaxKind};
+
+fn data() -> (Value, Value) {
+    (
+        json!({
+            "channelId": "C1", "user": null, "count": 3, "big": 18446744073709551615u64,
+            "items": [{"Name": "A"}, {"Name": "B"}], "key": "user-name", "user-name": "Ada",
+            "obj": {"a": 1, "length": "own"}, "flag": false, "text": "é😀", "float": 1.0,
+        }),
+        json!({ "items": [1, 2], "errorNode": null }),
+    )
+}
+
+fn render_with(source: &str, options: &Options) -> Result<Value, EvalError> {
+    let (trigger, fetch) = data();
+    let scope = Data::object([
+        ("trigger", Data::Json(&trigger)),
+        (
+            "context",
+            Data::object([("data", Data::object([("fetch-items", Data::Json(&fetch))]))]),
+        ),
+    ]);
+    Template::parse(source, options)
+        .unwrap_or_else(|error| panic!("{source}: {error}"))
+        .render(&scope, options)
+}
+
+fn everything() -> Options {
+    Options {
+        loops: true,
+        functions: true,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn one_expression_is_typed_and_longer_text_is_text() {
+    let table = [
+        ("{{ trigger.items }}", json!([{"Name": "A"}, {"Name": "B"}])),
+        ("{{trigger.count}}", json!(3)),
+        ("{{- trigger.big -}}", json!(18446744073709551615u64)),
+        ("{{ trigger.float }}", json!(1.0)),
+        ("{{ trigger.user }}", json!(null)),
+        ("{{ context.data['fetch-items'].items.length }}", json!(2)),
+        (
+            "{{ context.data }}",
+            json!({"fetch-items": {"items": [1, 2], "errorNode": null}}),
+        ),
+        (" {{ trigger.count }}", json!(" 3")),
+        (
+            "Found {{ context.data['fetch-items'].items.size }} items.",
+            json!("Found 2 items."),
+        ),
+        ("{{ trigger.items }}!", json!("[{\"Name\":\"A\"},{\"Name\":\"B\"}]!")),
+        (
+            "{{ trigger.user }}|{{ trigger.flag }}|{{ trigger.float }}",
+            json!("|false|1.0"),
+        ),
+        ("{{ trigger.text.length }}", json!(3)),
+        ("{{ trigger.obj.length }}", json!("own")),
+        ("{{ trigger[trigger.key] }}", json!("Ada")),
+        ("{{ trigger.items[1].Name }}{{ trigger.count }}", json!("B3")),
+        (
+            "at {{ context.data['fetch-items'].errorNode ?? 'unknown' }}.",
+            json!("at unknown."),
+        ),
+        ("{{ trigger.nope.deeper ?? trigger.user ?? 5 }}", json!(5)),
+        ("{{ (trigger.nope ?? trigger.obj).a }}", json!(1)),
+        ("{{ 'a}}b' }}", json!("a}}b")),
+        ("{{ -1.5e3 }}", json!(-1500.0)),
+        ("{%{ {{ raw }} }%}", json!(" {{ raw }} ")),
+        ("{%%{ }%} }%%}x", json!(" }%} x")),
+        ("a { b } {", json!("a { b } {")),
+        ("ünï {{ true }} ö", json!("ünï true ö")),
+        ("a \n {{- 'x' -}} \n b", json!("axb")),
+        ("a \n  {{~ 'x' ~}}  \n  b", json!("a \nx  b")),
+        ("", json!("")),
+    ];
+    for (source, expected) in table {
+        let value = render_with(source, &Options::default());
+        assert_eq!(value, Ok(expected), "{source}");
+    }
+}
+
+#[test]
+fn undefined_names_the_path_and_what_is_there() {
+    let table = [
+        (
+            "x {{ trigger.boardId }}",
+            "`trigger.boardId` is not defined (trigger has: channelId, user, count, big, items, key, user-name, obj, …)",
+            5,
+        ),
+        (
+            "{{ trigger.chanelId }}",
+            "`trigger.chanelId` is not defined (trigger has: channelId, user, count, big, items, key, user-name, obj, …; did you mean `channelId`?)",
+            3,
+        ),
+        (
+            "{{ context.data['fetch_items'].items[0] }}",
+            "`context.data['fetch_items'].items[0]` is not defined: `context.data.fetch_items` is missing (context.data has: fetch-items; did you mean `fetch-items`?)",
+            3,
+        ),
+        (
+            "{{ trigger.user.name }}",
+            "`trigger.user.name` is not defined: `trigger.user` is null",
+            3,
+        ),
+        (
+            "{{ trigger.items[5].Name }}",
+            "`trigger.items[5].Name` is not defined: `trigger.items` has 2 element(s)",
+            3,
+        ),
+        (
+            "{{ spec.x }}",
+            "`spec.x` is not defined (the scope has: context, trigger)",
+            3,
+        ),
+        (
+            "{{ trigger.a ?? trigger.obj.b }}",
+            "`trigger.obj.b` is not defined (trigger.obj has: a, length)",
+            16,
+        ),
+    ];
+    for (source, message, offset) in table {
+        let error = render_with(source, &Options::default()).expect_err(source);
+        assert_eq!(error.kind, EvalErrorKind::Undefined);
+        assert_eq!((error.message.as_str(), error.offset), (message, offset));
+    }
+    let lenient = Options {
+        strict: false,
+        null_text: "-".into(),
+        ..Options::default()
+    };
+    assert_eq!(render_with("{{ a.b }}", &lenient), Ok(json!(null)));
+    assert_eq!(render_with("x{{ a.b }}", &lenient), Ok(json!("x-")));
+}
+
+#[test]
+fn blocks_and_functions_where_enabled() {
+    let table = [
+        ("{{ for i in trigger.items }}{{ i.Name }},{{ end }}", "A,B,"),
+        (
+            "{{ if trigger.count > 2 && !trigger.flag }}yes{{ else }}no{{ end }}",
+            "yes",
+        ),
+        (
+            "{{ if trigger.flag }}a{{ else if trigger.count == 3 }}b{{ else }}c{{ end }}",
+            "b",
+        ),
+        ("{{ if trigger.user }}a{{ end }}z", "z"),
+        ("{{ 'aBc' | string.upcase | string.downcase }}!", "abc!"),
+        ("{{ string.capitalize 'abc' }}{{ ' x ' | string.strip }}", "Abcx"),
+        ("{{ context.data['fetch-items'].items | array.join '-' }}.", "1-2."),
+        (
+            "{{ trigger.items | array.size }}{{ (trigger.items | array.first).Name }}",
+            "2A",
+        ),
+        (
+            "{{ trigger.obj | json }}{{ object.to_json trigger.obj.a }}",
+            "{\"a\":1,\"length\":\"own\"}1",
+        ),
+        (
+            "{{ for i in trigger.items }}{{ for j in trigger.items }}{{ i.Name }}{{ j.Name }} {{ end }}{{ end }}",
+            "AA AB BA BB ",
+        ),
+        ("{{ if trigger.count <= 3 || trigger.nope }}y{{ end }}", "y"),
+        ("{{ if 1 == 1.0 }}y{{ end }}{{ if 'a' < 'b' }}z{{ end }}", "yz"),
+    ];
+    for (source, expected) in table {
+        assert_eq!(render_with(source, &everything()), Ok(json!(expected)), "{source}");
+    }
+    for source in [
+        "{{ if a }}{{ end }}",
+        "{{ for a in b }}{{ end }}",
+        "{{ a | string.upcase }}",
+        "{{ a == b }}",
+        "{{ !a }}",
+        "{{ json a }}",
+    ] {
+        let error = Template::parse(source, &Options::default()).expect_err(source);
+        assert_eq!(error.kind, SyntaxKind::NotCovered);
+        assert!(error.message.contains("disabled by configuration"), "{error}");
+    }
+    let template = Template::parse("{{ if true }}{{ end }}", &everything()).unwrap();
+    let error = template.render(&Data::object([]), &Options::default()).unwrap_err();
+    assert_eq!(error.kind, EvalErrorKind::Disabled);
+}
+
+#[test]
+fn refusals_are_located() {
+    let table = [
+        ("x {{ a", "lacks its closing `}}`", 2),
+        ("{{ }}", "expected an expression", 3),
+        ("{{ a. }}", "expected a name after `.`", 6),
+        ("{{ a = 1 }}", "assignments are not supported", 5),
+        ("{{ a + 1 }}", "arithmetic is not supported", 5),
+        ("{{ a-b }}", "arithmetic is not supported", 4),
+        ("{{ include 'x' }}", "`include` is not supported", 3),
+        ("{{ import x }}", "`import` is not supported", 3),
+        ("{{ func f }}", "functions of your own", 3),
+        ("{{ capture x }}", "`capture` here", 3),
+        ("{{ with x }}", "`with` here", 3),
+        ("{{ {a: 1} }}", "objects are not supported", 3),
+        ("{{ foo bar }}", "function calls", 7),
+        ("{{ 'abc }}", "lacks its closing", 3),
+        ("{{ end }}", "without an `if` or `for`", 0),
+        ("{{ if a }}", "lacks its `end`", 0),
+        ("{{ if a }}{{ else }}{{ else }}{{ end }}", "after the last `else`", 20),
+        ("{{ a[-1] }}", "whole number", 5),
+        ("{{ $x }}", "`$` is not supported", 3),
+        ("{{ a ?? }}", "expected an expression", 8),
+    ];
+    for (source, what, offset) in table {
+        let error = Template::parse(source, &everything()).expect_err(source);
+        assert!(error.message.contains(what), "{source}: {error}");
+        assert_eq!(error.offset, offset, "{source}: {error}");
+    }
+    let deep = format!("{{{{ {}a{} }}}}", "(".repeat(5000), ")".repeat(5000));
+    assert!(Template::parse(&deep, &everything()).is_err());
+    let blocks = "{{ if a }}".repeat(5000) + &"{{ end }}".repeat(5000);
+    assert!(Template::parse(&blocks, &everything()).is_err());
+}
+
+#[test]
+fn names_may_contain_dashes_where_enabled() {
+    let options = Options {
+        dashed_names: true,
+        ..Options::default()
+    };
+    assert_eq!(render_with("{{trigger.user-name}}", &options), Ok(json!("Ada")));
+    assert_eq!(render_with("{{trigger.user-name-}}", &options), Ok(json!("Ada")));
+}
+
+#[test]
+fn output_is_limited() {
+    let options = Options {
+        max_output_bytes: 30,
+        ..everything()
+    };
+    let long = "{{ for i in trigger.items }}0123456789ABCDEF{{ end }}";
+    for source in [long, "{{ trigger }}", "x{{ trigger }}", "{{ trigger | json }}"] {
+        let error = render_with(source, &options).expect_err(source);
+        assert_eq!(error.kind, EvalErrorKind::OutputLimit, "{source}");
+    }
+    assert!(render_with("{{ trigger.items }}", &options).is_ok());
+}
+
+#[test]
+fn values_are_templates_all_through() {
+    let options = Options::default();
+    let value = json!({
+        "board/id": "{{ trigger.channelId }}", "n": 1, "{{ key }}": "plain",
+        "list": ["{{ trigger.items }}", "a{{ trigger.count }}", "{%{{{x}}}%}"],
+    });
+    let template = ValueTemplate::parse(&value, &options).unwrap();
+    let (trigger, _) = data();
+    let scope = Data::object([("trigger", Data::Json(&trigger))]);
+    assert_eq!(
+        template.render(&scope, &options),
+        Ok(json!({
+            "board/id": "C1", "n": 1, "{{ key }}": "plain",
+            "list": [[{"Name": "A"}, {"Name": "B"}], "a3", "{{x}}"],
+        }))
+    );
+    assert!(!template.is_literal());
+    let reads: Vec<String> = template.reads().iter().map(ToString::to_string).collect();
+    assert_eq!(reads, ["trigger.channelId", "trigger.count", "trigger.items"]);
+    let (pointer, error) = template.render(&Data::object([]), &options).unwrap_err();
+    assert_eq!((pointer.as_str(), error.kind), ("/board~1id", EvalErrorKind::Undefined));
+    let wrong = json!({ "a": "{{ }}", "b": ["{{"] });
+    let errors = ValueTemplate::parse(&wrong, &options).unwrap_err();
+    let pointers: Vec<&str> = errors.iter().map(|(pointer, _)| pointer.as_str()).collect();
+    assert_eq!(pointers, ["/a", "/b/0"]);
+    assert!(
+        ValueTemplate::parse(&json!({"a": [1, "x"]}), &options)
+            .unwrap()
+            .is_literal()
+    );
+}
+
+#[test]
+fn reads_are_complete() {
+    let source = "{{ for i in a.list }}{{ i.x }}{{ b[c.d].e }}{{ end }}{{ (f ?? g.h).k }}{{ m[0]['n-o'] }}";
+    let template = Template::parse(source, &everything()).unwrap();
+    let reads: Vec<String> = template
+        .reads()
+        .iter()
+        .map(|path| format!("{path}{}", if path.open { "*" } else { "" }))
+        .collect();
+    assert_eq!(reads, ["a.list*", "b*", "c.d", "f*", "g.h*", "m[0]['n-o']"]);
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        any::<String>(),
+        Just("{{ trigger }}".to_owned()),
+        Just("}} {{ x | y -}}{%{".to_owned())
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        text.clone().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::hash_map(text.clone(), inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(source in any::<String>()) {
+        let _ = Template::parse(&source, &everything());
+        let _ = Template::parse(&format!("{{{{{source}}}}}"), &everything());
+    }
+
+    #[test]
+    fn one_expression_gives_the_identical_value(value in any_json()) {
+        let scope = Data::object([("v", Data::Json(&value))]);
+        let options = Options::default();
+        let template = Template::parse("{{ v }}", &options).unwrap();
+        prop_assert_eq!(template.render(&scope, &options), Ok(value.clone()));
+    }
+
+    #[test]
+    fn data_is_copied_and_never_evaluated(value in any_json(), text in "[{}% a-z|]{0,20}") {
+        let options = Options::default();
+        let data = json!({ "value": value, "text": text });
+        let scope = Data::object([("v", Data::Json(&data))]);
+        let template = Template::parse("<{{ v.text }}|{{ v.value }}>", &options).unwrap();
+        let written = match &value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let expected = format!("<{text}|{written}>");
+        prop_assert_eq!(template.render(&scope, &options), Ok(Value::String(expected)));
+    }
+
+    #[test]
+    fn output_never_exceeds_its_limit(text in any::<String>(), limit in 0usize..200) {
+        let options = Options { max_output_bytes: limit, ..Options::default() };
+        let data = json!([text, text]);
+        let scope = Data::object([("v", Data::Json(&data))]);
+        let template = Template::parse("{{ v }}{{ v[0] }}", &options).unwrap();
+        match template.render(&scope, &options) {
+            Ok(Value::String(out)) => prop_assert!(out.len() <= limit),
+            Ok(other) => prop_assert!(false, "{other}"),
+            Err(error) => prop_assert_eq!(error.kind, EvalErrorKind::OutputLimit),
+        }
+    }
+}
