@@ -6,8 +6,8 @@
 //! | --- | --- | --- |
 //! | idle | opened | open, attempt 1 |
 //! | idle, open | skipped | skipped |
-//! | idle | answered | idle, with the answer kept |
-//! | open | slept | open, until its time |
+//! | idle, no answer yet | answered | idle, with the answer kept |
+//! | open, no end yet | slept | open, until its time |
 //! | open, attempt n | retried n | open, attempt n + 1 |
 //! | open, attempt n | finished n | finished, unrouted |
 //! | finished, unrouted | routed | finished |

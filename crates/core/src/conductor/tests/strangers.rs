@@ -81,8 +81,11 @@ fn absurd_sizes_do_not_overflow() {
         bytes: u64::MAX,
         shape: Shape::String,
     };
-    let plan = plan().action("a", "t").action("b", "t").action("c", "t");
-    let mut live = Live::start(plan.plan(|plan| plan.context.overflow_behavior = plan::Overflow::DropOversize));
+    let plan = plan().action("a", "t").action("b", "t").action("c", "t").plan(|plan| {
+        plan.context.mode = plan::SnapshotMode::Full;
+        plan.context.overflow_behavior = plan::Overflow::DropOversize;
+    });
+    let mut live = Live::start(plan);
     live.feed_all(["a", "b", "c"].map(|node| returned(node, 1, Ok(huge))));
     assert_eq!(live.end(), "Succeeded -");
     assert_eq!(snapshot::choose(&live.run).len(), 3);
