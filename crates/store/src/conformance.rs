@@ -1,1 +1,291 @@
-//! The suite that every store must pass.
+//! The suite that every store must pass. A store bug becomes a test here.
+//!
+//! A store runs it with one line in its tests:
+//!
+//! ```ignore
+//! fermata_store::conformance_tests!(memory, Subject::new(MemoryStore::new(), ()));
+//! ```
+
+pub mod claim;
+pub mod commit;
+pub mod enqueue;
+pub mod inbox;
+pub mod races;
+pub mod reads;
+pub mod workflows;
+
+use crate::{
+    Store,
+    definitions::{Draft, DraftRule, Published},
+    runs::{
+        Attempt, AttemptStatus, Born, Claim, CommitAnswer, Enqueued, Link, NewRun, Principal, RunCommit, StatusChange,
+        StoredRun, Then, WaitChange,
+    },
+};
+use fermata_core::{Event, NodeId, Output, RunId, RunnerId, Status, Timestamp};
+use std::{any::Any, ops::Deref, sync::Arc};
+use uuid::Uuid;
+
+/// A fresh store, and whatever must live as long.
+pub struct Subject {
+    store: Arc<dyn Store>,
+    _keep: Box<dyn Any + Send + Sync>,
+}
+
+impl Subject {
+    /// A store with what it stands on, such as a temporary folder.
+    pub fn new(store: impl Store, keep: impl Any + Send + Sync) -> Subject {
+        Subject {
+            store: Arc::new(store),
+            _keep: Box::new(keep),
+        }
+    }
+}
+
+impl Deref for Subject {
+    type Target = Arc<dyn Store>;
+
+    fn deref(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+}
+
+/// One `#[tokio::test]` for each property, in a module of this name; `$make` gives a fresh [`Subject`] each time.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($name:ident, $make:expr) => {
+        $crate::conformance_tests! { @list $name, $make;
+            workflows: drafts_come_and_go, draft_rules, if_match_guards_drafts, publishing_numbers_versions,
+                publishing_the_same_is_no_new_version, publishing_needs_the_draft_it_names, activation_is_optional,
+                enablement_follows_its_rule, workflows_are_paged_and_filtered;
+            enqueue: pending_run_is_stored_whole, born_run_is_held_and_running, request_id_is_unique_for_each_tenant,
+                request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
+                concurrent_twins_make_one_run;
+            claim: free_runs_in_order_of_due_time, not_before_they_are_due, limit_and_next_due, claim_gives_all_there_is,
+                held_runs_are_left_alone, dead_owners_lose_their_runs, heartbeats_keep_runs,
+                retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
+                terminal_runs_are_never_claimed;
+        }
+    };
+    (@list $name:ident, $make:expr; $($group:ident: $($test:ident),+ $(,)?;)+) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $(mod $group {
+                #[allow(unused_imports)]
+                use super::*;
+                $(
+                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    async fn $test() {
+                        let subject: $crate::conformance::Subject = $make;
+                        $crate::conformance::$group::$test(&subject).await;
+                    }
+                )+
+            })+
+        }
+    };
+}
+
+pub(crate) const WORKFLOW: &str = "hello";
+
+pub(crate) fn at(time: i64) -> Timestamp {
+    Timestamp(time)
+}
+
+pub(crate) fn run_id() -> RunId {
+    RunId(Uuid::now_v7())
+}
+
+pub(crate) fn runner() -> RunnerId {
+    RunnerId(Uuid::now_v7())
+}
+
+pub(crate) fn draft(id: &str, checksum: &str) -> Draft {
+    Draft {
+        id: id.to_owned(),
+        display_name: format!("Name of {id}"),
+        description: Some("what it is for".to_owned()),
+        dialect: "dataworkflows".to_owned(),
+        source: format!("# {checksum}").into_bytes(),
+        checksum: checksum.to_owned(),
+        at: at(1),
+        rule: DraftRule::Existing,
+        if_match: None,
+    }
+}
+
+/// Makes `id` an active workflow with version 1.
+pub(crate) async fn activate(store: &Arc<dyn Store>, id: &str) {
+    let mut first = draft(id, "one");
+    first.rule = DraftRule::NewOrDraft;
+    store.save_draft(first).await.unwrap();
+    let published = store.publish(id, "one", true, at(2)).await.unwrap();
+    assert!(
+        matches!(published, Published::Version { version: 1, .. }),
+        "{published:?}"
+    );
+}
+
+pub(crate) fn new_run(request_id: &str) -> NewRun {
+    NewRun {
+        id: run_id(),
+        workflow_id: WORKFLOW.to_owned(),
+        workflow_version: 1,
+        pinned: false,
+        tenant: String::new(),
+        request_id: request_id.to_owned(),
+        trigger: r#"{"a":1}"#.to_owned(),
+        spec: Some(r#"{"b":2}"#.to_owned()),
+        priority: Some(7),
+        correlation_id: Some("corr".to_owned()),
+        principal: Principal {
+            user_id: "u1".to_owned(),
+            display_name: Some("User One".to_owned()),
+            email: Some("u1@example.com".to_owned()),
+        },
+        parent: None,
+        created_at: at(100),
+        born: None,
+    }
+}
+
+pub(crate) fn started() -> Vec<Event> {
+    vec![Event::Started {
+        at: at(100),
+        deadline: None,
+        vars: Default::default(),
+    }]
+}
+
+pub(crate) fn event(node: &str) -> Event {
+    Event::Answered {
+        node: node.into(),
+        output: Output::EMPTY,
+    }
+}
+
+pub(crate) fn open(node: &str, token: &str) -> WaitChange {
+    WaitChange::Open {
+        node: node.into(),
+        token: token.to_owned(),
+    }
+}
+
+pub(crate) fn close(node: &str) -> WaitChange {
+    WaitChange::Close { node: node.into() }
+}
+
+pub(crate) fn attempt(node: &str, attempt: u32, ended_at: i64) -> Attempt {
+    Attempt {
+        node: node.into(),
+        attempt,
+        action_type: "core.echo".to_owned(),
+        status: AttemptStatus::Succeeded,
+        parameters: Some(r#"{"p":1}"#.to_owned()),
+        outputs: Some(format!(r#"{{"end":{ended_at}}}"#)),
+        error: None,
+        started_at: Some(at(ended_at - 1)),
+        ended_at: at(ended_at),
+    }
+}
+
+pub(crate) fn link(id: &str) -> Link {
+    Link {
+        node: NodeId::from("a"),
+        attempt: 1,
+        system: "slack".to_owned(),
+        resource_type: "message".to_owned(),
+        resource_id: id.to_owned(),
+        url: Some(format!("https://example.com/{id}")),
+    }
+}
+
+/// A commit with one event, that keeps the lease.
+pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
+    RunCommit {
+        run,
+        epoch,
+        seq,
+        at: at(200 + i64::from(seq)),
+        events: vec![event("a")],
+        attempts: Vec::new(),
+        links: Vec::new(),
+        waits: Vec::new(),
+        inbox_seen: 0,
+        status: None,
+        then: Then::Keep,
+    }
+}
+
+/// The same, which parks.
+pub(crate) fn park(run: RunId, epoch: u64, seq: u32, wake_at: Option<i64>) -> RunCommit {
+    let mut commit = step(run, epoch, seq);
+    commit.then = Then::Park {
+        wake_at: wake_at.map(at),
+    };
+    commit
+}
+
+/// The same, which ends the run.
+pub(crate) fn end(run: RunId, epoch: u64, seq: u32, status: Status) -> RunCommit {
+    let mut commit = step(run, epoch, seq);
+    commit.status = Some(StatusChange {
+        status,
+        started_at: None,
+        ended_at: Some(commit.at),
+        reason: None,
+        error: None,
+        outputs: Some(r#"{"out":true}"#.to_owned()),
+        context_snapshot: None,
+    });
+    commit
+}
+
+/// A claim for up to `limit` free runs.
+pub(crate) fn claim(runner: RunnerId, limit: u32, now: i64) -> Claim {
+    Claim {
+        runner,
+        limit,
+        now: at(now),
+        only: None,
+        dead_before: None,
+    }
+}
+
+/// Stores a run that waits to be claimed.
+pub(crate) async fn pending(store: &Arc<dyn Store>, request_id: &str) -> RunId {
+    let run = new_run(request_id);
+    let id = run.id;
+    assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    id
+}
+
+/// Stores a run that is held under epoch 1, with one journal row and these waits.
+pub(crate) async fn born(store: &Arc<dyn Store>, request_id: &str, waits: Vec<WaitChange>) -> (RunId, RunnerId) {
+    let mut run = new_run(request_id);
+    let (id, owner) = (run.id, runner());
+    run.born = Some(Born {
+        runner: owner,
+        events: started(),
+        started_at: at(100),
+        waits,
+    });
+    assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    (id, owner)
+}
+
+pub(crate) async fn committed(store: &Arc<dyn Store>, commit: RunCommit) -> u64 {
+    match store.commit(commit).await {
+        CommitAnswer::Committed { inbox_seq } => inbox_seq,
+        other => panic!("not committed: {other:?}"),
+    }
+}
+
+/// Claims one run, which must be claimable.
+pub(crate) async fn take(store: &Arc<dyn Store>, run: RunId) -> StoredRun {
+    let mut wish = claim(runner(), 1, i64::MAX);
+    wish.only = Some(run);
+    let mut runs = store.claim(wish).await.unwrap().runs;
+    assert_eq!(runs.len(), 1, "{run} should be claimable");
+    runs.remove(0)
+}

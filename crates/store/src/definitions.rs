@@ -164,3 +164,16 @@ pub struct WorkflowFilter {
     /// At most this many.
     pub limit: u32,
 }
+
+impl WorkflowFilter {
+    /// Whether a workflow is one of those to list, wherever the page begins.
+    pub(crate) fn fits(&self, workflow: &Workflow) -> bool {
+        let contains = |needle: &str| {
+            let needle = needle.to_lowercase();
+            workflow.id.to_lowercase().contains(&needle) || workflow.display_name.to_lowercase().contains(&needle)
+        };
+        self.status.is_none_or(|status| status == workflow.status)
+            && self.enabled.is_none_or(|enabled| enabled == workflow.enabled)
+            && self.search.as_deref().is_none_or(contains)
+    }
+}

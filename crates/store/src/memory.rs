@@ -1,1 +1,230 @@
-//! memory
+//! The store in memory: real, only not durable. For tests, the simulator and throw-away servers.
+//!
+//! What must stay true: it answers as the SQLite store does; nothing depends on the order of a hash, so that a
+//! seeded simulation repeats exactly; whoever was there before a [`MemoryStore::reopen`] can change nothing any more.
+
+mod definitions;
+mod reads;
+mod runs;
+
+use crate::{
+    News, Result, Store, StoreError,
+    definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter},
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    runs::{
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
+        WaitRecord,
+    },
+};
+use async_trait::async_trait;
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp, encode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::sync::broadcast;
+
+/// How many news a slow listener may be behind.
+const NEWS: usize = 1024;
+
+/// Everything there is.
+#[derive(Default)]
+struct State {
+    /// Counts the processes, so to say: only handles of the newest may go on.
+    generation: u64,
+    closed: bool,
+    workflows: BTreeMap<String, definitions::Entry>,
+    runs: BTreeMap<RunId, runs::Entry>,
+    requests: BTreeMap<(String, String), RunId>,
+    by_workflow: BTreeMap<String, BTreeSet<RunId>>,
+    /// Free runs that are due at some time.
+    free: BTreeSet<(Timestamp, RunId)>,
+    /// Held runs, by owner.
+    held: BTreeSet<(RunnerId, Timestamp, RunId)>,
+    links: BTreeMap<(String, String, String), RunId>,
+    tokens: BTreeMap<String, RunId>,
+    runners: BTreeMap<RunnerId, Timestamp>,
+    news: Vec<News>,
+}
+
+/// A store in memory. Clones share it.
+#[derive(Clone)]
+pub struct MemoryStore {
+    state: Arc<Mutex<State>>,
+    generation: u64,
+    news: broadcast::Sender<News>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        MemoryStore::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> MemoryStore {
+        MemoryStore {
+            state: Arc::default(),
+            generation: 0,
+            news: broadcast::channel(NEWS).0,
+        }
+    }
+
+    /// The same data after a restart of the process: all runners are forgotten, so their leases are stale, and
+    /// older handles, clones included, fail as if the store had been closed.
+    pub fn reopen(&self) -> MemoryStore {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.generation += 1;
+        state.closed = false;
+        state.runners.clear();
+        MemoryStore {
+            state: Arc::clone(&self.state),
+            generation: state.generation,
+            news: broadcast::channel(NEWS).0,
+        }
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> Result<R> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closed || state.generation != self.generation {
+            return Err(StoreError::Closed);
+        }
+        let result = work(&mut state);
+        for news in state.news.drain(..) {
+            // Nobody listening is fine: news are hints.
+            let _ = self.news.send(news);
+        }
+        Ok(result)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn save_draft(&self, draft: Draft) -> Result<Saved> {
+        self.with(|state| state.save_draft(draft))
+    }
+
+    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
+        self.with(|state| state.draft(id))
+    }
+
+    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
+        self.with(|state| state.publish(id, checksum, activate, at))
+    }
+
+    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
+        self.with(|state| state.set_enablement(id, &change, at))
+    }
+
+    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
+        self.with(|state| state.workflow(id))
+    }
+
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
+        self.with(|state| state.list_workflows(&filter))
+    }
+
+    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
+        self.with(|state| state.definition(id, version))
+    }
+
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
+        let born = run.born.as_ref().filter(|born| !born.events.is_empty());
+        let first = born.map(|born| encode(&born.events));
+        self.with(|state| state.enqueue(run, first))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.with(|state| state.claim(&claim))
+    }
+
+    async fn commit(&self, commit: RunCommit) -> CommitAnswer {
+        let text = (!commit.events.is_empty()).then(|| encode(&commit.events));
+        let answer = self.with(|state| state.commit(commit, text));
+        answer.unwrap_or_else(|error| CommitAnswer::Unknown(error.to_string()))
+    }
+
+    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
+        self.with(|state| state.deliver(run, letter, at))
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        self.with(|state| state.answer(token, payload, at))
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        self.with(|state| state.runs.get(&run).map(runs::Entry::stored))
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+        self.with(|state| state.inbox(run, after))
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        self.with(|state| state.waits(run))
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        self.with(|state| state.last_attempts(run, nodes))
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        self.with(|state| {
+            state
+                .runs
+                .get(&run)
+                .and_then(|run| run.attempts.get(&(node.clone(), attempt)).cloned())
+        })
+    }
+
+    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()> {
+        self.with(|state| {
+            state.runners.insert(runner, at);
+        })
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.with(|state| {
+            state.runners.remove(&runner);
+            state.news.push(News::Due(Timestamp::default()));
+        })
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.with(|state| state.runs.get(&id).map(runs::Entry::record))
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>> {
+        self.with(|state| state.list_runs(&filter))
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        self.with(|state| state.actions(run, window))
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        self.with(|state| state.events(run, window))
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        self.with(|state| state.links_of(run))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.with(|_| ())
+    }
+
+    fn news(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    async fn close(&self) -> Result<()> {
+        // Closing twice is as good as once, and what is left of an earlier process closes nothing.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.generation == self.generation {
+            state.closed = true;
+        }
+        Ok(())
+    }
+}

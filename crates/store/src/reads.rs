@@ -121,3 +121,12 @@ pub struct Page<T> {
     /// Whether more follow.
     pub more: bool,
 }
+
+impl<T> Page<T> {
+    /// A page from one item more than fits, if there are so many.
+    pub(crate) fn cut(mut items: Vec<T>, limit: u32) -> Page<T> {
+        let more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        Page { items, more }
+    }
+}

@@ -231,7 +231,9 @@ impl AttemptStatus {
     /// The status called `word`.
     pub fn parse(word: &str) -> Option<AttemptStatus> {
         use AttemptStatus::*;
-        [Succeeded, Failed, RetriableFailure, Skipped].into_iter().find(|status| status.as_str() == word)
+        [Succeeded, Failed, RetriableFailure, Skipped]
+            .into_iter()
+            .find(|status| status.as_str() == word)
     }
 }
 

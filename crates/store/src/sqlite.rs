@@ -1,1 +1,236 @@
-//! sqlite
+//! The embedded store: one SQLite file, one thread that writes, a few connections that read.
+//!
+//! What must stay true: nothing is answered before it is durable (`synchronous=FULL`, answers after `COMMIT`);
+//! journals are encoded by the caller, not by the one thread that writes; the file belongs to one process.
+
+mod claim;
+mod columns;
+mod commit;
+mod definitions;
+mod enqueue;
+mod inbox;
+mod migrations;
+mod open;
+mod readers;
+mod reads;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use crate::{
+    News, Result, Store, StoreError,
+    definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter},
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    runs::{
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
+        WaitRecord,
+    },
+};
+use async_trait::async_trait;
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp, encode};
+use readers::Readers;
+use std::{path::Path, sync::Arc};
+use tokio::sync::broadcast;
+use writer::Writer;
+
+/// How many news a slow listener may be behind.
+const NEWS: usize = 1024;
+
+/// A store in a SQLite file. Dropping it closes the file.
+///
+/// ```
+/// # async fn example() -> fermata_store::Result<()> {
+/// use fermata_store::{Store, sqlite::SqliteStore};
+/// let store = SqliteStore::open("data/fermata.db".as_ref())?;
+/// store.ping().await?;
+/// store.close().await
+/// # }
+/// ```
+pub struct SqliteStore {
+    readers: Readers,
+    writer: Arc<Writer>,
+    news: broadcast::Sender<News>,
+}
+
+impl SqliteStore {
+    /// Opens the file, or creates it and the folders above it. Leases from before are stale: all runners are
+    /// forgotten. Reading needs a tokio runtime, opening does not.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`], [`StoreError::TooNew`], [`StoreError::Damaged`], [`StoreError::Full`] or
+    /// [`StoreError::Unopenable`]. The file is then as it was.
+    pub fn open(path: &Path) -> Result<SqliteStore> {
+        let opened = open::open(path)?;
+        let (news, _) = broadcast::channel(NEWS);
+        let name = path.display().to_string();
+        let writer = Writer::start(name, opened.connection, opened.lock, news.clone())?;
+        Ok(SqliteStore {
+            readers: Readers::new(path.to_owned()),
+            writer: Arc::new(writer),
+            news,
+        })
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn save_draft(&self, draft: Draft) -> Result<Saved> {
+        self.writer.write(move |tx| definitions::save_draft(tx, &draft)).await
+    }
+
+    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
+        let id = id.to_owned();
+        self.readers
+            .read(move |connection| definitions::draft(connection, &id))
+            .await
+    }
+
+    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
+        let (id, checksum) = (id.to_owned(), checksum.to_owned());
+        self.writer
+            .write(move |tx| definitions::publish(tx, &id, &checksum, activate, at))
+            .await
+    }
+
+    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
+        let id = id.to_owned();
+        self.writer
+            .write(move |tx| definitions::set_enablement(tx, &id, &change, at))
+            .await
+    }
+
+    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
+        let id = id.to_owned();
+        self.readers
+            .read(move |connection| definitions::workflow(connection, &id))
+            .await
+    }
+
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
+        self.readers
+            .read(move |connection| definitions::workflows(connection, &filter))
+            .await
+    }
+
+    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
+        let id = id.to_owned();
+        self.readers
+            .read(move |connection| definitions::definition(connection, &id, version))
+            .await
+    }
+
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
+        let born = run.born.as_ref().filter(|born| !born.events.is_empty());
+        let first = born.map(|born| encode(&born.events));
+        self.writer
+            .write(move |tx| enqueue::enqueue(tx, &run, first.as_deref()))
+            .await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.writer.write(move |tx| claim::claim(tx, &claim)).await
+    }
+
+    async fn commit(&self, commit: RunCommit) -> CommitAnswer {
+        let text = (!commit.events.is_empty()).then(|| encode(&commit.events));
+        let answer = self
+            .writer
+            .write(move |tx| commit::commit(tx, &commit, text.as_deref()))
+            .await;
+        answer.unwrap_or_else(|error| CommitAnswer::Unknown(error.to_string()))
+    }
+
+    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
+        let letter = inbox::letter_text(&letter);
+        self.writer.write(move |tx| inbox::deliver(tx, run, &letter, at)).await
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        let (token, payload) = (token.to_owned(), payload.to_owned());
+        self.writer
+            .write(move |tx| inbox::answer(tx, &token, &payload, at))
+            .await
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        self.readers.read(move |connection| claim::load(connection, run)).await
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+        self.readers
+            .read(move |connection| reads::inbox(connection, run, after))
+            .await
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        self.readers.read(move |connection| reads::waits(connection, run)).await
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        let nodes = nodes.to_vec();
+        self.readers
+            .read(move |connection| reads::last_attempts(connection, run, &nodes))
+            .await
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        let node = node.clone();
+        self.readers
+            .read(move |connection| reads::attempt(connection, run, &node, attempt))
+            .await
+    }
+
+    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()> {
+        self.writer.write(move |tx| claim::heartbeat(tx, runner, at)).await
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.writer.write(move |tx| claim::retire(tx, runner)).await
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.readers.read(move |connection| reads::run(connection, id)).await
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>> {
+        self.readers
+            .read(move |connection| reads::runs(connection, &filter))
+            .await
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        self.readers
+            .read(move |connection| reads::actions(connection, run, window))
+            .await
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        self.readers
+            .read(move |connection| reads::events(connection, run, window))
+            .await
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        self.readers.read(move |connection| reads::links(connection, run)).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        // A row has to change, or SQLite would not touch the disk.
+        let beat = "INSERT INTO meta (key, value) VALUES ('ping', 1)
+             ON CONFLICT (key) DO UPDATE SET value = value + 1";
+        self.writer
+            .write(move |tx| tx.connection.prepare_cached(beat)?.execute([]).map(|_| ()))
+            .await
+    }
+
+    fn news(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.readers.close().await;
+        let writer = Arc::clone(&self.writer);
+        let closed = tokio::task::spawn_blocking(move || writer.close()).await;
+        closed.map_err(|error| StoreError::Failed(error.to_string()))
+    }
+}

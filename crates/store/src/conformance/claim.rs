@@ -1,0 +1,227 @@
+//! Leases.
+
+use super::*;
+
+async fn ids(store: &Arc<dyn Store>, wish: Claim) -> Vec<RunId> {
+    store
+        .claim(wish)
+        .await
+        .unwrap()
+        .runs
+        .into_iter()
+        .map(|run| run.id)
+        .collect()
+}
+
+/// Stores a run that became due at this time.
+async fn due(store: &Arc<dyn Store>, time: i64) -> RunId {
+    let mut run = new_run(&time.to_string());
+    run.created_at = at(time);
+    let id = run.id;
+    store.enqueue(run).await.unwrap();
+    id
+}
+
+fn taking_over(dead_before: i64) -> Claim {
+    let mut wish = claim(runner(), 10, 1000);
+    wish.dead_before = Some(at(dead_before));
+    wish
+}
+
+/// Whoever waits longest goes first.
+pub async fn free_runs_in_order_of_due_time(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (third, first, second) = (due(store, 30).await, due(store, 10).await, due(store, 20).await);
+    assert_eq!(ids(store, claim(runner(), 10, 100)).await, [first, second, third]);
+}
+
+/// A run is due at its time, not before.
+pub async fn not_before_they_are_due(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let run = due(store, 50).await;
+    let early = store.claim(claim(runner(), 10, 49)).await.unwrap();
+    assert_eq!((early.runs.len(), early.next_due), (0, Some(at(50))));
+    assert_eq!(ids(store, claim(runner(), 10, 50)).await, [run]);
+}
+
+/// The rest stays, and the answer says until when there is nothing to do.
+pub async fn limit_and_next_due(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (first, second) = (due(store, 10).await, due(store, 20).await);
+    due(store, 300).await;
+    let one = store.claim(claim(runner(), 1, 100)).await.unwrap();
+    assert_eq!((one.runs[0].id, one.next_due), (first, Some(at(20))));
+    let none = store.claim(claim(runner(), 0, 100)).await.unwrap();
+    assert_eq!((none.runs.len(), none.next_due), (0, Some(at(20))));
+    let rest = store.claim(claim(runner(), 5, 100)).await.unwrap();
+    assert_eq!(
+        (rest.runs[0].id, rest.runs.len(), rest.next_due),
+        (second, 1, Some(at(300)))
+    );
+    let last = store.claim(claim(runner(), 5, 300)).await.unwrap();
+    assert_eq!((last.runs.len(), last.next_due), (1, None));
+}
+
+/// A claimed run comes with all that is needed to go on.
+pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let id = pending(store, "r1").await;
+    let first = take(store, id).await;
+    assert_eq!((first.status, first.epoch, first.takeovers), (Status::Pending, 1, 1));
+    assert_eq!(
+        (first.trigger.as_str(), first.spec.as_deref()),
+        (r#"{"a":1}"#, Some(r#"{"b":2}"#))
+    );
+    assert_eq!(
+        (
+            first.workflow_id.as_str(),
+            first.workflow_version,
+            first.tenant.as_str()
+        ),
+        (WORKFLOW, 1, "")
+    );
+    assert_eq!(
+        (first.correlation_id.as_deref(), first.principal.user_id.as_str()),
+        (Some("corr"), "u1")
+    );
+    assert!(first.journal.is_empty());
+    assert!(store.run(id).await.unwrap().unwrap().held);
+    committed(store, step(id, 1, 1)).await;
+    committed(store, park(id, 1, 2, Some(5))).await;
+    let second = take(store, id).await;
+    assert_eq!((second.epoch, second.journal.len()), (2, 2));
+    assert_eq!(second.journal[0], fermata_core::encode(&[event("a")]));
+    assert_eq!(store.load(id).await.unwrap(), Some(second));
+}
+
+/// Nobody claims what another holds.
+pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, _) = born(store, "r1", Vec::new()).await;
+    assert!(ids(store, claim(runner(), 9, 1000)).await.is_empty());
+    let mut only = claim(runner(), 9, 1000);
+    only.only = Some(id);
+    assert!(ids(store, only).await.is_empty());
+}
+
+/// A runner never heard of, or not for too long, loses what it holds, and its commits change nothing then.
+pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (never, _) = born(store, "r1", Vec::new()).await;
+    let (lapsed, owner) = born(store, "r2", Vec::new()).await;
+    store.heartbeat(owner, at(499)).await.unwrap();
+    let free = pending(store, "r3").await;
+    let mut taken = ids(store, taking_over(500)).await;
+    assert_eq!(taken.remove(0), free, "free runs first");
+    taken.sort();
+    assert_eq!(taken, [never, lapsed]);
+    assert_eq!(store.commit(step(never, 1, 2)).await, CommitAnswer::Fenced);
+    let stored = store.load(lapsed).await.unwrap().unwrap();
+    assert_eq!((stored.epoch, stored.takeovers), (2, 1));
+    committed(store, step(lapsed, 2, 2)).await;
+    let mut limited = taking_over(500);
+    limited.limit = 1;
+    assert_eq!(ids(store, limited).await.len(), 1);
+}
+
+/// A heartbeat in time keeps what a runner holds.
+pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, owner) = born(store, "r1", Vec::new()).await;
+    store.heartbeat(owner, at(400)).await.unwrap();
+    store.heartbeat(owner, at(500)).await.unwrap();
+    assert!(ids(store, taking_over(500)).await.is_empty());
+    assert_eq!(ids(store, taking_over(501)).await, [id]);
+}
+
+/// A runner that says goodbye gives up what it holds at once.
+pub async fn retired_runners_lose_their_runs(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, owner) = born(store, "r1", Vec::new()).await;
+    store.heartbeat(owner, at(500)).await.unwrap();
+    assert!(ids(store, taking_over(500)).await.is_empty());
+    store.retire(owner).await.unwrap();
+    assert_eq!(ids(store, taking_over(500)).await, [id]);
+    store.retire(owner).await.unwrap();
+}
+
+/// Whoever asks does not take over its own runs.
+pub async fn the_asker_is_alive(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, owner) = born(store, "r1", Vec::new()).await;
+    let mut wish = taking_over(500);
+    wish.runner = owner;
+    assert!(ids(store, wish.clone()).await.is_empty());
+    wish.only = Some(id);
+    assert!(ids(store, wish).await.is_empty());
+}
+
+/// One run, whenever it is due, if it is free or its owner is dead.
+pub async fn only_one_run(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, _) = born(store, "r1", Vec::new()).await;
+    pending(store, "r2").await;
+    let mut wish = claim(runner(), 5, 50);
+    wish.only = Some(run_id());
+    assert!(ids(store, wish.clone()).await.is_empty(), "there is no such run");
+    wish.only = Some(id);
+    assert!(ids(store, wish.clone()).await.is_empty(), "it is held");
+    wish.dead_before = Some(at(0));
+    assert_eq!(ids(store, wish.clone()).await, [id], "its owner was never heard of");
+    committed(store, park(id, 2, 2, None)).await;
+    wish.dead_before = None;
+    assert_eq!(ids(store, wish).await, [id], "it waits for mail");
+    let record = store.run(id).await.unwrap().unwrap();
+    assert!(
+        record.wake_at.is_some() && record.held,
+        "it can be found when this owner dies, too"
+    );
+    assert_eq!(
+        ids(store, {
+            let mut wish = taking_over(0);
+            wish.limit = 9;
+            wish
+        })
+        .await
+        .len(),
+        2
+    );
+}
+
+/// Claims are counted until a commit succeeds.
+pub async fn takeovers_count_and_reset(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let id = pending(store, "r1").await;
+    for takeovers in 1..=3 {
+        let claimed = store.claim(taking_over(500)).await.unwrap().runs;
+        assert_eq!(
+            (claimed[0].takeovers, claimed[0].epoch),
+            (takeovers, u64::from(takeovers))
+        );
+    }
+    committed(store, step(id, 3, 1)).await;
+    assert_eq!(store.load(id).await.unwrap().unwrap().takeovers, 0);
+    assert_eq!(store.claim(taking_over(500)).await.unwrap().runs[0].takeovers, 1);
+    committed(store, park(id, 4, 2, Some(1))).await;
+    assert_eq!(take(store, id).await.takeovers, 1);
+    let mut empty = step(id, 5, 9);
+    empty.events.clear();
+    committed(store, empty).await;
+    assert_eq!(
+        store.load(id).await.unwrap().unwrap().takeovers,
+        0,
+        "a commit without events counts"
+    );
+}
+
+/// What is over is over.
+pub async fn terminal_runs_are_never_claimed(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, _) = born(store, "r1", Vec::new()).await;
+    committed(store, end(id, 1, 2, Status::Cancelled)).await;
+    assert!(ids(store, taking_over(1000)).await.is_empty());
+    let mut wish = taking_over(1000);
+    wish.only = Some(id);
+    let claimed = store.claim(wish).await.unwrap();
+    assert_eq!((claimed.runs.len(), claimed.next_due), (0, None));
+}

@@ -1,0 +1,179 @@
+//! New runs.
+
+use super::*;
+use crate::definitions::{Enablement, Lifecycle};
+use crate::reads::RunFilter;
+
+async fn count(store: &Arc<dyn Store>) -> usize {
+    let all = RunFilter {
+        limit: 1000,
+        ..Default::default()
+    };
+    store.runs(all).await.unwrap().items.len()
+}
+
+/// Every field can be read again.
+pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut run = new_run("r1");
+    run.parent = Some(run_id());
+    run.tenant = "acme".to_owned();
+    assert_eq!(store.enqueue(run.clone()).await.unwrap(), Enqueued::Created);
+    let row = store.run(run.id).await.unwrap().unwrap();
+    assert_eq!(
+        (row.id, row.workflow_id, row.workflow_version),
+        (run.id, run.workflow_id, 1)
+    );
+    assert_eq!(
+        (row.request_id, row.tenant, row.status),
+        (run.request_id, run.tenant, Status::Pending)
+    );
+    assert_eq!(
+        (row.priority, row.correlation_id, row.principal),
+        (run.priority, run.correlation_id, run.principal)
+    );
+    assert_eq!((row.parent, row.trigger, row.spec), (run.parent, run.trigger, run.spec));
+    assert_eq!((row.created_at, row.wake_at, row.held), (at(100), Some(at(100)), false));
+    assert_eq!(
+        (row.started_at, row.ended_at, row.reason, row.error),
+        (None, None, None, None)
+    );
+    assert_eq!((row.outputs, row.context_snapshot), (None, None));
+    let stored = store.load(run.id).await.unwrap().unwrap();
+    assert_eq!((stored.epoch, stored.takeovers, stored.journal.len()), (0, 0, 0));
+}
+
+/// A born run has its lease, its first journal row and its waits at once.
+pub async fn born_run_is_held_and_running(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let row = store.run(id).await.unwrap().unwrap();
+    assert_eq!(
+        (row.status, row.started_at, row.held),
+        (Status::Running, Some(at(100)), true)
+    );
+    let stored = store.load(id).await.unwrap().unwrap();
+    assert_eq!((stored.epoch, stored.takeovers), (1, 0));
+    assert_eq!(stored.journal, [fermata_core::encode(&started())]);
+    let waits = store.waits(id).await.unwrap();
+    assert_eq!((waits.len(), waits[0].token.as_str(), waits[0].open), (1, "t1", true));
+    assert!(store.claim(claim(runner(), 9, 1000)).await.unwrap().runs.is_empty());
+    committed(store, step(id, 1, 2)).await;
+}
+
+/// One run for each (tenant, requestId); another tenant may use the same.
+pub async fn request_id_is_unique_for_each_tenant(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (id, _) = born(store, "r1", Vec::new()).await;
+    let again = store.enqueue(new_run("r1")).await.unwrap();
+    let status = Status::Running;
+    assert_eq!(again, Enqueued::Existing { run: id, status });
+    committed(store, end(id, 1, 2, Status::Failed)).await;
+    let status = Status::Failed;
+    assert_eq!(
+        store.enqueue(new_run("r1")).await.unwrap(),
+        Enqueued::Existing { run: id, status }
+    );
+    let mut other = new_run("r1");
+    other.tenant = "acme".to_owned();
+    assert_eq!(store.enqueue(other).await.unwrap(), Enqueued::Created);
+    assert_eq!(count(store).await, 2);
+}
+
+/// The answer names the run and workflow that have the requestId.
+pub async fn request_id_of_another_workflow(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    activate(store, "other").await;
+    let id = pending(store, "r1").await;
+    let mut run = new_run("r1");
+    run.workflow_id = "other".to_owned();
+    let workflow_id = WORKFLOW.to_owned();
+    assert_eq!(
+        store.enqueue(run).await.unwrap(),
+        Enqueued::OtherWorkflow { run: id, workflow_id }
+    );
+    assert_eq!(count(store).await, 1);
+}
+
+/// Missing, never active, disabled, archived, another version.
+pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
+    let mut first = draft(WORKFLOW, "one");
+    first.rule = DraftRule::NewOrDraft;
+    store.save_draft(first).await.unwrap();
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
+    store.publish(WORKFLOW, "one", true, at(2)).await.unwrap();
+    let change = |from, status, enabled| {
+        let from = vec![from];
+        store.set_enablement(WORKFLOW, Enablement { from, status, enabled }, at(3))
+    };
+    change(Lifecycle::Active, None, false).await.unwrap();
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
+    change(Lifecycle::Active, Some(Lifecycle::Archived), true)
+        .await
+        .unwrap();
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
+    change(Lifecycle::Archived, Some(Lifecycle::Active), true)
+        .await
+        .unwrap();
+    let mut other = new_run("r1");
+    other.workflow_version = 2;
+    assert_eq!(store.enqueue(other).await.unwrap(), Enqueued::Stale);
+    assert_eq!(count(store).await, 0);
+    let id = pending(store, "r1").await;
+    change(Lifecycle::Active, None, false).await.unwrap();
+    let status = Status::Pending;
+    let there = Enqueued::Existing { run: id, status };
+    assert_eq!(
+        store.enqueue(new_run("r1")).await.unwrap(),
+        there,
+        "a run that exists is found, whatever the workflow"
+    );
+}
+
+/// A version asked for by number need not be the current one, but it must exist.
+pub async fn pinned_versions_must_exist(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    store.save_draft(draft(WORKFLOW, "two")).await.unwrap();
+    store.publish(WORKFLOW, "two", true, at(3)).await.unwrap();
+    for (version, pinned, fits) in [
+        (1, false, false),
+        (2, false, true),
+        (1, true, true),
+        (0, true, false),
+        (3, true, false),
+    ] {
+        let mut run = new_run(&format!("{version}{pinned}"));
+        (run.workflow_version, run.pinned) = (version, pinned);
+        let expected = if fits { Enqueued::Created } else { Enqueued::Stale };
+        assert_eq!(
+            store.enqueue(run).await.unwrap(),
+            expected,
+            "version {version}, pinned: {pinned}"
+        );
+    }
+}
+
+/// Many at once with one requestId: one is created, the others find it.
+pub async fn concurrent_twins_make_one_run(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    for round in 0..20 {
+        let request = format!("r{round}");
+        let tasks = (0..16).map(|_| {
+            let (store, run) = (Arc::clone(store), new_run(&request));
+            tokio::spawn(async move { (run.id, store.enqueue(run).await.unwrap()) })
+        });
+        let mut created = Vec::new();
+        let mut found = Vec::new();
+        for task in tasks.collect::<Vec<_>>() {
+            match task.await.unwrap() {
+                (id, Enqueued::Created) => created.push(id),
+                (_, Enqueued::Existing { run, .. }) => found.push(run),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((created.len(), found.len()), (1, 15));
+        assert!(found.iter().all(|run| *run == created[0]));
+    }
+    assert_eq!(count(store).await, 20);
+}

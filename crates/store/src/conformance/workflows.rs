@@ -1,0 +1,230 @@
+//! Workflows, drafts, versions.
+
+use super::*;
+use crate::definitions::{Enablement, Lifecycle, Saved, WorkflowFilter};
+
+fn version(version: u32, created: bool, status: Lifecycle) -> Published {
+    Published::Version {
+        version,
+        created,
+        status,
+    }
+}
+
+/// A draft can be read as saved, shows in its workflow and goes when published.
+pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
+    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.workflow("w").await.unwrap(), None);
+    let mut first = draft("w", "one");
+    first.rule = DraftRule::NewOrDraft;
+    assert_eq!(store.save_draft(first).await.unwrap(), Saved::Saved { created: true });
+    assert_eq!(store.draft("w").await.unwrap(), Some(draft("w", "one")));
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!(
+        (row.display_name.as_str(), row.status, row.enabled),
+        ("Name of w", Lifecycle::Draft, true)
+    );
+    assert_eq!((row.current_version, row.latest_version), (None, None));
+    assert_eq!((row.created_at, row.updated_at), (at(1), at(1)));
+
+    let mut second = draft("w", "two");
+    second.display_name = "Other".to_owned();
+    second.at = at(5);
+    assert_eq!(
+        store.save_draft(second.clone()).await.unwrap(),
+        Saved::Saved { created: false }
+    );
+    assert_eq!(store.draft("w").await.unwrap(), Some(second));
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!(
+        (row.display_name.as_str(), row.created_at, row.updated_at),
+        ("Other", at(1), at(5))
+    );
+
+    store.publish("w", "two", true, at(6)).await.unwrap();
+    assert_eq!(store.draft("w").await.unwrap(), None);
+}
+
+/// Which states allow a draft is the draft's rule.
+pub async fn draft_rules(store: &Arc<dyn Store>) {
+    assert_eq!(store.save_draft(draft("w", "one")).await.unwrap(), Saved::NotFound);
+    assert_eq!(store.workflow("w").await.unwrap(), None);
+    activate(store, "w").await;
+    let mut new = draft("w", "two");
+    new.rule = DraftRule::NewOrDraft;
+    assert_eq!(
+        store.save_draft(new.clone()).await.unwrap(),
+        Saved::Refused(Lifecycle::Active)
+    );
+    assert_eq!(store.draft("w").await.unwrap(), None);
+    new.rule = DraftRule::Existing;
+    new.display_name = "Later".to_owned();
+    assert_eq!(store.save_draft(new).await.unwrap(), Saved::Saved { created: false });
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!(
+        row.display_name, "Name of w",
+        "a published workflow shows its version, not its draft"
+    );
+    store.publish("w", "two", true, at(9)).await.unwrap();
+    assert_eq!(store.workflow("w").await.unwrap().unwrap().display_name, "Later");
+}
+
+/// A draft saved over an unknown one is refused with what is there.
+pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
+    let mut new = draft("w", "one");
+    new.rule = DraftRule::NewOrDraft;
+    new.if_match = Some("zero".to_owned());
+    assert_eq!(store.save_draft(new.clone()).await.unwrap(), Saved::Changed(None));
+    assert_eq!(store.workflow("w").await.unwrap(), None);
+    new.if_match = None;
+    store.save_draft(new).await.unwrap();
+    let mut second = draft("w", "two");
+    second.if_match = Some("zero".to_owned());
+    assert_eq!(
+        store.save_draft(second.clone()).await.unwrap(),
+        Saved::Changed(Some("one".to_owned()))
+    );
+    second.if_match = Some("one".to_owned());
+    assert_eq!(store.save_draft(second).await.unwrap(), Saved::Saved { created: false });
+}
+
+/// X, Y, X makes three versions, and each stays as it was.
+pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
+    activate(store, "w").await;
+    for (number, checksum) in [(2, "two"), (3, "one")] {
+        store.save_draft(draft("w", checksum)).await.unwrap();
+        let published = store
+            .publish("w", checksum, true, at(10 + i64::from(number)))
+            .await
+            .unwrap();
+        assert_eq!(published, version(number, true, Lifecycle::Active));
+    }
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!((row.current_version, row.latest_version), (Some(3), Some(3)));
+    let first = store.definition("w", 1).await.unwrap().unwrap();
+    assert_eq!((first.checksum.as_str(), first.created_at), ("one", at(2)));
+    let second = store.definition("w", 2).await.unwrap().unwrap();
+    assert_eq!((second.source.as_slice(), second.version), (b"# two".as_slice(), 2));
+    assert_eq!(store.definition("w", 4).await.unwrap(), None);
+    assert_eq!(store.definition("nobody", 1).await.unwrap(), None);
+}
+
+/// Also when it is sent again after an answer was lost, and it still activates.
+pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
+    activate(store, "w").await;
+    let archive = Enablement {
+        from: vec![Lifecycle::Active],
+        status: Some(Lifecycle::Archived),
+        enabled: false,
+    };
+    store.set_enablement("w", archive, at(3)).await.unwrap();
+    assert_eq!(
+        store.publish("w", "one", true, at(4)).await.unwrap(),
+        version(1, false, Lifecycle::Active)
+    );
+    store.save_draft(draft("w", "one")).await.unwrap();
+    assert_eq!(
+        store.publish("w", "one", true, at(5)).await.unwrap(),
+        version(1, false, Lifecycle::Active)
+    );
+    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert!(store.workflow("w").await.unwrap().unwrap().enabled);
+}
+
+/// Nothing is published that the caller has not seen.
+pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
+    assert_eq!(
+        store.publish("w", "one", true, at(1)).await.unwrap(),
+        Published::NotFound
+    );
+    activate(store, "w").await;
+    assert_eq!(
+        store.publish("w", "two", true, at(3)).await.unwrap(),
+        Published::NoDraft
+    );
+    store.save_draft(draft("w", "two")).await.unwrap();
+    assert_eq!(
+        store.publish("w", "three", true, at(3)).await.unwrap(),
+        Published::Changed
+    );
+    assert_eq!(store.workflow("w").await.unwrap().unwrap().latest_version, Some(1));
+    assert!(store.draft("w").await.unwrap().is_some());
+}
+
+/// A version can wait until it is made current.
+pub async fn activation_is_optional(store: &Arc<dyn Store>) {
+    activate(store, "w").await;
+    store.save_draft(draft("w", "two")).await.unwrap();
+    assert_eq!(
+        store.publish("w", "two", false, at(3)).await.unwrap(),
+        version(2, true, Lifecycle::Active)
+    );
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!((row.current_version, row.latest_version), (Some(1), Some(2)));
+    assert_eq!(
+        store.publish("w", "two", true, at(4)).await.unwrap(),
+        version(2, false, Lifecycle::Active)
+    );
+    assert_eq!(store.workflow("w").await.unwrap().unwrap().current_version, Some(2));
+}
+
+/// Status and flag change together, from the states named.
+pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
+    let change = Enablement {
+        from: vec![Lifecycle::Active],
+        status: Some(Lifecycle::Archived),
+        enabled: false,
+    };
+    assert_eq!(store.set_enablement("w", change.clone(), at(3)).await.unwrap(), None);
+    activate(store, "w").await;
+    let (row, done) = store.set_enablement("w", change.clone(), at(3)).await.unwrap().unwrap();
+    assert_eq!(
+        (row.status, row.enabled, row.updated_at, done),
+        (Lifecycle::Archived, false, at(3), true)
+    );
+    assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
+    let again = store.set_enablement("w", change, at(4)).await.unwrap().unwrap();
+    assert_eq!(again, (row, false), "not from here");
+    let enable = Enablement {
+        from: vec![Lifecycle::Archived, Lifecycle::Active],
+        status: None,
+        enabled: true,
+    };
+    let (row, done) = store.set_enablement("w", enable, at(5)).await.unwrap().unwrap();
+    assert_eq!((row.status, row.enabled, done), (Lifecycle::Archived, true, true));
+}
+
+/// By id, in pages, in any case.
+pub async fn workflows_are_paged_and_filtered(store: &Arc<dyn Store>) {
+    for id in ["c", "a", "Ärger", "b"] {
+        activate(store, id).await;
+    }
+    let mut disabled = draft("d", "one");
+    disabled.rule = DraftRule::NewOrDraft;
+    store.save_draft(disabled).await.unwrap();
+    let list = |filter: WorkflowFilter| async move {
+        let page = store.workflows(filter).await.unwrap();
+        (page.items.into_iter().map(|row| row.id).collect::<Vec<_>>(), page.more)
+    };
+    let all = WorkflowFilter {
+        limit: 10,
+        ..Default::default()
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(list(all.clone()).await, (names(&["a", "b", "c", "d", "Ärger"]), false));
+    let mut page = all.clone();
+    page.limit = 2;
+    assert_eq!(list(page.clone()).await, (names(&["a", "b"]), true));
+    page.after = Some("b".to_owned());
+    page.limit = 3;
+    assert_eq!(list(page).await, (names(&["c", "d", "Ärger"]), false));
+    let mut drafts = all.clone();
+    drafts.status = Some(Lifecycle::Draft);
+    assert_eq!(list(drafts).await.0, names(&["d"]));
+    let mut enabled = all.clone();
+    enabled.enabled = Some(false);
+    assert_eq!(list(enabled).await.0, names(&[]));
+    let mut search = all;
+    search.search = Some("OF ÄRG".to_owned());
+    assert_eq!(list(search).await.0, names(&["Ärger"]));
+}

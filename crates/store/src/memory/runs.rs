@@ -1,0 +1,449 @@
+//! Runs in memory: enqueue, claim, commit, deliver, answer. The rules are those of the SQLite store.
+//!
+//! What must stay true: `free` and `held` are exactly the runs with a `wake_at`; they change in [`State::place`]
+//! and nowhere else.
+
+use super::State;
+use crate::{
+    News,
+    definitions::Lifecycle,
+    reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
+    runs::{
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Link, Mail, NewRun,
+        RunCommit, StatusChange, StoredRun, Then, WaitChange, WaitRecord,
+    },
+};
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
+use std::collections::BTreeMap;
+
+/// A run with all that belongs to it.
+pub(super) struct Entry {
+    pub(super) new: NewRun,
+    pub(super) status: Status,
+    lease_owner: Option<RunnerId>,
+    epoch: u64,
+    takeovers: u32,
+    wake_at: Option<Timestamp>,
+    inbox_seq: u64,
+    inbox_seen: u64,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    reason: Option<String>,
+    error: Option<String>,
+    outputs: Option<String>,
+    context_snapshot: Option<String>,
+    pub(super) journal: Vec<EventRecord>,
+    pub(super) attempts: BTreeMap<(NodeId, u32), ActionRecord>,
+    pub(super) links: Vec<LinkRecord>,
+    pub(super) waits: Vec<Wait>,
+    pub(super) inbox: Vec<Mail>,
+}
+
+/// A wait, and the letter that announced its answer.
+pub(super) struct Wait {
+    pub(super) record: WaitRecord,
+    answer_seq: Option<u64>,
+}
+
+impl State {
+    pub(super) fn enqueue(&mut self, mut new: NewRun, first: Option<String>) -> Enqueued {
+        let request = (new.tenant.clone(), new.request_id.clone());
+        if let Some(there) = self.requests.get(&request).and_then(|id| self.runs.get(id)) {
+            let run = there.new.id;
+            if there.new.workflow_id != new.workflow_id {
+                let workflow_id = there.new.workflow_id.clone();
+                return Enqueued::OtherWorkflow { run, workflow_id };
+            }
+            let status = there.status;
+            return Enqueued::Existing { run, status };
+        }
+        if !self.startable(&new) {
+            return Enqueued::Stale;
+        }
+        let (id, created_at) = (new.id, new.created_at);
+        let born = new.born.take();
+        self.requests.insert(request, id);
+        self.by_workflow.entry(new.workflow_id.clone()).or_default().insert(id);
+        self.runs.insert(id, Entry::new(new));
+        match born {
+            None => {
+                self.place(id, None, Some(created_at));
+                self.news.push(News::Due(created_at));
+            }
+            Some(born) => {
+                self.place(id, Some(born.runner), Some(created_at));
+                if let Some(entry) = self.runs.get_mut(&id) {
+                    entry.status = Status::Running;
+                    entry.epoch = 1;
+                    entry.started_at = Some(born.started_at);
+                    entry.write(1, born.started_at, first);
+                }
+                for change in born.waits {
+                    self.change_wait(id, change);
+                }
+            }
+        }
+        Enqueued::Created
+    }
+
+    fn startable(&self, new: &NewRun) -> bool {
+        let Some(row) = self.workflows.get(&new.workflow_id).map(|entry| &entry.row) else {
+            return false;
+        };
+        let version = new.workflow_version;
+        let version_fits = if new.pinned {
+            version >= 1 && row.latest_version.is_some_and(|latest| version <= latest)
+        } else {
+            row.current_version == Some(version)
+        };
+        row.status == Lifecycle::Active && row.enabled && version_fits
+    }
+
+    /// Says who has a run and when it is due.
+    fn place(&mut self, run: RunId, owner: Option<RunnerId>, wake_at: Option<Timestamp>) {
+        let Some(entry) = self.runs.get_mut(&run) else {
+            return;
+        };
+        match (entry.lease_owner, entry.wake_at) {
+            (None, Some(at)) => self.free.remove(&(at, run)),
+            (Some(owner), Some(at)) => self.held.remove(&(owner, at, run)),
+            (_, None) => false,
+        };
+        (entry.lease_owner, entry.wake_at) = (owner, wake_at);
+        match (owner, wake_at) {
+            (None, Some(at)) => self.free.insert((at, run)),
+            (Some(owner), Some(at)) => self.held.insert((owner, at, run)),
+            (_, None) => false,
+        };
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
+        let limit = claim.limit as usize;
+        let ids: Vec<RunId> = match claim.only {
+            Some(run) => [run]
+                .into_iter()
+                .filter(|run| self.claimable(claim, *run))
+                .take(limit)
+                .collect(),
+            None => {
+                let due = self
+                    .free
+                    .iter()
+                    .take_while(|(at, _)| *at <= claim.now)
+                    .map(|(_, id)| *id);
+                let held = claim.dead_before.iter().flat_map(|_| &self.held);
+                let dead = held
+                    .filter(|(owner, ..)| self.is_dead(claim, *owner))
+                    .map(|(.., id)| *id);
+                due.chain(dead).take(limit).collect()
+            }
+        };
+        let mut runs = Vec::with_capacity(ids.len());
+        for id in ids {
+            let wake_at = self.runs.get(&id).and_then(|entry| entry.wake_at).unwrap_or(claim.now);
+            self.place(id, Some(claim.runner), Some(wake_at));
+            if let Some(entry) = self.runs.get_mut(&id) {
+                entry.epoch += 1;
+                entry.takeovers += 1;
+                runs.push(entry.stored());
+            }
+        }
+        let next_due = self.free.first().map(|(at, _)| *at);
+        Claimed { runs, next_due }
+    }
+
+    fn claimable(&self, claim: &Claim, run: RunId) -> bool {
+        self.runs.get(&run).is_some_and(|entry| {
+            !entry.status.is_terminal() && entry.lease_owner.is_none_or(|owner| self.is_dead(claim, owner))
+        })
+    }
+
+    /// Whether an owner's runs may be taken. Whoever asks is alive.
+    fn is_dead(&self, claim: &Claim, owner: RunnerId) -> bool {
+        let Some(dead_before) = claim.dead_before else {
+            return false;
+        };
+        owner != claim.runner && self.runners.get(&owner).is_none_or(|at| *at < dead_before)
+    }
+
+    pub(super) fn commit(&mut self, commit: RunCommit, text: Option<String>) -> CommitAnswer {
+        let Some(entry) = self.runs.get(&commit.run) else {
+            return CommitAnswer::Fenced;
+        };
+        if entry.lease_owner.is_none() || entry.epoch != commit.epoch || entry.status.is_terminal() {
+            return CommitAnswer::Fenced;
+        }
+        if let Some(conflict) = self.conflict(entry, &commit, text.is_some()) {
+            return CommitAnswer::Conflict(conflict);
+        }
+        let (id, at) = (commit.run, commit.at);
+        for link in commit.links {
+            self.link(id, link, at);
+        }
+        for change in commit.waits {
+            self.change_wait(id, change);
+        }
+        let Some(entry) = self.runs.get_mut(&id) else {
+            return CommitAnswer::Fenced;
+        };
+        entry.write(commit.seq, at, text);
+        for attempt in commit.attempts {
+            entry.record_attempt(attempt);
+        }
+        entry.takeovers = 0;
+        if let Some(change) = commit.status {
+            entry.change_status(change);
+        }
+        let terminal = entry.status.is_terminal();
+        let inbox_seq = entry.inbox_seq;
+        entry.inbox_seen = if terminal {
+            inbox_seq
+        } else {
+            commit.inbox_seen.min(inbox_seq).max(entry.inbox_seen)
+        };
+        entry.inbox.retain(|mail| mail.seq > entry.inbox_seen);
+        if terminal {
+            entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
+            self.place(id, None, None);
+        } else if let Then::Park { wake_at } = commit.then {
+            let wake_at = if inbox_seq > entry.inbox_seen {
+                Some(at)
+            } else {
+                wake_at
+            };
+            self.place(id, None, wake_at);
+            self.news.extend(wake_at.map(News::Due));
+        }
+        CommitAnswer::Committed { inbox_seq }
+    }
+
+    /// What the commit collides with, if anything.
+    fn conflict(&self, entry: &Entry, commit: &RunCommit, journal: bool) -> Option<Conflict> {
+        if journal && u64::from(commit.seq) != entry.journal.len() as u64 + 1 {
+            return Some(Conflict::Seq);
+        }
+        for link in &commit.links {
+            if let Some(owner) = self.links.get(&link_key(link)).filter(|owner| **owner != commit.run) {
+                let (link, owner) = (link.clone(), *owner);
+                return Some(Conflict::Link { link, owner });
+            }
+        }
+        for change in &commit.waits {
+            let WaitChange::Close { node } = change else {
+                continue;
+            };
+            let unseen = |wait: &Wait| wait.record.node == *node && wait.answer_seq > Some(commit.inbox_seen);
+            if entry.waits.iter().any(unseen) {
+                return Some(Conflict::Answered { node: node.clone() });
+            }
+        }
+        None
+    }
+
+    fn link(&mut self, run: RunId, link: Link, at: Timestamp) {
+        let key = link_key(&link);
+        if self.links.contains_key(&key) {
+            return;
+        }
+        self.links.insert(key, run);
+        if let Some(entry) = self.runs.get_mut(&run) {
+            entry.links.push(LinkRecord {
+                node: link.node,
+                attempt: link.attempt,
+                system: link.system,
+                resource_type: link.resource_type,
+                resource_id: link.resource_id,
+                url: link.url,
+                created_at: at,
+            });
+        }
+    }
+
+    fn change_wait(&mut self, run: RunId, change: WaitChange) {
+        let Some(entry) = self.runs.get_mut(&run) else {
+            return;
+        };
+        match change {
+            WaitChange::Open { node, token } => {
+                if self.tokens.contains_key(&token) {
+                    return;
+                }
+                self.tokens.insert(token.clone(), run);
+                let record = WaitRecord {
+                    node,
+                    token,
+                    open: true,
+                    payload: None,
+                };
+                entry.waits.push(Wait {
+                    record,
+                    answer_seq: None,
+                });
+            }
+            WaitChange::Close { node } => {
+                let same = entry.waits.iter_mut().filter(|wait| wait.record.node == node);
+                same.for_each(|wait| wait.record.open = false);
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, run: RunId, letter: Letter, at: Timestamp) -> Delivery {
+        let Some(entry) = self.runs.get_mut(&run) else {
+            return Delivery::NotFound;
+        };
+        let status = entry.status;
+        if status.is_terminal() {
+            return Delivery::Terminal { status };
+        }
+        entry.inbox_seq += 1;
+        entry.inbox.push(Mail {
+            seq: entry.inbox_seq,
+            at,
+            letter,
+        });
+        let free = entry.lease_owner.is_none();
+        let wake_at = entry.wake_at.map_or(at, |wake_at| wake_at.min(at));
+        self.news.push(News::Inbox(run));
+        if free {
+            self.place(run, None, Some(wake_at));
+            self.news.push(News::Due(at));
+        }
+        Delivery::Delivered { status }
+    }
+
+    pub(super) fn answer(&mut self, token: &str, payload: &str, at: Timestamp) -> Answer {
+        let Some((run, entry)) = self
+            .tokens
+            .get(token)
+            .and_then(|run| Some((*run, self.runs.get_mut(run)?)))
+        else {
+            return Answer::NotFound;
+        };
+        let terminal = entry.status.is_terminal();
+        let seq = entry.inbox_seq + 1;
+        let Some(wait) = entry.waits.iter_mut().find(|wait| wait.record.token == token) else {
+            return Answer::NotFound;
+        };
+        if terminal || !wait.record.open {
+            return Answer::Closed;
+        }
+        wait.record.open = false;
+        wait.record.payload = Some(payload.to_owned());
+        wait.answer_seq = Some(seq);
+        let node = wait.record.node.clone();
+        self.deliver(run, Letter::Callback { node: node.clone() }, at);
+        Answer::Accepted { run, node }
+    }
+}
+
+fn link_key(link: &Link) -> (String, String, String) {
+    (
+        link.system.clone(),
+        link.resource_type.clone(),
+        link.resource_id.clone(),
+    )
+}
+
+impl Entry {
+    fn new(new: NewRun) -> Entry {
+        Entry {
+            new,
+            status: Status::Pending,
+            lease_owner: None,
+            epoch: 0,
+            takeovers: 0,
+            wake_at: None,
+            inbox_seq: 0,
+            inbox_seen: 0,
+            started_at: None,
+            ended_at: None,
+            reason: None,
+            error: None,
+            outputs: None,
+            context_snapshot: None,
+            journal: Vec::new(),
+            attempts: BTreeMap::new(),
+            links: Vec::new(),
+            waits: Vec::new(),
+            inbox: Vec::new(),
+        }
+    }
+
+    fn write(&mut self, seq: u32, at: Timestamp, text: Option<String>) {
+        self.journal.extend(text.map(|data| EventRecord { seq, at, data }));
+    }
+
+    /// The first record of an attempt stands.
+    fn record_attempt(&mut self, attempt: Attempt) {
+        self.attempts
+            .entry((attempt.node.clone(), attempt.attempt))
+            .or_insert_with(|| ActionRecord {
+                node: attempt.node,
+                attempt: attempt.attempt,
+                action_type: attempt.action_type,
+                status: attempt.status,
+                parameters: attempt.parameters,
+                outputs: attempt.outputs,
+                error: attempt.error,
+                started_at: attempt.started_at,
+                ended_at: attempt.ended_at,
+            });
+    }
+
+    fn change_status(&mut self, change: StatusChange) {
+        self.status = change.status;
+        self.started_at = change.started_at.or(self.started_at);
+        self.ended_at = change.ended_at.or(self.ended_at);
+        self.reason = change.reason.or(self.reason.take());
+        self.error = change.error.or(self.error.take());
+        self.outputs = change.outputs.or(self.outputs.take());
+        self.context_snapshot = change.context_snapshot.or(self.context_snapshot.take());
+    }
+
+    /// The run as a runner needs it.
+    pub(super) fn stored(&self) -> StoredRun {
+        StoredRun {
+            id: self.new.id,
+            workflow_id: self.new.workflow_id.clone(),
+            workflow_version: self.new.workflow_version,
+            tenant: self.new.tenant.clone(),
+            status: self.status,
+            trigger: self.new.trigger.clone(),
+            spec: self.new.spec.clone(),
+            correlation_id: self.new.correlation_id.clone(),
+            principal: self.new.principal.clone(),
+            epoch: self.epoch,
+            takeovers: self.takeovers,
+            inbox_seq: self.inbox_seq,
+            inbox_seen: self.inbox_seen,
+            journal: self.journal.iter().map(|row| row.data.clone()).collect(),
+        }
+    }
+
+    /// The run as people see it.
+    pub(super) fn record(&self) -> RunRecord {
+        RunRecord {
+            id: self.new.id,
+            workflow_id: self.new.workflow_id.clone(),
+            workflow_version: self.new.workflow_version,
+            request_id: self.new.request_id.clone(),
+            tenant: self.new.tenant.clone(),
+            status: self.status,
+            reason: self.reason.clone(),
+            error: self.error.clone(),
+            priority: self.new.priority,
+            correlation_id: self.new.correlation_id.clone(),
+            principal: self.new.principal.clone(),
+            parent: self.new.parent,
+            trigger: self.new.trigger.clone(),
+            spec: self.new.spec.clone(),
+            outputs: self.outputs.clone(),
+            context_snapshot: self.context_snapshot.clone(),
+            created_at: self.new.created_at,
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            wake_at: self.wake_at,
+            held: self.lease_owner.is_some(),
+        }
+    }
+}

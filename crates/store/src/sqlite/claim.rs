@@ -1,0 +1,178 @@
+//! `claim`, heartbeats, and loading a run to go on with it.
+//!
+//! What must stay true: a claim gives a run a new epoch, and a held run always has a `wake_at`, so that it stays
+//! in the claim index and is found when its owner dies.
+
+use super::{
+    columns::{Col, count, get, key, principal, run_id},
+    writer::Tx,
+};
+use crate::{
+    News,
+    runs::{Claim, Claimed, StoredRun},
+};
+use fermata_core::{RunId, RunnerId, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+pub(super) const FREE: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
+    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2";
+
+pub(super) const HELD_BY: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
+    WHERE lease_owner = ?1 AND wake_at IS NOT NULL ORDER BY wake_at LIMIT ?2";
+
+/// The next owner; asked again and again this visits each owner once, however many runs they hold.
+pub(super) const NEXT_OWNER: &str = "SELECT lease_owner FROM workflow_executions INDEXED BY ix_executions_claim
+    WHERE lease_owner > ?1 AND wake_at IS NOT NULL ORDER BY lease_owner LIMIT 1";
+
+pub(super) const NEXT_DUE: &str = "SELECT wake_at FROM workflow_executions INDEXED BY ix_executions_claim
+    WHERE lease_owner IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
+
+const OWNER_OF: &str = "SELECT lease_owner FROM workflow_executions
+    WHERE id = ?1 AND status NOT IN ('Succeeded', 'Failed', 'Cancelled')";
+
+const HEARTBEAT_OF: &str = "SELECT heartbeat_at FROM runners WHERE id = ?1";
+
+const LEASE: &str = "UPDATE workflow_executions SET lease_owner = ?2, lease_epoch = lease_epoch + 1,
+    takeovers = takeovers + 1, wake_at = COALESCE(wake_at, ?3) WHERE id = ?1";
+
+const STORED_RUN: &str = "SELECT id, workflow_id, workflow_version, tenant_id, status, trigger_payload_json, spec_json,
+    correlation_id, requester_user_id, requester_email, requester_display_name, lease_epoch, takeovers, inbox_seq,
+    inbox_seen FROM workflow_executions WHERE id = ?1";
+
+const JOURNAL: &str = "SELECT data FROM execution_events WHERE workflow_execution_id = ?1 ORDER BY seq";
+
+/// Leases runs to the asker.
+pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Claimed> {
+    let ids = match claim.only {
+        Some(run) => claimable(tx, claim, run)?,
+        None => due(tx, claim)?,
+    };
+    let mut runs = Vec::with_capacity(ids.len());
+    for id in ids {
+        let lease = params![key(&id), claim.runner.0.as_bytes().as_slice(), claim.now.0];
+        tx.connection.prepare_cached(LEASE)?.execute(lease)?;
+        runs.extend(load(tx.connection, id)?);
+    }
+    let mut next_due = tx.connection.prepare_cached(NEXT_DUE)?;
+    let next_due = next_due.query_row([], |row| get(row, 0)).optional()?;
+    Ok(Claimed { runs, next_due })
+}
+
+/// One run, if it is free or its owner is dead.
+fn claimable(tx: &Tx<'_>, claim: &Claim, run: RunId) -> rusqlite::Result<Vec<RunId>> {
+    let mut owner_of = tx.connection.prepare_cached(OWNER_OF)?;
+    let owner = owner_of
+        .query_row([key(&run)], |row| row.get::<_, Option<Col<Uuid>>>(0))
+        .optional()?;
+    let claimable = match owner {
+        None => false,
+        Some(None) => true,
+        Some(Some(Col(owner))) => is_dead(tx, claim, owner)?,
+    };
+    Ok(if claimable && claim.limit > 0 {
+        vec![run]
+    } else {
+        Vec::new()
+    })
+}
+
+/// Free runs that are due, oldest first; then those of dead owners.
+fn due(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
+    let mut ids = ids(tx, FREE, params![claim.now.0, claim.limit])?;
+    if claim.dead_before.is_none() {
+        return Ok(ids);
+    }
+    let mut after = Vec::new();
+    while let Some(owner) = next_owner(tx, &after)? {
+        let room = claim.limit.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX));
+        if room == 0 {
+            break;
+        }
+        if is_dead(tx, claim, owner)? {
+            ids.extend(self::ids(tx, HELD_BY, params![owner.as_bytes().as_slice(), room])?);
+        }
+        after = owner.as_bytes().to_vec();
+    }
+    Ok(ids)
+}
+
+fn ids(tx: &Tx<'_>, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<Vec<RunId>> {
+    tx.connection
+        .prepare_cached(sql)?
+        .query_map(params, |row| run_id(row, 0))?
+        .collect()
+}
+
+fn next_owner(tx: &Tx<'_>, after: &[u8]) -> rusqlite::Result<Option<Uuid>> {
+    tx.connection
+        .prepare_cached(NEXT_OWNER)?
+        .query_row([after], |row| get(row, 0))
+        .optional()
+}
+
+/// Whether an owner's runs may be taken. Whoever asks is alive.
+fn is_dead(tx: &Tx<'_>, claim: &Claim, owner: Uuid) -> rusqlite::Result<bool> {
+    let Some(dead_before) = claim.dead_before else {
+        return Ok(false);
+    };
+    if owner == claim.runner.0 {
+        return Ok(false);
+    }
+    let mut heartbeat_of = tx.connection.prepare_cached(HEARTBEAT_OF)?;
+    let heartbeat: Option<Timestamp> = heartbeat_of
+        .query_row([owner.as_bytes().as_slice()], |row| get(row, 0))
+        .optional()?;
+    Ok(heartbeat.is_none_or(|at| at < dead_before))
+}
+
+/// A run with its journal.
+pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Option<StoredRun>> {
+    let mut stored_run = connection.prepare_cached(STORED_RUN)?;
+    let stored = stored_run
+        .query_row([key(&run)], |row| {
+            Ok(StoredRun {
+                id: run_id(row, 0)?,
+                workflow_id: row.get(1)?,
+                workflow_version: row.get(2)?,
+                tenant: row.get(3)?,
+                status: get(row, 4)?,
+                trigger: row.get(5)?,
+                spec: row.get(6)?,
+                correlation_id: row.get(7)?,
+                principal: principal(row, 8)?,
+                epoch: count(row, 11)?,
+                takeovers: row.get(12)?,
+                inbox_seq: count(row, 13)?,
+                inbox_seen: count(row, 14)?,
+                journal: Vec::new(),
+            })
+        })
+        .optional()?;
+    let Some(mut stored) = stored else {
+        return Ok(None);
+    };
+    let mut journal = connection.prepare_cached(JOURNAL)?;
+    stored.journal = journal
+        .query_map([key(&run)], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Some(stored))
+}
+
+/// Notes that a runner lives.
+pub(super) fn heartbeat(tx: &Tx<'_>, runner: RunnerId, at: Timestamp) -> rusqlite::Result<()> {
+    let mut beat = tx.connection.prepare_cached(
+        "INSERT INTO runners (id, heartbeat_at) VALUES (?1, ?2)
+         ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at",
+    )?;
+    beat.execute(params![runner.0.as_bytes().as_slice(), at.0])?;
+    Ok(())
+}
+
+/// Forgets a runner.
+pub(super) fn retire(tx: &mut Tx<'_>, runner: RunnerId) -> rusqlite::Result<()> {
+    let mut forget = tx.connection.prepare_cached("DELETE FROM runners WHERE id = ?1")?;
+    forget.execute([runner.0.as_bytes().as_slice()])?;
+    tx.news.push(News::Due(Timestamp::default()));
+    Ok(())
+}

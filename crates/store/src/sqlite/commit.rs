@@ -1,0 +1,221 @@
+//! `commit`: the one way a run advances.
+//!
+//! What must stay true: everything that can refuse a commit is looked at before its first write, so a refused
+//! member leaves nothing behind in the transaction that it shares with others.
+
+use super::{
+    columns::{count, get, key, run_id, signed},
+    enqueue::INSERT_EVENT,
+    inbox::{change_wait, close_waits, has_unseen_answer},
+    writer::Tx,
+};
+use crate::{
+    News,
+    runs::{Attempt, CommitAnswer, Conflict, Link, RunCommit, Then, WaitChange},
+};
+use fermata_core::{RunId, Status, Timestamp};
+use rusqlite::{OptionalExtension, params};
+
+const FENCE: &str = "SELECT status, lease_owner IS NOT NULL, lease_epoch, takeovers, inbox_seq, inbox_seen,
+    (SELECT MAX(seq) FROM execution_events WHERE workflow_execution_id = ?1)
+    FROM workflow_executions WHERE id = ?1";
+
+const LINK_OWNER: &str = "SELECT workflow_execution_id FROM workflow_resource_links
+    WHERE system_name = ?1 AND resource_type = ?2 AND resource_id = ?3";
+
+const INSERT_LINK: &str = "INSERT INTO workflow_resource_links
+    (system_name, resource_type, resource_id, workflow_execution_id, node_id, attempt, external_url, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+    ON CONFLICT (system_name, resource_type, resource_id) DO NOTHING";
+
+const INSERT_ATTEMPT: &str = "INSERT INTO action_executions
+    (workflow_execution_id, node_id, attempt, action_type, status, parameters_json, outputs_json, error_json,
+     start_time, end_time)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    ON CONFLICT (workflow_execution_id, node_id, attempt) DO NOTHING";
+
+const SET_STATUS: &str = "UPDATE workflow_executions SET status = ?2, takeovers = 0,
+    start_time = COALESCE(?3, start_time), end_time = COALESCE(?4, end_time), reason = COALESCE(?5, reason),
+    error_json = COALESCE(?6, error_json), outputs_json = COALESCE(?7, outputs_json),
+    context_snapshot_json = COALESCE(?8, context_snapshot_json)
+    WHERE id = ?1";
+
+/// The same for a terminal status: the run leaves its owner and the claim index.
+const SET_TERMINAL: &str = "UPDATE workflow_executions SET status = ?2, takeovers = 0,
+    start_time = COALESCE(?3, start_time), end_time = COALESCE(?4, end_time), reason = COALESCE(?5, reason),
+    error_json = COALESCE(?6, error_json), outputs_json = COALESCE(?7, outputs_json),
+    context_snapshot_json = COALESCE(?8, context_snapshot_json),
+    lease_owner = NULL, wake_at = NULL, inbox_seen = inbox_seq
+    WHERE id = ?1";
+
+const KEEP: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?2 WHERE id = ?1";
+
+/// Mail that was not seen makes the run due at once, so no wake-up is lost between a delivery and a parking.
+const PARK: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?2, lease_owner = NULL,
+    wake_at = CASE WHEN inbox_seq > ?2 THEN ?3 ELSE ?4 END
+    WHERE id = ?1 RETURNING wake_at";
+
+const DROP_MAIL: &str = "DELETE FROM run_inbox WHERE workflow_execution_id = ?1 AND seq <= ?2";
+
+/// What a commit has to know of its run.
+struct Fence {
+    status: Status,
+    held: bool,
+    epoch: u64,
+    takeovers: u32,
+    inbox_seq: u64,
+    inbox_seen: u64,
+    last_seq: u32,
+}
+
+/// `text` is the text of the journal row, if there are events.
+pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) -> rusqlite::Result<CommitAnswer> {
+    let Some(fence) = fence(tx, commit.run)? else {
+        return Ok(CommitAnswer::Fenced);
+    };
+    if !fence.held || fence.epoch != commit.epoch || fence.status.is_terminal() {
+        return Ok(CommitAnswer::Fenced);
+    }
+    if let Some(conflict) = conflict(tx, commit, &fence, text.is_some())? {
+        return Ok(CommitAnswer::Conflict(conflict));
+    }
+    if let Some(text) = text {
+        let row = params![key(&commit.run), commit.seq, commit.at.0, text];
+        tx.connection.prepare_cached(INSERT_EVENT)?.execute(row)?;
+    }
+    for attempt in &commit.attempts {
+        insert_attempt(tx, commit.run, attempt)?;
+    }
+    for link in &commit.links {
+        insert_link(tx, commit.run, link, commit.at)?;
+    }
+    for change in &commit.waits {
+        change_wait(tx, commit.run, change)?;
+    }
+    update_run(tx, commit, &fence)?;
+    Ok(CommitAnswer::Committed {
+        inbox_seq: fence.inbox_seq,
+    })
+}
+
+fn fence(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Fence>> {
+    let mut statement = tx.connection.prepare_cached(FENCE)?;
+    statement
+        .query_row([key(&run)], |row| {
+            Ok(Fence {
+                status: get(row, 0)?,
+                held: row.get(1)?,
+                epoch: count(row, 2)?,
+                takeovers: row.get(3)?,
+                inbox_seq: count(row, 4)?,
+                inbox_seen: count(row, 5)?,
+                last_seq: row.get::<_, Option<u32>>(6)?.unwrap_or(0),
+            })
+        })
+        .optional()
+}
+
+/// What the commit collides with, if anything. Reads only.
+fn conflict(tx: &Tx<'_>, commit: &RunCommit, fence: &Fence, journal: bool) -> rusqlite::Result<Option<Conflict>> {
+    if journal && commit.seq != fence.last_seq.saturating_add(1) {
+        return Ok(Some(Conflict::Seq));
+    }
+    for link in &commit.links {
+        let owner = tx
+            .connection
+            .prepare_cached(LINK_OWNER)?
+            .query_row((&link.system, &link.resource_type, &link.resource_id), |row| {
+                run_id(row, 0)
+            })
+            .optional()?;
+        if let Some(owner) = owner.filter(|owner| *owner != commit.run) {
+            let link = link.clone();
+            return Ok(Some(Conflict::Link { link, owner }));
+        }
+    }
+    for change in &commit.waits {
+        if let WaitChange::Close { node } = change
+            && has_unseen_answer(tx, commit.run, node, commit.inbox_seen)?
+        {
+            return Ok(Some(Conflict::Answered { node: node.clone() }));
+        }
+    }
+    Ok(None)
+}
+
+fn insert_attempt(tx: &Tx<'_>, run: RunId, attempt: &Attempt) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(INSERT_ATTEMPT)?.execute(params![
+        key(&run),
+        attempt.node.as_str(),
+        attempt.attempt,
+        attempt.action_type,
+        attempt.status.as_str(),
+        attempt.parameters,
+        attempt.outputs,
+        attempt.error,
+        attempt.started_at.map(|at| at.0),
+        attempt.ended_at.0,
+    ])?;
+    Ok(())
+}
+
+fn insert_link(tx: &Tx<'_>, run: RunId, link: &Link, at: Timestamp) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(INSERT_LINK)?.execute(params![
+        link.system,
+        link.resource_type,
+        link.resource_id,
+        key(&run),
+        link.node.as_str(),
+        link.attempt,
+        link.url,
+        at.0,
+    ])?;
+    Ok(())
+}
+
+/// Touches the run's row, but only if something in it changes.
+fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::Result<()> {
+    let run = key(&commit.run);
+    let terminal = commit.status.as_ref().is_some_and(|change| change.status.is_terminal());
+    if let Some(change) = &commit.status {
+        let sql = if terminal { SET_TERMINAL } else { SET_STATUS };
+        tx.connection.prepare_cached(sql)?.execute(params![
+            run,
+            change.status.as_str(),
+            change.started_at.map(|at| at.0),
+            change.ended_at.map(|at| at.0),
+            change.reason,
+            change.error,
+            change.outputs,
+            change.context_snapshot,
+        ])?;
+    }
+    // What was consumed never becomes unread again, and what has not come yet cannot have been read.
+    let seen = if terminal {
+        fence.inbox_seq
+    } else {
+        commit.inbox_seen.min(fence.inbox_seq).max(fence.inbox_seen)
+    };
+    if seen > fence.inbox_seen {
+        tx.connection
+            .prepare_cached(DROP_MAIL)?
+            .execute(params![run, signed(seen)])?;
+    }
+    if terminal {
+        return close_waits(tx, commit.run);
+    }
+    match commit.then {
+        Then::Keep if seen > fence.inbox_seen || fence.takeovers > 0 => {
+            tx.connection
+                .prepare_cached(KEEP)?
+                .execute(params![run, signed(seen)])?;
+        }
+        Then::Keep => {}
+        Then::Park { wake_at } => {
+            let row = params![run, signed(seen), commit.at.0, wake_at.map(|at| at.0)];
+            let wake_at: Option<i64> = tx.connection.prepare_cached(PARK)?.query_row(row, |row| row.get(0))?;
+            tx.news.extend(wake_at.map(|at| News::Due(Timestamp(at))));
+        }
+    }
+    Ok(())
+}

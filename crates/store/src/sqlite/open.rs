@@ -1,0 +1,181 @@
+//! Opening a database file: whose it is, who else has it, whether this program may use it.
+//!
+//! What must stay true: nothing is written to a file before it is known to be ours and usable, and a file
+//! that cannot be used is never reset. The lock file is held for as long as the store is open.
+
+use super::migrations;
+use crate::{Result, StoreError};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{Read, Seek, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How long another program's write may keep us waiting at open.
+const OPEN_PATIENCE: Duration = Duration::from_millis(500);
+/// How long another program's write may keep a batch waiting.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+/// Chosen by measuring: half the tree depth of the default, and still one disk block.
+const PAGE_SIZE: u32 = 8192;
+
+/// An open database that is ours alone.
+pub(super) struct Opened {
+    /// The one connection that writes.
+    pub(super) connection: Connection,
+    /// Keeps others out until it is dropped.
+    pub(super) lock: File,
+}
+
+/// Opens or creates the database at `path`.
+pub(super) fn open(path: &Path) -> Result<Opened> {
+    let name = path.display().to_string();
+    let unopenable = |what: String| StoreError::Unopenable {
+        path: name.clone(),
+        what,
+    };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(|error| unopenable(format!("its folder cannot be made: {error}")))?;
+    }
+    if path.is_dir() {
+        return Err(unopenable("it is a folder".to_owned()));
+    }
+    let lock = lock(path, &name)?;
+    refuse_emptied(path, &name)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| opening(&name, &error))?;
+    connection
+        .busy_timeout(OPEN_PATIENCE)
+        .map_err(|error| opening(&name, &error))?;
+    let new = inspect(&connection, &name)?;
+    prepare(&connection, new).map_err(|error| opening(&name, &error))?;
+    Ok(Opened { connection, lock })
+}
+
+/// A connection for reading.
+pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(WRITE_PATIENCE)?;
+    connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;")?;
+    Ok(connection)
+}
+
+/// Takes the lock file, or says who has it.
+fn lock(path: &Path, name: &str) -> Result<File> {
+    let beside = beside(path, "-lock");
+    let unopenable = |error: std::io::Error| StoreError::Unopenable {
+        path: name.to_owned(),
+        what: format!("{}: {error}", beside.display()),
+    };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&beside)
+        .map_err(unopenable)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            let known = file.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
+            return Err(StoreError::Locked {
+                path: name.to_owned(),
+                holder: if known {
+                    format!(" (process {})", pid.trim())
+                } else {
+                    String::new()
+                },
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(unopenable(error)),
+    }
+    // The pid only helps people; a full disk must not keep a database from opening.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// SQLite drops the log of an empty file. An empty file with a log has lost its contents, not never had any.
+fn refuse_emptied(path: &Path, name: &str) -> Result<()> {
+    let length = |path: &Path| fs::metadata(path).map(|data| data.len()).unwrap_or(0);
+    if length(path) == 0 && length(&beside(path, "-wal")) > 0 {
+        return Err(StoreError::Damaged {
+            path: name.to_owned(),
+            what: format!("it is empty, but its log {} is not", beside(path, "-wal").display()),
+        });
+    }
+    Ok(())
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(suffix);
+    beside.into()
+}
+
+/// Whether the file is new; an error if it is not ours or needs a newer program. Reads only.
+fn inspect(connection: &Connection, name: &str) -> Result<bool> {
+    let failed = |error: rusqlite::Error| opening(name, &error);
+    let id: i32 = connection
+        .query_row("PRAGMA application_id", [], |row| row.get(0))
+        .map_err(failed)?;
+    let tables: i64 = connection
+        .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    match (id, tables) {
+        (0, 0) => Ok(true),
+        (migrations::APPLICATION_ID, _) => migrations::check_compatible(connection, name).map(|()| false),
+        _ => Err(StoreError::Damaged {
+            path: name.to_owned(),
+            what: "it is the database of another application".to_owned(),
+        }),
+    }
+}
+
+/// Sets the connection up, brings the schema up to date and forgets the runners of earlier processes.
+fn prepare(connection: &Connection, new: bool) -> rusqlite::Result<()> {
+    if new {
+        connection.execute_batch(&format!("PRAGMA page_size = {PAGE_SIZE};"))?;
+    }
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA foreign_keys = OFF;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cache_size = -65536;",
+    )?;
+    connection.set_prepared_statement_cache_capacity(128);
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    if new {
+        connection.execute_batch(&format!("PRAGMA application_id = {};", migrations::APPLICATION_ID))?;
+    }
+    migrations::apply(connection)?;
+    connection.execute_batch("DELETE FROM runners; COMMIT;")?;
+    connection.busy_timeout(WRITE_PATIENCE)
+}
+
+/// What went wrong at open, for the person who has to mend it.
+fn opening(path: &str, error: &rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked {
+            path,
+            holder: String::new(),
+        },
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => StoreError::Damaged {
+            path,
+            what: error.to_string(),
+        },
+        Some(ErrorCode::DiskFull) => StoreError::Full { path },
+        _ => StoreError::Unopenable {
+            path,
+            what: error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,270 @@
+//! What is read of runs: rows, pages, windows.
+//!
+//! What must stay true: no list reads more than its page and what an index cannot rule out; the plans of all
+//! run lists are checked by a test.
+
+use super::columns::{count, get, key, maybe, principal, run_id, signed};
+use crate::{
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    runs::{Letter, Mail, WaitRecord},
+};
+use fermata_core::{NodeId, RunId, Status};
+use rusqlite::{
+    Connection, OptionalExtension, Row, params,
+    types::{Type, Value},
+};
+use uuid::Uuid;
+
+const RUN_COLUMNS: &str =
+    "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
+    priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
+    trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
+    lease_owner IS NOT NULL";
+
+const ACTION_COLUMNS: &str =
+    "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time";
+
+fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    Ok(RunRecord {
+        id: run_id(row, 0)?,
+        workflow_id: row.get(1)?,
+        workflow_version: row.get(2)?,
+        request_id: row.get(3)?,
+        tenant: row.get(4)?,
+        status: get(row, 5)?,
+        reason: row.get(6)?,
+        error: row.get(7)?,
+        priority: row.get(8)?,
+        correlation_id: row.get(9)?,
+        principal: principal(row, 10)?,
+        parent: maybe::<Uuid>(row, 13)?.map(RunId),
+        trigger: row.get(14)?,
+        spec: row.get(15)?,
+        outputs: row.get(16)?,
+        context_snapshot: row.get(17)?,
+        created_at: get(row, 18)?,
+        started_at: maybe(row, 19)?,
+        ended_at: maybe(row, 20)?,
+        wake_at: maybe(row, 21)?,
+        held: row.get(22)?,
+    })
+}
+
+/// A run's row.
+pub(super) fn run(connection: &Connection, id: RunId) -> rusqlite::Result<Option<RunRecord>> {
+    let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions WHERE id = ?1");
+    connection
+        .prepare_cached(&sql)?
+        .query_row([key(&id)], run_row)
+        .optional()
+}
+
+/// The statement for a list of runs, and its parameters. The index is named: the planner has no statistics, and a
+/// list that walks all runs is worse than one that cannot be prepared.
+pub(super) fn runs_query(filter: &RunFilter) -> (String, Vec<Value>) {
+    let mut terms = Vec::new();
+    let mut values = Vec::new();
+    let mut term = |column: &str, value: Value| {
+        values.push(value);
+        terms.push(format!("{column} ?{}", values.len()));
+    };
+    let mut index = "";
+    if let Some(before) = filter.before {
+        term("id <", Value::Blob(key(&before).to_vec()));
+    }
+    if let Some(tenant) = &filter.tenant {
+        term("tenant_id =", Value::Text(tenant.clone()));
+        if !tenant.is_empty() {
+            index = "INDEXED BY ix_executions_tenant";
+        }
+    }
+    if let Some(workflow) = &filter.workflow_id {
+        term("workflow_id =", Value::Text(workflow.clone()));
+        index = "INDEXED BY ix_executions_workflow";
+    }
+    if let Some(status) = filter.status {
+        term("status =", Value::Text(status.as_str().to_owned()));
+        if status != Status::Succeeded {
+            index = "INDEXED BY ix_executions_status";
+        }
+    }
+    // The words of the partial indexes, which SQLite must find to use them.
+    if index.ends_with("status") {
+        terms.push("status <> 'Succeeded'".to_owned());
+    }
+    if index.ends_with("tenant") {
+        terms.push("tenant_id <> ''".to_owned());
+    }
+    let terms = if terms.is_empty() {
+        String::new()
+    } else {
+        format!("WHERE {}", terms.join(" AND "))
+    };
+    values.push(Value::Integer(i64::from(filter.limit) + 1));
+    let limit = values.len();
+    let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions {index} {terms} ORDER BY id DESC LIMIT ?{limit}");
+    (sql, values)
+}
+
+/// Runs, newest first.
+pub(super) fn runs(connection: &Connection, filter: &RunFilter) -> rusqlite::Result<Page<RunRecord>> {
+    let (sql, values) = runs_query(filter);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(rusqlite::params_from_iter(values), run_row)?;
+    Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, filter.limit))
+}
+
+fn action_row(row: &Row<'_>) -> rusqlite::Result<ActionRecord> {
+    Ok(ActionRecord {
+        node: get(row, 0)?,
+        attempt: row.get(1)?,
+        action_type: row.get(2)?,
+        status: get(row, 3)?,
+        parameters: row.get(4)?,
+        outputs: row.get(5)?,
+        error: row.get(6)?,
+        started_at: maybe(row, 7)?,
+        ended_at: get(row, 8)?,
+    })
+}
+
+/// Recorded attempts, oldest first.
+pub(super) fn actions(
+    connection: &Connection,
+    run: RunId,
+    window: Window,
+) -> rusqlite::Result<(Vec<ActionRecord>, u64)> {
+    let sql = format!(
+        "SELECT {ACTION_COLUMNS} FROM action_executions WHERE workflow_execution_id = ?1
+         ORDER BY end_time, node_id, attempt LIMIT ?2 OFFSET ?3"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![key(&run), window.limit, window.offset], action_row)?;
+    let rows = rows.collect::<rusqlite::Result<_>>()?;
+    let mut total =
+        connection.prepare_cached("SELECT COUNT(*) FROM action_executions WHERE workflow_execution_id = ?1")?;
+    Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
+}
+
+/// The last attempt of each of these nodes, or of all.
+pub(super) fn last_attempts(
+    connection: &Connection,
+    run: RunId,
+    nodes: &[NodeId],
+) -> rusqlite::Result<Vec<ActionRecord>> {
+    if nodes.is_empty() {
+        let sql = format!(
+            "SELECT {ACTION_COLUMNS} FROM action_executions a WHERE workflow_execution_id = ?1 AND attempt =
+             (SELECT MAX(attempt) FROM action_executions b
+              WHERE b.workflow_execution_id = ?1 AND b.node_id = a.node_id) ORDER BY node_id"
+        );
+        return connection
+            .prepare_cached(&sql)?
+            .query_map([key(&run)], action_row)?
+            .collect();
+    }
+    let sql = format!(
+        "SELECT {ACTION_COLUMNS} FROM action_executions WHERE workflow_execution_id = ?1 AND node_id = ?2
+         ORDER BY attempt DESC LIMIT 1"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut nodes: Vec<&NodeId> = nodes.iter().collect();
+    nodes.sort();
+    nodes.dedup();
+    let last = nodes
+        .into_iter()
+        .map(|node| statement.query_row((key(&run), node.as_str()), action_row).optional());
+    last.filter_map(Result::transpose).collect()
+}
+
+/// One recorded attempt.
+pub(super) fn attempt(
+    connection: &Connection,
+    run: RunId,
+    node: &NodeId,
+    attempt: u32,
+) -> rusqlite::Result<Option<ActionRecord>> {
+    let sql = format!(
+        "SELECT {ACTION_COLUMNS} FROM action_executions
+         WHERE workflow_execution_id = ?1 AND node_id = ?2 AND attempt = ?3"
+    );
+    connection
+        .prepare_cached(&sql)?
+        .query_row((key(&run), node.as_str(), attempt), action_row)
+        .optional()
+}
+
+/// Journal rows, oldest first.
+pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rusqlite::Result<(Vec<EventRecord>, u64)> {
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, ts, data FROM execution_events WHERE workflow_execution_id = ?1
+         ORDER BY seq LIMIT ?2 OFFSET ?3",
+    )?;
+    let rows = statement.query_map(params![key(&run), window.limit, window.offset], |row| {
+        Ok(EventRecord {
+            seq: row.get(0)?,
+            at: get(row, 1)?,
+            data: row.get(2)?,
+        })
+    })?;
+    let rows = rows.collect::<rusqlite::Result<_>>()?;
+    let mut total =
+        connection.prepare_cached("SELECT COUNT(*) FROM execution_events WHERE workflow_execution_id = ?1")?;
+    Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
+}
+
+/// External resources of a run, in the order they were made.
+pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<LinkRecord>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT node_id, attempt, system_name, resource_type, resource_id, external_url, created_at
+         FROM workflow_resource_links WHERE workflow_execution_id = ?1
+         ORDER BY created_at, system_name, resource_type, resource_id",
+    )?;
+    let rows = statement.query_map([key(&run)], |row| {
+        Ok(LinkRecord {
+            node: get(row, 0)?,
+            attempt: row.get(1)?,
+            system: row.get(2)?,
+            resource_type: row.get(3)?,
+            resource_id: row.get(4)?,
+            url: row.get(5)?,
+            created_at: get(row, 6)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// Mail beyond `after`, oldest first.
+pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<Mail>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, ts, letter FROM run_inbox WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq",
+    )?;
+    let rows = statement.query_map(params![key(&run), signed(after)], |row| {
+        let text: String = row.get(2)?;
+        let letter: Letter = serde_json::from_str(&text)
+            .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, Box::new(error)))?;
+        Ok(Mail {
+            seq: count(row, 0)?,
+            at: get(row, 1)?,
+            letter,
+        })
+    })?;
+    rows.collect()
+}
+
+/// The waits of a run, by node and token.
+pub(super) fn waits(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<WaitRecord>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT node_id, token, is_open, payload_json FROM run_waits WHERE workflow_execution_id = ?1
+         ORDER BY node_id, token",
+    )?;
+    let rows = statement.query_map([key(&run)], |row| {
+        Ok(WaitRecord {
+            node: get(row, 0)?,
+            token: row.get(1)?,
+            open: row.get(2)?,
+            payload: row.get(3)?,
+        })
+    })?;
+    rows.collect()
+}

@@ -1,0 +1,364 @@
+//! The one thread that writes, and group commit: whatever waits when the thread is ready shares one transaction.
+//!
+//! What must stay true:
+//! * A member is answered only after the `COMMIT` it is part of returned.
+//! * A member that fails is undone alone: the batch is rolled back and its members are tried one by one, so
+//!   `work` may run more than once and must change nothing but the database.
+//! * The thread outlives failures; once there is space again, writing goes on.
+
+use crate::{News, Result, StoreError};
+use rusqlite::{Connection, ErrorCode};
+use std::{
+    fs::File,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+use tokio::sync::{broadcast, oneshot};
+
+/// The most members of one transaction.
+const MAX_BATCH: usize = 512;
+/// The log is copied into the database when it has this many pages, and when nothing else is to be done.
+const CHECKPOINT_PAGES: i32 = 4096;
+/// How long the thread must have been idle to tidy the log.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// What a member works with: the connection inside a transaction, and the news to tell once it is durable.
+pub(super) struct Tx<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) news: &'a mut Vec<News>,
+}
+
+/// Something to be written.
+trait Member: Send {
+    fn work(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()>;
+    fn answer(self: Box<Self>, failure: Option<StoreError>);
+}
+
+struct Job<R, F> {
+    work: F,
+    result: Option<R>,
+    reply: oneshot::Sender<Result<R>>,
+}
+
+impl<R, F> Member for Job<R, F>
+where
+    R: Send,
+    F: FnMut(&mut Tx<'_>) -> rusqlite::Result<R> + Send,
+{
+    fn work(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
+        self.result = Some((self.work)(tx)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, failure: Option<StoreError>) {
+        let answer = match (failure, self.result) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(result)) => Ok(result),
+            (None, None) => Err(StoreError::Failed("the write was not tried".to_owned())),
+        };
+        // Nobody listens if the caller gave up; the write stands.
+        let _ = self.reply.send(answer);
+    }
+}
+
+type Batch = Vec<Box<dyn Member>>;
+
+#[derive(Default)]
+struct Waiting {
+    members: Batch,
+    asleep: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way to the writer thread. Dropping it closes the database.
+pub(super) struct Writer {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    /// Starts the thread. It keeps `lock` until the database is closed.
+    pub(super) fn start(
+        path: String,
+        mut connection: Connection,
+        lock: File,
+        news: broadcast::Sender<News>,
+    ) -> Result<Writer> {
+        let queue = Arc::new(Queue::default());
+        let log_pages = Arc::new(AtomicI32::new(0));
+        let seen = Arc::clone(&log_pages);
+        let failed = |what: String| StoreError::Unopenable {
+            path: path.clone(),
+            what,
+        };
+        connection
+            .wal_hook(Some(move |_: &mut _, pages| {
+                seen.store(pages, Ordering::Relaxed);
+                Ok(())
+            }))
+            .map_err(|error| failed(error.to_string()))?;
+        let thread = Thread {
+            path: path.clone(),
+            connection,
+            log_pages,
+            news,
+            told: Vec::new(),
+        };
+        let theirs = Arc::clone(&queue);
+        let thread = std::thread::Builder::new()
+            .name("fermata-sqlite".to_owned())
+            .spawn(move || {
+                thread.run(&theirs);
+                drop(lock);
+            })
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Writer {
+            queue,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Writes: `work` runs in a transaction, and its result is the answer once that is durable.
+    pub(super) async fn write<R, F>(&self, work: F) -> Result<R>
+    where
+        R: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<R> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let member = Box::new(Job {
+            work,
+            result: None,
+            reply,
+        });
+        {
+            let mut waiting = self.queue.lock();
+            if waiting.closed {
+                return Err(StoreError::Closed);
+            }
+            waiting.members.push(member);
+            if std::mem::take(&mut waiting.asleep) {
+                self.queue.wake.notify_one();
+            }
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unknown("the writer stopped".to_owned())))
+    }
+
+    /// Writes what waits, then closes the database. Blocks until that is done.
+    pub(super) fn close(&self) {
+        self.queue.lock().closed = true;
+        self.queue.wake.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the writer of the database had panicked");
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Thread {
+    path: String,
+    connection: Connection,
+    log_pages: Arc<AtomicI32>,
+    news: broadcast::Sender<News>,
+    told: Vec<News>,
+}
+
+impl Thread {
+    fn run(mut self, queue: &Queue) {
+        let _closed = CloseOnExit(queue);
+        let mut waiting = Vec::new();
+        while self.next(queue, &mut waiting) {
+            while !waiting.is_empty() {
+                let rest = waiting.split_off(waiting.len().min(MAX_BATCH));
+                self.batch(std::mem::replace(&mut waiting, rest));
+                if self.log_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES {
+                    self.checkpoint("PASSIVE");
+                }
+            }
+        }
+        self.checkpoint("TRUNCATE");
+        if let Err((_, error)) = self.connection.close() {
+            tracing::warn!(path = self.path, %error, "the database did not close cleanly; it will be recovered when opened");
+        }
+    }
+
+    /// Waits for members. False when there are none and none can come.
+    fn next(&mut self, queue: &Queue, members: &mut Batch) -> bool {
+        let mut waiting = queue.lock();
+        loop {
+            if !waiting.members.is_empty() {
+                std::mem::swap(&mut waiting.members, members);
+                return true;
+            }
+            if waiting.closed {
+                return false;
+            }
+            waiting.asleep = true;
+            if self.log_pages.load(Ordering::Relaxed) == 0 {
+                waiting = queue.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (guard, time) = queue
+                .wake
+                .wait_timeout(waiting, IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
+            waiting = guard;
+            if time.timed_out() && waiting.members.is_empty() {
+                drop(waiting);
+                self.checkpoint("PASSIVE");
+                waiting = queue.lock();
+            }
+        }
+    }
+
+    fn batch(&mut self, mut batch: Batch) {
+        match self.transaction(&mut batch) {
+            Ok(()) => {
+                for news in self.told.drain(..) {
+                    // Nobody listening is fine: news are hints.
+                    let _ = self.news.send(news);
+                }
+                for member in batch {
+                    member.answer(None);
+                }
+            }
+            // Only the member at fault should fail.
+            Err(Trouble::Before(error)) if batch.len() > 1 && is_about_one(&error) => {
+                for member in batch {
+                    self.batch(vec![member]);
+                }
+            }
+            Err(trouble) => {
+                tracing::error!(
+                    path = self.path,
+                    members = batch.len(),
+                    "a batch was not written: {trouble:?}"
+                );
+                for member in batch {
+                    member.answer(Some(trouble.explain(&self.path)));
+                }
+            }
+        }
+    }
+
+    fn transaction(&mut self, batch: &mut Batch) -> Result<(), Trouble> {
+        self.told.clear();
+        self.connection
+            .prepare_cached("BEGIN IMMEDIATE")
+            .and_then(|mut begin| begin.execute([]))
+            .map_err(Trouble::Before)?;
+        let mut tx = Tx {
+            connection: &self.connection,
+            news: &mut self.told,
+        };
+        let worked = batch
+            .iter_mut()
+            .try_for_each(|member| member.work(&mut tx))
+            .map_err(Trouble::Before);
+        let done = worked.and_then(|()| {
+            let mut commit = self.connection.prepare_cached("COMMIT").map_err(Trouble::Before)?;
+            commit.execute([]).map_err(Trouble::AtCommit)
+        });
+        if let Err(trouble) = done {
+            self.told.clear();
+            if !self.connection.is_autocommit()
+                && let Err(error) = self.connection.execute_batch("ROLLBACK")
+            {
+                tracing::error!(path = self.path, %error, "a transaction could not be undone");
+            }
+            return Err(trouble);
+        }
+        Ok(())
+    }
+
+    /// Copies the log into the database, so that it starts again at its beginning.
+    fn checkpoint(&self, mode: &str) {
+        let done = self
+            .connection
+            .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+                Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            });
+        match done {
+            Ok(_) => self.log_pages.store(0, Ordering::Relaxed),
+            Err(error) => tracing::warn!(path = self.path, %error, "the log could not be copied into the database"),
+        }
+    }
+}
+
+/// Whatever ends the thread, callers must not wait for it.
+struct CloseOnExit<'a>(&'a Queue);
+
+impl Drop for CloseOnExit<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        waiting.closed = true;
+        waiting.members.clear();
+    }
+}
+
+/// Where a transaction failed.
+#[derive(Debug)]
+enum Trouble {
+    /// Before `COMMIT`: nothing of it is durable.
+    Before(rusqlite::Error),
+    /// In `COMMIT`: it may be durable, unless the disk was full.
+    AtCommit(rusqlite::Error),
+}
+
+impl Trouble {
+    fn explain(&self, path: &str) -> StoreError {
+        let (Trouble::Before(error) | Trouble::AtCommit(error)) = self;
+        match (self, error.sqlite_error_code()) {
+            (_, Some(ErrorCode::DiskFull)) => StoreError::Full { path: path.to_owned() },
+            (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => StoreError::Locked {
+                path: path.to_owned(),
+                holder: String::new(),
+            },
+            (Trouble::Before(_), _) => StoreError::Failed(error.to_string()),
+            (Trouble::AtCommit(_), _) => StoreError::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// Whether an error is about one member's data, and not about the disk or the file.
+fn is_about_one(error: &rusqlite::Error) -> bool {
+    use ErrorCode::*;
+    !matches!(
+        error.sqlite_error_code(),
+        Some(
+            DiskFull
+                | SystemIoFailure
+                | DatabaseCorrupt
+                | NotADatabase
+                | DatabaseBusy
+                | DatabaseLocked
+                | ReadOnly
+                | OutOfMemory
+        )
+    )
+}
