@@ -1,1 +1,27 @@
 //! The runner: the only place where Fermata touches the world.
+//!
+//! [`Engine`] is the way in. It accepts runs, keeps them going and answers questions about them. A run
+//! that is held by this process is driven by one task ([`driver`]): load, decide, commit, then act.
+//!
+//! What must stay true:
+//! * An effect begins only after the events that ask for it are durable.
+//! * One commit is in flight for each run; what happens meanwhile goes into the next.
+//! * A run that only waits for time or mail leaves memory.
+
+pub mod actions;
+pub mod clock;
+mod compiled;
+mod driver;
+mod engine;
+mod error;
+mod runner;
+mod scope;
+mod settings;
+pub mod timeline;
+mod workflows;
+
+pub use compiled::Compiled;
+pub use engine::{Accepted, Ended, Engine, Observer, Request};
+pub use error::{EngineError, Refusal};
+pub use settings::Settings;
+pub use workflows::{PublishedWorkflow, SavedWorkflow};

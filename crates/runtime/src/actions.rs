@@ -1,0 +1,114 @@
+//! Actions: what a node can do. One trait, one file for each action, one readable list.
+//!
+//! An action is called at least once for each node that opens, with a stable idempotency key; its result is
+//! recorded once. It gets its parameters rendered and checked, and it says itself whether a failure may pass.
+
+mod core;
+mod http;
+mod registry;
+mod typed;
+
+pub use self::core::{Delay, Echo, Fail, SometimesFails};
+pub use http::{HttpRequest, HttpSettings, MAX_BODY};
+pub use registry::{Connector, Registry};
+pub use typed::{Done, Typed, TypedAction};
+
+/// [`MAX_BODY`] for people.
+pub(crate) const MAX_BODY_KB: usize = MAX_BODY / 1024;
+
+use async_trait::async_trait;
+use fermata_core::{Failure, NodeId, RunId};
+use fermata_store::runs::Principal;
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Reusable logic that a node can call by name.
+#[async_trait]
+pub trait Action: Send + Sync + 'static {
+    /// What it is and what it takes and gives.
+    fn info(&self) -> &ActionInfo;
+
+    /// Does it once.
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure>;
+}
+
+/// The catalog entry of an action.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionInfo {
+    /// `connector.action`, such as `http.request`.
+    pub id: String,
+    /// What people call it.
+    pub display_name: String,
+    /// What it does.
+    pub description: String,
+    /// Such as `Data` or `Communication`.
+    pub category: String,
+    /// The connector it belongs to.
+    pub connector_id: String,
+    /// `MAJOR.MINOR.PATCH`.
+    pub version: String,
+    /// JSON Schema of its parameters.
+    pub parameter_schema: Value,
+    /// JSON Schema of its outputs.
+    pub output_schema: Value,
+    /// Whether workflows may use it.
+    pub is_enabled: bool,
+    /// What to use instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deprecation_notice: Option<String>,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+}
+
+/// Who calls an action, and why.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The run.
+    pub run: RunId,
+    /// The node.
+    pub node: NodeId,
+    /// From 1.
+    pub attempt: u32,
+    /// The same for every repetition that sends the same parameters.
+    pub idempotency_key: String,
+    /// For tracing across systems.
+    pub correlation_id: Arc<str>,
+    /// Who asked for the run.
+    pub principal: Arc<Principal>,
+    /// Set when the run no longer wants the result.
+    pub cancelled: CancellationToken,
+}
+
+/// What an action gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Success {
+    /// What later nodes see.
+    pub outputs: Value,
+    /// External resources it created.
+    pub links: Vec<ResourceLink>,
+}
+
+impl From<Value> for Success {
+    fn from(outputs: Value) -> Self {
+        Success {
+            outputs,
+            links: Vec::new(),
+        }
+    }
+}
+
+/// An external resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceLink {
+    /// Such as `slack`.
+    pub system: String,
+    /// Such as `message`.
+    pub resource_type: String,
+    /// Its id there.
+    pub resource_id: String,
+    /// Where people find it.
+    pub url: Option<String>,
+}

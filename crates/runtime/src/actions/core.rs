@@ -1,0 +1,181 @@
+//! The actions of the engine itself: `core.echo`, `core.delay`, `core.fail`, `core.sometimes-fails`.
+
+use super::{ActionInfo, Call, Done, TypedAction};
+use async_trait::async_trait;
+use fermata_core::Failure;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+fn info(id: &str, display_name: &str, description: &str, tags: &[&str]) -> ActionInfo {
+    ActionInfo {
+        id: id.to_owned(),
+        display_name: display_name.to_owned(),
+        description: description.to_owned(),
+        category: "Core".to_owned(),
+        connector_id: "core".to_owned(),
+        version: "1.0.0".to_owned(),
+        parameter_schema: Value::Null,
+        output_schema: Value::Null,
+        is_enabled: true,
+        deprecation_notice: None,
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+    }
+}
+
+/// Returns its parameters.
+pub struct Echo;
+
+#[async_trait]
+impl TypedAction for Echo {
+    type Parameters = Map<String, Value>;
+    type Outputs = Map<String, Value>;
+
+    fn describe(&self) -> ActionInfo {
+        info(
+            "core.echo",
+            "Echo",
+            "Returns its parameters as its outputs.",
+            &["test", "data"],
+        )
+    }
+
+    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failure> {
+        Ok(parameters.into())
+    }
+}
+
+/// Pauses the run. Nodes that name it compile to a durable sleep, so it is in the catalog to be found and
+/// checked, and never called.
+pub struct Delay;
+
+/// What [`Delay`] takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DelayParameters {
+    /// How long, in milliseconds.
+    pub duration_ms: u64,
+}
+
+#[async_trait]
+impl TypedAction for Delay {
+    type Parameters = DelayParameters;
+    type Outputs = Map<String, Value>;
+
+    fn describe(&self) -> ActionInfo {
+        info(
+            "core.delay",
+            "Delay",
+            "Pauses, durably, for the given time. Holds no memory while it is long.",
+            &["time"],
+        )
+    }
+
+    async fn run(&self, _: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failure> {
+        Ok(Map::new().into())
+    }
+}
+
+/// Fails, always.
+pub struct Fail;
+
+/// What [`Fail`] takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FailParameters {
+    /// What the error says.
+    #[serde(default = "default_message")]
+    pub message: String,
+    /// Whether the failure may pass, so that the node is tried again.
+    #[serde(default)]
+    pub retriable: bool,
+}
+
+fn default_message() -> String {
+    "failed on purpose".to_owned()
+}
+
+#[async_trait]
+impl TypedAction for Fail {
+    type Parameters = FailParameters;
+    type Outputs = Map<String, Value>;
+
+    fn describe(&self) -> ActionInfo {
+        info("core.fail", "Fail", "Fails with the given message.", &["test"])
+    }
+
+    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failure> {
+        Err(match parameters.retriable {
+            true => Failure::retriable("FAILED_ON_PURPOSE", parameters.message),
+            false => Failure::permanent("FAILED_ON_PURPOSE", parameters.message),
+        })
+    }
+}
+
+/// Fails some attempts and not others, the same ones each time for the same seed.
+pub struct SometimesFails;
+
+/// What [`SometimesFails`] takes. Anything else is returned as it came.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SometimesFailsParameters {
+    /// The part of attempts that fail, from 0 to 1.
+    #[serde(default = "half")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub failure_rate: f64,
+    /// Chooses which attempts fail.
+    #[serde(default)]
+    pub seed: u64,
+    /// Returned as it came.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+/// What [`SometimesFails`] gives.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SometimesFailsOutputs {
+    /// The attempt that succeeded.
+    pub attempt: u32,
+    /// The other parameters.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[async_trait]
+impl TypedAction for SometimesFails {
+    type Parameters = SometimesFailsParameters;
+    type Outputs = SometimesFailsOutputs;
+
+    fn describe(&self) -> ActionInfo {
+        let what =
+            "Fails some attempts, chosen by the seed, with a failure that may pass; returns its other parameters.";
+        info("core.sometimes-fails", "Sometimes fails", what, &["test", "retry"])
+    }
+
+    fn validate(&self, parameters: &Self::Parameters) -> Result<(), String> {
+        match (0.0..=1.0).contains(&parameters.failure_rate) {
+            true => Ok(()),
+            false => Err("failureRate must be between 0 and 1".to_owned()),
+        }
+    }
+
+    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failure> {
+        let mut hasher = DefaultHasher::new(); // its keys are fixed, so this is the same in every process
+        (parameters.seed, call.attempt).hash(&mut hasher);
+        let drawn = (hasher.finish() >> 11) as f64 / (1u64 << 53) as f64;
+        if drawn < parameters.failure_rate {
+            let message = format!("attempt {} fails under seed {}", call.attempt, parameters.seed);
+            return Err(Failure::retriable("SOMETIMES_FAILS", message));
+        }
+        let outputs = SometimesFailsOutputs {
+            attempt: call.attempt,
+            rest: parameters.rest,
+        };
+        Ok(outputs.into())
+    }
+}

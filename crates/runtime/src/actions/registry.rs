@@ -1,0 +1,81 @@
+//! The catalog: every action this program knows, in one list.
+
+use super::{Action, ActionInfo, Delay, Echo, Fail, HttpRequest, HttpSettings, SometimesFails, Typed, TypedAction};
+use fermata_dialects::{Catalog, CatalogEntry};
+use serde::Serialize;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A group of actions.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)]
+pub struct Connector {
+    pub id: String,
+    pub display_name: String,
+    pub description: String,
+}
+
+/// The actions by name.
+#[derive(Clone, Default)]
+pub struct Registry {
+    actions: BTreeMap<String, Arc<dyn Action>>,
+}
+
+impl Registry {
+    /// No actions at all.
+    pub fn empty() -> Self {
+        Registry::default()
+    }
+
+    /// The actions every Fermata has.
+    pub fn builtin(http: &HttpSettings) -> Result<Self, reqwest::Error> {
+        Ok(Registry::empty()
+            .with(Echo)
+            .with(Delay)
+            .with(Fail)
+            .with(SometimesFails)
+            .with(HttpRequest::new(http)?))
+    }
+
+    /// Adds an action; a later one replaces an earlier one of the same name.
+    pub fn with(self, action: impl TypedAction) -> Self {
+        self.with_action(Arc::new(Typed::new(action)))
+    }
+
+    /// Adds an action that takes JSON as it is.
+    pub fn with_action(mut self, action: Arc<dyn Action>) -> Self {
+        self.actions.insert(action.info().id.clone(), action);
+        self
+    }
+
+    /// The action called `id`.
+    pub fn get(&self, id: &str) -> Option<&Arc<dyn Action>> {
+        self.actions.get(id)
+    }
+
+    /// Every action's entry, by name.
+    pub fn infos(&self) -> impl Iterator<Item = &ActionInfo> {
+        self.actions.values().map(|action| action.info())
+    }
+}
+
+impl Catalog for Registry {
+    fn find(&self, action: &str) -> Option<CatalogEntry> {
+        let info = self.get(action)?.info();
+        Some(CatalogEntry {
+            enabled: info.is_enabled,
+            deprecation: info.deprecation_notice.clone(),
+            parameter_schema: Some(info.parameter_schema.clone()),
+        })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.actions.keys().cloned().collect()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.actions.keys()).finish()
+    }
+}

@@ -1,0 +1,100 @@
+//! Typed actions: parameters are bound to a Rust type, and the JSON Schemas come from the types.
+
+use super::{Action, ActionInfo, Call, ResourceLink, Success};
+use async_trait::async_trait;
+use fermata_core::{Failure, code};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// An action with typed parameters and outputs.
+#[async_trait]
+pub trait TypedAction: Send + Sync + 'static {
+    /// What it takes.
+    type Parameters: DeserializeOwned + JsonSchema + Send;
+    /// What it gives.
+    type Outputs: Serialize + JsonSchema + Send;
+
+    /// Its name, description and tags. Schemas are filled in from the types.
+    fn describe(&self) -> ActionInfo;
+
+    /// What the types cannot say about the parameters.
+    fn validate(&self, parameters: &Self::Parameters) -> Result<(), String> {
+        let _ = parameters;
+        Ok(())
+    }
+
+    /// Does it once.
+    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failure>;
+}
+
+/// What a typed action gave.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What later nodes see.
+    pub outputs: T,
+    /// External resources it created.
+    pub links: Vec<ResourceLink>,
+}
+
+impl<T> From<T> for Done<T> {
+    fn from(outputs: T) -> Self {
+        Done {
+            outputs,
+            links: Vec::new(),
+        }
+    }
+}
+
+/// Makes a typed action callable with JSON.
+pub struct Typed<A> {
+    action: A,
+    info: ActionInfo,
+}
+
+impl<A: TypedAction> Typed<A> {
+    /// Wraps `action`.
+    pub fn new(action: A) -> Self {
+        let info = ActionInfo {
+            parameter_schema: schema_of::<A::Parameters>(),
+            output_schema: schema_of::<A::Outputs>(),
+            ..action.describe()
+        };
+        Typed { action, info }
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    SchemaSettings::draft07()
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value()
+}
+
+#[async_trait]
+impl<A: TypedAction> Action for Typed<A> {
+    fn info(&self) -> &ActionInfo {
+        &self.info
+    }
+
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+        let refuse = |what: String| {
+            let message = format!("the parameters do not fit {}: {what}", self.info.id);
+            Failure::permanent(code::INVALID_PARAMETERS, message)
+        };
+        let parameters: A::Parameters =
+            serde_json::from_value(parameters).map_err(|error| refuse(error.to_string()))?;
+        self.action.validate(&parameters).map_err(refuse)?;
+        let done = self.action.run(parameters, call).await?;
+        let outputs = serde_json::to_value(done.outputs).map_err(|error| {
+            Failure::permanent(
+                "INVALID_OUTPUTS",
+                format!("{} gave outputs that are not JSON: {error}", self.info.id),
+            )
+        })?;
+        Ok(Success {
+            outputs,
+            links: done.links,
+        })
+    }
+}

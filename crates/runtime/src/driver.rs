@@ -1,0 +1,442 @@
+//! One held run: load, decide, commit, then act.
+//!
+//! A driver owns its run alone. It turns what happens (reports of attempts, mail, time) into events, commits
+//! them, and only then starts what they ask for. While a commit is on its way, reports are collected for the
+//! next. When a commit is refused, the run in memory is dropped and loaded again; attempts that execute here
+//! go on, and reports that were not recorded are decided again.
+
+mod attempt;
+mod commit;
+mod step;
+
+use crate::{compiled::Compiled, engine::Shared, scope::Payloads};
+use attempt::{Parameters, Report};
+use fermata_core::{Effect, Fact, Input, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
+use fermata_store::runs::{CommitAnswer, Conflict, Mail, NewRun, Principal, StoredRun};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use step::Step;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// What a run is called and who it is for.
+pub(crate) struct Meta {
+    pub id: RunId,
+    pub epoch: u64,
+    pub correlation_id: Arc<str>,
+    pub principal: Arc<Principal>,
+}
+
+impl Meta {
+    pub fn of_new(new: &NewRun) -> Meta {
+        Meta::of(new.id, 1, new.correlation_id.as_deref(), &new.principal)
+    }
+
+    fn of(id: RunId, epoch: u64, correlation_id: Option<&str>, principal: &Principal) -> Meta {
+        let correlation_id = correlation_id.map_or_else(|| id.to_string().into(), Into::into);
+        Meta {
+            id,
+            epoch,
+            correlation_id,
+            principal: Arc::new(principal.clone()),
+        }
+    }
+}
+
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    meta: Meta,
+    compiled: Arc<Compiled>,
+    run: Run,
+    payloads: Payloads,
+    /// The last journal row.
+    seq: u32,
+    inbox_seen: u64,
+    /// Whether mail was there when the run was claimed.
+    unread: bool,
+    mail: Arc<Notify>,
+    /// What to begin with.
+    first: Vec<Incoming>,
+    attempts: FuturesUnordered<BoxFuture<'static, Report>>,
+    /// Attempts that are in `attempts`, and how to tell them to stop.
+    running: BTreeMap<(NodeIx, u32), CancellationToken>,
+    /// Attempts to start once their events are durable.
+    ready: BTreeSet<(NodeIx, u32)>,
+    /// Sleeps whose duration must be rendered.
+    untimed: Vec<NodeIx>,
+    /// Attempts whose time has not come.
+    waiting: BTreeSet<(Timestamp, NodeIx, u32)>,
+    /// What first attempts were called with, for those repeated with the same.
+    first_parameters: BTreeMap<NodeIx, Parameters>,
+    /// Payloads of callbacks that were read from the inbox.
+    answers: BTreeMap<NodeIx, Arc<Value>>,
+}
+
+/// What may happen to a run while it is held.
+enum Incoming {
+    Start,
+    Report(Arc<Report>),
+    Mail(Mail),
+    Tick,
+    /// The workflow was archived before the run began.
+    Archived,
+}
+
+/// Whether the driver goes on.
+enum Next {
+    Go(Vec<Incoming>),
+    Leave,
+}
+
+/// Why a driver cannot go on with its run as it is in memory.
+enum Trouble {
+    /// It must be loaded again; these reports are still to be decided.
+    Reload(Vec<Arc<Report>>),
+    /// It is not ours any more.
+    Lost,
+}
+
+impl Driver {
+    /// A run that starts in this process. Its first step is part of its creation.
+    pub fn born(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
+        let mail = shared.hold(meta.id, meta.epoch);
+        Driver {
+            seq: 1,
+            mail,
+            ..Driver::new(shared, meta, compiled, run, payloads)
+        }
+    }
+
+    fn new(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
+        Driver {
+            mail: Arc::new(Notify::new()),
+            shared,
+            meta,
+            compiled,
+            run,
+            payloads,
+            seq: 0,
+            inbox_seen: 0,
+            unread: false,
+            first: Vec::new(),
+            attempts: FuturesUnordered::new(),
+            running: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            untimed: Vec::new(),
+            waiting: BTreeSet::new(),
+            first_parameters: BTreeMap::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    /// A run that was claimed, rebuilt from its journal.
+    pub fn recover(
+        shared: Arc<Shared>,
+        stored: &StoredRun,
+        compiled: Arc<Compiled>,
+        archived: bool,
+    ) -> Result<Driver, String> {
+        let meta = Meta::of(
+            stored.id,
+            stored.epoch,
+            stored.correlation_id.as_deref(),
+            &stored.principal,
+        );
+        let trigger = parse(&stored.trigger)?;
+        let spec = stored.spec.as_deref().map(parse).transpose()?;
+        let run = Run::new(compiled.plan.clone());
+        let mut driver = Driver::new(shared, meta, compiled, run, Payloads::new(trigger, spec));
+        driver.replay(stored)?;
+        driver.unread = stored.inbox_seq > stored.inbox_seen;
+        if driver.run.status() == Status::Pending {
+            driver
+                .first
+                .push(if archived { Incoming::Archived } else { Incoming::Start });
+        }
+        driver.mail = driver.shared.hold(stored.id, stored.epoch);
+        Ok(driver)
+    }
+
+    fn replay(&mut self, stored: &StoredRun) -> Result<(), String> {
+        self.run = Run::new(self.compiled.plan.clone());
+        for row in &stored.journal {
+            for event in decode(row).map_err(|error| error.to_string())? {
+                apply(&mut self.run, &event).map_err(|error| error.to_string())?;
+            }
+        }
+        self.seq = stored.journal.len() as u32;
+        self.inbox_seen = stored.inbox_seen;
+        self.payloads.entries.clear();
+        self.ready.clear();
+        self.untimed.clear();
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Drives the run in a task of its own. A claimed run that has not begun begins.
+    pub fn spawn(mut self) {
+        let shared = self.shared.clone();
+        let tracker = shared.tasks.clone();
+        let drive = async move {
+            tokio::select! {
+                biased;
+                () = shared.abandon.cancelled() => {}
+                () = self.drive() => {}
+            }
+            shared.let_go(self.meta.id, self.meta.epoch);
+        };
+        tracker.spawn(drive);
+    }
+
+    async fn drive(&mut self) {
+        let mut incoming = std::mem::take(&mut self.first);
+        let mut touched: Vec<NodeIx> = self.run.active().collect();
+        if self.unread {
+            incoming.extend(self.fetch_mail().await);
+        }
+        loop {
+            match self.step(incoming, touched).await {
+                Ok(Next::Go(next)) => {
+                    incoming = next;
+                    touched = Vec::new();
+                }
+                Ok(Next::Leave) | Err(Trouble::Lost) => return,
+                Err(Trouble::Reload(reports)) => {
+                    if !self.reload().await {
+                        return;
+                    }
+                    incoming = reports.into_iter().map(Incoming::Report).collect();
+                    incoming.extend(self.fetch_mail().await);
+                    touched = self.run.active().collect();
+                }
+            }
+        }
+    }
+
+    /// One round: decide, commit, act, and wait for what happens next.
+    async fn step(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Next, Trouble> {
+        let mut step = self.decide(incoming, touched).await?;
+        let mut next = Vec::new();
+        if step.is_worth_a_commit() {
+            let commit = self.build(&mut step).await?;
+            let end = commit.status.clone().filter(|change| change.status.is_terminal());
+            let seen = self
+                .shared
+                .observer
+                .as_ref()
+                .map(|_| (commit.events.clone(), commit.attempts.clone()));
+            self.seq += u32::from(!commit.events.is_empty());
+            let (answer, reports) = self.commit(commit).await;
+            next.extend(reports.into_iter().map(Incoming::Report));
+            let inbox_seq = self.settle(answer, &step, &mut next)?;
+            if let (Some(observer), Some((events, attempts))) = (&self.shared.observer, &seen) {
+                observer.committed(self.meta.id, events, attempts);
+            }
+            if let Some(end) = end {
+                self.tell_end(end);
+                return Ok(Next::Leave);
+            }
+            if step.parks.is_some() {
+                return Ok(Next::Leave);
+            }
+            if inbox_seq > self.inbox_seen {
+                next.extend(self.fetch_mail().await);
+            }
+        }
+        self.act().await?;
+        if next.is_empty() {
+            next = self.wait().await;
+        }
+        Ok(Next::Go(next))
+    }
+
+    /// Sends a commit and collects the reports that come in meanwhile.
+    async fn commit(&mut self, commit: fermata_store::runs::RunCommit) -> (CommitAnswer, Vec<Arc<Report>>) {
+        let store = self.shared.store.clone();
+        let mut sending = store.commit(commit);
+        let mut reports = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut sending => return (answer, reports),
+                Some(report) = self.attempts.next(), if !self.attempts.is_empty() => {
+                    self.running.remove(&(report.node, report.attempt));
+                    reports.push(Arc::new(report));
+                }
+            }
+        }
+    }
+
+    /// Takes note of a commit's answer; the newest letter in the inbox if it is durable.
+    fn settle(&mut self, answer: CommitAnswer, step: &Step, next: &mut Vec<Incoming>) -> Result<u64, Trouble> {
+        let undecided = |next: &mut Vec<Incoming>| {
+            let later = next.drain(..).filter_map(|incoming| match incoming {
+                Incoming::Report(report) => Some(report),
+                _ => None,
+            });
+            step.reports.iter().cloned().chain(later).collect::<Vec<_>>()
+        };
+        match answer {
+            CommitAnswer::Committed { inbox_seq } => {
+                self.inbox_seen = step.inbox_seen;
+                Ok(inbox_seq)
+            }
+            CommitAnswer::Fenced => {
+                tracing::info!(run = %self.meta.id, "the lease is another's; letting go");
+                Err(Trouble::Lost)
+            }
+            CommitAnswer::Conflict(Conflict::Link { link, owner }) => {
+                let mut reports = undecided(next);
+                for report in &mut reports {
+                    if self.compiled.plan.node(report.node).id == link.node && report.attempt == link.attempt {
+                        *report = Arc::new(report.with_link_conflict(&link, owner));
+                    }
+                }
+                Err(Trouble::Reload(reports))
+            }
+            CommitAnswer::Conflict(Conflict::Answered { .. } | Conflict::Seq) => Err(Trouble::Reload(undecided(next))),
+            CommitAnswer::Unknown(what) => {
+                tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; loading the run again");
+                Err(Trouble::Reload(undecided(next)))
+            }
+        }
+    }
+
+    /// Loads the run again; false if it is not ours any more.
+    async fn reload(&mut self) -> bool {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            match self.shared.store.load(self.meta.id).await {
+                Ok(Some(stored)) if stored.epoch == self.meta.epoch && !stored.status.is_terminal() => {
+                    return match self.replay(&stored) {
+                        Ok(()) => true,
+                        Err(what) => {
+                            tracing::error!(run = %self.meta.id, %what, "the run's journal cannot be read");
+                            false
+                        }
+                    };
+                }
+                Ok(stored) => {
+                    if stored.is_some_and(|stored| stored.status.is_terminal()) {
+                        self.shared.look.notify_one();
+                    }
+                    return false;
+                }
+                Err(error) => tracing::warn!(run = %self.meta.id, %error, "the run cannot be loaded; trying again"),
+            }
+            if self.shared.stopping.is_cancelled() {
+                return false;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    /// Starts what is ready, and tells what is no longer wanted.
+    async fn act(&mut self) -> Result<(), Trouble> {
+        if self.run.stop().is_some() {
+            self.ready.clear();
+            self.running.values().for_each(CancellationToken::cancel);
+            return Ok(());
+        }
+        if self.shared.stopping.is_cancelled() {
+            return Ok(()); // whoever claims the run next starts them
+        }
+        for (ix, attempt) in std::mem::take(&mut self.ready) {
+            self.start(ix, attempt).await?;
+        }
+        Ok(())
+    }
+
+    /// When time alone gives this run something to do.
+    fn next_due(&self) -> Option<Timestamp> {
+        let retry = self.waiting.first().map(|(due, ..)| *due);
+        conductor::next_wake(&self.run).into_iter().chain(retry).min()
+    }
+
+    /// Waits until something happens.
+    async fn wait(&mut self) -> Vec<Incoming> {
+        let now = self.shared.clock.now();
+        let pause = self.next_due().map(|due| crate::clock::until(now, due));
+        let stopping = self.shared.stopping.is_cancelled();
+        let mail = self.mail.clone();
+        let shared = self.shared.clone();
+        tokio::select! {
+            biased;
+            Some(report) = self.attempts.next(), if !self.attempts.is_empty() => self.reports_with(report),
+            () = mail.notified() => self.fetch_mail().await,
+            () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => vec![Incoming::Tick],
+            () = shared.stopping.cancelled(), if !stopping => vec![Incoming::Tick],
+        }
+    }
+
+    /// `first`, and whatever else is there already.
+    fn reports_with(&mut self, first: Report) -> Vec<Incoming> {
+        let mut reports = vec![first];
+        while let Some(Some(report)) = self.attempts.next().now_or_never() {
+            reports.push(report);
+        }
+        for report in &reports {
+            self.running.remove(&(report.node, report.attempt));
+        }
+        reports
+            .into_iter()
+            .map(|report| Incoming::Report(Arc::new(report)))
+            .collect()
+    }
+
+    async fn fetch_mail(&mut self) -> Vec<Incoming> {
+        match self.shared.store.inbox(self.meta.id, self.inbox_seen).await {
+            Ok(mail) => mail.into_iter().map(Incoming::Mail).collect(),
+            Err(error) => {
+                tracing::warn!(run = %self.meta.id, %error, "the inbox cannot be read; trying again");
+                self.mail.notify_one();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Sorts what these nodes need into now, later and never; the latter is told to the run at once.
+    fn plan_work(&mut self, touched: &[NodeIx], now: Timestamp) -> Vec<Incoming> {
+        let mut aborted = Vec::new();
+        for ix in touched.iter().copied() {
+            match conductor::effect_of(&self.run, ix) {
+                Some(Effect::Execute { attempt, .. }) if self.running.contains_key(&(ix, attempt)) => {}
+                Some(Effect::Execute { attempt, due, .. }) if due <= now => {
+                    self.ready.insert((ix, attempt));
+                }
+                Some(Effect::Execute { attempt, due, .. }) => {
+                    self.waiting.insert((due, ix, attempt));
+                }
+                Some(Effect::Abort { attempt, .. }) if !self.running.contains_key(&(ix, attempt)) => {
+                    aborted.push(Incoming::Report(Arc::new(Report::never_started(ix, attempt, now))));
+                }
+                Some(Effect::Time { .. }) => self.untimed.push(ix),
+                _ => {}
+            }
+        }
+        aborted
+    }
+
+    /// Moves attempts whose time has come.
+    fn wake_waiting(&mut self, now: Timestamp) {
+        while let Some((due, ix, attempt)) = self.waiting.first().copied().filter(|(due, ..)| *due <= now) {
+            self.waiting.remove(&(due, ix, attempt));
+            self.ready.insert((ix, attempt));
+        }
+    }
+
+    fn input(&self, fact: Fact) -> Input {
+        Input::new(self.shared.clock.now(), fact)
+    }
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("a stored payload is not JSON: {error}"))
+}

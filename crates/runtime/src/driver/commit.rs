@@ -1,0 +1,123 @@
+//! From a step to the commit that makes it durable.
+
+use super::{
+    Driver, Trouble,
+    step::{Step, to_text},
+};
+use crate::engine::Ended;
+use fermata_core::{Event, Phase, snapshot};
+use fermata_store::runs::{RunCommit, StatusChange, Then};
+use serde_json::{Map, Value, json};
+use std::mem::take;
+
+impl Driver {
+    /// Everything the store must write for `step`, moved out of it.
+    pub(super) async fn build(&mut self, step: &mut Step) -> Result<RunCommit, Trouble> {
+        let status = self.status_change(step).await?;
+        Ok(RunCommit {
+            run: self.meta.id,
+            epoch: self.meta.epoch,
+            seq: self.seq + 1,
+            at: step.at,
+            events: take(&mut step.events),
+            attempts: take(&mut step.attempts),
+            links: take(&mut step.links),
+            waits: take(&mut step.waits),
+            inbox_seen: step.inbox_seen,
+            status,
+            then: match step.parks {
+                Some(wake_at) => Then::Park { wake_at },
+                None => Then::Keep,
+            },
+        })
+    }
+
+    async fn status_change(&mut self, step: &Step) -> Result<Option<StatusChange>, Trouble> {
+        let started_at = step.events.iter().find_map(|event| match event {
+            Event::Started { at, .. } => Some(*at),
+            _ => None,
+        });
+        let Some(end) = self.run.end().cloned() else {
+            return Ok(started_at.map(|at| StatusChange {
+                status: self.run.status(),
+                started_at: Some(at),
+                ended_at: None,
+                reason: None,
+                error: None,
+                outputs: None,
+                context_snapshot: None,
+            }));
+        };
+        let results: Vec<_> = self.run.result_nodes().collect();
+        let kept = snapshot::choose(&self.run);
+        let whole = kept.iter().filter(|(_, keep)| *keep == snapshot::Keep::Whole);
+        let whole = whole.filter_map(|(id, _)| self.run.plan().find(id.as_str()));
+        let needed = results.iter().copied().chain(whole);
+        let missing: Vec<_> = needed.filter(|ix| !self.payloads.entries.contains_key(ix)).collect();
+        if !missing.is_empty() {
+            self.fetch(missing, step).await?;
+        }
+        Ok(Some(StatusChange {
+            status: self.run.status(),
+            started_at,
+            ended_at: Some(end.at),
+            reason: end.reason,
+            error: self.error(),
+            outputs: Some(self.outputs(&results)),
+            context_snapshot: Some(self.snapshot(&kept)),
+        }))
+    }
+
+    fn error(&self) -> Option<String> {
+        let stop = self.run.stop()?;
+        let failure = stop.failure.as_ref()?;
+        let mut error = Map::new();
+        error.insert("code".to_owned(), failure.code.clone().into());
+        error.insert("message".to_owned(), failure.message.clone().into());
+        if let Some(node) = &stop.node {
+            error.insert("node".to_owned(), node.as_str().into());
+            if let Some(Phase::Finished { attempt, .. }) =
+                self.run.plan().find(node.as_str()).map(|ix| &self.run.node(ix).phase)
+            {
+                error.insert("attempt".to_owned(), (*attempt).into());
+            }
+        }
+        Some(to_text(&error))
+    }
+
+    /// The shallow merge of what the leaves gave, in completion order.
+    fn outputs(&self, results: &[fermata_core::NodeIx]) -> String {
+        let mut merged = Map::new();
+        for ix in results {
+            if let Some(Value::Object(entry)) = self.payloads.entries.get(ix).map(AsRef::as_ref) {
+                merged.extend(entry.clone());
+            }
+        }
+        to_text(&merged)
+    }
+
+    fn snapshot(&self, kept: &[(fermata_core::NodeId, snapshot::Keep)]) -> String {
+        let entry = |(id, keep): &(fermata_core::NodeId, snapshot::Keep)| {
+            let value = match keep {
+                snapshot::Keep::Summary(output) => json!({ "bytes": output.bytes, "type": output.shape }),
+                snapshot::Keep::Whole => {
+                    let ix = self.run.plan().find(id.as_str())?;
+                    self.payloads.entries.get(&ix)?.as_ref().clone()
+                }
+            };
+            Some((id.to_string(), value))
+        };
+        to_text(&kept.iter().filter_map(entry).collect::<Map<_, _>>())
+    }
+
+    /// Tells whoever waits for the end, now that it is durable.
+    pub(super) fn tell_end(&self, change: StatusChange) {
+        let ended = Ended {
+            status: change.status,
+            reason: change.reason,
+            error: change.error,
+            outputs: change.outputs,
+        };
+        self.shared.tell_end(self.meta.id, ended);
+    }
+}

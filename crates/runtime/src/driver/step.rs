@@ -1,0 +1,388 @@
+//! Deciding: what happened becomes events and the rows that belong to them.
+
+use super::{Driver, Incoming, Report, Trouble, attempt::Parameters};
+use fermata_core::{
+    Effect, Event, Fact, Failure, Kind, NodeIx, Outcome, Output, Phase, Timestamp, advance, code, conductor,
+};
+use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
+use serde_json::{Value, json};
+use std::{collections::VecDeque, sync::Arc};
+
+/// What one commit will hold.
+pub(super) struct Step {
+    pub at: Timestamp,
+    pub events: Vec<Event>,
+    pub attempts: Vec<Attempt>,
+    pub links: Vec<Link>,
+    pub waits: Vec<WaitChange>,
+    pub inbox_seen: u64,
+    /// What was decided, in case it must be decided again.
+    pub reports: Vec<Arc<Report>>,
+    /// Whether the run leaves memory, and until when.
+    pub parks: Option<Option<Timestamp>>,
+    read_mail: bool,
+}
+
+impl Step {
+    pub fn nothing(at: Timestamp) -> Step {
+        Step {
+            at,
+            events: Vec::new(),
+            attempts: Vec::new(),
+            links: Vec::new(),
+            waits: Vec::new(),
+            inbox_seen: 0,
+            reports: Vec::new(),
+            parks: None,
+            read_mail: false,
+        }
+    }
+
+    pub fn is_worth_a_commit(&self) -> bool {
+        !self.events.is_empty() || self.parks.is_some() || self.read_mail
+    }
+}
+
+impl Driver {
+    /// Decides what follows from all that came in, evaluating conditions on the way.
+    pub(super) async fn decide(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Step, Trouble> {
+        let mut step = Step {
+            inbox_seen: self.inbox_seen,
+            ..Step::nothing(self.shared.clock.now())
+        };
+        let mut queue: VecDeque<Incoming> = incoming.into();
+        let mut touched = touched;
+        let mut looked_at = 0;
+        loop {
+            while let Some(incoming) = queue.pop_front() {
+                self.take(incoming, &mut step).await?;
+            }
+            touched.extend(self.touched_by(&step.events[looked_at..]));
+            looked_at = step.events.len();
+            queue.extend(self.plan_work(&touched, step.at));
+            touched.clear();
+            if !self.evaluate(&mut step).await? && queue.is_empty() {
+                break;
+            }
+        }
+        step.parks = self.parks(step.at);
+        Ok(step)
+    }
+
+    async fn take(&mut self, incoming: Incoming, step: &mut Step) -> Result<(), Trouble> {
+        let fact = match incoming {
+            Incoming::Start => {
+                let vars = Value::Object(self.shared.settings.vars.clone());
+                step.waits.extend(self.shared.wait_tokens(&self.run));
+                Fact::Start { vars }
+            }
+            Incoming::Archived => Fact::Cancel {
+                reason: "workflow_archived".to_owned(),
+            },
+            Incoming::Tick => {
+                self.wake_waiting(step.at);
+                Fact::Tick
+            }
+            Incoming::Mail(mail) => match self.open_letter(mail, step).await? {
+                Some(fact) => fact,
+                None => return Ok(()),
+            },
+            Incoming::Report(report) => {
+                let node = self.compiled.plan.node(report.node).id.clone();
+                let attempt = report.attempt;
+                let fact = match &report.result {
+                    None => Fact::Aborted { node, attempt },
+                    Some(result) => Fact::Returned {
+                        node,
+                        attempt,
+                        result: match result {
+                            Ok(success) => Ok(Output::of(&success.outputs, success.text.len())),
+                            Err(failure) => Err(failure.clone()),
+                        },
+                        luck: self.shared.luck(),
+                    },
+                };
+                self.advance(fact, Some(&report), step).await?;
+                step.reports.push(report);
+                return Ok(());
+            }
+        };
+        self.advance(fact, None, step).await
+    }
+
+    async fn open_letter(&mut self, mail: Mail, step: &mut Step) -> Result<Option<Fact>, Trouble> {
+        if mail.seq <= step.inbox_seen {
+            return Ok(None);
+        }
+        step.inbox_seen = mail.seq;
+        step.read_mail = true;
+        Ok(match mail.letter {
+            Letter::Cancel { reason } => Some(Fact::Cancel { reason }),
+            Letter::Callback { node } => match self.compiled.plan.find(node.as_str()) {
+                None => None,
+                Some(ix) => {
+                    let payload = self.answer_of(ix, step).await?;
+                    let output = Output::of(&payload, payload.to_string().len());
+                    Some(Fact::Callback { node, output })
+                }
+            },
+        })
+    }
+
+    /// The payload of the callback that answered a wait.
+    async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<Arc<Value>, Trouble> {
+        if let Some(payload) = self.answers.get(&ix) {
+            return Ok(payload.clone());
+        }
+        let waits = self
+            .shared
+            .store
+            .waits(self.meta.id)
+            .await
+            .map_err(|error| self.read_failed(&error, step))?;
+        let id = &self.compiled.plan.node(ix).id;
+        let text = waits
+            .into_iter()
+            .find(|wait| wait.node == *id)
+            .and_then(|wait| wait.payload);
+        let payload = Arc::new(
+            text.and_then(|text| serde_json::from_str(&text).ok())
+                .unwrap_or(Value::Null),
+        );
+        self.answers.insert(ix, payload.clone());
+        Ok(payload)
+    }
+
+    pub(super) fn read_failed(&self, error: &fermata_store::StoreError, step: &Step) -> Trouble {
+        tracing::warn!(run = %self.meta.id, %error, "a payload cannot be read; loading the run again");
+        Trouble::Reload(step.reports.clone())
+    }
+
+    /// Advances the run and notes the rows that belong to its events.
+    async fn advance(&mut self, fact: Fact, report: Option<&Report>, step: &mut Step) -> Result<(), Trouble> {
+        let input = self.input(fact);
+        let events = match advance(&mut self.run, input) {
+            Ok(events) => events,
+            Err(illegal) => {
+                tracing::error!(run = %self.meta.id, %illegal, "the conductor contradicts itself; loading the run again");
+                return Err(Trouble::Reload(Vec::new()));
+            }
+        };
+        for event in events {
+            self.record(&event, report, step).await?;
+            step.events.push(event);
+        }
+        Ok(())
+    }
+
+    async fn record(&mut self, event: &Event, report: Option<&Report>, step: &mut Step) -> Result<(), Trouble> {
+        let (node, attempt, outcome) = match event {
+            Event::Skipped { node, .. } => (node, 1, None),
+            Event::Retried {
+                node, attempt, failure, ..
+            } => (node, *attempt, Some(Err((failure, true)))),
+            Event::Finished { node, attempt, outcome } => match outcome {
+                Outcome::Succeeded(_) => (node, *attempt, Some(Ok(()))),
+                Outcome::Failed(failure) => (node, *attempt, Some(Err((failure, false)))),
+            },
+            _ => return Ok(()),
+        };
+        let Some(ix) = self.compiled.plan.find(node.as_str()) else {
+            return Ok(());
+        };
+        let kind = &self.compiled.plan.node(ix).kind;
+        let is_wait = matches!(kind, Kind::Wait { .. });
+        let report = report.filter(|report| report.node == ix && report.attempt == attempt && report.result.is_some());
+        let mut row = Attempt {
+            node: node.clone(),
+            attempt,
+            action_type: kind.action_type().to_owned(),
+            status: AttemptStatus::Skipped,
+            parameters: report
+                .and_then(|report| report.parameters.as_ref())
+                .map(Parameters::to_text),
+            outputs: None,
+            error: None,
+            started_at: report.and_then(|report| report.started_at),
+            ended_at: report.map_or(step.at, |report| report.ended_at),
+        };
+        match outcome {
+            None => {}
+            Some(Ok(())) => {
+                row.status = AttemptStatus::Succeeded;
+                row.started_at = row.started_at.or(self.run.node(ix).opened_at);
+                let (value, text) = match report.and_then(Report::success) {
+                    Some(success) => {
+                        let links = success.links.iter().map(|link| link.for_node(node, attempt));
+                        step.links.extend(links);
+                        (success.outputs.clone(), success.text.clone())
+                    }
+                    None if is_wait => {
+                        let answer = self.answer_of(ix, step).await?;
+                        let text = answer.to_string();
+                        (answer, text)
+                    }
+                    None => (Arc::new(json!({})), "{}".to_owned()),
+                };
+                row.outputs = Some(text);
+                self.payloads.entries.insert(ix, value);
+            }
+            Some(Err((failure, again))) => {
+                row.status = if again {
+                    AttemptStatus::RetriableFailure
+                } else {
+                    AttemptStatus::Failed
+                };
+                row.error = Some(to_text(failure));
+                if !again {
+                    self.payloads
+                        .entries
+                        .insert(ix, Arc::new(error_entry(node.as_str(), failure)));
+                }
+            }
+        }
+        let closed = !matches!(outcome, Some(Ok(())));
+        if is_wait && closed {
+            step.waits.push(WaitChange::Close { node: node.clone() });
+        }
+        step.attempts.push(row);
+        Ok(())
+    }
+
+    /// The nodes for which these events mean work.
+    fn touched_by(&self, events: &[Event]) -> Vec<NodeIx> {
+        if events.iter().any(|event| matches!(event, Event::Stopping { .. })) {
+            return self.run.active().collect();
+        }
+        let opened = events.iter().filter_map(|event| match event {
+            Event::Opened { node, .. } | Event::Retried { node, .. } => self.compiled.plan.find(node.as_str()),
+            _ => None,
+        });
+        opened.collect()
+    }
+
+    /// Evaluates what must be evaluated before the run can go on; false if there is nothing.
+    async fn evaluate(&mut self, step: &mut Step) -> Result<bool, Trouble> {
+        let effects = conductor::evaluations(&self.run);
+        let untimed = std::mem::take(&mut self.untimed);
+        let any = !effects.is_empty() || !untimed.is_empty();
+        for effect in effects {
+            let fact = match effect {
+                Effect::Judge {
+                    node,
+                    edges,
+                    first_only,
+                } => self.judge(node, edges, first_only, step).await?,
+                Effect::Guard { node } => self.guard(node, step).await?,
+                _ => continue,
+            };
+            self.advance(fact, None, step).await?;
+        }
+        for ix in untimed {
+            let fact = self.time(ix, step).await?;
+            self.advance(fact, None, step).await?;
+        }
+        Ok(any)
+    }
+
+    async fn judge(
+        &mut self,
+        node: fermata_core::NodeId,
+        edges: Vec<u32>,
+        first_only: bool,
+        step: &Step,
+    ) -> Result<Fact, Trouble> {
+        let compiled = self.compiled.clone();
+        let mut verdicts = Vec::new();
+        if let Some(ix) = compiled.plan.find(node.as_str()) {
+            let sees = match self.run.node(ix).phase {
+                Phase::Finished { order, .. } => order + 1,
+                _ => 0,
+            };
+            for edge in edges {
+                let Some(Some(condition)) = compiled.nodes[ix.at()].conditions.get(edge as usize) else {
+                    continue;
+                };
+                self.ensure(&condition.1, sees, step).await?;
+                let verdict = self
+                    .payloads
+                    .judge(&self.run, condition, edge, sees, &self.shared.settings.conditions);
+                let found = verdict.value;
+                verdicts.push(verdict);
+                if found && first_only {
+                    break;
+                }
+            }
+        }
+        Ok(Fact::Judged { node, verdicts })
+    }
+
+    async fn guard(&mut self, node: fermata_core::NodeId, step: &Step) -> Result<Fact, Trouble> {
+        let compiled = self.compiled.clone();
+        let sees = self.run.completed().len() as u32;
+        let guard = compiled
+            .plan
+            .find(node.as_str())
+            .and_then(|ix| compiled.nodes[ix.at()].guard.as_ref());
+        let verdict = match guard {
+            None => fermata_core::Verdict::plain(0, true),
+            Some(guard) => {
+                self.ensure(&guard.1, sees, step).await?;
+                self.payloads
+                    .judge(&self.run, guard, 0, sees, &self.shared.settings.conditions)
+            }
+        };
+        Ok(Fact::Guarded { node, verdict })
+    }
+
+    /// How long a sleep is to last.
+    async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Fact, Trouble> {
+        let rendered = self.render(ix, step).await?;
+        let duration_ms = rendered.and_then(|parameters| {
+            let duration = parameters.get("durationMs");
+            let whole = duration.and_then(Value::as_u64);
+            let number = whole.or_else(|| {
+                duration?
+                    .as_f64()
+                    .filter(|millis| *millis >= 0.0)
+                    .map(|millis| millis as u64)
+            });
+            number
+                .or_else(|| duration?.as_str()?.trim().parse().ok())
+                .ok_or_else(|| {
+                    let given = duration.map_or("nothing".to_owned(), Value::to_string);
+                    let what = format!("durationMs must be a number of milliseconds, not {given}");
+                    Failure::permanent(code::INVALID_PARAMETERS, what)
+                })
+        });
+        let node = self.compiled.plan.node(ix).id.clone();
+        Ok(Fact::Timed { node, duration_ms })
+    }
+
+    /// Whether the run has nothing to do here, and until when.
+    fn parks(&self, now: Timestamp) -> Option<Option<Timestamp>> {
+        if self.run.status().is_terminal() || !self.running.is_empty() {
+            return None;
+        }
+        let due = self.next_due();
+        if self.shared.stopping.is_cancelled() {
+            return Some(if self.ready.is_empty() { due } else { Some(now) });
+        }
+        let soon = now.plus_millis(self.shared.settings.park_after.as_millis() as u64);
+        let idle = self.ready.is_empty() && due.is_none_or(|due| due > soon);
+        idle.then_some(due)
+    }
+}
+
+pub(super) fn to_text(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| json!({ "unprintable": error.to_string() }).to_string())
+}
+
+/// What later nodes see of a node that failed.
+pub(super) fn error_entry(node: &str, failure: &Failure) -> Value {
+    json!({
+        "error": { "code": failure.code, "message": failure.message },
+        "errorNode": node,
+        "status": "failed",
+    })
+}

@@ -1,0 +1,508 @@
+//! The way in: accept runs, wait for them, cancel them.
+
+use crate::{
+    actions::Registry,
+    clock::Clock,
+    compiled::Compiled,
+    driver::{Driver, Meta},
+    error::{EngineError, Refusal},
+    runner,
+    settings::Settings,
+    workflows::Workflows,
+};
+use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, RunnerId, Status, advance};
+use fermata_store::{
+    Store, StoreError,
+    reads::RunRecord,
+    runs::{Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal},
+};
+use serde_json::Value;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+/// A handle to the engine of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all drivers of this process share.
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub registry: Registry,
+    pub settings: Settings,
+    pub clock: Arc<dyn Clock>,
+    pub runner: RunnerId,
+    pub permits: Arc<Semaphore>,
+    pub workflows: Workflows,
+    pub observer: Option<Arc<dyn Observer>>,
+    /// Set when the process is to stop: nothing new starts, what runs may finish.
+    pub stopping: CancellationToken,
+    /// Set when the time for that is up.
+    pub abandon: CancellationToken,
+    pub tasks: TaskTracker,
+    /// The claim loop looks again when told so.
+    pub look: Notify,
+    held: Mutex<HashMap<RunId, Held>>,
+    waiters: Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>,
+    dice: AtomicU64,
+}
+
+struct Held {
+    epoch: u64,
+    mail: Arc<Notify>,
+}
+
+/// Somebody who wants to see what happens, after it is durable.
+pub trait Observer: Send + Sync + 'static {
+    /// An attempt begins to execute.
+    fn started(&self, run: RunId, node: &NodeId, attempt: u32);
+
+    /// Events and attempts were committed.
+    fn committed(&self, run: RunId, events: &[Event], attempts: &[Attempt]);
+}
+
+/// A wish for a run.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The workflow.
+    pub workflow_id: String,
+    /// Instead of the current version.
+    pub version: Option<u32>,
+    /// The caller's idempotency key.
+    pub request_id: Option<String>,
+    /// What the run is about.
+    pub trigger: Value,
+    /// A structured payload beside it.
+    pub spec: Option<Value>,
+    /// Higher goes first within a workflow.
+    pub priority: Option<i32>,
+    /// Empty for none.
+    pub tenant: String,
+    /// For tracing across systems.
+    pub correlation_id: Option<String>,
+    /// Who asks.
+    pub principal: Principal,
+    /// The id the run shall have; made here if not given.
+    pub id: Option<RunId>,
+}
+
+/// A run that is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The run.
+    pub run: RunId,
+    /// Where it stands.
+    pub status: Status,
+    /// Whether it is new, or was asked for before.
+    pub created: bool,
+}
+
+/// How a run ended, as its driver knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// Its final status.
+    pub status: Status,
+    /// A stable word, if it did not succeed.
+    pub reason: Option<String>,
+    /// `{"code", "message", "node"?}` as JSON, if it failed.
+    pub error: Option<String>,
+    /// Its outputs, as JSON.
+    pub outputs: Option<String>,
+}
+
+impl Engine {
+    /// An engine on `store`. It accepts runs at once and works on them after [`Engine::run`].
+    pub fn new(store: Arc<dyn Store>, registry: Registry, settings: Settings, clock: Arc<dyn Clock>) -> Engine {
+        Engine::with_observer(store, registry, settings, clock, None)
+    }
+
+    /// An engine whose runs are watched.
+    pub fn with_observer(
+        store: Arc<dyn Store>,
+        registry: Registry,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Engine {
+        let shared = Shared {
+            workflows: Workflows::new(
+                store.clone(),
+                registry.clone(),
+                settings.dialects.clone(),
+                clock.clone(),
+            ),
+            permits: Arc::new(Semaphore::new(settings.max_parallel_actions)),
+            runner: RunnerId(Uuid::now_v7()),
+            dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
+            store,
+            registry,
+            settings,
+            clock,
+            observer,
+            stopping: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            look: Notify::new(),
+            held: Mutex::default(),
+            waiters: Mutex::default(),
+        };
+        Engine {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Works on runs until [`Engine::stop`] is called and everything has been handed back.
+    pub async fn run(&self) {
+        runner::run(self.shared.clone()).await;
+    }
+
+    /// Stops claiming, lets running actions finish for the grace period, hands the rest back. [`Engine::run`] returns then.
+    pub fn stop(&self) {
+        self.shared.stopping.cancel();
+    }
+
+    /// Whether it was told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.stopping.is_cancelled()
+    }
+
+    /// Drops everything without a word to the store, as a crash would. For tests.
+    pub fn crash(&self) {
+        self.shared.abandon.cancel();
+        self.shared.stopping.cancel();
+    }
+
+    /// Drafts, versions and compiled plans.
+    pub fn workflows(&self) -> &Workflows {
+        &self.shared.workflows
+    }
+
+    /// The catalog.
+    pub fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// How many runs this process holds.
+    pub fn active_runs(&self) -> usize {
+        self.shared.held().len()
+    }
+
+    /// Makes a run durable and starts it here if there is room.
+    pub async fn start(&self, request: Request) -> Result<Accepted, EngineError> {
+        let id = request.id.unwrap_or_else(|| RunId(Uuid::now_v7()));
+        self.start_as(id, request).await
+    }
+
+    /// Starts a run and waits for its end, for at most `limit`.
+    pub async fn start_and_wait(
+        &self,
+        request: Request,
+        limit: Duration,
+    ) -> Result<(Accepted, Option<Arc<Ended>>), EngineError> {
+        let id = request.id.unwrap_or_else(|| RunId(Uuid::now_v7()));
+        let waiter = self.shared.await_end(id);
+        let accepted = match self.start_as(id, request).await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                self.shared.forget_waiters(id);
+                return Err(error);
+            }
+        };
+        if accepted.run != id {
+            self.shared.forget_waiters(id);
+            let ended = self.wait(accepted.run, limit).await?;
+            return Ok((accepted, ended));
+        }
+        let ended = tokio::time::timeout(limit, waiter).await.ok().and_then(Result::ok);
+        Ok((accepted, ended))
+    }
+
+    async fn start_as(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(EngineError::Stopping);
+        }
+        if let Some(request_id) = request.request_id.as_ref().filter(|id| id.starts_with("fermata:")) {
+            return Err(Refusal::ReservedRequestId(request_id.clone()).into());
+        }
+        // What was believed of the workflow may be out of date; the store tells, and then the news is fetched once.
+        let mut last = self.enqueue(id, &request, false).await?;
+        if last.is_none() {
+            last = self.enqueue(id, &request, true).await?;
+        }
+        last.ok_or_else(|| StoreError::Failed("the workflow keeps changing".to_owned()).into())
+    }
+
+    /// `None` if the workflow changed meanwhile.
+    async fn enqueue(&self, id: RunId, request: &Request, refresh: bool) -> Result<Option<Accepted>, EngineError> {
+        let shared = &self.shared;
+        let head = shared.workflows.head(&request.workflow_id, refresh).await?;
+        let head = head.ok_or_else(|| Refusal::WorkflowNotFound(request.workflow_id.clone()))?;
+        let version = request.version.or(head.current_version).filter(|_| head.runs());
+        let compiled = match version {
+            Some(version) => Some(shared.workflows.compiled(&request.workflow_id, version).await?),
+            None => None,
+        };
+        if let Some(compiled) = &compiled {
+            check_trigger(compiled, &request.trigger)?;
+        }
+        let mut new = new_run(id, request, version.unwrap_or(0), shared);
+        let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, request));
+        let answer = shared.enqueue(new).await?;
+        match answer {
+            Enqueued::Created => {
+                let status = if unborn.is_some() {
+                    Status::Running
+                } else {
+                    Status::Pending
+                };
+                if let Some(driver) = unborn {
+                    driver.spawn();
+                }
+                Ok(Some(Accepted {
+                    run: id,
+                    status,
+                    created: true,
+                }))
+            }
+            Enqueued::Existing { run, status } => Ok(Some(Accepted {
+                run,
+                status,
+                created: false,
+            })),
+            Enqueued::OtherWorkflow { run, workflow_id } => Err(Refusal::RequestIdTaken {
+                request_id: request.request_id.clone().unwrap_or_default(),
+                run,
+                owner: workflow_id,
+            }
+            .into()),
+            Enqueued::Stale if refresh && !head.runs() => Err(Refusal::NotActive {
+                workflow: head.id,
+                status: head.status,
+                enabled: head.enabled,
+            }
+            .into()),
+            Enqueued::Stale => Ok(None),
+        }
+    }
+
+    /// If there is room here, the run is born held by this process, with its first step already decided.
+    fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, request: &Request) -> Option<Driver> {
+        let shared = &self.shared;
+        if shared.held().len() >= shared.settings.max_active_runs || shared.stopping.is_cancelled() {
+            return None;
+        }
+        let mut run = Run::new(compiled.plan.clone());
+        let vars = Value::Object(shared.settings.vars.clone());
+        let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
+        new.born = Some(Born {
+            runner: shared.runner,
+            events,
+            started_at: new.created_at,
+            waits: shared.wait_tokens(&run),
+        });
+        let meta = Meta::of_new(new);
+        let payloads = crate::scope::Payloads::new(request.trigger.clone(), request.spec.clone());
+        Some(Driver::born(shared.clone(), meta, compiled, run, payloads))
+    }
+
+    /// Waits for a run's end, for at most `limit`. `None` if it is not over by then.
+    pub async fn wait(&self, run: RunId, limit: Duration) -> Result<Option<Arc<Ended>>, EngineError> {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            let waiter = self.shared.await_end(run);
+            let record = self.shared.store.run(run).await?.ok_or(Refusal::RunNotFound(run))?;
+            if record.status.is_terminal() {
+                return Ok(Some(Arc::new(ended_of(record))));
+            }
+            let look_again = tokio::time::Instant::now() + self.shared.settings.poll_interval;
+            match tokio::time::timeout_at(deadline.min(look_again), waiter).await {
+                Ok(Ok(ended)) => return Ok(Some(ended)),
+                _ if tokio::time::Instant::now() >= deadline => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks a run to stop. A run that is over stays as it is.
+    pub async fn cancel(&self, run: RunId, reason: &str) -> Result<Status, EngineError> {
+        let letter = Letter::Cancel {
+            reason: reason.to_owned(),
+        };
+        match self.shared.store.deliver(run, letter, self.shared.clock.now()).await? {
+            Delivery::NotFound => Err(Refusal::RunNotFound(run).into()),
+            Delivery::Terminal { status } | Delivery::Delivered { status } => Ok(status),
+        }
+    }
+}
+
+fn check_trigger(compiled: &Compiled, trigger: &Value) -> Result<(), Refusal> {
+    let Some(validator) = &compiled.trigger else {
+        return Ok(());
+    };
+    let problems: Vec<_> = validator
+        .iter_errors(trigger)
+        .take(20)
+        .map(|error| (error.instance_path().to_string(), error.to_string()))
+        .collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::InvalidTrigger {
+            workflow: compiled.plan.workflow.clone(),
+            problems,
+        }),
+    }
+}
+
+fn new_run(id: RunId, request: &Request, version: u32, shared: &Shared) -> NewRun {
+    NewRun {
+        id,
+        workflow_id: request.workflow_id.clone(),
+        workflow_version: version,
+        pinned: request.version.is_some(),
+        tenant: request.tenant.clone(),
+        request_id: request.request_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string()),
+        trigger: request.trigger.to_string(),
+        spec: request.spec.as_ref().map(Value::to_string),
+        priority: request.priority,
+        correlation_id: request.correlation_id.clone(),
+        principal: request.principal.clone(),
+        parent: None,
+        created_at: shared.clock.now(),
+        born: None,
+    }
+}
+
+fn ended_of(record: RunRecord) -> Ended {
+    Ended {
+        status: record.status,
+        reason: record.reason,
+        error: record.error,
+        outputs: record.outputs,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, HashMap<RunId, Held>> {
+        lock(&self.held)
+    }
+
+    /// How many more runs this process may hold.
+    pub fn room(&self) -> usize {
+        self.settings.max_active_runs.saturating_sub(self.held().len())
+    }
+
+    /// This process holds a run now; the answer tells its driver of mail.
+    pub fn hold(&self, run: RunId, epoch: u64) -> Arc<Notify> {
+        let mail = Arc::new(Notify::new());
+        let held = Held {
+            epoch,
+            mail: mail.clone(),
+        };
+        self.held().insert(run, held);
+        mail
+    }
+
+    /// This process no longer holds a run under this epoch.
+    pub fn let_go(&self, run: RunId, epoch: u64) {
+        let mut held = self.held();
+        if held.get(&run).is_some_and(|entry| entry.epoch == epoch) {
+            held.remove(&run);
+        }
+        drop(held);
+        self.look.notify_one();
+    }
+
+    /// Tells the driver of a run to look into its inbox; false if the run is not held here.
+    pub fn ring(&self, run: RunId) -> bool {
+        self.held().get(&run).map(|held| held.mail.notify_one()).is_some()
+    }
+
+    /// Tells all drivers to look into their inboxes.
+    pub fn ring_all(&self) {
+        self.held().values().for_each(|held| held.mail.notify_one());
+    }
+
+    /// Randomness for retry delays: a splitmix64 sequence.
+    pub fn luck(&self) -> u32 {
+        let mut z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 32) as u32
+    }
+
+    /// A token for every wait of a run that starts: callbacks have an address before their node opens.
+    pub fn wait_tokens(&self, run: &Run) -> Vec<fermata_store::runs::WaitChange> {
+        let waits = run
+            .plan()
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.kind, fermata_core::Kind::Wait { .. }));
+        waits
+            .map(|node| fermata_store::runs::WaitChange::Open {
+                node: node.id.clone(),
+                token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+            })
+            .collect()
+    }
+
+    /// Stores a new run. If the outcome is unknown, the same run is sent again until it is known.
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        let id = run.id;
+        let mut uncertain = false;
+        for pause in [10, 50, 250, 1000] {
+            match self.store.enqueue(run.clone()).await {
+                Err(StoreError::Unknown(_)) => uncertain = true,
+                Ok(Enqueued::Existing { run, .. }) if uncertain && run == id => return Ok(Enqueued::Created),
+                other => return other,
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        self.store.enqueue(run).await
+    }
+
+    fn await_end(&self, run: RunId) -> oneshot::Receiver<Arc<Ended>> {
+        let (tell, told) = oneshot::channel();
+        let mut waiters = lock(&self.waiters);
+        let list = waiters.entry(run).or_default();
+        list.retain(|waiter| !waiter.is_closed());
+        list.push(tell);
+        told
+    }
+
+    fn forget_waiters(&self, run: RunId) {
+        lock(&self.waiters).remove(&run);
+    }
+
+    /// Tells everyone who waits for this run.
+    pub fn tell_end(&self, run: RunId, ended: Ended) {
+        let waiters = lock(&self.waiters).remove(&run);
+        let ended = Arc::new(ended);
+        for waiter in waiters.into_iter().flatten() {
+            let _ = waiter.send(ended.clone());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Why the engine did not do what it was asked. A refusal is the caller's to mend; the rest is ours.
+
+use fermata_core::RunId;
+use fermata_dialects::Diagnostics;
+use fermata_store::{StoreError, definitions::Lifecycle};
+
+/// What came of a call that did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The request cannot be done as it is.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stored document no longer compiles with this program.
+    #[error("version {version} of workflow `{workflow}` cannot be run by this program: {what}")]
+    Unusable {
+        /// The workflow.
+        workflow: String,
+        /// Its version.
+        version: u32,
+        /// Why.
+        what: String,
+    },
+    /// The process is stopping.
+    #[error("this server is stopping; try another one, or again in a moment")]
+    Stopping,
+}
+
+/// A request that cannot be done as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such workflow.
+    #[error("workflow `{0}` does not exist")]
+    WorkflowNotFound(String),
+    /// There is no such version.
+    #[error("workflow `{workflow}` has no version {version}")]
+    VersionNotFound {
+        /// The workflow.
+        workflow: String,
+        /// The version asked for.
+        version: u32,
+    },
+    /// The workflow does not take new runs.
+    #[error("{}", not_active(workflow, *status, *enabled))]
+    NotActive {
+        /// The workflow.
+        workflow: String,
+        /// Where it stands.
+        status: Lifecycle,
+        /// Whether it may start runs.
+        enabled: bool,
+    },
+    /// The request id belongs to a run of another workflow.
+    #[error("requestId `{request_id}` belongs to execution {run} of workflow `{owner}`")]
+    RequestIdTaken {
+        /// The request id.
+        request_id: String,
+        /// The run that has it.
+        run: RunId,
+        /// Its workflow.
+        owner: String,
+    },
+    /// Request ids that the engine makes itself.
+    #[error("requestId `{0}` begins with `fermata:`, which is reserved for the engine")]
+    ReservedRequestId(String),
+    /// The trigger does not fit the workflow's schema.
+    #[error("the trigger does not fit the triggerSchema of workflow `{workflow}`")]
+    InvalidTrigger {
+        /// The workflow.
+        workflow: String,
+        /// (JSON pointer into the trigger, what is wrong).
+        problems: Vec<(String, String)>,
+    },
+    /// The document has errors.
+    #[error("the document has {} problem(s)", .0.list().len() + .0.more())]
+    InvalidDocument(Diagnostics),
+    /// Only drafts can be changed.
+    #[error("workflow `{workflow}` is {} and cannot be changed; only drafts can", status.as_str())]
+    Immutable {
+        /// The workflow.
+        workflow: String,
+        /// Where it stands.
+        status: Lifecycle,
+    },
+    /// There is nothing to publish.
+    #[error("workflow `{0}` has no draft to publish")]
+    NoDraft(String),
+    /// Somebody else changed it in between.
+    #[error("the draft of workflow `{0}` was changed by somebody else in between; look at it and try again")]
+    Changed(String),
+    /// There is no such run.
+    #[error("execution {0} does not exist")]
+    RunNotFound(RunId),
+}
+
+fn not_active(workflow: &str, status: Lifecycle, enabled: bool) -> String {
+    match (status, enabled) {
+        (Lifecycle::Draft, _) => format!("workflow `{workflow}` is a Draft; publish it first"),
+        (Lifecycle::Archived, _) => format!("workflow `{workflow}` is Archived; reactivate it first"),
+        (Lifecycle::Active, _) => format!("workflow `{workflow}` is disabled; enable it first"),
+    }
+}

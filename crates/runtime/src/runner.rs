@@ -1,0 +1,191 @@
+//! The runner of this process: claims runs that are due, says that it lives, and hands back what it holds.
+
+use crate::{driver::Driver, engine::Shared};
+use fermata_core::{Status, Timestamp};
+use fermata_store::{
+    News,
+    definitions::Lifecycle,
+    runs::{Claim, RunCommit, StoredRun, Then},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+/// At most this many runs come with one claim, so that others get their share.
+const CLAIM_BATCH: usize = 64;
+/// A run that cannot be read is looked at again after this.
+const UNREADABLE_PAUSE_MS: u64 = 60_000;
+
+/// Works until the process is told to stop and everything has been handed back.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let news = shared.store.news();
+    let claiming = claim_loop(shared.clone(), news);
+    let living = heartbeat_loop(shared.clone());
+    tokio::select! {
+        () = claiming => {}
+        () = living => {}
+        () = shared.stopping.cancelled() => {}
+    }
+    shared.tasks.close();
+    if tokio::time::timeout(shared.settings.shutdown_grace, shared.tasks.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!("some actions did not finish in time; their attempts will be repeated");
+        shared.abandon.cancel();
+        shared.tasks.wait().await;
+    }
+    if !shared.abandon.is_cancelled() {
+        let _ = shared.store.retire(shared.runner).await;
+    }
+}
+
+async fn heartbeat_loop(shared: Arc<Shared>) {
+    let mut beat = tokio::time::interval((shared.settings.lease_ttl / 3).max(Duration::from_millis(10)));
+    loop {
+        beat.tick().await;
+        if let Err(error) = shared.store.heartbeat(shared.runner, shared.clock.now()).await {
+            tracing::warn!(%error, "the heartbeat could not be written");
+        }
+    }
+}
+
+async fn claim_loop(shared: Arc<Shared>, mut news: Receiver<News>) {
+    let mut due: Option<Timestamp> = None;
+    let mut look_for_dead = shared.clock.now();
+    loop {
+        let now = shared.clock.now();
+        let takes_over = look_for_dead <= now;
+        if takes_over {
+            let pause = shared.settings.lease_ttl / 3;
+            look_for_dead = now.plus_millis(pause.as_millis() as u64);
+        }
+        let (claimed, next) = claim_due(&shared, now, takes_over).await;
+        due = match (due.filter(|due| *due > now), next) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if claimed == CLAIM_BATCH {
+            continue;
+        }
+        let full = shared.room() == 0;
+        let pause = due
+            .filter(|_| !full)
+            .map_or(Duration::MAX, |due| crate::clock::until(now, due));
+        let pause = pause.min(shared.settings.poll_interval);
+        tokio::select! {
+            biased;
+            heard = news.recv() => hear(&shared, heard, &mut due, now).await,
+            () = shared.look.notified(), if full => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+        // What was heard meanwhile is heard at once; only then is the store asked again.
+        while let Ok(more) = news.try_recv() {
+            hear(&shared, Ok(more), &mut due, now).await;
+        }
+    }
+}
+
+async fn hear(shared: &Arc<Shared>, heard: Result<News, RecvError>, due: &mut Option<Timestamp>, now: Timestamp) {
+    match heard {
+        Ok(News::Due(at)) => *due = Some(due.map_or(at, |due| due.min(at))),
+        Ok(News::Inbox(run)) => {
+            if !shared.ring(run) {
+                let claim = Claim {
+                    runner: shared.runner,
+                    limit: 1,
+                    now,
+                    only: Some(run),
+                    dead_before: None,
+                };
+                take(shared, claim).await;
+            }
+        }
+        Err(RecvError::Lagged(_)) => {
+            shared.ring_all();
+            *due = Some(now);
+        }
+        Err(RecvError::Closed) => tokio::time::sleep(shared.settings.poll_interval).await,
+    }
+}
+
+async fn claim_due(shared: &Arc<Shared>, now: Timestamp, takes_over: bool) -> (usize, Option<Timestamp>) {
+    let limit = shared.room().min(CLAIM_BATCH);
+    if limit == 0 {
+        return (0, None);
+    }
+    let ttl = i64::try_from(shared.settings.lease_ttl.as_micros()).unwrap_or(i64::MAX);
+    let claim = Claim {
+        runner: shared.runner,
+        limit: limit as u32,
+        now,
+        only: None,
+        dead_before: takes_over.then(|| Timestamp(now.0.saturating_sub(ttl))),
+    };
+    take(shared, claim).await
+}
+
+async fn take(shared: &Arc<Shared>, claim: Claim) -> (usize, Option<Timestamp>) {
+    match shared.store.claim(claim).await {
+        Ok(claimed) => {
+            let count = claimed.runs.len();
+            for run in claimed.runs {
+                resume(shared, run).await;
+            }
+            (count, claimed.next_due)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "runs could not be claimed; trying again");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            (0, None)
+        }
+    }
+}
+
+async fn resume(shared: &Arc<Shared>, stored: StoredRun) {
+    let id = stored.id;
+    if stored.takeovers > 3 {
+        tracing::warn!(run = %id, takeovers = stored.takeovers, "this run was claimed again and again without a commit");
+    }
+    let driver = match shared
+        .workflows
+        .compiled(&stored.workflow_id, stored.workflow_version)
+        .await
+    {
+        Ok(compiled) => {
+            let archived = stored.status == Status::Pending && is_archived(shared, &stored.workflow_id).await;
+            Driver::recover(shared.clone(), &stored, compiled, archived)
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    match driver {
+        Ok(driver) => driver.spawn(),
+        Err(what) => {
+            tracing::error!(run = %id, %what, "a run cannot be read; it is put aside for a minute");
+            put_aside(shared, &stored).await;
+        }
+    }
+}
+
+async fn is_archived(shared: &Shared, workflow: &str) -> bool {
+    matches!(shared.store.workflow(workflow).await, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived)
+}
+
+async fn put_aside(shared: &Shared, stored: &StoredRun) {
+    let at = shared.clock.now();
+    let commit = RunCommit {
+        run: stored.id,
+        epoch: stored.epoch,
+        seq: 0,
+        at,
+        events: Vec::new(),
+        attempts: Vec::new(),
+        links: Vec::new(),
+        waits: Vec::new(),
+        inbox_seen: stored.inbox_seen,
+        status: None,
+        then: Then::Park {
+            wake_at: Some(at.plus_millis(UNREADABLE_PAUSE_MS)),
+        },
+    };
+    shared.store.commit(commit).await;
+}

@@ -1,0 +1,48 @@
+//! What an engine can be told about how to work. The defaults are the spec's (§5.1, §6.1, §8.4, §10).
+
+use fermata_dialects::Settings as DialectSettings;
+use fermata_expr::Limits;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// How an engine works.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Actions that execute at the same time in this process.
+    pub max_parallel_actions: usize,
+    /// Runs this process holds at the same time. More wait in the store.
+    pub max_active_runs: usize,
+    /// A run with nothing to do for longer than this leaves memory.
+    pub park_after: Duration,
+    /// How often the store is asked for work without a hint.
+    pub poll_interval: Duration,
+    /// A runner that did not say it lives for this long is dead.
+    pub lease_ttl: Duration,
+    /// How long running actions may take to finish when the process is told to stop.
+    pub shutdown_grace: Duration,
+    /// Limits of conditions.
+    pub conditions: Limits,
+    /// How documents compile.
+    pub dialects: DialectSettings,
+    /// Seed of the jitter in retry delays; drawn if not given.
+    pub seed: Option<u64>,
+    /// What expressions see as `vars`.
+    pub vars: Map<String, Value>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            max_parallel_actions: 10,
+            max_active_runs: 10_000,
+            park_after: Duration::from_secs(5),
+            poll_interval: Duration::from_secs(1),
+            lease_ttl: Duration::from_secs(15),
+            shutdown_grace: Duration::from_secs(30),
+            conditions: Limits::default(),
+            dialects: DialectSettings::default(),
+            seed: None,
+            vars: Map::new(),
+        }
+    }
+}

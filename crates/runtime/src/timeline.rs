@@ -1,0 +1,135 @@
+//! The journal as people read it: one line for each event, with a level and a category.
+
+use fermata_core::{Event, Outcome, Plan, SkipReason, Status, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+/// How much an event matters to a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub enum Level {
+    Info,
+    Warn,
+    Error,
+}
+
+/// An event as people read it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The journal row it stands in.
+    pub seq: u32,
+    /// When it was decided.
+    #[serde(skip)]
+    pub at: Timestamp,
+    /// How much it matters.
+    pub level: Level,
+    /// `Orchestrator`, or `Action:` and the node's action.
+    pub category: String,
+    /// What happened, in words.
+    pub message: String,
+    /// The event itself.
+    pub data: Value,
+}
+
+/// The entries of one journal row.
+pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -> Vec<Entry> {
+    let entry = |event: &Event| {
+        let (level, message) = describe(event, plan);
+        Entry {
+            seq,
+            at,
+            level,
+            category: category(event, plan),
+            message,
+            data: serde_json::to_value(event).unwrap_or(Value::Null),
+        }
+    };
+    events.iter().map(entry).collect()
+}
+
+fn category(event: &Event, plan: Option<&Plan>) -> String {
+    let of_action = matches!(
+        event,
+        Event::Retried { .. } | Event::Finished { .. } | Event::Slept { .. } | Event::Answered { .. }
+    );
+    let action = event.node().filter(|_| of_action).and_then(|node| {
+        let plan = plan?;
+        let ix = plan.find(node.as_str())?;
+        Some(plan.node(ix).kind.action_type())
+    });
+    action.map_or_else(|| "Orchestrator".to_owned(), |action| format!("Action:{action}"))
+}
+
+fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
+    match event {
+        Event::Started { .. } => (Level::Info, "the run started".to_owned()),
+        Event::Opened { node, .. } => (Level::Info, format!("{node} is due")),
+        Event::Skipped { node, reason, .. } => {
+            let why = match reason {
+                SkipReason::DeadPath => "no path led to it",
+                SkipReason::Guard => "its condition is false",
+                SkipReason::Stopped => "the run is stopping",
+            };
+            (Level::Info, format!("{node} is skipped: {why}"))
+        }
+        Event::Slept { node, .. } => (Level::Info, format!("{node} sleeps")),
+        Event::Answered { node, .. } => (Level::Info, format!("a callback for {node} came early and is kept")),
+        Event::Retried {
+            node, attempt, failure, ..
+        } => (
+            Level::Warn,
+            format!(
+                "attempt {attempt} of {node} failed and will be repeated: {}",
+                failure.message
+            ),
+        ),
+        Event::Finished { node, outcome, .. } => match outcome {
+            Outcome::Succeeded(_) => (Level::Info, format!("{node} succeeded")),
+            Outcome::Failed(failure) => (Level::Error, format!("{node} failed: {}", failure.message)),
+        },
+        Event::Routed { node, taken, verdicts } => {
+            let broken = verdicts.iter().find_map(|verdict| verdict.error.as_ref());
+            if let Some(error) = broken {
+                return (
+                    Level::Warn,
+                    format!("a condition of {node} could not be evaluated and counts as false: {error}"),
+                );
+            }
+            let targets = taken.iter().filter_map(|edge| {
+                let plan = plan?;
+                let from = plan.node(plan.find(node.as_str())?);
+                Some(plan.node(from.edges.get(*edge as usize)?.target).id.as_str())
+            });
+            let targets: Vec<_> = targets.collect();
+            match taken.is_empty() {
+                true => (Level::Info, format!("no edge of {node} is taken")),
+                false => (Level::Info, format!("{node} leads to {}", targets.join(", "))),
+            }
+        }
+        Event::Stopping {
+            status,
+            reason,
+            failure,
+            ..
+        } => {
+            let level = if *status == Status::Failed {
+                Level::Error
+            } else {
+                Level::Warn
+            };
+            let detail = failure
+                .as_ref()
+                .map_or(String::new(), |failure| format!(": {}", failure.message));
+            (level, format!("the run is stopping ({reason}){detail}"))
+        }
+        Event::Ended { status, .. } => {
+            let level = if *status == Status::Failed {
+                Level::Error
+            } else {
+                Level::Info
+            };
+            (level, format!("the run ended: {status}"))
+        }
+    }
+}

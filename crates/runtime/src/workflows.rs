@@ -1,0 +1,251 @@
+//! Workflows: saving drafts, publishing versions, and the plans they compile to.
+
+use crate::{
+    actions::Registry,
+    clock::Clock,
+    compiled::Compiled,
+    error::{EngineError, Refusal},
+};
+use fermata_core::Plan;
+use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
+use fermata_store::{
+    Store,
+    definitions::{Definition, Draft, DraftRule, Lifecycle, Published, Saved, Workflow},
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Drafts, versions and compiled plans.
+pub struct Workflows {
+    store: Arc<dyn Store>,
+    registry: Registry,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    heads: Mutex<HashMap<String, Head>>,
+    /// By (workflow, version); versions are immutable, so these never go stale.
+    plans: Mutex<HashMap<(String, u32), Arc<Compiled>>>,
+}
+
+/// What is believed of a workflow. The store checks it again when a run is enqueued.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub id: String,
+    pub current_version: Option<u32>,
+    pub status: Lifecycle,
+    pub enabled: bool,
+}
+
+impl Head {
+    pub fn runs(&self) -> bool {
+        self.status == Lifecycle::Active && self.enabled && self.current_version.is_some()
+    }
+}
+
+/// A draft that was saved.
+#[derive(Debug, Clone)]
+pub struct SavedWorkflow {
+    /// The workflow as it is now.
+    pub workflow: Workflow,
+    /// Whether it is new.
+    pub created: bool,
+    /// The draft's checksum.
+    pub checksum: String,
+    /// What is odd about it.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A version that was published.
+#[derive(Debug, Clone)]
+pub struct PublishedWorkflow {
+    /// The workflow.
+    pub id: String,
+    /// The version.
+    pub version: u32,
+    /// Whether it is new.
+    pub created: bool,
+    /// Where the workflow stands now.
+    pub status: Lifecycle,
+    /// What is odd about it.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Plans in memory; beyond this the cache begins anew.
+const MAX_PLANS: usize = 1000;
+
+impl Workflows {
+    pub(crate) fn new(store: Arc<dyn Store>, registry: Registry, settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        Workflows {
+            store,
+            registry,
+            settings,
+            clock,
+            heads: Mutex::default(),
+            plans: Mutex::default(),
+        }
+    }
+
+    /// Reads and checks a document without storing anything.
+    pub fn check(&self, source: &[u8], name: &str, stage: Stage) -> Result<(Document, CompiledDocument), EngineError> {
+        let document = Document::parse(source, name, &self.settings.document).map_err(Refusal::InvalidDocument)?;
+        let compiled = fermata_dialects::compile(&document, &self.settings, &self.registry, stage)
+            .map_err(Refusal::InvalidDocument)?;
+        Ok((document, compiled))
+    }
+
+    /// Creates a workflow as a draft, or changes one that still is.
+    pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
+        let (document, compiled) = self.check(source, name, Stage::Save)?;
+        let draft = Draft {
+            id: compiled.plan.workflow.clone(),
+            display_name: compiled.plan.display_name.clone(),
+            description: compiled.description,
+            dialect: compiled.plan.dialect.clone(),
+            source: source.to_vec(),
+            checksum: document.checksum(),
+            at: self.clock.now(),
+            rule: DraftRule::NewOrDraft,
+            if_match: None,
+        };
+        let (id, checksum) = (draft.id.clone(), draft.checksum.clone());
+        let created = match self.store.save_draft(draft).await? {
+            Saved::Saved { created } => created,
+            Saved::Refused(status) => return Err(Refusal::Immutable { workflow: id, status }.into()),
+            Saved::NotFound => return Err(Refusal::WorkflowNotFound(id).into()),
+            Saved::Changed(_) => return Err(Refusal::Changed(id).into()),
+        };
+        let workflow = self.get(&id).await?;
+        let warnings = compiled.warnings;
+        Ok(SavedWorkflow {
+            workflow,
+            created,
+            checksum,
+            warnings,
+        })
+    }
+
+    /// Makes the draft a version and, with `activate`, the one that new runs use.
+    pub async fn publish(&self, id: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
+        let workflow = self.get(id).await?;
+        let draft = self
+            .store
+            .draft(id)
+            .await?
+            .ok_or_else(|| Refusal::NoDraft(workflow.id))?;
+        let (_, compiled) = self.check(&draft.source, id, Stage::Publish)?;
+        let published = self
+            .store
+            .publish(id, &draft.checksum, activate, self.clock.now())
+            .await?;
+        self.lock_heads().remove(id);
+        match published {
+            Published::Version {
+                version,
+                created,
+                status,
+            } => Ok(PublishedWorkflow {
+                id: id.to_owned(),
+                version,
+                created,
+                status,
+                warnings: compiled.warnings,
+            }),
+            Published::Changed => Err(Refusal::Changed(id.to_owned()).into()),
+            Published::NoDraft => Err(Refusal::NoDraft(id.to_owned()).into()),
+            Published::NotFound => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
+        }
+    }
+
+    /// A workflow's row.
+    pub async fn get(&self, id: &str) -> Result<Workflow, EngineError> {
+        let workflow = self.store.workflow(id).await?;
+        workflow.ok_or_else(|| Refusal::WorkflowNotFound(id.to_owned()).into())
+    }
+
+    /// An immutable version.
+    pub async fn definition(&self, id: &str, version: u32) -> Result<Definition, EngineError> {
+        let definition = self.store.definition(id, version).await?;
+        definition.ok_or_else(|| {
+            Refusal::VersionNotFound {
+                workflow: id.to_owned(),
+                version,
+            }
+            .into()
+        })
+    }
+
+    /// The plan of a version, ready to run. Unknown actions do not prevent that: their nodes will fail.
+    pub async fn compiled(&self, id: &str, version: u32) -> Result<Arc<Compiled>, EngineError> {
+        let key = (id.to_owned(), version);
+        if let Some(compiled) = self.lock_plans().get(&key) {
+            return Ok(compiled.clone());
+        }
+        let definition = self.definition(id, version).await?;
+        let unusable = |what: String| EngineError::Unusable {
+            workflow: id.to_owned(),
+            version,
+            what,
+        };
+        let (_, document) = self
+            .check(&definition.source, id, Stage::Save)
+            .map_err(|error| unusable(error.to_string()))?;
+        let compiled = self.prepare(document.plan).map_err(unusable)?;
+        let mut plans = self.lock_plans();
+        if plans.len() >= MAX_PLANS {
+            plans.clear();
+        }
+        plans.insert(key, compiled.clone());
+        Ok(compiled)
+    }
+
+    fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
+        let compiled = Compiled::new(Arc::new(plan), &self.settings.templates);
+        compiled.map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    /// Makes a plan that was built by hand known as a version, as if it had been compiled.
+    pub fn install(&self, plan: Plan, version: u32) -> Result<(), EngineError> {
+        let key = (plan.workflow.clone(), version);
+        let unusable = |what| EngineError::Unusable {
+            workflow: key.0.clone(),
+            version,
+            what,
+        };
+        let compiled = self.prepare(plan).map_err(unusable)?;
+        self.lock_plans().insert(key, compiled);
+        Ok(())
+    }
+
+    pub(crate) async fn head(&self, id: &str, refresh: bool) -> Result<Option<Head>, EngineError> {
+        let known = if refresh {
+            None
+        } else {
+            self.lock_heads().get(id).cloned()
+        };
+        if known.is_some() {
+            return Ok(known);
+        }
+        let workflow = self.store.workflow(id).await?;
+        let head = workflow.map(|workflow| Head {
+            id: workflow.id,
+            current_version: workflow.current_version,
+            status: workflow.status,
+            enabled: workflow.enabled,
+        });
+        let mut heads = self.lock_heads();
+        match &head {
+            Some(head) => heads.insert(id.to_owned(), head.clone()),
+            None => heads.remove(id),
+        };
+        Ok(head)
+    }
+
+    fn lock_heads(&self) -> MutexGuard<'_, HashMap<String, Head>> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_plans(&self) -> MutexGuard<'_, HashMap<(String, u32), Arc<Compiled>>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
