@@ -37,7 +37,7 @@ fn every_event() -> Vec<Event> {
     for vars in [
         json!({}),
         json!(null),
-        json!({"region": "eu", "n": [1, -2, u64::MAX]}),
+        json!({"region": "eu", "n": [1, -2, u64::MAX, 116.60802475319143]}),
         json!([]),
     ] {
         events.push(Event::Started {
