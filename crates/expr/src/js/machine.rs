@@ -10,10 +10,12 @@
 
 use std::rc::Rc;
 
+use serde_json::Value as Json;
+
 use super::{
-    ast::{Item, Kind, Literal, Logical, Node, Property, Unary},
+    ast::{Item, Kind, Literal, Logical, Node, Unary},
     text::Text,
-    value::{Array, Closure, Frame, Key, MAX_VALUE_DEPTH, Object, Value},
+    value::{Closure, Frame, Key, Value},
 };
 use crate::{
     data::DataRef,
@@ -37,7 +39,7 @@ pub(super) type Outcome<T> = Result<T, Stop>;
 pub(super) struct Machine<'a> {
     scope: DataRef<'a>,
     pub meter: Meter,
-    frame: Option<Rc<Frame<'a>>>,
+    pub frame: Option<Rc<Frame<'a>>>,
     nesting: u32,
     calls: u32,
 }
@@ -116,7 +118,10 @@ impl<'a> Machine<'a> {
             Kind::Global(name) => self.global(name, node.span),
             Kind::Local { up, slot } => Ok(self.local(*up, *slot)),
             Kind::Builtin(builtin) => Ok(Value::Builtin(*builtin)),
-            Kind::Member { .. } | Kind::Index { .. } => self.property(node),
+            Kind::Member { .. } | Kind::Index { .. } => match self.data_at(node) {
+                Some(data) => Ok(Value::from_data(data)),
+                None => self.property(node),
+            },
             Kind::Call {
                 callee,
                 arguments,
@@ -204,6 +209,23 @@ impl<'a> Machine<'a> {
                 Value::Number(f64::from(!crate::number::to_int32(number)))
             }
         })
+    }
+
+    /// A path that leads through input objects and arrays only, which is what most conditions read.
+    /// `None` says nothing: the general way finds out what is there and what to throw.
+    fn data_at(&self, node: &Node) -> Option<DataRef<'a>> {
+        match &node.kind {
+            Kind::Global(name) => self.scope.member(name),
+            Kind::Member { object, name, .. } => self.data_at(object)?.member(name),
+            Kind::Index { object, key, .. } => match (self.data_at(object)?, &key.kind) {
+                (DataRef::Json(Json::Array(items)), Kind::Number(index)) => match Key::from_number(*index) {
+                    Key::Index(index) => items.get(index).map(DataRef::Json),
+                    Key::Name(_) => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// `a.b` and `a[b]`.
@@ -299,7 +321,7 @@ impl<'a> Machine<'a> {
         Ok((receiver, function))
     }
 
-    fn arguments(&mut self, items: &'a [Item], span: Span) -> Outcome<Vec<Value<'a>>> {
+    pub fn arguments(&mut self, items: &'a [Item], span: Span) -> Outcome<Vec<Value<'a>>> {
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             let value = self.eval(&item.node)?;
@@ -365,105 +387,6 @@ impl<'a> Machine<'a> {
         self.calls -= 1;
         self.frame = caller;
         result
-    }
-
-    fn closure(&mut self, arrow: &'a super::ast::Arrow, span: Span) -> Outcome<Value<'a>> {
-        let depth = self.frame.as_ref().map_or(0, |frame| frame.depth) + 1;
-        self.check_depth(depth, span)?;
-        self.charge(64, span)?;
-        Ok(Value::Arrow(Rc::new(Closure {
-            arrow,
-            frame: self.frame.clone(),
-            depth,
-        })))
-    }
-
-    fn check_depth(&self, depth: u32, span: Span) -> Outcome<()> {
-        if depth > MAX_VALUE_DEPTH {
-            let message = format!("values nest deeper than {MAX_VALUE_DEPTH} levels");
-            return fail(EvalErrorKind::DepthLimit, span, message);
-        }
-        Ok(())
-    }
-
-    /// A new array; its memory is charged here.
-    pub fn array(&mut self, items: Vec<Value<'a>>, span: Span) -> Outcome<Value<'a>> {
-        self.charge(48 + items.len() * size_of::<Value<'_>>(), span)?;
-        let depth = items.iter().map(Value::depth).max().unwrap_or(0) + 1;
-        self.check_depth(depth, span)?;
-        Ok(Value::Array(Rc::new(Array { items, depth })))
-    }
-
-    /// A new string; its memory is charged here, so the caller charges only what is large.
-    pub fn text(&mut self, text: String, span: Span) -> Outcome<Value<'a>> {
-        self.charge(24 + text.len(), span)?;
-        Ok(Value::Text(Text::owned(text)))
-    }
-
-    #[inline(never)]
-    fn array_literal(&mut self, items: &'a [Item], span: Span) -> Outcome<Value<'a>> {
-        let values = self.arguments(items, span)?;
-        self.array(values, span)
-    }
-
-    #[inline(never)]
-    fn object_literal(&mut self, properties: &'a [Property], span: Span) -> Outcome<Value<'a>> {
-        let mut object = Object::default();
-        self.charge(96, span)?;
-        for property in properties {
-            match property {
-                Property::Named(name, value) => {
-                    let value = self.eval(value)?;
-                    self.add(&mut object, literal_text(name), value, span)?;
-                }
-                Property::Computed(name, value) => {
-                    let name_value = self.eval(name)?;
-                    let key = self.key_of(&name_value, name.span)?;
-                    let value = self.eval(value)?;
-                    self.add(&mut object, key.name(), value, span)?;
-                }
-                Property::Spread(source) => {
-                    let source_value = self.eval(source)?;
-                    for (name, value) in self.own_members(&source_value, source.span)? {
-                        self.add(&mut object, name, value, span)?;
-                    }
-                }
-            }
-        }
-        self.check_depth(object.depth, span)?;
-        object.depth = object.depth.max(1);
-        Ok(Value::Object(Rc::new(object)))
-    }
-
-    fn add(&mut self, object: &mut Object<'a>, name: Text<'a>, value: Value<'a>, span: Span) -> Outcome<()> {
-        self.charge(64, span)?;
-        object.insert(name, value);
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn template(&mut self, texts: &'a [Literal], parts: &'a [Node], span: Span) -> Outcome<Value<'a>> {
-        let mut result = texts.first().map_or(Text::Borrowed(""), literal_text);
-        for (part, text) in parts.iter().zip(texts.iter().skip(1)) {
-            let value = self.eval(part)?;
-            let written = self.text_of(&value, part.span)?;
-            let written = self.concat(&written, &literal_text(text), span)?;
-            result = self.concat(&result, &written, span)?;
-        }
-        Ok(Value::Text(result))
-    }
-
-    /// Two texts in a row, charged.
-    pub fn concat(&mut self, left: &Text<'a>, right: &Text<'a>, span: Span) -> Outcome<Text<'a>> {
-        if right.is_empty() {
-            return Ok(left.clone());
-        }
-        if left.is_empty() {
-            return Ok(right.clone());
-        }
-        let bytes = left.bytes().saturating_add(right.bytes());
-        self.charge(bytes.saturating_add(24), span)?;
-        Ok(left.concat(right))
     }
 
     /// ToPropertyKey.

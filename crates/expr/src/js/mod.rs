@@ -7,8 +7,9 @@
 //! at parse time as [`SyntaxKind::NotCovered`](crate::SyntaxKind::NotCovered), or, where only the
 //! data shows it, as [`EvalErrorKind::NotCovered`](crate::EvalErrorKind::NotCovered).
 //!
-//! What must stay true: a condition has the value ECMAScript gives it, or it is refused. There are
-//! three deliberate differences. A *computed* `constructor` or `__proto__` reads as `undefined`
+//! What must stay true: a condition has the value ECMAScript gives it, or it is refused. (Where the
+//! standard leaves a choice, as for a comparator that contradicts itself, engines differ too.) There
+//! are three deliberate differences. A *computed* `constructor` or `__proto__` reads as `undefined`
 //! unless the data has it. A lone surrogate becomes U+FFFD when a result is handed out, since JSON
 //! strings here are UTF-8. Input that appears twice in the scope is one object to `===`.
 //!
@@ -19,6 +20,7 @@
 mod array_method;
 mod ast;
 mod builtin;
+mod construct;
 mod function;
 mod json;
 mod machine;

@@ -13,6 +13,10 @@ use crate::{data::Data, error::Span};
 impl<'a> Machine<'a> {
     /// `object.name`.
     pub fn member(&mut self, object: &Value<'a>, name: &str, span: Span) -> Outcome<Value<'a>> {
+        if let Value::Text(text) = object {
+            // Counting code units reads the whole text.
+            self.step(text.bytes() / 16, span)?;
+        }
         match self.own_member(object, name) {
             Some(value) => Ok(value),
             None => self.inherited(object, name, span),

@@ -14,9 +14,11 @@
 //! * Undefined is an error in strict mode, except on the left of `??`.
 
 mod ast;
+mod compare;
 mod function;
 mod lexer;
 mod missing;
+mod output;
 mod parser;
 mod reads;
 mod render;

@@ -3,15 +3,17 @@
 //! What must stay true: output is only ever appended, never looked at again; every append is
 //! accounted against the output limit first; values are copied once, when they are handed out.
 
-use std::{cmp::Ordering, io, rc::Rc};
+use std::{borrow::Cow, rc::Rc};
 
 use serde_json::Value;
 
 use super::{
     Options, Template,
-    ast::{Block, Comparison, Expr, Kind, Step},
-    function::{self, Function},
+    ast::{Block, Expr, Kind, Step},
+    compare::compare,
+    function,
     missing::{kind, missing},
+    output::Limited,
 };
 use crate::{
     data::{Data, DataRef, Segment, nests_within},
@@ -24,7 +26,7 @@ const MAX_DEPTH: usize = 256;
 
 /// A value while rendering.
 #[derive(Debug, Clone)]
-enum Held<'a> {
+pub(super) enum Held<'a> {
     Data(DataRef<'a>),
     Made(Rc<Value>),
     /// Not there; the error is for those who insist.
@@ -37,12 +39,12 @@ pub(super) struct Renderer<'a> {
     source: &'a str,
     clock: Clock,
     /// Bytes of output that are left.
-    left: usize,
+    pub left: usize,
     /// Loop variables, innermost last.
     locals: Vec<(&'a str, Held<'a>)>,
 }
 
-type Outcome<T> = Result<T, EvalError>;
+pub(super) type Outcome<T> = Result<T, EvalError>;
 
 impl<'a> Renderer<'a> {
     pub fn new(scope: &'a Data<'a>, options: &'a Options) -> Self {
@@ -94,7 +96,7 @@ impl<'a> Renderer<'a> {
         self.step(bytes / 64, span)
     }
 
-    fn too_long(&self, span: Span) -> EvalError {
+    pub fn too_long(&self, span: Span) -> EvalError {
         let limit = self.options.max_output_bytes;
         let message = format!("the output is longer than {limit} bytes");
         EvalError::new(EvalErrorKind::OutputLimit, span, message)
@@ -203,7 +205,7 @@ impl<'a> Renderer<'a> {
         self.write_value(json, span, out)
     }
 
-    fn write_value(&mut self, value: &Value, span: Span, out: &mut String) -> Outcome<()> {
+    pub fn write_value(&mut self, value: &Value, span: Span, out: &mut String) -> Outcome<()> {
         match value {
             Value::String(text) => {
                 self.account(text.len(), span)?;
@@ -226,7 +228,7 @@ impl<'a> Renderer<'a> {
         Ok(())
     }
 
-    fn write_json(&self, value: &Value, writer: &mut Limited, span: Span) -> Outcome<()> {
+    pub fn write_json(&self, value: &Value, writer: &mut Limited, span: Span) -> Outcome<()> {
         if !nests_within(value, MAX_DEPTH) {
             return Err(too_deep(span));
         }
@@ -234,7 +236,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// The value of an expression; missing ones are errors or `null`, as the options say.
-    fn value(&mut self, expression: &'a Expr) -> Outcome<Held<'a>> {
+    pub fn value(&mut self, expression: &'a Expr) -> Outcome<Held<'a>> {
         match self.eval(expression)? {
             Held::Missing(error) if self.options.strict => Err(*error),
             Held::Missing(_) => Ok(made(Value::Null)),
@@ -375,8 +377,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// A value as JSON, for functions and comparisons.
-    fn json(&self, value: &Held<'a>, span: Span) -> Outcome<std::borrow::Cow<'a, Value>> {
-        use std::borrow::Cow;
+    pub fn json(&self, value: &Held<'a>, span: Span) -> Outcome<Cow<'a, Value>> {
         match value {
             Held::Data(DataRef::Json(json)) => Ok(Cow::Borrowed(json)),
             Held::Data(parts) => parts.to_json(MAX_DEPTH).map(Cow::Owned).ok_or_else(|| too_deep(span)),
@@ -384,74 +385,9 @@ impl<'a> Renderer<'a> {
             Held::Missing(error) => Err((**error).clone()),
         }
     }
-
-    fn call(&mut self, function: Function, arguments: &'a [Expr], span: Span) -> Outcome<Held<'a>> {
-        let mut values = Vec::with_capacity(arguments.len());
-        for argument in arguments {
-            let value = self.value(argument)?;
-            values.push(self.json(&value, argument.span)?);
-        }
-        let first = values.first().map_or(&Value::Null, |value| value);
-        let result = match function {
-            Function::Upcase | Function::Downcase | Function::Capitalize | Function::Strip => {
-                let text = self.plain(first, span)?;
-                Value::String(function::change_text(function, &text))
-            }
-            Function::Size => match function::size(first) {
-                Some(size) => Value::from(size),
-                None => return Err(wrong_type(span, "`size` needs an array or a string", first)),
-            },
-            Function::First | Function::Last => {
-                let Value::Array(items) = first else {
-                    return Err(wrong_type(span, "this function needs an array", first));
-                };
-                let item = match function {
-                    Function::First => items.first(),
-                    _ => items.last(),
-                };
-                item.cloned().unwrap_or(Value::Null)
-            }
-            Function::Join => {
-                let Value::Array(items) = first else {
-                    return Err(wrong_type(span, "`array.join` needs an array", first));
-                };
-                let separator = self.plain(values.get(1).map_or(&Value::Null, |v| v), span)?;
-                let mut text = String::new();
-                for (position, item) in items.iter().enumerate() {
-                    if position > 0 {
-                        text.push_str(&separator);
-                    }
-                    text.push_str(&self.plain(item, span)?);
-                    if text.len() > self.left {
-                        return Err(self.too_long(span));
-                    }
-                }
-                Value::String(text)
-            }
-            Function::ToJson => {
-                let mut writer = Limited {
-                    out: Some(Vec::new()),
-                    left: self.left,
-                };
-                self.write_json(first, &mut writer, span)?;
-                let bytes = writer.out.unwrap_or_default();
-                Value::String(String::from_utf8_lossy(&bytes).into_owned())
-            }
-        };
-        Ok(made(result))
-    }
-
-    /// A value as text, without touching the output budget for good.
-    fn plain(&mut self, value: &Value, span: Span) -> Outcome<String> {
-        let left = self.left;
-        let mut out = String::new();
-        self.write_value(value, span, &mut out)?;
-        self.left = left;
-        Ok(out)
-    }
 }
 
-fn made<'a>(value: Value) -> Held<'a> {
+pub(super) fn made<'a>(value: Value) -> Held<'a> {
     Held::Made(Rc::new(value))
 }
 
@@ -488,38 +424,6 @@ fn truthy(value: &Held<'_>) -> bool {
     }
 }
 
-fn compare(comparison: Comparison, left: &Value, right: &Value, span: Span) -> Outcome<bool> {
-    let numbers = left.as_f64().zip(right.as_f64());
-    if matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
-        let equal = left == right || numbers.is_some_and(|(a, b)| a == b && !both_whole(left, right));
-        return Ok(equal == (comparison == Comparison::Equal));
-    }
-    let order = match (left, right) {
-        (Value::Null, _) | (_, Value::Null) => return Ok(false),
-        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
-        (Value::Number(a), Value::Number(b)) => match (a.as_i128(), b.as_i128()) {
-            (Some(a), Some(b)) => Some(a.cmp(&b)),
-            _ => numbers.and_then(|(a, b)| a.partial_cmp(&b)),
-        },
-        _ => {
-            let message = format!("cannot order {} and {}", kind(left), kind(right));
-            return Err(EvalError::new(EvalErrorKind::Thrown, span, message));
-        }
-    };
-    Ok(order.is_some_and(|order| match comparison {
-        Comparison::Less => order == Ordering::Less,
-        Comparison::LessEqual => order != Ordering::Greater,
-        Comparison::Greater => order == Ordering::Greater,
-        _ => order != Ordering::Less,
-    }))
-}
-
-/// Whole numbers are compared exactly, not as doubles.
-fn both_whole(left: &Value, right: &Value) -> bool {
-    let whole = |value: &Value| value.as_i64().is_some() || value.as_u64().is_some();
-    whole(left) && whole(right)
-}
-
 fn held_kind(held: &Held<'_>) -> &'static str {
     match held {
         Held::Data(DataRef::Json(json)) => kind(json),
@@ -529,7 +433,7 @@ fn held_kind(held: &Held<'_>) -> &'static str {
     }
 }
 
-fn wrong_type(span: Span, expected: &str, value: &Value) -> EvalError {
+pub(super) fn wrong_type(span: Span, expected: &str, value: &Value) -> EvalError {
     let message = format!("{expected}, not {}", kind(value));
     EvalError::new(EvalErrorKind::Thrown, span, message)
 }
@@ -537,27 +441,4 @@ fn wrong_type(span: Span, expected: &str, value: &Value) -> EvalError {
 fn too_deep(span: Span) -> EvalError {
     let message = format!("the value nests deeper than {MAX_DEPTH} levels");
     EvalError::new(EvalErrorKind::DepthLimit, span, message)
-}
-
-/// A writer that stops at a limit; without `out` it only counts.
-struct Limited {
-    out: Option<Vec<u8>>,
-    left: usize,
-}
-
-impl io::Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left = self
-            .left
-            .checked_sub(bytes.len())
-            .ok_or_else(|| io::Error::other("output limit"))?;
-        if let Some(out) = &mut self.out {
-            out.extend_from_slice(bytes);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
