@@ -1,6 +1,6 @@
 //! The state of one run: what its journal adds up to. No payloads, no clock, no database.
 
-use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp};
+use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -85,6 +85,8 @@ pub struct NodeState {
     pub settled: u32,
     /// Incoming edges that are satisfied.
     pub satisfied: u32,
+    /// When its join fired.
+    pub opened_at: Option<Timestamp>,
     /// A callback that came early.
     pub answer: Option<Output>,
     /// Where the node stands.
@@ -156,6 +158,7 @@ impl Run {
         let idle = NodeState {
             settled: 0,
             satisfied: 0,
+            opened_at: None,
             answer: None,
             phase: Phase::Idle,
         };
@@ -226,11 +229,16 @@ impl Run {
         self.end.as_ref()
     }
 
-    /// Leaf nodes that succeeded, in completion order: their outputs, merged, are the run's.
+    /// Nodes that succeeded and that nothing follows on success, in completion order: their outputs, merged,
+    /// are the run's.
     pub fn result_nodes(&self) -> impl Iterator<Item = NodeIx> + '_ {
-        self.completed.iter().copied().filter(|ix| {
-            let leaf = self.plan.node(*ix).edges.is_empty();
-            leaf && matches!(&self.node(*ix).phase, Phase::Finished { outcome, .. } if outcome.is_success())
+        let is_leaf = |ix: NodeIx| {
+            let mut edges = self.plan.node(ix).edges.iter();
+            edges.all(|edge| matches!(edge.when, When::Failure | When::Unhandled))
+        };
+        self.completed.iter().copied().filter(move |ix| {
+            let succeeded = matches!(&self.node(*ix).phase, Phase::Finished { outcome, .. } if outcome.is_success());
+            succeeded && is_leaf(*ix)
         })
     }
 }

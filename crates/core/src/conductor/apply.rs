@@ -70,6 +70,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
                 sees,
                 last_failure: None,
             });
+            state.opened_at = Some(*at);
             if state.answer.is_none() {
                 run.agenda.remove(&ix);
             }
