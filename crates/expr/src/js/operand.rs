@@ -190,7 +190,10 @@ impl Parser<'_> {
             "function" => return Err(not_covered(span, "`function` is")),
             "class" => return Err(not_covered(span, "classes are")),
             "import" => return Err(not_covered(span, "imports are")),
-            "async" if matches!(self.peek().tok, Tok::Name(_)) => {
+            "async"
+                if matches!(self.peek().tok, Tok::Name(_))
+                    || (self.is("(") && self.arrow_follows(self.past_parenthesis())) =>
+            {
                 return Err(not_covered(span, "`async` is"));
             }
             _ if is_reserved(name) => {
@@ -276,6 +279,7 @@ impl Parser<'_> {
         }
         self.refuse_method(&token)?;
         if let (Tok::Name(name), true) = (&token.tok, self.is(",") || self.is("}")) {
+            check_plain(name, token.span)?;
             let value = self.name(name, token.span)?;
             return Ok(Property::Named(key, value));
         }
@@ -300,7 +304,7 @@ impl Parser<'_> {
             Tok::Name(name) if self.arrow_follows(1) => {
                 let name = name.clone();
                 self.bump();
-                check_parameter(&name, start)?;
+                check_plain(&name, start)?;
                 vec![name]
             }
             Tok::Punct("(") if self.arrow_follows(self.past_parenthesis()) => self.parameters()?,
@@ -357,7 +361,7 @@ impl Parser<'_> {
             match token.tok {
                 Tok::Punct(")") => return Ok(names),
                 Tok::Name(name) => {
-                    check_parameter(&name, token.span)?;
+                    check_plain(&name, token.span)?;
                     if names.contains(&name) {
                         let message = format!("there are two parameters `{name}`");
                         return Err(SyntaxError::invalid(token.span, message));
@@ -387,9 +391,10 @@ impl Parser<'_> {
     }
 }
 
-fn check_parameter(name: &str, span: Span) -> Result<(), SyntaxError> {
+/// Keywords are no names.
+fn check_plain(name: &str, span: Span) -> Result<(), SyntaxError> {
     if is_reserved(name) || matches!(name, "true" | "false" | "null" | "this") {
-        let message = format!("the keyword `{name}` cannot be a parameter");
+        let message = format!("the keyword `{name}` cannot be a name");
         return Err(SyntaxError::invalid(span, message));
     }
     Ok(())

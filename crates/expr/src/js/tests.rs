@@ -370,6 +370,8 @@ fn what_is_not_covered_says_so() {
         ("[1,,2]", "holes", 3),
         ("10n", "big integers", 0),
         ("{a: 1}", "a block", 0),
+        ("async (x) => x", "`async`", 0),
+        ("a\n--> b", "HTML-like comments", 2),
         ("({f() {}})", "methods in object literals", 2),
     ];
     for (source, what, offset) in table {
@@ -404,6 +406,7 @@ fn what_is_invalid_says_where() {
         ("a ° b", "has no meaning", 2),
         (r"'\u12'", "4 hexadecimal digits", 1),
         ("/* x", "not closed", 0),
+        ("[{null}]", "the keyword `null`", 2),
     ];
     for (source, what, offset) in table {
         let error = Expression::parse(source).expect_err(source);

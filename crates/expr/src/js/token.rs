@@ -148,7 +148,9 @@ impl Lexer<'_> {
 
     fn punctuator(&mut self, start: usize, c: char) -> Result<Tok, SyntaxError> {
         let span = Span::new(start, start + c.len_utf8());
-        if self.rest().starts_with("<!--") {
+        let before = self.tokens.last().map_or(0, |token| token.span.end());
+        let line_start = before == 0 || self.source[before..start].contains(is_line_end);
+        if self.rest().starts_with("<!--") || (line_start && self.rest().starts_with("-->")) {
             return Err(not_covered(span, "HTML-like comments are"));
         }
         let rest = self.rest();
