@@ -65,6 +65,20 @@ macro_rules! conformance_tests {
                 held_runs_are_left_alone, dead_owners_lose_their_runs, heartbeats_keep_runs,
                 retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed;
+            commit: journal_and_attempts_are_written, old_epochs_change_nothing, unheld_runs_are_fenced,
+                unknown_runs_are_fenced, seq_must_be_next, no_events_no_journal_row, status_changes_keep_what_is_not_given,
+                terminal_is_final, parking_frees_the_run, parking_with_unseen_mail_is_due_at_once,
+                links_are_unique_across_runs, own_links_again_are_fine, a_conflict_writes_nothing,
+                conflicts_do_not_fail_neighbours, the_first_record_of_an_attempt_stands,
+                waits_close_for_good, an_unseen_answer_beats_a_close, a_seen_answer_does_not,
+                terminal_closes_waits_and_drops_mail;
+            inbox: letters_are_numbered_and_kept, consumed_letters_go, reading_ahead_loses_nothing,
+                delivery_wakes_free_runs_only, terminal_and_unknown_runs_take_no_mail, answers_are_taken_once,
+                answers_to_closed_unknown_or_ended, reopening_a_token_changes_nothing, news_are_told;
+            reads: runs_are_paged_newest_first, runs_are_filtered, attempts_by_node_and_number, windows_of_actions,
+                windows_of_events, links_are_listed, missing_runs_have_nothing, load_shows_the_lease, ping_and_close;
+            races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
+                one_commit_for_each_place, links_have_one_owner;
         }
     };
     (@list $name:ident, $make:expr; $($group:ident: $($test:ident),+ $(,)?;)+) => {

@@ -1,1 +1,212 @@
-//! x
+//! Letters and answers.
+
+use super::*;
+use crate::{
+    News,
+    runs::{Answer, Delivery, Letter, Mail},
+};
+
+fn cancel(reason: &str) -> Letter {
+    Letter::Cancel {
+        reason: reason.to_owned(),
+    }
+}
+
+/// Letters stand in the order in which they came.
+pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let status = Status::Running;
+    assert_eq!(
+        store.deliver(run, cancel("one"), at(1)).await.unwrap(),
+        Delivery::Delivered { status }
+    );
+    let node = NodeId::from("w");
+    let accepted = store.answer("t1", r#"{"ok":true}"#, at(2)).await.unwrap();
+    assert_eq!(
+        accepted,
+        Answer::Accepted {
+            run,
+            node: node.clone()
+        }
+    );
+    store.deliver(run, cancel("three"), at(3)).await.unwrap();
+    let mail = |seq, time, letter| Mail {
+        seq,
+        at: at(time),
+        letter,
+    };
+    let expected = [
+        mail(1, 1, cancel("one")),
+        mail(2, 2, Letter::Callback { node }),
+        mail(3, 3, cancel("three")),
+    ];
+    assert_eq!(store.inbox(run, 0).await.unwrap(), expected);
+    assert_eq!(store.inbox(run, 1).await.unwrap(), expected[1..]);
+    assert_eq!(store.inbox(run, 3).await.unwrap(), []);
+    let wait = store.waits(run).await.unwrap().remove(0);
+    assert_eq!((wait.open, wait.payload.as_deref()), (false, Some(r#"{"ok":true}"#)));
+    assert_eq!(store.load(run).await.unwrap().unwrap().inbox_seq, 3);
+}
+
+/// What a commit has seen is not read again; numbers go on.
+pub async fn consumed_letters_go(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", Vec::new()).await;
+    store.deliver(run, cancel("one"), at(1)).await.unwrap();
+    store.deliver(run, cancel("two"), at(2)).await.unwrap();
+    let mut commit = step(run, 1, 2);
+    commit.inbox_seen = 1;
+    assert_eq!(committed(store, commit).await, 2);
+    assert_eq!(store.inbox(run, 0).await.unwrap().len(), 1);
+    committed(store, step(run, 1, 3)).await;
+    assert_eq!(
+        store.load(run).await.unwrap().unwrap().inbox_seen,
+        1,
+        "what was consumed stays consumed"
+    );
+    let mut commit = step(run, 1, 4);
+    commit.inbox_seen = 2;
+    committed(store, commit).await;
+    store.deliver(run, cancel("three"), at(3)).await.unwrap();
+    assert_eq!(store.inbox(run, 0).await.unwrap()[0].seq, 3);
+}
+
+/// A commit that claims to have seen what has not come does not lose it.
+pub async fn reading_ahead_loses_nothing(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", Vec::new()).await;
+    let mut commit = park(run, 1, 2, None);
+    commit.inbox_seen = 5;
+    committed(store, commit).await;
+    store.deliver(run, cancel("one"), at(1)).await.unwrap();
+    let claimed = store.claim(claim(runner(), 1, 1)).await.unwrap().runs.remove(0);
+    assert_eq!((claimed.inbox_seq, claimed.inbox_seen), (1, 0));
+    assert_eq!(store.inbox(run, claimed.inbox_seen).await.unwrap().len(), 1);
+}
+
+/// A free run is due when mail comes, but never later than it was; a held one learns of it from its commits.
+pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", Vec::new()).await;
+    let wake_at = async || store.run(run).await.unwrap().unwrap().wake_at;
+    let held = wake_at().await;
+    assert!(held.is_some(), "a held run can be found when its owner dies");
+    store.deliver(run, cancel("one"), at(1)).await.unwrap();
+    assert_eq!(wake_at().await, held);
+    let mut parking = park(run, 1, 2, None);
+    parking.inbox_seen = 1;
+    committed(store, parking).await;
+    assert_eq!(wake_at().await, None);
+    store.deliver(run, cancel("two"), at(700)).await.unwrap();
+    assert_eq!(wake_at().await, Some(at(700)));
+    store.deliver(run, cancel("three"), at(800)).await.unwrap();
+    assert_eq!(wake_at().await, Some(at(700)));
+    store.deliver(run, cancel("four"), at(600)).await.unwrap();
+    assert_eq!(wake_at().await, Some(at(600)));
+    assert_eq!(store.claim(claim(runner(), 1, 600)).await.unwrap().runs[0].inbox_seq, 4);
+}
+
+/// Nothing is written for them.
+pub async fn terminal_and_unknown_runs_take_no_mail(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", Vec::new()).await;
+    committed(store, end(run, 1, 2, Status::Failed)).await;
+    let status = Status::Failed;
+    assert_eq!(
+        store.deliver(run, cancel("one"), at(1)).await.unwrap(),
+        Delivery::Terminal { status }
+    );
+    assert!(store.inbox(run, 0).await.unwrap().is_empty());
+    assert_eq!(store.run(run).await.unwrap().unwrap().wake_at, None);
+    assert_eq!(
+        store.deliver(run_id(), cancel("one"), at(1)).await.unwrap(),
+        Delivery::NotFound
+    );
+    let status = Status::Pending;
+    let waiting = pending(store, "r2").await;
+    assert_eq!(
+        store.deliver(waiting, cancel("one"), at(1)).await.unwrap(),
+        Delivery::Delivered { status }
+    );
+}
+
+/// The first answer stands; it wakes a parked run.
+pub async fn answers_are_taken_once(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    committed(store, park(run, 1, 2, None)).await;
+    assert!(matches!(
+        store.answer("t1", "1", at(300)).await.unwrap(),
+        Answer::Accepted { .. }
+    ));
+    assert_eq!(store.answer("t1", "2", at(301)).await.unwrap(), Answer::Closed);
+    assert_eq!(store.waits(run).await.unwrap()[0].payload.as_deref(), Some("1"));
+    let claimed = store.claim(claim(runner(), 1, 300)).await.unwrap().runs.remove(0);
+    assert_eq!((claimed.id, claimed.inbox_seq), (run, 1));
+}
+
+/// Nobody can answer these, and trying changes nothing.
+pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
+    assert_eq!(store.answer("nobody", "1", at(1)).await.unwrap(), Answer::NotFound);
+    let mut commit = step(run, 1, 2);
+    commit.waits = vec![close("w")];
+    committed(store, commit).await;
+    assert_eq!(store.answer("t1", "1", at(1)).await.unwrap(), Answer::Closed);
+    committed(store, end(run, 1, 3, Status::Succeeded)).await;
+    assert_eq!(store.answer("t2", "1", at(1)).await.unwrap(), Answer::Closed);
+    assert!(
+        store
+            .waits(run)
+            .await
+            .unwrap()
+            .iter()
+            .all(|wait| wait.payload.is_none())
+    );
+    assert!(store.inbox(run, 0).await.unwrap().is_empty());
+}
+
+/// A token that is there already stays as it is, so a commit can be repeated.
+pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    store.answer("t1", "1", at(1)).await.unwrap();
+    let mut commit = step(run, 1, 2);
+    commit.waits = vec![open("w", "t1")];
+    committed(store, commit).await;
+    let waits = store.waits(run).await.unwrap();
+    assert_eq!(
+        (waits.len(), waits[0].open, waits[0].payload.as_deref()),
+        (1, false, Some("1"))
+    );
+}
+
+/// Who listens hears of runs that became claimable and of mail.
+pub async fn news_are_told(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut news = store.news();
+    let mut heard = |count: usize| {
+        let all: Vec<News> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+        assert_eq!(all.len(), count, "{all:?}");
+        all
+    };
+    let run = pending(store, "r1").await;
+    assert_eq!(heard(1), [News::Due(at(100))]);
+    let (held, _) = born(store, "r2", Vec::new()).await;
+    heard(0);
+    store.deliver(held, cancel("one"), at(7)).await.unwrap();
+    assert_eq!(heard(1), [News::Inbox(held)]);
+    store.deliver(run, cancel("one"), at(7)).await.unwrap();
+    assert_eq!(heard(2), [News::Inbox(run), News::Due(at(7))]);
+    let mut parking = park(held, 1, 2, Some(900));
+    parking.inbox_seen = 1;
+    committed(store, parking).await;
+    assert_eq!(heard(1), [News::Due(at(900))]);
+    take(store, held).await;
+    let mut forever = park(held, 2, 3, None);
+    forever.inbox_seen = 1;
+    committed(store, forever).await;
+    heard(0);
+}

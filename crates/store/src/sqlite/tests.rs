@@ -1,1 +1,416 @@
 //! What only a file can show: reopening, locks, damage, full disks, query plans.
+
+use super::*;
+use crate::{
+    definitions::DraftRule,
+    runs::{Born, Principal, StatusChange, Then},
+};
+use fermata_core::{Event, Status};
+use rusqlite::Connection;
+use std::{fs, path::PathBuf, time::Instant};
+use uuid::Uuid;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("fermata.db")
+    }
+
+    fn open(&self) -> Result<SqliteStore> {
+        SqliteStore::open(&self.path())
+    }
+}
+
+fn started() -> Vec<Event> {
+    vec![Event::Started {
+        at: Timestamp(1),
+        deadline: None,
+        vars: Default::default(),
+    }]
+}
+
+async fn activate(store: &SqliteStore) {
+    let draft = Draft {
+        id: "w".to_owned(),
+        display_name: "W".to_owned(),
+        description: None,
+        dialect: "dataworkflows".to_owned(),
+        source: b"{}".to_vec(),
+        checksum: "1".to_owned(),
+        at: Timestamp(1),
+        rule: DraftRule::NewOrDraft,
+        if_match: None,
+    };
+    store.save_draft(draft).await.unwrap();
+    store.publish("w", "1", true, Timestamp(1)).await.unwrap();
+}
+
+fn new_run(request_id: &str) -> NewRun {
+    NewRun {
+        id: RunId(Uuid::now_v7()),
+        workflow_id: "w".to_owned(),
+        workflow_version: 1,
+        pinned: false,
+        tenant: String::new(),
+        request_id: request_id.to_owned(),
+        trigger: "{}".to_owned(),
+        spec: None,
+        priority: None,
+        correlation_id: None,
+        principal: Principal::default(),
+        parent: None,
+        created_at: Timestamp(1),
+        born: Some(Born {
+            runner: RunnerId(Uuid::now_v7()),
+            events: started(),
+            started_at: Timestamp(1),
+            waits: Vec::new(),
+        }),
+    }
+}
+
+fn last(run: RunId) -> RunCommit {
+    RunCommit {
+        run,
+        epoch: 1,
+        seq: 2,
+        at: Timestamp(2),
+        events: started(),
+        attempts: Vec::new(),
+        links: Vec::new(),
+        waits: Vec::new(),
+        inbox_seen: 0,
+        status: Some(StatusChange {
+            status: Status::Succeeded,
+            started_at: None,
+            ended_at: Some(Timestamp(2)),
+            reason: None,
+            error: None,
+            outputs: None,
+            context_snapshot: None,
+        }),
+        then: Then::Keep,
+    }
+}
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    let folder = Folder::new();
+    let store = folder.open().unwrap();
+    activate(&store).await;
+    let (open, done) = (new_run("r1"), new_run("r2"));
+    let (open_id, done_id) = (open.id, done.id);
+    let owner = open.born.as_ref().unwrap().runner;
+    store.heartbeat(owner, Timestamp(i64::MAX)).await.unwrap();
+    store.enqueue(open).await.unwrap();
+    store.enqueue(done).await.unwrap();
+    assert_eq!(
+        store.commit(last(done_id)).await,
+        CommitAnswer::Committed { inbox_seq: 0 }
+    );
+    let before = (store.run(open_id).await.unwrap(), store.load(done_id).await.unwrap());
+    drop(store);
+    let store = folder.open().unwrap();
+    assert_eq!(
+        (store.run(open_id).await.unwrap(), store.load(done_id).await.unwrap()),
+        before
+    );
+    let claim = Claim {
+        runner: RunnerId(Uuid::now_v7()),
+        limit: 9,
+        now: Timestamp(0),
+        only: None,
+        dead_before: Some(Timestamp(0)),
+    };
+    let claimed = store.claim(claim).await.unwrap().runs;
+    assert_eq!(
+        claimed.iter().map(|run| run.id).collect::<Vec<_>>(),
+        [open_id],
+        "leases from before are stale"
+    );
+    store.close().await.unwrap();
+    drop(store);
+    assert!(
+        !folder.0.path().join("fermata.db-wal").exists(),
+        "closing leaves one file"
+    );
+    folder.open().unwrap();
+}
+
+#[tokio::test]
+async fn what_was_answered_survives_a_crash() {
+    let folder = Folder::new();
+    let store = folder.open().unwrap();
+    activate(&store).await;
+    let run = new_run("r1");
+    let id = run.id;
+    store.enqueue(run).await.unwrap();
+    // A copy of the files at this moment is what a killed process leaves behind.
+    let copy = Folder::new();
+    for suffix in ["", "-wal"] {
+        fs::copy(
+            format!("{}{suffix}", folder.path().display()),
+            format!("{}{suffix}", copy.path().display()),
+        )
+        .unwrap();
+    }
+    let revived = copy.open().unwrap();
+    assert_eq!(revived.run(id).await.unwrap(), store.run(id).await.unwrap());
+    assert!(revived.run(id).await.unwrap().is_some());
+}
+
+#[test]
+fn folders_are_made_or_the_reason_is_told() {
+    let folder = Folder::new();
+    SqliteStore::open(&folder.0.path().join("a/b/c.db")).unwrap();
+    fs::write(folder.0.path().join("file"), "x").unwrap();
+    let error = SqliteStore::open(&folder.0.path().join("file/c.db")).err().unwrap();
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
+    let error = SqliteStore::open(folder.0.path()).err().unwrap();
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_second_store_is_told_who_has_the_file() {
+    let folder = Folder::new();
+    let first = folder.open().unwrap();
+    let error = folder.open().err().unwrap();
+    assert!(matches!(error, StoreError::Locked { .. }), "{error}");
+    assert!(
+        error.to_string().contains(&format!("(process {})", std::process::id())),
+        "{error}"
+    );
+    first.ping().await.unwrap();
+    drop(first);
+    folder.open().unwrap();
+}
+
+#[test]
+fn a_foreign_writer_keeps_us_out() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let foreign = Connection::open(folder.path()).unwrap();
+    foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = folder.open().err().unwrap();
+    assert!(matches!(error, StoreError::Locked { .. }), "{error}");
+    foreign.execute_batch("ROLLBACK").unwrap();
+    folder.open().unwrap();
+}
+
+/// The file must be refused as damaged and stay as it is.
+fn refused(folder: &Folder) -> String {
+    let before = fs::read(folder.path()).unwrap();
+    let error = folder.open().err().unwrap();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert_eq!(fs::read(folder.path()).unwrap(), before);
+    error.to_string()
+}
+
+#[tokio::test]
+async fn damaged_files_are_refused_and_left_alone() {
+    let garbage = Folder::new();
+    fs::write(
+        garbage.path(),
+        "this is no database, and it is long enough to be looked at. ".repeat(100),
+    )
+    .unwrap();
+    refused(&garbage);
+
+    let truncated = Folder::new();
+    let store = truncated.open().unwrap();
+    activate(&store).await;
+    store.close().await.unwrap();
+    drop(store);
+    let length = fs::metadata(truncated.path()).unwrap().len();
+    fs::File::options()
+        .write(true)
+        .open(truncated.path())
+        .unwrap()
+        .set_len(length / 2)
+        .unwrap();
+    refused(&truncated);
+
+    let emptied = Folder::new();
+    fs::write(emptied.path(), "").unwrap();
+    fs::write(format!("{}-wal", emptied.path().display()), "what was written last").unwrap();
+    assert!(refused(&emptied).contains("log"));
+    assert!(fs::metadata(format!("{}-wal", emptied.path().display())).unwrap().len() > 0);
+}
+
+#[test]
+fn files_of_other_applications_are_refused() {
+    let folder = Folder::new();
+    Connection::open(folder.path())
+        .unwrap()
+        .execute_batch("CREATE TABLE runners (name TEXT)")
+        .unwrap();
+    assert!(refused(&folder).contains("another application"));
+}
+
+#[test]
+fn files_for_newer_programs_are_refused() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let newer = "UPDATE meta SET value = '99.0.0' WHERE key = 'oldest_program'";
+    Connection::open(folder.path()).unwrap().execute_batch(newer).unwrap();
+    let before = fs::read(folder.path()).unwrap();
+    match folder.open() {
+        Err(StoreError::TooNew { needs, have, .. }) => {
+            assert_eq!((needs.as_str(), have.as_str()), ("99.0.0", env!("CARGO_PKG_VERSION")));
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    assert_eq!(fs::read(folder.path()).unwrap(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_told_and_got_over() {
+    let folder = Folder::new();
+    let store = Arc::new(folder.open().unwrap());
+    activate(&store).await;
+    let limit = |sql: &'static str| {
+        store
+            .writer
+            .write(move |tx| tx.connection.query_row(sql, [], |_| Ok(())))
+    };
+    limit("PRAGMA max_page_count = 1").await.unwrap(); // SQLite never goes below what is used
+    let mut stored = Vec::new();
+    let mut full = 0;
+    for index in 0..500 {
+        let mut run = new_run(&format!("r{index}"));
+        run.trigger = format!("\"{}\"", "x".repeat(2000));
+        let id = run.id;
+        match store.enqueue(run).await {
+            Ok(Enqueued::Created) => stored.push(id),
+            Err(StoreError::Full { .. }) => full += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(full > 400, "{full}");
+    let run = new_run("more");
+    let id = run.id;
+    limit("PRAGMA max_page_count = 1000000").await.unwrap();
+    assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    for id in stored.into_iter().chain([id]) {
+        assert!(store.run(id).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_fails_fails_alone() {
+    let folder = Folder::new();
+    let store = Arc::new(folder.open().unwrap());
+    activate(&store).await;
+    let taken = new_run("first");
+    store.enqueue(taken.clone()).await.unwrap();
+    let tasks: Vec<_> = (0..64)
+        .map(|index| {
+            let mut run = new_run(&format!("r{index}"));
+            if index % 8 == 0 {
+                run.id = taken.id;
+            }
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.enqueue(run).await })
+        })
+        .collect();
+    for (index, task) in tasks.into_iter().enumerate() {
+        let answer = task.await.unwrap();
+        match index % 8 {
+            0 => assert!(matches!(answer, Err(StoreError::Failed(_))), "{answer:?}"),
+            _ => assert_eq!(answer.unwrap(), Enqueued::Created),
+        }
+    }
+}
+
+/// The plan of a statement, one step a line.
+fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.query_map(
+        rusqlite::params_from_iter(vec![0; statement.parameter_count()]),
+        |row| row.get(3),
+    );
+    // The parameters are only there to be counted.
+    steps.map(|steps| steps.map(|step| step.unwrap()).collect()).unwrap()
+}
+
+#[tokio::test]
+async fn lists_and_claims_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    let statuses = Status::ALL.map(Some).into_iter().chain([None]);
+    for status in statuses {
+        for workflow_id in [None, Some("w".to_owned())] {
+            for tenant in [None, Some(String::new()), Some("acme".to_owned())] {
+                for before in [None, Some(RunId(Uuid::now_v7()))] {
+                    let filter = RunFilter {
+                        workflow_id: workflow_id.clone(),
+                        status,
+                        tenant: tenant.clone(),
+                        before,
+                        limit: 9,
+                    };
+                    let plan = plan(&connection, &reads::runs_query(&filter).0).join("; ");
+                    let by_key = workflow_id.is_none()
+                        && status.is_none_or(|status| status == Status::Succeeded)
+                        && tenant.as_ref().is_none_or(String::is_empty);
+                    if by_key {
+                        assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
+                    } else {
+                        assert!(
+                            plan.starts_with("SEARCH") && plan.contains("INDEX ix_"),
+                            "{filter:?}: {plan}"
+                        );
+                        assert!(
+                            !plan.contains("TEMP B-TREE") && !plan.contains("SCAN"),
+                            "{filter:?}: {plan}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    for sql in [claim::FREE, claim::HELD_BY, claim::NEXT_OWNER, claim::NEXT_DUE] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(
+            plan.starts_with("SEARCH") && plan.contains("COVERING INDEX ix_executions_claim"),
+            "{sql}: {plan}"
+        );
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "writes 300,000 runs; for measuring"]
+async fn a_large_file_opens_at_once() {
+    let folder = Folder::new();
+    let store = Arc::new(folder.open().unwrap());
+    activate(&store).await;
+    let tasks: Vec<_> = (0..256)
+        .map(|task| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                for index in 0..1172 {
+                    let run = new_run(&format!("{task}-{index}"));
+                    let id = run.id;
+                    store.enqueue(run).await.unwrap();
+                    store.commit(last(id)).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    drop(store);
+    let start = Instant::now();
+    let store = folder.open().unwrap();
+    store.ping().await.unwrap();
+    let took = start.elapsed();
+    assert!(took.as_millis() < 100, "{took:?}");
+}
