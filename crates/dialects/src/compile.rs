@@ -120,25 +120,19 @@ pub fn compile(
         Some(dialect @ (Dialect::Runlater | Dialect::Jsondagapi | Dialect::EngineJs)) => {
             let name = dialect.name();
             let message = format!("the {name} dialect is recognised but not supported by this version");
-            Err(refuse(document, "DIALECT_NOT_SUPPORTED", message, None))
-        }
-        None if document.value().is_object() => {
-            let help = "a DataWorkflows document has `startNode`, a Runlater document `tasks`, a jsondagapi document \
-                        `workflow_id` and `edges`, an EngineJS document `steps`";
-            let message = "this is not a workflow of a dialect that is known".to_owned();
-            Err(refuse(document, "UNKNOWN_DIALECT", message, Some(help)))
+            let pointer = format!("/{}", dialect.mark());
+            let error = Diagnostic::error("DIALECT_NOT_SUPPORTED", document.locate_key(&pointer), message);
+            Err(document.report(vec![error.at(pointer)]))
         }
         None => {
-            let message = "a workflow document must be an object".to_owned();
-            Err(refuse(document, "UNKNOWN_DIALECT", message, None))
+            let message = match document.value().is_object() {
+                true => "this is not a workflow of a dialect that is known",
+                false => "a workflow document must be an object",
+            };
+            let help = "a DataWorkflows document has `startNode`, a Runlater document `tasks`, a jsondagapi document \
+                        `workflow_id` and `edges`, an EngineJS document `steps`";
+            let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
+            Err(document.report(vec![error.help(help)]))
         }
     }
-}
-
-fn refuse(document: &Document, code: &'static str, message: String, help: Option<&str>) -> Diagnostics {
-    let error = Diagnostic::error(code, document.locate(""), message);
-    document.report(vec![match help {
-        Some(help) => error.help(help),
-        None => error,
-    }])
 }

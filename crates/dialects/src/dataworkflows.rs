@@ -13,7 +13,7 @@ mod trigger;
 mod view;
 
 use crate::compile::{Catalog, Compiled, Settings, Stage};
-use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
+use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity};
 use crate::document::Document;
 use serde_json::Value;
 use view::View;
@@ -34,6 +34,8 @@ pub fn compile(
         catalog,
         stage,
         problems: Vec::new(),
+        errors: 0,
+        dropped: 0,
     };
     let count = document
         .value()
@@ -53,7 +55,7 @@ pub fn compile(
     actions::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
 
-    let report = document.report(check.problems);
+    let report = document.report_with_more(check.problems, check.dropped);
     if report.has_errors() {
         return Err(report);
     }
@@ -77,7 +79,15 @@ struct Check<'a> {
     catalog: &'a dyn Catalog,
     stage: Stage,
     problems: Vec<Diagnostic>,
+    /// How many of them are errors.
+    errors: usize,
+    /// Problems beyond [`MAX_PROBLEMS`].
+    dropped: usize,
 }
+
+/// No more problems than this are described. Finding a place and a near name costs time, and a
+/// document can have a hundred thousand problems.
+const MAX_PROBLEMS: usize = 2 * MAX_SHOWN;
 
 impl Check<'_> {
     fn error(&self, code: &'static str, pointer: &str, message: impl Into<String>) -> Diagnostic {
@@ -90,13 +100,32 @@ impl Check<'_> {
 
     /// What keeps a workflow from running, but not from being saved.
     fn not_ready(&self, code: &'static str, pointer: &str, message: impl Into<String>) -> Diagnostic {
+        let mut problem = self.error(code, pointer, message);
+        problem.severity = self.readiness();
+        problem
+    }
+
+    /// How bad it is what keeps a workflow from running, but not from being saved.
+    fn readiness(&self) -> Severity {
         match self.stage {
-            Stage::Save => self.warning(code, pointer, message),
-            Stage::Publish | Stage::Run => self.error(code, pointer, message),
+            Stage::Save => Severity::Warning,
+            Stage::Publish | Stage::Run => Severity::Error,
         }
     }
 
+    /// Whether one more problem can be described; if not, it is counted. Errors and warnings are
+    /// counted apart: however many warnings there are, the first error is described.
+    fn room(&mut self, severity: Severity) -> bool {
+        let taken = match severity {
+            Severity::Error => self.errors,
+            Severity::Warning => self.problems.len() - self.errors,
+        };
+        self.dropped += usize::from(taken >= MAX_PROBLEMS);
+        taken < MAX_PROBLEMS
+    }
+
     fn add(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
         self.problems.push(diagnostic);
     }
 }

@@ -135,13 +135,18 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    pub(crate) fn new(source: Arc<Source>, mut list: Vec<Diagnostic>) -> Diagnostics {
+    pub(crate) fn new(source: Arc<Source>, list: Vec<Diagnostic>) -> Diagnostics {
+        Diagnostics::with_more(source, list, 0)
+    }
+
+    /// `dropped` problems were counted but not described.
+    pub(crate) fn with_more(source: Arc<Source>, mut list: Vec<Diagnostic>, dropped: usize) -> Diagnostics {
         list.sort_by(|a, b| {
             let key = |d: &Diagnostic| (d.span.start, d.severity, d.span.end, d.code);
             key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message))
         });
         list.dedup_by(|a, b| (a.code, a.span, &a.message) == (b.code, b.span, &b.message));
-        let more = cap(&mut list);
+        let more = cap(&mut list) + dropped;
         for diagnostic in &mut list {
             diagnostic.place(&source);
         }

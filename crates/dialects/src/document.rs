@@ -68,6 +68,16 @@ impl Dialect {
         }
     }
 
+    /// The key that tells the dialect.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Dialect::DataWorkflows => "startNode",
+            Dialect::Runlater => "tasks",
+            Dialect::Jsondagapi => "workflow_id",
+            Dialect::EngineJs => "steps",
+        }
+    }
+
     /// The dialect that a document of this shape is written in.
     pub fn recognise(value: &Value) -> Option<Dialect> {
         let has = |key: &str| value.get(key).is_some();
@@ -214,6 +224,10 @@ impl Document {
     pub fn report(&self, list: Vec<Diagnostic>) -> Diagnostics {
         Diagnostics::new(self.source.clone(), list)
     }
+
+    pub(crate) fn report_with_more(&self, list: Vec<Diagnostic>, dropped: usize) -> Diagnostics {
+        Diagnostics::with_more(self.source.clone(), list, dropped)
+    }
 }
 
 fn read_text(source: &[u8], name: &str, limits: &DocumentLimits) -> Result<String, Diagnostics> {
@@ -258,8 +272,8 @@ fn skip_comments(mut text: &str) -> &str {
         text = text.trim_start();
         let end = if text.starts_with("//") {
             text.find('\n')
-        } else if text.starts_with("/*") {
-            text[2..].find("*/").map(|end| end + 4)
+        } else if let Some(comment) = text.strip_prefix("/*") {
+            comment.find("*/").map(|end| end + 4)
         } else {
             return text;
         };

@@ -1,11 +1,12 @@
 //! JSON Schema errors in our own words.
 
-use crate::diagnostics::quote;
+use crate::diagnostics::{MAX_SHOWN, quote};
 use crate::nearest::nearest;
 use crate::tree::{join, unescape};
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// A schema error, explained.
 pub(crate) struct Explained {
@@ -16,6 +17,8 @@ pub(crate) struct Explained {
     pub(crate) at_key: bool,
     pub(crate) message: String,
     pub(crate) suggestion: Option<String>,
+    /// The field that is missing, or that was meant.
+    pub(crate) field: Option<String>,
 }
 
 /// Explains `error`, which `schema` raised. `subject` says in words what a pointer leads to.
@@ -29,6 +32,7 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
             at_key: false,
             message,
             suggestion,
+            field: None,
         }]
     };
     let name = field_name(pointer);
@@ -36,23 +40,27 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             let known = known_fields(error, schema);
             let unknown = |field: &String| unknown_field(field, pointer, &known, &subject(pointer));
-            unexpected.iter().map(unknown).collect()
+            unexpected.iter().take(MAX_SHOWN).map(unknown).collect()
         }
         ValidationErrorKind::Required { property } => {
             let field = property.as_str().unwrap_or_default();
             let message = format!("the field {} is missing in {}", quote(field), subject(pointer));
-            one("MISSING_FIELD", message, None)
+            let mut missing = one("MISSING_FIELD", message, None);
+            missing
+                .iter_mut()
+                .for_each(|found| found.field = Some(field.to_owned()));
+            missing
         }
         ValidationErrorKind::Type { kind } => {
-            let message = format!("{name} must be {}, not {}", expected(kind), kind_of(instance));
+            let message = format!("{name} must be {}, not {}", expected(kind), given(instance));
             one("WRONG_TYPE", message, None)
         }
         ValidationErrorKind::Enum { options } => {
             let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
             let listed: Vec<String> = options.iter().map(|option| quote(option)).collect();
-            let given = plain(instance);
-            let message = format!("{name} must be one of {}, not {}", listed.join(", "), quote(&given));
-            let near = nearest(&given, options.iter().map(String::as_str));
+            let chosen = plain(instance);
+            let message = format!("{name} must be one of {}, not {}", listed.join(", "), quote(&chosen));
+            let near = nearest(&chosen, options.iter().map(String::as_str));
             one(
                 "INVALID_VALUE",
                 message,
@@ -60,10 +68,10 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
             )
         }
         ValidationErrorKind::Pattern { pattern } => {
-            let given = quote(&plain(instance));
+            let chosen = quote(&plain(instance));
             let message = match pattern.as_str() {
-                "^[a-z0-9-]+$" => format!("{name} may hold lower-case letters, digits and `-` only, not {given}"),
-                pattern => format!("{name} must fit the pattern {}, not {given}", quote(pattern)),
+                "^[a-z0-9-]+$" => format!("{name} may hold lower-case letters, digits and `-` only, not {chosen}"),
+                pattern => format!("{name} must fit the pattern {}, not {chosen}", quote(pattern)),
             };
             let repaired = repaired_id(&plain(instance)).filter(|_| pattern == "^[a-z0-9-]+$");
             one(
@@ -89,7 +97,9 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
 }
 
 fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) -> Explained {
-    let suggestion = match nearest(field, known.iter().map(String::as_str)) {
+    let begun = |name: &&String| field.len() >= 3 && name.to_lowercase().starts_with(&field.to_lowercase());
+    let meant = nearest(field, known.iter().map(String::as_str)).or(known.iter().find(begun).map(String::as_str));
+    let suggestion = match meant {
         Some(near) => Some(format!("did you mean {}?", quote(near))),
         None if known.is_empty() || known.len() > 15 => None,
         None => {
@@ -103,6 +113,39 @@ fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) ->
         at_key: true,
         message: format!("there is no field {} in {subject}", quote(field)),
         suggestion,
+        field: meant.map(str::to_owned),
+    }
+}
+
+/// Leaves out what only follows from another error: a missing field that is there under a name with
+/// a typing error, and what else is wrong with a value of the wrong type.
+pub(crate) fn without_echoes(all: Vec<Explained>) -> Vec<Explained> {
+    let meant: HashSet<String> = all
+        .iter()
+        .filter(|found| found.at_key)
+        .filter_map(Explained::meant_pointer)
+        .collect();
+    let mistyped: HashSet<String> = all
+        .iter()
+        .filter(|f| f.code == "WRONG_TYPE")
+        .map(|f| f.pointer.clone())
+        .collect();
+    let echo = |found: &Explained| match found.code {
+        "MISSING_FIELD" => found
+            .field
+            .as_ref()
+            .is_some_and(|field| meant.contains(&join(&found.pointer, field))),
+        "INVALID_VALUE" => mistyped.contains(&found.pointer),
+        _ => false,
+    };
+    all.into_iter().filter(|found| !echo(found)).collect()
+}
+
+impl Explained {
+    /// Where the field stands that this unknown one was probably meant to be.
+    pub(crate) fn meant_pointer(&self) -> Option<String> {
+        let (owner, _) = self.pointer.rsplit_once('/')?;
+        Some(join(owner, self.field.as_ref()?))
     }
 }
 
@@ -159,14 +202,13 @@ fn type_name(kind: JsonType) -> &'static str {
     }
 }
 
-fn kind_of(value: &Value) -> &'static str {
+/// What was given instead: its kind, or the value where that is short.
+fn given(value: &Value) -> String {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+        Value::Null | Value::Bool(_) | Value::Number(_) => format!("`{value}`"),
+        Value::String(text) => format!("the string {}", quote(text)),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
     }
 }
 

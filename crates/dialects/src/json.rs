@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str, base: usize, limits: &DocumentLimits) -> Result<
     };
     let located = reader.document().map_err(|error| {
         let mut all = std::mem::take(&mut reader.duplicates);
-        all.push(error);
+        all.push(*error.0);
         all
     })?;
     if reader.duplicates.is_empty() {
@@ -33,7 +33,16 @@ pub(crate) fn parse(text: &str, base: usize, limits: &DocumentLimits) -> Result<
     }
 }
 
-type Read<T> = Result<T, Diagnostic>;
+type Read<T> = Result<T, Fault>;
+
+/// An error on its way up, boxed because it is large.
+struct Fault(Box<Diagnostic>);
+
+impl Fault {
+    fn help(self, suggestion: impl Into<String>) -> Fault {
+        Fault(Box::new(self.0.help(suggestion)))
+    }
+}
 
 struct Reader<'a> {
     text: &'a str,
@@ -79,11 +88,13 @@ impl Reader<'_> {
         }
     }
 
-    fn error(&self, code: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic::error(code, span, message).at(self.pointer.as_str())
+    fn error(&self, code: &'static str, span: Span, message: impl Into<String>) -> Fault {
+        Fault(Box::new(
+            Diagnostic::error(code, span, message).at(self.pointer.as_str()),
+        ))
     }
 
-    fn syntax(&self, span: Span, message: impl Into<String>) -> Diagnostic {
+    fn syntax(&self, span: Span, message: impl Into<String>) -> Fault {
         self.error("SYNTAX", span, message)
     }
 
@@ -102,8 +113,8 @@ impl Reader<'_> {
         let rest = &self.text[self.at..];
         if rest.starts_with("//") {
             self.at += rest.find('\n').unwrap_or(rest.len());
-        } else if rest.starts_with("/*") {
-            let Some(end) = rest[2..].find("*/") else {
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            let Some(end) = comment.find("*/") else {
                 let span = Span::new(self.at, self.at + 2);
                 return Err(self
                     .syntax(span, "this comment is not closed")
@@ -144,7 +155,8 @@ impl Reader<'_> {
 
     fn nested(&mut self, read: fn(&mut Self) -> Read<Located>) -> Read<Located> {
         if self.depth >= self.max_depth {
-            return Err(too_deep(self.here(), self.max_depth));
+            let error = too_deep(self.here(), self.max_depth).at(self.pointer.as_str());
+            return Err(Fault(Box::new(error)));
         }
         self.depth += 1;
         let located = read(self)?;
@@ -195,7 +207,12 @@ impl Reader<'_> {
             }
             Some(_) => {
                 let message = format!("expected `,` or `{}`, found {}", close as char, self.found());
-                Err(self.syntax(self.here(), message))
+                let error = self.syntax(self.here(), message);
+                let starts = |c: char| c.is_alphanumeric() || "\"{[-".contains(c);
+                Err(match self.text[self.at..].starts_with(starts) {
+                    true => error.help("is a `,` missing before this?"),
+                    false => error,
+                })
             }
         }
     }
@@ -377,7 +394,7 @@ impl Reader<'_> {
         }
         match number(text) {
             Some(number) => Ok(self.scalar(start, Value::Number(number), Style::Plain)),
-            None => Err(out_of_range(text, span).at(self.pointer.as_str())),
+            None => Err(Fault(Box::new(out_of_range(text, span).at(self.pointer.as_str())))),
         }
     }
 

@@ -1,25 +1,32 @@
 //! The name somebody probably meant.
 
-/// The candidate nearest to `name`, if it is near enough: a typing error in three letters at most.
+/// No name is that wrong by a slip of the finger.
+const MOST: usize = 5;
+/// Longer names are not looked at.
+const LONGEST: usize = 64;
+
+/// The candidate nearest to `name`, if it is near enough: wrong in a third of its letters at most.
 /// Of equally near ones the first, so that the answer does not change between runs.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    const LONGEST: usize = 100;
     let letters: Vec<char> = name.to_lowercase().chars().take(LONGEST + 1).collect();
-    let most = letters.len() / 3;
+    let most = (letters.len() / 3).min(MOST);
     if letters.len() > LONGEST {
         return None;
     }
     let mut best: Option<(usize, &str)> = None;
+    let mut other: Vec<char> = Vec::new();
     for candidate in candidates {
         if candidate == name || candidate.len() > 4 * LONGEST {
             continue;
         }
-        let other: Vec<char> = candidate.to_lowercase().chars().collect();
+        other.clear();
+        other.extend(candidate.chars().flat_map(char::to_lowercase));
         if other.len().abs_diff(letters.len()) > most {
             continue;
         }
-        let distance = distance(&letters, &other);
-        if distance <= most && best.is_none_or(|(least, _)| distance < least) {
+        if let Some(distance) = distance(&letters, &other, most)
+            && best.is_none_or(|(least, _)| distance < least)
+        {
             best = Some((distance, candidate));
         }
     }
@@ -27,22 +34,33 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// Damerau-Levenshtein (optimal string alignment): insert, delete, replace, swap two neighbours.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
+/// Only the band around the diagonal that can stay within `most` is computed.
+fn distance(a: &[char], b: &[char], most: usize) -> Option<usize> {
+    let far = most + 1;
+    let width = b.len() + 1;
+    let mut rows = [vec![far; width], (0..width).collect(), vec![far; width]];
     for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replace = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replace.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(before[j - 2] + 1);
-            }
-            row.push(least);
+        let [before, above, row] = &mut rows;
+        row.fill(far);
+        if i <= most {
+            row[0] = i;
         }
-        before = std::mem::replace(&mut above, row);
+        let mut least = row[0];
+        for j in i.saturating_sub(most).max(1)..=(i + most).min(b.len()) {
+            let mut here = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            here = here.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                here = here.min(before[j - 2] + 1);
+            }
+            row[j] = here;
+            least = least.min(here);
+        }
+        if least > most {
+            return None;
+        }
+        rows.rotate_left(1);
     }
-    above.last().copied().unwrap_or(0)
+    rows[1].last().copied().filter(|distance| *distance <= most)
 }
 
 #[cfg(test)]

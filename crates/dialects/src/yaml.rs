@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
                         return Err(Box::new(too_deep(Span::new(at, at), self.max_depth)));
                     }
                     let message = format!("this is not valid YAML: {}", error.info());
-                    return refuse("SYNTAX", Span::new(at, at + 1), message, "");
+                    return refuse("SYNTAX", Span::new(at, at + 1), message, syntax_help(error.info()));
                 }
             };
             let start = self.offsets.byte(self.text, span.start.index());
@@ -316,6 +316,19 @@ impl<'a> Reader<'a> {
         }
         push(&mut pointer, name);
         pointer
+    }
+}
+
+/// What usually helps against an error of the YAML parser.
+fn syntax_help(info: &str) -> &'static str {
+    if info.contains("tab") {
+        "indent with spaces; YAML does not allow tabs there"
+    } else if info.contains("block") || info.contains("indent") {
+        "lines that belong together must be indented alike"
+    } else if info.contains("mapping values") {
+        "put the text in quotes if it holds `: `"
+    } else {
+        ""
     }
 }
 

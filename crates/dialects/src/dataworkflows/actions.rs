@@ -5,69 +5,98 @@
 
 use super::view::{Node, View};
 use super::{Check, text};
-use crate::compile::CatalogEntry;
-use crate::diagnostics::quote;
-use crate::explain::explain;
+use crate::compile::{Catalog, CatalogEntry};
+use crate::diagnostics::{MAX_SHOWN, Severity, quote};
+use crate::explain::{explain, without_echoes};
 use crate::nearest::nearest;
+use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
+use std::collections::HashMap;
+
+/// An action of the catalog, looked up once per document.
+struct Known {
+    entry: CatalogEntry,
+    validator: Option<Validator>,
+}
 
 pub(super) fn check(check: &mut Check, view: &View) {
+    let mut actions: HashMap<&str, Option<Known>> = HashMap::new();
     let mut names: Option<Vec<String>> = None;
     for node in view.nodes.iter().filter(|node| !node.is_subworkflow()) {
         let Some(action) = text(node.value, "actionType") else {
             continue;
         };
-        let pointer = format!("{}/actionType", node.pointer);
-        match check.catalog.find(action) {
-            None => {
+        match actions.entry(action).or_insert_with(|| look_up(check.catalog, action)) {
+            Some(known) => known_action(check, node, action, known),
+            None if check.room(check.readiness()) => {
                 let names = names.get_or_insert_with(|| check.catalog.names());
                 let near = nearest(action, names.iter().map(String::as_str));
-                let message = format!("there is no action {}", quote(action));
-                let problem = check.not_ready("UNKNOWN_ACTION", &pointer, message);
+                let (id, action) = (quote(node.id), quote(action));
+                let message = format!("node {id} uses the action {action}, which is not in the catalog");
+                let problem = check.not_ready("UNKNOWN_ACTION", &format!("{}/actionType", node.pointer), message);
                 check.add(problem.did_you_mean(near));
             }
-            Some(entry) => known(check, node, action, &pointer, &entry),
+            None => {}
         }
     }
 }
 
-fn known(check: &mut Check, node: &Node, action: &str, pointer: &str, entry: &CatalogEntry) {
-    if !entry.enabled {
-        let message = format!("the action {} is disabled", quote(action));
-        let problem = check.not_ready("DISABLED_ACTION", pointer, message);
+fn look_up(catalog: &dyn Catalog, action: &str) -> Option<Known> {
+    let entry = catalog.find(action)?;
+    // A schema that is no schema is the catalog's problem, not this document's.
+    let validator = entry
+        .parameter_schema
+        .as_ref()
+        .and_then(|schema| jsonschema::validator_for(schema).ok());
+    Some(Known { entry, validator })
+}
+
+fn known_action(check: &mut Check, node: &Node, action: &str, known: &Known) {
+    let pointer = format!("{}/actionType", node.pointer);
+    if !known.entry.enabled && check.room(check.readiness()) {
+        let message = format!(
+            "node {} uses the action {}, which is disabled",
+            quote(node.id),
+            quote(action)
+        );
+        let problem = check.not_ready("DISABLED_ACTION", &pointer, message);
         check.add(problem.help("enable it in the action catalog, or use another one"));
     }
-    if let Some(advice) = &entry.deprecation {
-        let message = format!("the action {} is deprecated", quote(action));
-        let problem = check.warning("DEPRECATED_ACTION", pointer, message);
+    if let Some(advice) = &known.entry.deprecation
+        && check.room(Severity::Warning)
+    {
+        let message = format!(
+            "node {} uses the action {}, which is deprecated",
+            quote(node.id),
+            quote(action)
+        );
+        let problem = check.warning("DEPRECATED_ACTION", &pointer, message);
         check.add(problem.help(advice.as_str()));
     }
-    if let Some(schema) = &entry.parameter_schema {
-        parameters(check, node, action, schema);
+    if let (Some(schema), Some(validator)) = (&known.entry.parameter_schema, &known.validator) {
+        parameters(check, node, schema, validator);
     }
 }
 
-fn parameters(check: &mut Check, node: &Node, action: &str, schema: &Value) {
-    // A schema that is no schema is the catalog's problem, not this document's.
-    let Ok(validator) = jsonschema::validator_for(schema) else {
-        return;
-    };
+fn parameters(check: &mut Check, node: &Node, schema: &Value, validator: &Validator) {
     let none = Value::Object(serde_json::Map::new());
-    let given = node.value.get("parameters");
-    if given.is_some_and(|given| !given.is_object()) {
-        return;
-    }
-    let given = given.unwrap_or(&none);
-    for error in validator.iter_errors(given) {
-        if !certain(&error, given) {
-            continue;
-        }
-        let subject = |pointer: &str| match pointer {
-            "" => format!("the parameters of {}", quote(action)),
-            pointer => quote(&pointer[1..].replace('/', ".")),
-        };
-        for found in explain(&error, schema, subject) {
+    let given = match node.value.get("parameters") {
+        Some(given) if !given.is_object() => return,
+        Some(given) => given,
+        None => &none,
+    };
+    let subject = |pointer: &str| match pointer {
+        "" => format!("the parameters of node {}", quote(node.id)),
+        pointer => format!("{} of node {}", quote(&pointer[1..].replace('/', ".")), quote(node.id)),
+    };
+    let errors = validator
+        .iter_errors(given)
+        .filter(|error| certain(error, given))
+        .take(MAX_SHOWN);
+    let all = errors.flat_map(|error| explain(&error, schema, subject)).collect();
+    for found in without_echoes(all) {
+        if check.room(check.readiness()) {
             let pointer = format!("{}/parameters{}", node.pointer, found.pointer);
             let mut problem = check.not_ready("INVALID_PARAMETERS", &pointer, found.message);
             if found.at_key {

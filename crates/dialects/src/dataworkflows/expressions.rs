@@ -3,7 +3,7 @@
 use super::graph::{Graph, Upstream};
 use super::view::{Node, View};
 use super::{Check, text};
-use crate::diagnostics::{Diagnostic, quote};
+use crate::diagnostics::{Diagnostic, Severity, quote};
 use crate::nearest::nearest;
 use crate::tree::join;
 use fermata_expr::js::Expression;
@@ -13,6 +13,8 @@ use serde_json::Value;
 
 /// What conditions and templates see.
 const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
+/// In longer strings names are not looked for: the whole string is shown.
+const LONGEST_SEARCHED: usize = 64 * 1024;
 /// What `context` holds.
 const IN_CONTEXT: [&str; 2] = ["data", "trigger"];
 
@@ -39,12 +41,14 @@ pub(super) fn check(check: &mut Check, view: &View, graph: &Graph) {
 fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &str) {
     match Expression::parse(condition) {
         Ok(expression) => names.check(check, pointer, condition, expression.reads()),
+        Err(_) if !check.room(Severity::Error) => {}
         Err(error) => {
             let (code, what) = match error.kind {
-                SyntaxKind::Invalid => ("CONDITION_SYNTAX", "the condition is not a valid expression"),
-                SyntaxKind::NotCovered => ("CONDITION_NOT_SUPPORTED", "the condition cannot be used"),
+                SyntaxKind::Invalid => ("CONDITION_SYNTAX", "is not a valid expression"),
+                SyntaxKind::NotCovered => ("CONDITION_NOT_SUPPORTED", "cannot be used"),
             };
-            let problem = syntax(check, code, what, pointer, &error);
+            let what = format!("a condition of node {} {what}", names.this());
+            let problem = syntax(check, code, &what, pointer, &error);
             check.add(problem);
         }
     }
@@ -71,16 +75,12 @@ fn templates(check: &mut Check, names: &Names, node: &Node) {
                     dry_run(check, &pointer, &template);
                 }
             }
-            Err(error) => {
-                let problem = syntax(
-                    check,
-                    "TEMPLATE_SYNTAX",
-                    "the template cannot be used",
-                    &pointer,
-                    &error,
-                );
+            Err(error) if check.room(Severity::Error) => {
+                let what = format!("a template of node {} cannot be used", names.this());
+                let problem = syntax(check, "TEMPLATE_SYNTAX", &what, &pointer, &error);
                 check.add(problem);
             }
+            Err(_) => {}
         }
     }
 }
@@ -95,7 +95,9 @@ fn dry_run(check: &mut Check, pointer: &str, template: &Template) {
     for read in template.reads() {
         placeholder(&mut scope, &read.segments);
     }
-    if let Err(error) = template.render(&Data::Json(&scope), &check.settings.templates) {
+    if let Err(error) = template.render(&Data::Json(&scope), &check.settings.templates)
+        && check.room(Severity::Warning)
+    {
         let message = format!("rendered with placeholders, the template fails: {}", error.message);
         let mut problem = check.warning("TEMPLATE_RENDER", pointer, message);
         problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
@@ -160,11 +162,19 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
+    /// The node, for a message.
+    fn this(&self) -> String {
+        quote(self.view.nodes[self.at].id)
+    }
+
     fn check(&self, check: &mut Check, pointer: &str, text: &str, reads: &[ReadPath]) {
         for read in reads {
             let mut steps = read.segments.iter().map(step);
             let Some(root) = steps.next() else { continue };
             if !ROOTS.contains(&root.as_str()) {
+                if !check.room(Severity::Error) {
+                    continue;
+                }
                 let message = format!("{} is not known here", quote(&root));
                 let mut problem = check.error("UNKNOWN_NAME", pointer, message);
                 problem.span = name_span(check, pointer, text, &root, "");
@@ -184,17 +194,20 @@ impl Names<'_> {
 
     /// `context.data[name]`.
     fn node(&self, check: &mut Check, pointer: &str, text: &str, name: &str) {
-        let span = name_span(check, pointer, text, name, "data");
-        let this = quote(self.view.nodes[self.at].id);
+        let this = self.this();
         let Some(other) = self.view.by_id.get(name).copied() else {
+            if !check.room(Severity::Error) {
+                return;
+            }
             let message = format!("there is no node {} in this workflow", quote(name));
             let mut problem = check.error("UNKNOWN_NODE_REFERENCE", pointer, message);
-            problem.span = span;
+            problem.span = name_span(check, pointer, text, name, "data");
             return check.add(problem.did_you_mean(nearest(name, self.view.ids())));
         };
         let own = other == self.at;
         let precedes = self.upstream.is_none_or(|upstream| upstream.precedes(other, self.at));
-        if (own && !self.own_output) || (!own && !precedes) {
+        let there = if own { self.own_output } else { precedes };
+        if !there && check.room(Severity::Warning) {
             let message = match own {
                 true => format!("node {this} reads its own output, which is not there before it has run"),
                 false => format!(
@@ -203,14 +216,14 @@ impl Names<'_> {
                 ),
             };
             let mut problem = check.warning("NODE_NOT_UPSTREAM", pointer, message);
-            problem.span = span;
+            problem.span = name_span(check, pointer, text, name, "data");
             check.add(problem);
         }
     }
 }
 
 fn in_context(check: &mut Check, pointer: &str, text: &str, part: &str) {
-    if !IN_CONTEXT.contains(&part) {
+    if !IN_CONTEXT.contains(&part) && check.room(Severity::Warning) {
         let message = format!("`context` holds `data`, not {}", quote(part));
         let mut problem = check.warning("UNKNOWN_NAME", pointer, message);
         problem.span = name_span(check, pointer, text, part, "context");
@@ -229,6 +242,9 @@ fn step(segment: &Segment) -> String {
 /// Where `name` is read in `text`: preferably as a member of `owner`, else where it first stands
 /// as a whole word, else the whole string.
 fn name_span(check: &Check, pointer: &str, text: &str, name: &str, owner: &str) -> crate::Span {
+    if text.len() > LONGEST_SEARCHED {
+        return check.document.locate(pointer);
+    }
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     let whole = |at: &usize| {
         let (before, after) = (&text[..*at], &text[at + name.len()..]);

@@ -2,7 +2,7 @@
 
 use super::view::{Node, View};
 use super::{Check, text};
-use crate::diagnostics::{Diagnostic, quote};
+use crate::diagnostics::{Severity, quote};
 use crate::nearest::nearest;
 use fermata_core::plan::{find_cycle, reachable};
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub(super) fn check(check: &mut Check, view: &View) -> Graph {
 fn duplicates(check: &mut Check, view: &View) {
     for (at, node) in view.nodes.iter().enumerate() {
         let first = view.by_id.get(node.id).copied().unwrap_or(at);
-        if first != at {
+        if first != at && check.room(Severity::Error) {
             let place = check.document.locate(&format!("{}/id", view.nodes[first].pointer));
             let message = format!("two nodes are called {}", quote(node.id));
             let problem = check.error("DUPLICATE_NODE_ID", &format!("{}/id", node.pointer), message);
@@ -57,6 +57,7 @@ fn node_targets(check: &mut Check, view: &View, node: &Node) -> (Vec<usize>, Vec
     for (target, pointer, what) in edges.chain(on_failure) {
         match view.by_id.get(target) {
             Some(at) => known.push(*at),
+            None if !check.room(Severity::Error) => {}
             None => {
                 let message = format!(
                     "{what} of node {} leads to {}, which is not a node of this workflow",
@@ -141,7 +142,7 @@ fn unreachable(check: &mut Check, view: &View, targets: &[Vec<usize>], guessed: 
         .collect();
     let seen = reachable(&all, [*first]);
     for (at, node) in view.nodes.iter().enumerate() {
-        if !seen[at] && view.by_id.get(node.id) == Some(&at) {
+        if !seen[at] && view.by_id.get(node.id) == Some(&at) && check.room(Severity::Error) {
             let message = format!(
                 "nothing leads from the start {} to node {}",
                 quote(start),
@@ -159,16 +160,16 @@ fn snapshot_keys(check: &mut Check, view: &View) {
         .value()
         .pointer("/contextSnapshot/keysToInclude")
         .and_then(Value::as_array);
-    let mut found: Vec<Diagnostic> = Vec::new();
     for (at, key) in keys.into_iter().flatten().enumerate() {
-        if let Some(key) = key.as_str().filter(|key| !view.by_id.contains_key(key)) {
+        if let Some(key) = key.as_str().filter(|key| !view.by_id.contains_key(key))
+            && check.room(Severity::Warning)
+        {
             let pointer = format!("/contextSnapshot/keysToInclude/{at}");
             let message = format!("{} is not a node of this workflow", quote(key));
             let problem = check.warning("UNKNOWN_NODE", &pointer, message);
-            found.push(problem.did_you_mean(nearest(key, view.ids())));
+            check.add(problem.did_you_mean(nearest(key, view.ids())));
         }
     }
-    check.problems.extend(found);
 }
 
 impl Graph {

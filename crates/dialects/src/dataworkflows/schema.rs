@@ -1,11 +1,12 @@
 //! The structure of the document: what `schemas/dataworkflows.json` says, in our own words.
 
-use super::view::View;
-use super::{Check, SCHEMA, text};
-use crate::diagnostics::quote;
-use crate::explain::explain;
+use super::view::{Node, View};
+use super::{Check, MAX_PROBLEMS, SCHEMA, text};
+use crate::diagnostics::{Severity, quote};
+use crate::explain::{Explained, explain, without_echoes};
 use jsonschema::Validator;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 struct Compiled {
@@ -21,23 +22,35 @@ static COMPILED: LazyLock<Compiled> = LazyLock::new(|| {
 
 pub(super) fn check(check: &mut Check, view: &View) {
     let value = check.document.value();
+    let mut all = Vec::new();
     for error in COMPILED.validator.iter_errors(value) {
-        for found in explain(&error, &COMPILED.schema, |pointer| subject(value, pointer)) {
-            let mut problem = check.error(found.code, &found.pointer, found.message);
-            if found.at_key {
-                problem.span = check.document.locate_key(&found.pointer);
-            }
-            problem.suggestion = found.suggestion;
-            check.add(problem);
+        if all.len() < MAX_PROBLEMS {
+            all.extend(explain(&error, &COMPILED.schema, |pointer| subject(value, pointer)));
+        } else {
+            check.dropped += 1;
         }
     }
+    let meant: HashSet<String> = all
+        .iter()
+        .filter(|found| found.at_key)
+        .filter_map(Explained::meant_pointer)
+        .collect();
+    for found in without_echoes(all) {
+        let mut problem = check.error(found.code, &found.pointer, found.message);
+        if found.at_key {
+            problem.span = check.document.locate_key(&found.pointer);
+        }
+        problem.suggestion = found.suggestion;
+        check.add(problem);
+    }
     for node in &view.nodes {
-        required_by_type(check, node);
+        required_by_type(check, node, &meant);
     }
 }
 
-/// What the schema cannot say: the field that a node needs depends on its type.
-fn required_by_type(check: &mut Check, node: &super::view::Node) {
+/// What the schema cannot say: the field that a node needs depends on its type. `meant` are fields
+/// that are there, but with a typing error in their names.
+fn required_by_type(check: &mut Check, node: &Node, meant: &HashSet<String>) {
     let (field, what) = if node.is_subworkflow() {
         ("workflowId", "subworkflow node")
     } else if node.value.get("nodeType").is_none_or(|kind| kind == "action") {
@@ -45,12 +58,13 @@ fn required_by_type(check: &mut Check, node: &super::view::Node) {
     } else {
         return;
     };
-    if node.value.get(field).is_none() {
+    let missing = node.value.get(field).is_none() && !meant.contains(&format!("{}/{field}", node.pointer));
+    if missing && check.room(Severity::Error) {
         let message = format!("the field `{field}` is missing in {what} {}", quote(node.id));
         let problem = check.error("MISSING_FIELD", &node.pointer, message);
         check.add(problem);
     }
-    if node.is_subworkflow() {
+    if node.is_subworkflow() && check.room(Severity::Error) {
         let pointer = format!("{}/nodeType", node.pointer);
         let message = "subworkflow nodes are not supported by this version";
         let problem = check.error("SUBWORKFLOW_NOT_SUPPORTED", &pointer, message);

@@ -1,10 +1,14 @@
 //! `triggerSchema` must itself be a JSON Schema that can be used without fetching anything.
 
 use super::Check;
-use crate::diagnostics::quote;
+use crate::diagnostics::{MAX_SHOWN, Severity, quote};
+use crate::nearest::nearest;
+use crate::tree::join;
 use jsonschema::ValidationError;
+use serde_json::Value;
 
 const AT: &str = "/triggerSchema";
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
 pub(super) fn check(check: &mut Check) {
     let Some(schema) = check
@@ -35,12 +39,62 @@ pub(super) fn check(check: &mut Check) {
     if check.problems.len() == before
         && let Err(error) = jsonschema::validator_for(schema)
     {
-        report(check, &error);
+        let mut lost = Vec::new();
+        lost_references(schema, schema, AT.to_owned(), &mut lost);
+        if lost.is_empty() {
+            report(check, &error);
+        }
+        for (pointer, target) in lost {
+            let message = format!("the trigger schema refers to {}, which is not there", quote(target));
+            let problem = check.error("INVALID_TRIGGER_SCHEMA", &pointer, message);
+            check.add(problem.help("schemas are not fetched: what is referred to must be in the document"));
+        }
+    }
+}
+
+/// The `$ref`s that lead to nothing in `schema`; the depth of a document is limited.
+fn lost_references<'a>(schema: &'a Value, part: &'a Value, pointer: String, lost: &mut Vec<(String, &'a str)>) {
+    match part {
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                lost_references(schema, item, format!("{pointer}/{at}"), lost);
+            }
+        }
+        Value::Object(map) => {
+            for (key, item) in map {
+                let pointer = join(&pointer, key);
+                match item.as_str().filter(|_| key == "$ref") {
+                    Some(target) if lost.len() < MAX_SHOWN => {
+                        let inside = target
+                            .strip_prefix('#')
+                            .filter(|inside| inside.is_empty() || inside.starts_with('/'));
+                        if inside.and_then(|inside| schema.pointer(inside)).is_none() {
+                            lost.push((pointer, target));
+                        }
+                    }
+                    _ => lost_references(schema, item, pointer, lost),
+                }
+            }
+        }
+        _ => {}
     }
 }
 
 fn report(check: &mut Check, error: &ValidationError) {
+    if !check.room(Severity::Error) {
+        return;
+    }
     let pointer = format!("{AT}{}", error.instance_path().as_str());
+    let given = error.instance().as_str().unwrap_or_default();
+    if pointer.ends_with("/type") && error.instance().is_string() {
+        let message = format!(
+            "{} is not a type of JSON Schema; the types are {}",
+            quote(given),
+            TYPES.join(", ")
+        );
+        let problem = check.error("INVALID_TRIGGER_SCHEMA", &pointer, message);
+        return check.add(problem.did_you_mean(nearest(given, TYPES)));
+    }
     let message = format!("the trigger schema is not a valid JSON Schema: {error}");
     let problem = check.error("INVALID_TRIGGER_SCHEMA", &pointer, message);
     check.add(problem);

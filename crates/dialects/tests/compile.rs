@@ -1,0 +1,226 @@
+//! Compiling, whatever the document: an answer, in time, and never a plan from a wrong document.
+
+use fermata_dialects::{AnyAction, Catalog, CatalogEntry, Document, DocumentLimits, Settings, Stage, compile};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+struct NoAction;
+
+impl Catalog for NoAction {
+    fn find(&self, _action: &str) -> Option<CatalogEntry> {
+        None
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec!["core.echo".to_owned()]
+    }
+}
+
+fn document(value: &Value) -> Document {
+    Document::parse(value.to_string().as_bytes(), "x.json", &DocumentLimits::default()).unwrap()
+}
+
+fn codes(value: &Value, settings: &Settings, stage: Stage) -> Vec<&'static str> {
+    let list = match compile(&document(value), settings, &AnyAction, stage) {
+        Ok(compiled) => compiled.warnings,
+        Err(problems) => problems.into_list(),
+    };
+    list.into_iter().map(|problem| problem.code).collect()
+}
+
+fn workflow(nodes: Vec<Value>) -> Value {
+    json!({ "id": "w", "displayName": "W", "startNode": "n0", "nodes": nodes })
+}
+
+#[test]
+fn a_hundred_thousand_nodes_are_refused_quickly() {
+    let nodes = (0..100_000).map(|at| json!({ "id": format!("n{at}"), "actionType": "x" }));
+    let value = workflow(nodes.collect());
+    let source = value.to_string();
+    let started = Instant::now();
+    let document = Document::parse(source.as_bytes(), "x.json", &DocumentLimits::default()).unwrap();
+    let problems = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap_err();
+    assert_eq!(problems.list()[0].code, "TOO_MANY_NODES");
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn many_problems_take_little_time() {
+    let long = "x".repeat(60);
+    let fields: serde_json::Map<String, Value> = (0..100_000).map(|at| (format!("f{at}"), json!(1))).collect();
+    let mut unknown_fields = workflow(vec![json!({ "id": "n0", "actionType": "x" })]);
+    unknown_fields.as_object_mut().unwrap().extend(fields);
+    let edges: Vec<Value> = (0..100)
+        .map(|at| json!({ "targetNode": format!("{long}{at}") }))
+        .collect();
+    let wrong_edges = (0..300).map(|at| json!({ "id": format!("{at}{long}"), "actionType": "x", "edges": edges }));
+    let conditions: Vec<String> = (0..40_000).map(|at| format!("a{at}")).collect();
+    let conditions = json!([{ "targetNode": "n0", "condition": conditions.join("||") }]);
+    let bad: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("p{at}"), json!("{{ x"))).collect();
+    let text: String = (0..100_000).map(|at| format!("{{{{ r{at} }}}}")).collect();
+    let complete: Vec<Value> = (0..300)
+        .map(|at| {
+            let edges: Vec<Value> = (at + 1..300)
+                .map(|to| json!({ "targetNode": format!("n{to}") }))
+                .collect();
+            json!({ "id": format!("n{at}"), "actionType": "x", "edges": edges })
+        })
+        .collect();
+    let cases = [
+        unknown_fields,
+        workflow(wrong_edges.collect()),
+        workflow(vec![json!({ "id": "n0", "actionType": "x", "edges": conditions })]),
+        workflow(vec![json!({ "id": "n0", "actionType": "x", "parameters": bad })]),
+        workflow(vec![
+            json!({ "id": "n0", "actionType": "x", "parameters": { "text": text } }),
+        ]),
+        workflow(complete),
+    ];
+    for (at, value) in cases.iter().enumerate() {
+        let document = document(value);
+        let started = Instant::now();
+        let outcome = compile(&document, &Settings::default(), &NoAction, Stage::Publish);
+        let drawn = outcome.unwrap_err().render(false);
+        assert!(
+            started.elapsed() < Duration::from_secs(15),
+            "case {at}: {:?}",
+            started.elapsed()
+        );
+        assert!(drawn.contains("… and "), "case {at}");
+    }
+}
+
+/// Warnings are capped; the error behind them must still stop the plan.
+#[test]
+fn warnings_do_not_hide_an_error() {
+    let mut nodes: Vec<Value> = (0..900)
+        .map(|at| {
+            let next = format!("n{}", at + 1);
+            json!({ "id": format!("n{at}"), "actionType": "none", "edges": [{ "targetNode": next }] })
+        })
+        .collect();
+    nodes.push(json!({ "id": "n900", "actionType": "none", "parameters": { "a": "{{ broken" } }));
+    let document = document(&workflow(nodes));
+    let problems = compile(&document, &Settings::default(), &NoAction, Stage::Save).unwrap_err();
+    assert!(problems.has_errors());
+    assert!(problems.list().iter().any(|problem| problem.code == "TEMPLATE_SYNTAX"));
+}
+
+#[test]
+fn unknown_actions_stop_publishing_but_not_saving() {
+    let document = document(&workflow(vec![json!({ "id": "n0", "actionType": "nobody.knows" })]));
+    assert!(compile(&document, &Settings::default(), &NoAction, Stage::Save).is_ok());
+    assert!(compile(&document, &Settings::default(), &NoAction, Stage::Publish).is_err());
+    assert!(compile(&document, &Settings::default(), &NoAction, Stage::Run).is_err());
+}
+
+#[test]
+fn a_dry_run_with_placeholders_finds_nothing_wrong_with_the_spec() {
+    let mut settings = Settings {
+        validate_parameter_templates: true,
+        ..Settings::default()
+    };
+    let parameters = json!({
+        "a": "{{ trigger.items[2].name }} {{ context.data['n0'].items.length }}",
+        "b": "{{ trigger.a.b ?? vars.c }}",
+        "c": ["{{ spec.answers }}"]
+    });
+    let first = json!({ "id": "n0", "actionType": "x", "edges": [{ "targetNode": "n1" }] });
+    let value = workflow(vec![
+        first.clone(),
+        json!({ "id": "n1", "actionType": "x", "parameters": parameters }),
+    ]);
+    assert_eq!(codes(&value, &settings, Stage::Publish), Vec::<&str>::new());
+    settings.templates.max_output_bytes = 5;
+    let value = workflow(vec![
+        first,
+        json!({ "id": "n1", "actionType": "x", "parameters": { "a": "{{ trigger.a }} or longer" } }),
+    ]);
+    assert_eq!(codes(&value, &settings, Stage::Publish), ["TEMPLATE_RENDER"]);
+}
+
+#[test]
+fn diagnostics_are_served_in_camel_case() {
+    let document = document(&workflow(vec![json!({ "id": "n1", "actionType": "x" })]));
+    let problems = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap_err();
+    let served = serde_json::to_value(&problems).unwrap();
+    assert_eq!(served[0]["code"], "UNKNOWN_NODE");
+    assert_eq!(served[0]["severity"], "error");
+    assert_eq!(served[0]["pointer"], "/startNode");
+    assert_eq!(served[0]["line"], 1);
+    assert!(served[0]["endColumn"].is_u64());
+}
+
+const BASES: [&str; 3] = [
+    include_str!("../testdata/dataworkflows/spec-15-2-branching.json"),
+    include_str!("../testdata/dataworkflows/spec-15-3-fan-out.json"),
+    include_str!("../testdata/dataworkflows/actions.json"),
+];
+
+fn pointers(value: &Value, pointer: String, all: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(at, item)| pointers(item, format!("{pointer}/{at}"), all));
+        }
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, item)| pointers(item, format!("{pointer}/{key}"), all)),
+        _ => {}
+    }
+    all.push(pointer);
+}
+
+fn stray() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!(null)),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!("A")),
+        Just(json!("D")),
+        Just(json!(1e30)),
+        Just(json!(-1)),
+        Just(json!("{{ context.data['B'] ?? ")),
+        Just(json!({ "id": "A", "edges": [{ "targetNode": "A" }] })),
+        Just(json!({ "$ref": "#" })),
+        any::<String>().prop_map(Value::from),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn damaged_documents_get_an_answer(
+        base in 0..BASES.len(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), stray()), 1..4),
+        key in prop_oneof![Just("triggerSchema"), Just("contextSnapshot"), Just("nodes"), Just("other")],
+    ) {
+        let mut value: Value = serde_json::from_str(BASES[base]).unwrap();
+        for (at, stray) in damage {
+            let mut all = Vec::new();
+            pointers(&value, String::new(), &mut all);
+            if let Some(place) = value.pointer_mut(at.get(&all[..]).as_str()) {
+                *place = stray.clone();
+            }
+            if let Some(map) = value.as_object_mut().filter(|_| at.index(5) == 0) {
+                map.insert(key.to_owned(), stray);
+            }
+        }
+        let document = document(&value);
+        for stage in [Stage::Save, Stage::Publish] {
+            let settings = Settings { validate_parameter_templates: true, ..Settings::default() };
+            match compile(&document, &settings, &AnyAction, stage) {
+                Ok(compiled) => prop_assert!(!compiled.plan.nodes.is_empty()),
+                Err(problems) => {
+                    prop_assert!(problems.has_errors());
+                    prop_assert!(problems.list().iter().all(|p| p.line >= 1 && p.column >= 1));
+                    problems.render(true);
+                }
+            }
+        }
+    }
+}
