@@ -12,7 +12,7 @@ mod step;
 use crate::{compiled::Compiled, engine::Shared, scope::Payloads};
 use attempt::{Parameters, Report};
 use fermata_core::{Effect, Fact, Input, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
-use fermata_store::runs::{CommitAnswer, Conflict, Mail, NewRun, Principal, StoredRun};
+use fermata_store::runs::{CommitAnswer, Conflict, Letter, Mail, NewRun, Principal, StoredRun};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use serde_json::Value;
 use std::{
@@ -60,6 +60,8 @@ pub(crate) struct Driver {
     /// Whether mail was there when the run was claimed.
     unread: bool,
     mail: Arc<Notify>,
+    /// Commits in a row whose outcome is not known.
+    unconfirmed: u32,
     /// What to begin with.
     first: Vec<Incoming>,
     attempts: FuturesUnordered<BoxFuture<'static, Report>>,
@@ -87,6 +89,19 @@ enum Incoming {
     Archived,
 }
 
+impl Incoming {
+    fn is_cancel(&self) -> bool {
+        matches!(self, Incoming::Mail(mail) if matches!(mail.letter, Letter::Cancel { .. }))
+    }
+
+    fn into_report(self) -> Option<Arc<Report>> {
+        match self {
+            Incoming::Report(report) => Some(report),
+            _ => None,
+        }
+    }
+}
+
 /// Whether the driver goes on.
 enum Next {
     Go(Vec<Incoming>),
@@ -99,6 +114,21 @@ enum Trouble {
     Reload(Vec<Arc<Report>>),
     /// It is not ours any more.
     Lost,
+    /// It cannot be advanced by this program.
+    Stuck(String),
+}
+
+impl Trouble {
+    /// The same trouble, with more reports that are still to be decided.
+    fn with(self, more: impl IntoIterator<Item = Incoming>) -> Trouble {
+        match self {
+            Trouble::Reload(mut reports) => {
+                reports.extend(more.into_iter().filter_map(Incoming::into_report));
+                Trouble::Reload(reports)
+            }
+            other => other,
+        }
+    }
 }
 
 impl Driver {
@@ -123,6 +153,7 @@ impl Driver {
             seq: 0,
             inbox_seen: 0,
             unread: false,
+            unconfirmed: 0,
             first: Vec::new(),
             attempts: FuturesUnordered::new(),
             running: BTreeMap::new(),
@@ -199,23 +230,33 @@ impl Driver {
         if self.unread {
             incoming.extend(self.fetch_mail().await);
         }
+        let cancelled = incoming.iter().any(Incoming::is_cancel);
+        if cancelled && self.run.status() == Status::Pending {
+            incoming.retain(|incoming| !matches!(incoming, Incoming::Start)); // it ends before it begins
+        }
         loop {
             match self.step(incoming, touched).await {
                 Ok(Next::Go(next)) => {
                     incoming = next;
                     touched = Vec::new();
+                    continue;
                 }
                 Ok(Next::Leave) | Err(Trouble::Lost) => return,
-                Err(Trouble::Reload(reports)) => {
-                    if !self.reload().await {
-                        return;
-                    }
-                    incoming = reports.into_iter().map(Incoming::Report).collect();
-                    incoming.extend(self.fetch_mail().await);
-                    touched = self.run.active().collect();
-                }
+                Err(Trouble::Stuck(what)) => return self.put_aside(&what).await,
+                Err(Trouble::Reload(reports)) => incoming = reports.into_iter().map(Incoming::Report).collect(),
             }
+            match self.reload().await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(what) => return self.put_aside(&what).await,
+            }
+            incoming.extend(self.fetch_mail().await);
+            touched = self.run.active().collect();
         }
+    }
+
+    async fn put_aside(&mut self, what: &str) {
+        crate::runner::put_aside(&self.shared, self.meta.id, self.meta.epoch, self.inbox_seen, what).await;
     }
 
     /// One round: decide, commit, act, and wait for what happens next.
@@ -248,7 +289,9 @@ impl Driver {
                 next.extend(self.fetch_mail().await);
             }
         }
-        self.act().await?;
+        if let Err(trouble) = self.act().await {
+            return Err(trouble.with(next));
+        }
         if next.is_empty() {
             next = self.wait().await;
         }
@@ -275,15 +318,13 @@ impl Driver {
     /// Takes note of a commit's answer; the newest letter in the inbox if it is durable.
     fn settle(&mut self, answer: CommitAnswer, step: &Step, next: &mut Vec<Incoming>) -> Result<u64, Trouble> {
         let undecided = |next: &mut Vec<Incoming>| {
-            let later = next.drain(..).filter_map(|incoming| match incoming {
-                Incoming::Report(report) => Some(report),
-                _ => None,
-            });
+            let later = next.drain(..).filter_map(Incoming::into_report);
             step.reports.iter().cloned().chain(later).collect::<Vec<_>>()
         };
         match answer {
             CommitAnswer::Committed { inbox_seq } => {
                 self.inbox_seen = step.inbox_seen;
+                self.unconfirmed = 0;
                 Ok(inbox_seq)
             }
             CommitAnswer::Fenced => {
@@ -302,38 +343,30 @@ impl Driver {
             CommitAnswer::Conflict(Conflict::Answered { .. } | Conflict::Seq) => Err(Trouble::Reload(undecided(next))),
             CommitAnswer::Unknown(what) => {
                 tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; loading the run again");
+                self.unconfirmed += 1;
                 Err(Trouble::Reload(undecided(next)))
             }
         }
     }
 
     /// Loads the run again; false if it is not ours any more.
-    async fn reload(&mut self) -> bool {
-        let mut pause = Duration::from_millis(10);
+    async fn reload(&mut self) -> Result<bool, String> {
+        let mut failures = self.unconfirmed;
         loop {
+            if failures > 0 {
+                tokio::time::sleep(pause_after(failures)).await;
+            }
             match self.shared.store.load(self.meta.id).await {
                 Ok(Some(stored)) if stored.epoch == self.meta.epoch && !stored.status.is_terminal() => {
-                    return match self.replay(&stored) {
-                        Ok(()) => true,
-                        Err(what) => {
-                            tracing::error!(run = %self.meta.id, %what, "the run's journal cannot be read");
-                            false
-                        }
-                    };
+                    return self.replay(&stored).map(|()| true);
                 }
-                Ok(stored) => {
-                    if stored.is_some_and(|stored| stored.status.is_terminal()) {
-                        self.shared.look.notify_one();
-                    }
-                    return false;
-                }
+                Ok(_) => return Ok(false),
                 Err(error) => tracing::warn!(run = %self.meta.id, %error, "the run cannot be loaded; trying again"),
             }
-            if self.shared.stopping.is_cancelled() {
-                return false;
+            failures += 1;
+            if self.shared.stopping.is_cancelled() && failures > 5 {
+                return Ok(false);
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
         }
     }
 
@@ -435,6 +468,11 @@ impl Driver {
     fn input(&self, fact: Fact) -> Input {
         Input::new(self.shared.clock.now(), fact)
     }
+}
+
+/// From 10 ms to 5 s.
+fn pause_after(failures: u32) -> Duration {
+    Duration::from_millis(5 << failures.min(10)).min(Duration::from_secs(5))
 }
 
 fn parse(text: &str) -> Result<Value, String> {

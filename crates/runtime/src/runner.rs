@@ -1,7 +1,7 @@
 //! The runner of this process: claims runs that are due, says that it lives, and hands back what it holds.
 
 use crate::{driver::Driver, engine::Shared};
-use fermata_core::{Status, Timestamp};
+use fermata_core::{RunId, Status, Timestamp};
 use fermata_store::{
     News,
     definitions::Lifecycle,
@@ -12,12 +12,13 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 /// At most this many runs come with one claim, so that others get their share.
 const CLAIM_BATCH: usize = 64;
-/// A run that cannot be read is looked at again after this.
-const UNREADABLE_PAUSE_MS: u64 = 60_000;
+/// A run that cannot be advanced is looked at again after this.
+const STUCK_PAUSE_MS: u64 = 60_000;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let news = shared.store.news();
+    say_alive(&shared).await; // before anything is held, so that nobody takes it for a dead runner's
     let claiming = claim_loop(shared.clone(), news);
     let living = heartbeat_loop(shared.clone());
     tokio::select! {
@@ -43,9 +44,13 @@ async fn heartbeat_loop(shared: Arc<Shared>) {
     let mut beat = tokio::time::interval((shared.settings.lease_ttl / 3).max(Duration::from_millis(10)));
     loop {
         beat.tick().await;
-        if let Err(error) = shared.store.heartbeat(shared.runner, shared.clock.now()).await {
-            tracing::warn!(%error, "the heartbeat could not be written");
-        }
+        say_alive(&shared).await;
+    }
+}
+
+async fn say_alive(shared: &Shared) {
+    if let Err(error) = shared.store.heartbeat(shared.runner, shared.clock.now()).await {
+        tracing::warn!(%error, "the heartbeat could not be written");
     }
 }
 
@@ -142,9 +147,8 @@ async fn take(shared: &Arc<Shared>, claim: Claim) -> (usize, Option<Timestamp>) 
 }
 
 async fn resume(shared: &Arc<Shared>, stored: StoredRun) {
-    let id = stored.id;
     if stored.takeovers > 3 {
-        tracing::warn!(run = %id, takeovers = stored.takeovers, "this run was claimed again and again without a commit");
+        tracing::warn!(run = %stored.id, takeovers = stored.takeovers, "this run was claimed again and again without a commit");
     }
     let driver = match shared
         .workflows
@@ -159,10 +163,7 @@ async fn resume(shared: &Arc<Shared>, stored: StoredRun) {
     };
     match driver {
         Ok(driver) => driver.spawn(),
-        Err(what) => {
-            tracing::error!(run = %id, %what, "a run cannot be read; it is put aside for a minute");
-            put_aside(shared, &stored).await;
-        }
+        Err(what) => put_aside(shared, stored.id, stored.epoch, stored.inbox_seen, &what).await,
     }
 }
 
@@ -170,21 +171,23 @@ async fn is_archived(shared: &Shared, workflow: &str) -> bool {
     matches!(shared.store.workflow(workflow).await, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived)
 }
 
-async fn put_aside(shared: &Shared, stored: &StoredRun) {
+/// Releases a run that this program cannot advance, to be looked at again later.
+pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, inbox_seen: u64, what: &str) {
+    tracing::error!(%run, %what, "a run cannot be advanced; it is put aside for a minute");
     let at = shared.clock.now();
     let commit = RunCommit {
-        run: stored.id,
-        epoch: stored.epoch,
+        run,
+        epoch,
         seq: 0,
         at,
         events: Vec::new(),
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: stored.inbox_seen,
+        inbox_seen,
         status: None,
         then: Then::Park {
-            wake_at: Some(at.plus_millis(UNREADABLE_PAUSE_MS)),
+            wake_at: Some(at.plus_millis(STUCK_PAUSE_MS)),
         },
     };
     shared.store.commit(commit).await;

@@ -99,11 +99,12 @@ impl Report {
 impl Driver {
     /// Puts an attempt on its way. It waits for a permit itself.
     pub(super) async fn start(&mut self, ix: NodeIx, attempt: u32) -> Result<(), Trouble> {
-        let token = CancellationToken::new();
-        self.running.insert((ix, attempt), token.clone());
         let now = self.shared.clock.now();
         let report = Report::never_started(ix, attempt, now);
-        let parameters = match self.parameters(ix, attempt).await? {
+        let rendered = self.parameters(ix, attempt).await?;
+        let token = CancellationToken::new();
+        self.running.insert((ix, attempt), token.clone());
+        let parameters = match rendered {
             Ok(parameters) => parameters,
             Err(failure) => {
                 let result = Some(Err(failure));

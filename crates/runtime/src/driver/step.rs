@@ -55,7 +55,9 @@ impl Driver {
         let mut looked_at = 0;
         loop {
             while let Some(incoming) = queue.pop_front() {
-                self.take(incoming, &mut step).await?;
+                if let Err(trouble) = self.take(incoming, &mut step).await {
+                    return Err(trouble.with(queue));
+                }
             }
             touched.extend(self.touched_by(&step.events[looked_at..]));
             looked_at = step.events.len();
@@ -102,9 +104,8 @@ impl Driver {
                         luck: self.shared.luck(),
                     },
                 };
-                self.advance(fact, Some(&report), step).await?;
-                step.reports.push(report);
-                return Ok(());
+                step.reports.push(report.clone());
+                return self.advance(fact, Some(&report), step).await;
             }
         };
         self.advance(fact, None, step).await
@@ -164,8 +165,7 @@ impl Driver {
         let events = match advance(&mut self.run, input) {
             Ok(events) => events,
             Err(illegal) => {
-                tracing::error!(run = %self.meta.id, %illegal, "the conductor contradicts itself; loading the run again");
-                return Err(Trouble::Reload(Vec::new()));
+                return Err(Trouble::Stuck(format!("the conductor contradicts itself: {illegal}")));
             }
         };
         for event in events {
