@@ -1,1 +1,68 @@
 //! The HTTP API.
+//!
+//! [`router`] is the whole API as an axum router; [`serve`] puts it on a socket. One file per resource stands in
+//! `api`; what things look like as JSON stands in `views`, what goes wrong in `error`.
+//!
+//! What must stay true:
+//! * Nothing is decided here. A handler reads the request, asks the engine or the store, and writes the answer.
+//! * Every answer has an `X-Correlation-Id`; every error has the same envelope, whatever went wrong.
+//! * Lists and windows are capped; no answer grows with the number of runs there are.
+//! * JSON texts of the store travel as they are; they are not built into trees to be written again.
+
+mod api;
+
+mod envelope;
+mod error;
+mod extract;
+mod paging;
+mod serve;
+mod time;
+mod views;
+
+pub use serve::serve;
+
+use axum::Router;
+use fermata_runtime::Engine;
+use std::{sync::Arc, time::Duration};
+
+/// How the API behaves.
+#[derive(Debug, Clone)]
+pub struct WebConfig {
+    /// Larger bodies are refused.
+    pub max_body_bytes: usize,
+    /// A body that takes longer to arrive is refused.
+    pub body_timeout: Duration,
+    /// A connection on which no whole request head arrives for this long is closed.
+    pub head_timeout: Duration,
+    /// The longest that `?wait=` may ask for.
+    pub max_wait: Duration,
+    /// How long open requests may go on when the server shuts down.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for WebConfig {
+    fn default() -> Self {
+        WebConfig {
+            max_body_bytes: 5 * 1024 * 1024,
+            body_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(60),
+            max_wait: Duration::from_secs(5 * 60),
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What every handler can reach.
+#[derive(Clone)]
+pub(crate) struct Web {
+    pub engine: Engine,
+    pub config: Arc<WebConfig>,
+}
+
+/// The API of `engine`.
+pub fn router(engine: Engine, config: WebConfig) -> Router {
+    let config = Arc::new(config);
+    api::routes()
+        .layer(axum::middleware::from_fn(envelope::surround))
+        .with_state(Web { engine, config })
+}

@@ -1,0 +1,40 @@
+//! The routes, one file for each resource.
+
+mod executions;
+mod health;
+mod workflows;
+
+use crate::{Web, error::ApiError};
+use axum::{
+    Router,
+    http::{Method, StatusCode, Uri},
+    routing::{get, post},
+};
+
+/// Every route there is.
+pub(crate) fn routes() -> Router<Web> {
+    Router::new()
+        .route("/api/v1/workflows", get(workflows::list).post(workflows::save))
+        .route("/api/v1/workflows/{id}", get(workflows::get))
+        .route("/api/v1/workflows/{id}/publish", post(workflows::publish))
+        .route("/api/v1/workflows/{id}/execute", post(executions::start))
+        .route("/api/v1/executions", get(executions::list))
+        .route("/api/v1/executions/{id}", get(executions::get))
+        .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+}
+
+async fn no_route(uri: Uri) -> ApiError {
+    ApiError::not_found("NOT_FOUND", format!("there is nothing at {}", uri.path()))
+}
+
+async fn no_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!(
+        "{} does not take {method}; the header Allow says what it takes",
+        uri.path()
+    );
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message)
+}

@@ -1,0 +1,343 @@
+//! Executions (runs): start one, look at it, list them, cancel it.
+
+use crate::{
+    Web,
+    envelope::CORRELATION_ID,
+    error::ApiError,
+    extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query},
+    paging,
+    views::{AcceptedView, ActionView, EventView, Included, PageView, ResourceView, RunRow, RunView},
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderValue, StatusCode},
+    response::{IntoResponse, Response},
+};
+use fermata_core::{RunId, Status, decode};
+use fermata_runtime::{Refusal, Request, timeline};
+use fermata_store::{
+    reads::{EventRecord, RunFilter, RunRecord, Window},
+    runs::Principal,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Names that callers choose, such as request ids, may have this many bytes.
+const MAX_NAME: usize = 255;
+
+/// A cancel that works at once is answered at once.
+const CANCEL_PATIENCE: Duration = Duration::from_millis(300);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartQuery {
+    wait: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct StartBody {
+    request_id: Option<String>,
+    principal: Option<PrincipalBody>,
+    trigger: Option<Value>,
+    priority: Option<i32>,
+    tenant_id: Option<String>,
+    spec: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PrincipalBody {
+    user_id: String,
+    display_name: Option<String>,
+    email: Option<String>,
+}
+
+/// `POST /api/v1/workflows/{id}/execute`, with `?wait=30s` until it is over.
+pub(crate) async fn start(
+    State(web): State<Web>,
+    Name(workflow_id): Name,
+    Query(query): Query<StartQuery>,
+    CorrelationId(correlation_id): CorrelationId,
+    OptionalJson(body): OptionalJson<StartBody>,
+) -> Result<Response, ApiError> {
+    let wait = query
+        .wait
+        .map(|text| patience(&text, web.config.max_wait))
+        .transpose()?;
+    let correlates = correlation_id.is_some();
+    let request = request_of(workflow_id, correlation_id, body)?;
+    let (accepted, over) = match wait {
+        None => (web.engine.start(request).await?, false),
+        Some(limit) => {
+            let (accepted, ended) = web.engine.start_and_wait(request, limit).await?;
+            (accepted, ended.is_some())
+        }
+    };
+    let mut response = if over {
+        whole(&web, accepted.run).await?
+    } else {
+        let status = match accepted.created || wait.is_some() {
+            true => StatusCode::ACCEPTED,
+            false => StatusCode::OK,
+        };
+        (status, Json(AcceptedView::new(accepted.run, accepted.status))).into_response()
+    };
+    // Without one of the caller's, the run correlates under its own id, and so does this answer.
+    if !correlates && let Ok(id) = HeaderValue::try_from(accepted.run.to_string()) {
+        response.headers_mut().insert(CORRELATION_ID, id);
+    }
+    Ok(response)
+}
+
+fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBody) -> Result<Request, ApiError> {
+    if let Some(id) = &body.request_id {
+        name("requestId", id)?;
+    }
+    if let Some(tenant) = body.tenant_id.as_ref().filter(|tenant| !tenant.is_empty()) {
+        name("tenantId", tenant)?;
+    }
+    let principal = body.principal.map(|principal| Principal {
+        user_id: principal.user_id,
+        display_name: principal.display_name,
+        email: principal.email,
+    });
+    Ok(Request {
+        workflow_id,
+        request_id: body.request_id,
+        trigger: body.trigger.unwrap_or_else(|| Value::Object(Map::new())),
+        spec: body.spec,
+        priority: body.priority,
+        tenant: body.tenant_id.unwrap_or_default(),
+        correlation_id,
+        principal: principal.unwrap_or_default(),
+        ..Request::default()
+    })
+}
+
+fn name(field: &str, text: &str) -> Result<(), ApiError> {
+    if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
+        let message = format!("`{field}` must have 1 to {MAX_NAME} bytes and no control characters");
+        return Err(ApiError::invalid(message));
+    }
+    Ok(())
+}
+
+/// `30s`, `500ms`, `2m`, or plain seconds.
+fn patience(text: &str, most: Duration) -> Result<Duration, ApiError> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let asked = number.parse::<u64>().ok().and_then(|number| match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "" | "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        _ => None,
+    });
+    asked.filter(|asked| *asked <= most).ok_or_else(|| {
+        let most = most.as_secs();
+        ApiError::parameter(format!(
+            "`wait` must be a time such as 500ms, 30s or 2m, and at most {most} seconds"
+        ))
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetQuery {
+    include: Option<String>,
+    limit: Option<u32>,
+    offset: Option<u32>,
+}
+
+/// What to include in a run's view.
+#[derive(Default)]
+struct Include {
+    actions: bool,
+    events: bool,
+    resources: bool,
+}
+
+impl Include {
+    fn parse(words: &str) -> Result<Include, ApiError> {
+        let mut include = Include::default();
+        for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "actions" => include.actions = true,
+                "events" => include.events = true,
+                "resources" => include.resources = true,
+                _ => {
+                    let shown: String = word.chars().take(60).collect();
+                    let message = format!("`{shown}` cannot be included; actions, events and resources can");
+                    return Err(ApiError::parameter(message));
+                }
+            }
+        }
+        Ok(include)
+    }
+}
+
+/// `GET /api/v1/executions/{id}?include=actions,events,resources&limit=100&offset=0`
+pub(crate) async fn get(
+    State(web): State<Web>,
+    ExecutionId(id): ExecutionId,
+    Query(query): Query<GetQuery>,
+) -> Result<Response, ApiError> {
+    let include = Include::parse(query.include.as_deref().unwrap_or_default())?;
+    let window = Window {
+        limit: paging::limit(query.limit)?,
+        offset: query.offset.unwrap_or(0),
+    };
+    let run = find(&web, id).await?;
+    let store = web.engine.store();
+    let mut included = Included::default();
+    let actions = match include.actions {
+        true => Some(store.actions(id, window).await?),
+        false => None,
+    };
+    if let Some((actions, total)) = &actions {
+        included.actions = Some(actions.iter().map(ActionView::from).collect());
+        included.actions_total = Some(*total);
+    }
+    if include.events {
+        let (rows, total) = store.events(id, window).await?;
+        included.events = Some(timeline_of(&web, &run, &rows).await);
+        included.events_total = Some(total);
+    }
+    let links = match include.resources {
+        true => Some(store.links(id).await?),
+        false => None,
+    };
+    included.resources = links
+        .as_ref()
+        .map(|links| links.iter().map(ResourceView::from).collect());
+    Ok(Json(RunView::new(&run, included)).into_response())
+}
+
+/// The events of some journal rows. Without the plan they are told with less.
+async fn timeline_of(web: &Web, run: &RunRecord, rows: &[EventRecord]) -> Vec<EventView> {
+    let compiled = web.engine.workflows().compiled(&run.workflow_id, run.workflow_version);
+    let compiled = compiled.await.ok();
+    let plan = compiled.as_ref().map(|compiled| &*compiled.plan);
+    let mut events = Vec::with_capacity(rows.len());
+    for row in rows {
+        match decode(&row.data) {
+            Ok(decoded) => {
+                let entries = timeline::entries(row.seq, row.at, &decoded, plan);
+                events.extend(entries.into_iter().map(EventView::from));
+            }
+            Err(error) => events.push(EventView::unreadable(row.seq, row.at, &error.to_string())),
+        }
+    }
+    events
+}
+
+async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
+    let run = web.engine.store().run(id).await?;
+    run.ok_or_else(|| Refusal::RunNotFound(id).into())
+}
+
+/// The same as a GET without includes.
+async fn whole(web: &Web, id: RunId) -> Result<Response, ApiError> {
+    let run = find(web, id).await?;
+    Ok(Json(RunView::new(&run, Included::default())).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    status: Option<String>,
+    workflow_id: Option<String>,
+    tenant_id: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+/// `GET /api/v1/executions`, newest first.
+pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
+    let word = query.status.filter(|word| !word.is_empty());
+    let filter = RunFilter {
+        workflow_id: query.workflow_id.filter(|id| !id.is_empty()),
+        status: word.as_deref().map(status).transpose()?,
+        tenant: query.tenant_id.filter(|tenant| !tenant.is_empty()),
+        before: query.cursor.as_deref().map(paging::run).transpose()?,
+        limit: paging::limit(query.limit)?,
+    };
+    let page = web.engine.store().runs(filter).await?;
+    let last = page.items.last().filter(|_| page.more);
+    let view = PageView {
+        next_cursor: last.map(|run| paging::after_run(run.id)),
+        items: page.items.iter().map(RunRow::from).collect(),
+    };
+    Ok(Json(view).into_response())
+}
+
+fn status(word: &str) -> Result<Status, ApiError> {
+    let unknown = || ApiError::parameter("`status` must be Pending, Running, Succeeded, Failed or Cancelled");
+    Status::parse(word).ok_or_else(unknown)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CancelBody {
+    reason: Option<String>,
+}
+
+/// `POST /api/v1/executions/{id}/cancel`: 200 when it is over, 202 while it stops.
+pub(crate) async fn cancel(
+    State(web): State<Web>,
+    ExecutionId(id): ExecutionId,
+    OptionalJson(body): OptionalJson<CancelBody>,
+) -> Result<Response, ApiError> {
+    if let Some(reason) = &body.reason {
+        name("reason", reason)?;
+    }
+    let reason = body.reason.as_deref().unwrap_or("cancelled");
+    let mut status = web.engine.cancel(id, reason).await?;
+    if !status.is_terminal() {
+        let ended = web.engine.wait(id, CANCEL_PATIENCE).await?;
+        status = ended.map_or(status, |ended| ended.status);
+    }
+    let code = match status.is_terminal() {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
+    Ok((code, Json(AcceptedView::new(id, status))).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_have_units_and_an_end() {
+        let most = Duration::from_secs(300);
+        let read = |text| patience(text, most).ok().map(|time| time.as_millis());
+        for (text, millis) in [
+            ("30s", 30_000),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("7", 7_000),
+            ("0", 0),
+            ("5m", 300_000),
+        ] {
+            assert_eq!(read(text), Some(millis), "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "-1",
+            "1.5s",
+            "1h",
+            "301",
+            "6m",
+            " 1s",
+            "99999999999999999999",
+            "18446744073709551615m",
+            "1é",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a request that did not work gets: always the same envelope.
+//!
+//! ```json
+//! {"error": {"code": "WORKFLOW_NOT_FOUND", "message": "…", "correlationId": "…", "timestamp": "…", "details": []}}
+//! ```
+//!
+//! `code` is the WFENG number where the specification has one, else a name. An [`ApiError`] does not know the
+//! correlation id; it travels in the response's extensions until [`crate::envelope`] writes it down.
+//! What only the operator can mend is logged in full and told to the client without paths.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use fermata_dialects::Diagnostic;
+use fermata_runtime::{EngineError, Refusal};
+use fermata_store::StoreError;
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// A request that did not work.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub message: Cow<'static, str>,
+    pub details: Vec<Detail>,
+    /// Seconds after which it is worth another try.
+    pub retry_after: Option<u32>,
+}
+
+/// One of several things that are wrong.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Detail {
+    Diagnostic(Diagnostic),
+    Trigger {
+        code: &'static str,
+        severity: &'static str,
+        message: String,
+        /// JSON pointer into the request's body.
+        pointer: String,
+    },
+}
+
+impl ApiError {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError {
+            status,
+            code,
+            message: message.into(),
+            details: Vec::new(),
+            retry_after: None,
+        }
+    }
+
+    /// The request says something that cannot be understood.
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message)
+    }
+
+    /// A query parameter says something that cannot be understood.
+    pub fn parameter(message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "INVALID_PARAMETER", message)
+    }
+
+    pub fn conflict(code: &'static str, message: String) -> ApiError {
+        ApiError::new(StatusCode::CONFLICT, code, message)
+    }
+
+    pub fn not_found(code: &'static str, message: String) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    /// Something is wrong on this side; the log says what.
+    pub fn internal(code: &'static str) -> ApiError {
+        let message = "the server failed; its log tells more under this correlationId";
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
+    }
+
+    fn unavailable(code: &'static str, message: impl Into<Cow<'static, str>>, retry_after: u32) -> ApiError {
+        ApiError {
+            retry_after: Some(retry_after),
+            ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+        }
+    }
+
+    fn with_details(mut self, details: impl IntoIterator<Item = Detail>) -> ApiError {
+        self.details.extend(details);
+        self
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        if let Some(seconds) = self.retry_after {
+            let headers = response.headers_mut();
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> ApiError {
+        match error {
+            EngineError::Refused(refusal) => refusal.into(),
+            EngineError::Store(error) => error.into(),
+            EngineError::Unusable { .. } => {
+                tracing::error!(%error, "a stored workflow cannot be used");
+                ApiError::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "WORKFLOW_UNUSABLE",
+                    error.to_string(),
+                )
+            }
+            EngineError::Stopping => ApiError::unavailable("STOPPING", error.to_string(), 1),
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        let message = refusal.to_string();
+        match refusal {
+            Refusal::WorkflowNotFound(_) => ApiError::not_found("WORKFLOW_NOT_FOUND", message),
+            Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
+            Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
+            Refusal::NotActive { .. } => ApiError::conflict("WORKFLOW_NOT_ACTIVE", message),
+            Refusal::RequestIdTaken { .. } => ApiError::conflict("WFENG001", message),
+            Refusal::NoDraft(_) => ApiError::conflict("NO_DRAFT", message),
+            Refusal::Changed(_) => ApiError::conflict("DRAFT_CHANGED", message),
+            Refusal::ReservedRequestId(_) => ApiError::new(StatusCode::BAD_REQUEST, "RESERVED_REQUEST_ID", message),
+            Refusal::Immutable { .. } => ApiError::new(StatusCode::BAD_REQUEST, "WORKFLOW_IMMUTABLE", message),
+            Refusal::InvalidTrigger { problems, .. } => {
+                let detail = |(pointer, message): (String, String)| Detail::Trigger {
+                    code: "INVALID_TRIGGER",
+                    severity: "error",
+                    message,
+                    pointer: format!("/trigger{pointer}"),
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "WFENG005", message)
+                    .with_details(problems.into_iter().map(detail))
+            }
+            Refusal::InvalidDocument(problems) => {
+                let list = problems.into_list().into_iter();
+                ApiError::new(StatusCode::BAD_REQUEST, "WFENG005", message).with_details(list.map(Detail::Diagnostic))
+            }
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        tracing::error!(%error, "the store failed a request");
+        match error {
+            StoreError::Full { .. } => ApiError::unavailable(
+                "STORAGE_FULL",
+                "no space is left for the database; nothing acknowledged was lost. Try again later",
+                30,
+            ),
+            StoreError::Locked { .. } => {
+                ApiError::unavailable("STORAGE_UNAVAILABLE", "the database is in use by another process", 5)
+            }
+            StoreError::Closed => ApiError::unavailable("STORAGE_UNAVAILABLE", "the database is closed", 1),
+            StoreError::Unknown(_) => ApiError::unavailable(
+                "STORAGE_UNAVAILABLE",
+                "the database did not confirm the write; repeat it with the same requestId",
+                1,
+            ),
+            StoreError::TooNew { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::Unopenable { .. }
+            | StoreError::Failed(_) => ApiError::internal("STORAGE_FAILED"),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What handlers take from a request. Whatever cannot be taken is answered in the envelope.
+
+use crate::{Web, envelope, error::ApiError};
+use axum::{
+    body::BodyDataStream,
+    extract::{FromRequest, FromRequestParts, Path, Request, rejection::PathRejection, rejection::QueryRejection},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+};
+use bytes::{Bytes, BytesMut};
+use fermata_core::RunId;
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+use std::{convert::Infallible, time::Duration};
+
+/// A name in the path.
+pub(crate) struct Name(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(name) = Path::from_request_parts(parts, state).await.map_err(bad_path)?;
+        Ok(Name(name))
+    }
+}
+
+/// The id of a run in the path.
+pub(crate) struct ExecutionId(pub RunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for ExecutionId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(bad_path)?;
+        let id = text.parse().map_err(|_| {
+            let shown: String = text.chars().take(60).collect();
+            let message = format!("`{shown}` is not the id of an execution; those are UUIDs");
+            ApiError::new(StatusCode::BAD_REQUEST, "INVALID_ID", message)
+        })?;
+        Ok(ExecutionId(id))
+    }
+}
+
+/// The correlation id that came with the request.
+pub(crate) struct CorrelationId(pub Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for CorrelationId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let given = envelope::given(&parts.headers).and_then(|value| value.to_str().ok());
+        Ok(CorrelationId(given.map(str::to_owned)))
+    }
+}
+
+fn bad_path(rejection: PathRejection) -> ApiError {
+    ApiError::invalid(rejection.body_text())
+}
+
+/// The query, with unknown parameters refused by the type that is read.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Query), rejection(ApiError))]
+pub(crate) struct Query<T>(pub T);
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> ApiError {
+        ApiError::parameter(rejection.body_text())
+    }
+}
+
+/// A JSON body; its default if there is none.
+pub(crate) struct OptionalJson<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Web> for OptionalJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
+        let media = is_json(request.headers());
+        let bytes = read(request, web).await?;
+        if bytes.trim_ascii().is_empty() {
+            return Ok(OptionalJson(T::default()));
+        }
+        if !media {
+            return Err(media_type("application/json"));
+        }
+        serde_json::from_slice(&bytes).map(OptionalJson).map_err(bad_json)
+    }
+}
+
+/// The message of serde_json ends with line and column.
+fn bad_json(error: serde_json::Error) -> ApiError {
+    match error.classify() {
+        serde_json::error::Category::Data => ApiError::invalid(format!("the body does not fit: {error}")),
+        _ => {
+            let message = format!("the body is not JSON: {error}");
+            ApiError::new(StatusCode::BAD_REQUEST, "INVALID_JSON", message)
+        }
+    }
+}
+
+/// A workflow document as it was sent: JSON, JSON with comments, or YAML. Its shape tells which.
+pub(crate) struct DocumentBytes(pub Bytes);
+
+impl FromRequest<Web> for DocumentBytes {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
+        let media = is_document(request.headers());
+        let bytes = read(request, web).await?;
+        if !media {
+            return Err(media_type("application/json or application/yaml"));
+        }
+        if bytes.trim_ascii().is_empty() {
+            return Err(ApiError::invalid("the body is empty; send the workflow document"));
+        }
+        Ok(DocumentBytes(bytes))
+    }
+}
+
+/// The media type without its parameters; `None` if it is not told.
+fn essence(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().unwrap_or("?");
+    Some(value.split(';').next().unwrap_or_default().trim())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    essence(headers).is_none_or(|media| {
+        media.eq_ignore_ascii_case("application/json") || ends_with(media, "+json") || ends_with(media, "/json")
+    })
+}
+
+fn is_document(headers: &HeaderMap) -> bool {
+    let known = |media: &str| {
+        let endings = [
+            "/yaml",
+            "/x-yaml",
+            "+yaml",
+            "/jsonc",
+            "/json5",
+            "/plain",
+            "/octet-stream",
+        ];
+        endings.into_iter().any(|ending| ends_with(media, ending))
+    };
+    is_json(headers) || essence(headers).is_none_or(known)
+}
+
+fn ends_with(media: &str, ending: &str) -> bool {
+    let start = media.len().checked_sub(ending.len());
+    start
+        .and_then(|start| media.get(start..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(ending))
+}
+
+/// A form, for example, which is what curl and browsers send when they are not told.
+fn media_type(expected: &str) -> ApiError {
+    let message = format!("this media type is not understood; send `Content-Type: {expected}`");
+    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
+}
+
+/// How long somebody who sends too much may go on, so that he hears the answer before the connection ends.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The whole body, within the limits of size and time.
+async fn read(request: Request, web: &Web) -> Result<Bytes, ApiError> {
+    let limit = web.config.max_body_bytes;
+    let mut body = request.into_body().into_data_stream();
+    let whole = tokio::time::timeout(web.config.body_timeout, collect(&mut body, limit)).await;
+    let whole = whole.map_err(|_| {
+        let message = "the body did not arrive in time";
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message)
+    })??;
+    match whole {
+        Some(whole) => Ok(whole),
+        None => {
+            let _ = tokio::time::timeout(DRAIN, drain(&mut body, limit.saturating_mul(4))).await;
+            let message = format!("the body has more than {limit} bytes");
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message))
+        }
+    }
+}
+
+/// `None` if there is more than `limit`.
+async fn collect(body: &mut BodyDataStream, limit: usize) -> Result<Option<Bytes>, ApiError> {
+    // Small bodies come in one piece and are not copied.
+    let first = body.next().await.transpose().map_err(broken)?.unwrap_or_default();
+    if first.len() > limit {
+        return Ok(None);
+    }
+    let Some(second) = body.next().await.transpose().map_err(broken)? else {
+        return Ok(Some(first));
+    };
+    let mut whole = BytesMut::from(first);
+    let mut piece = Some(second);
+    while let Some(bytes) = piece {
+        if whole.len() + bytes.len() > limit {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&bytes);
+        piece = body.next().await.transpose().map_err(broken)?;
+    }
+    Ok(Some(whole.freeze()))
+}
+
+async fn drain(body: &mut BodyDataStream, mut left: usize) {
+    while let Some(Ok(piece)) = body.next().await {
+        left = left.saturating_sub(piece.len());
+        if left == 0 {
+            break;
+        }
+    }
+}
+
+fn broken(error: axum::Error) -> ApiError {
+    ApiError::invalid(format!("the body could not be read: {error}"))
+}

@@ -1,0 +1,86 @@
+//! Pages of lists. A cursor says where the next one begins; callers send back what they got and read nothing
+//! into it.
+
+use crate::error::ApiError;
+use axum::http::StatusCode;
+use fermata_core::RunId;
+use std::fmt::Write;
+use uuid::Uuid;
+
+/// Items in a page that nobody asked to be of another size, and the most there can be.
+const USUAL: u32 = 100;
+const MOST: u32 = 1000;
+
+/// How many items a page shall have.
+pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
+    match asked.unwrap_or(USUAL) {
+        limit @ 1..=MOST => Ok(limit),
+        limit => Err(ApiError::parameter(format!(
+            "`limit` is {limit}; it must be from 1 to {MOST}"
+        ))),
+    }
+}
+
+/// The cursor after this run.
+pub(crate) fn after_run(id: RunId) -> String {
+    encode(id.0.as_bytes())
+}
+
+/// The run that a cursor is after.
+pub(crate) fn run(cursor: &str) -> Result<RunId, ApiError> {
+    let bytes = decode(cursor).and_then(|bytes| Uuid::from_slice(&bytes).ok());
+    bytes.map(RunId).ok_or_else(invalid)
+}
+
+/// The cursor after this name.
+pub(crate) fn after_name(name: &str) -> String {
+    encode(name.as_bytes())
+}
+
+/// The name that a cursor is after.
+pub(crate) fn name(cursor: &str) -> Result<String, ApiError> {
+    let bytes = decode(cursor).and_then(|bytes| String::from_utf8(bytes).ok());
+    bytes.filter(|name| !name.is_empty()).ok_or_else(invalid)
+}
+
+fn invalid() -> ApiError {
+    let message = "this is no cursor of this list; send `nextCursor` of the page before, or leave it out";
+    ApiError::new(StatusCode::BAD_REQUEST, "INVALID_CURSOR", message)
+}
+
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let pair = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+    pairs
+        .iter()
+        .map(pair)
+        .collect::<Option<_>>()
+        .filter(|_| rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_come_back_and_others_are_refused() {
+        let id = RunId(Uuid::now_v7());
+        assert_eq!(run(&after_run(id)).unwrap(), id);
+        assert_eq!(name(&after_name("größe")).unwrap(), "größe");
+        for bad in ["", "0", "zz", "é", "00ff00", "ff", &"0".repeat(33)] {
+            assert_eq!(run(bad).unwrap_err().code, "INVALID_CURSOR", "{bad}");
+        }
+        for bad in ["", "6", "ff", "+1"] {
+            assert_eq!(name(bad).unwrap_err().code, "INVALID_CURSOR", "{bad}");
+        }
+    }
+}

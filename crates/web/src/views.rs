@@ -1,0 +1,402 @@
+//! What things look like as JSON. Fields that are absent are left out; payloads travel as they are stored.
+
+use crate::time::Iso;
+use fermata_core::{RunId, Status, Timestamp};
+use fermata_dialects::Diagnostic;
+use fermata_runtime::timeline::{Entry, Level};
+use fermata_store::{
+    definitions::Workflow,
+    reads::{ActionRecord, LinkRecord, RunRecord},
+    runs::Principal,
+};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, value::RawValue};
+
+/// JSON that is embedded as it stands. If it is damaged, it is shown as text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JsonText<'a>(pub &'a str);
+
+impl Serialize for JsonText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match serde_json::from_str::<&RawValue>(self.0) {
+            Ok(raw) => raw.serialize(serializer),
+            Err(_) => self.0.serialize(serializer),
+        }
+    }
+}
+
+fn json(text: &Option<String>) -> Option<JsonText<'_>> {
+    text.as_deref().map(JsonText)
+}
+
+fn millis_between(start: Timestamp, end: Timestamp) -> u64 {
+    end.micros_since(start) / 1000
+}
+
+/// A page of a list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageView<T> {
+    pub items: Vec<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A workflow's row.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WorkflowView<'a> {
+    pub id: &'a str,
+    pub display_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<&'a str>,
+    pub status: &'static str,
+    pub is_enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_version: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest_version: Option<u32>,
+    pub dialect: &'a str,
+    pub created_at: Iso,
+    pub updated_at: Iso,
+}
+
+impl<'a> From<&'a Workflow> for WorkflowView<'a> {
+    fn from(workflow: &'a Workflow) -> Self {
+        WorkflowView {
+            id: &workflow.id,
+            display_name: &workflow.display_name,
+            description: workflow.description.as_deref(),
+            status: workflow.status.as_str(),
+            is_enabled: workflow.enabled,
+            current_version: workflow.current_version,
+            latest_version: workflow.latest_version,
+            dialect: &workflow.dialect,
+            created_at: Iso(workflow.created_at),
+            updated_at: Iso(workflow.updated_at),
+        }
+    }
+}
+
+/// A draft that was saved.
+#[derive(Serialize)]
+pub(crate) struct SavedView<'a> {
+    #[serde(flatten)]
+    pub workflow: WorkflowView<'a>,
+    pub checksum: &'a str,
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A version that was published.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PublishedView {
+    pub workflow_id: String,
+    pub version: u32,
+    pub status: &'static str,
+    /// False if the newest version was the same already.
+    pub created: bool,
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A workflow with one of its documents.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WorkflowWithDefinition<'a> {
+    #[serde(flatten)]
+    pub workflow: WorkflowView<'a>,
+    /// The version that `definition` is of; absent for a draft.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+    pub checksum: &'a str,
+    pub definition: DefinitionView<'a>,
+    /// The document as it was sent, if that was not plain JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<&'a str>,
+}
+
+/// A document as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum DefinitionView<'a> {
+    AsSent(&'a RawValue),
+    Read(Value),
+}
+
+/// A run in short: where it stands and where to ask again.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AcceptedView {
+    pub execution_id: RunId,
+    pub status: &'static str,
+    pub status_url: StatusUrl,
+}
+
+impl AcceptedView {
+    pub fn new(run: RunId, status: Status) -> AcceptedView {
+        AcceptedView {
+            execution_id: run,
+            status: status.as_str(),
+            status_url: StatusUrl(run),
+        }
+    }
+}
+
+/// Where a run is found.
+pub(crate) struct StatusUrl(pub RunId);
+
+impl Serialize for StatusUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("/api/v1/executions/{}", self.0))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrincipalView<'a> {
+    user_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    display_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    email: Option<&'a str>,
+}
+
+impl<'a> From<&'a Principal> for PrincipalView<'a> {
+    fn from(principal: &'a Principal) -> Self {
+        PrincipalView {
+            user_id: &principal.user_id,
+            display_name: principal.display_name.as_deref(),
+            email: principal.email.as_deref(),
+        }
+    }
+}
+
+/// A run as lists show it: its row without the payloads.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunRow<'a> {
+    id: RunId,
+    execution_id: RunId,
+    workflow_id: &'a str,
+    workflow_version: u32,
+    request_id: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<i32>,
+    correlation_id: CorrelationId<'a>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    tenant_id: &'a str,
+    principal: PrincipalView<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_execution_id: Option<RunId>,
+    created_at: Iso,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<Iso>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<Iso>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    /// When a parked run is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_at: Option<Iso>,
+    status_url: StatusUrl,
+}
+
+/// A run that came without a correlation id has its own.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum CorrelationId<'a> {
+    Given(&'a str),
+    Own(RunId),
+}
+
+impl<'a> From<&'a RunRecord> for RunRow<'a> {
+    fn from(run: &'a RunRecord) -> Self {
+        let own = CorrelationId::Own(run.id);
+        RunRow {
+            id: run.id,
+            execution_id: run.id,
+            workflow_id: &run.workflow_id,
+            workflow_version: run.workflow_version,
+            request_id: &run.request_id,
+            status: run.status.as_str(),
+            reason: run.reason.as_deref(),
+            error: json(&run.error),
+            priority: run.priority,
+            correlation_id: run.correlation_id.as_deref().map_or(own, CorrelationId::Given),
+            tenant_id: &run.tenant,
+            principal: (&run.principal).into(),
+            parent_execution_id: run.parent,
+            created_at: Iso(run.created_at),
+            started_at: run.started_at.map(Iso),
+            ended_at: run.ended_at.map(Iso),
+            duration_ms: run
+                .started_at
+                .zip(run.ended_at)
+                .map(|(start, end)| millis_between(start, end)),
+            wake_at: run
+                .wake_at
+                .filter(|_| run.status == Status::Running && !run.held)
+                .map(Iso),
+            status_url: StatusUrl(run.id),
+        }
+    }
+}
+
+/// A run with its payloads and what else was asked for.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunView<'a> {
+    #[serde(flatten)]
+    row: RunRow<'a>,
+    trigger: JsonText<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<JsonText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<JsonText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_snapshot: Option<JsonText<'a>>,
+    #[serde(flatten)]
+    pub included: Included<'a>,
+}
+
+/// What a run's view has on demand.
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Included<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actions: Option<Vec<ActionView<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actions_total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<EventView>>,
+    /// Of journal rows, which is what windows count; one row holds the events of one step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events_total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Vec<ResourceView<'a>>>,
+}
+
+impl<'a> RunView<'a> {
+    pub fn new(run: &'a RunRecord, included: Included<'a>) -> RunView<'a> {
+        RunView {
+            row: run.into(),
+            trigger: JsonText(&run.trigger),
+            spec: json(&run.spec),
+            outputs: json(&run.outputs),
+            context_snapshot: json(&run.context_snapshot),
+            included,
+        }
+    }
+}
+
+/// A recorded attempt.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ActionView<'a> {
+    node_id: &'a str,
+    action_type: &'a str,
+    status: &'static str,
+    attempt: u32,
+    retry_count: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<JsonText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<JsonText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_time: Option<Iso>,
+    end_time: Iso,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+}
+
+impl<'a> From<&'a ActionRecord> for ActionView<'a> {
+    fn from(action: &'a ActionRecord) -> Self {
+        ActionView {
+            node_id: action.node.as_str(),
+            action_type: &action.action_type,
+            status: action.status.as_str(),
+            attempt: action.attempt,
+            retry_count: action.attempt.saturating_sub(1),
+            parameters: json(&action.parameters),
+            outputs: json(&action.outputs),
+            error: json(&action.error),
+            start_time: action.started_at.map(Iso),
+            end_time: Iso(action.ended_at),
+            duration_ms: action.started_at.map(|start| millis_between(start, action.ended_at)),
+        }
+    }
+}
+
+/// An event as people read it.
+#[derive(Serialize)]
+pub(crate) struct EventView {
+    seq: u32,
+    ts: Iso,
+    level: Level,
+    category: String,
+    message: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    data: Value,
+}
+
+impl From<Entry> for EventView {
+    fn from(entry: Entry) -> Self {
+        EventView {
+            seq: entry.seq,
+            ts: Iso(entry.at),
+            level: entry.level,
+            category: entry.category,
+            message: entry.message,
+            data: entry.data,
+        }
+    }
+}
+
+impl EventView {
+    /// Stands for a journal row that this program cannot read.
+    pub fn unreadable(seq: u32, at: Timestamp, why: &str) -> EventView {
+        EventView {
+            seq,
+            ts: Iso(at),
+            level: Level::Error,
+            category: "Orchestrator".to_owned(),
+            message: format!("this journal row cannot be read: {why}"),
+            data: Value::Null,
+        }
+    }
+}
+
+/// An external resource.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResourceView<'a> {
+    node_id: &'a str,
+    attempt: u32,
+    system: &'a str,
+    resource_type: &'a str,
+    resource_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    created_at: Iso,
+}
+
+impl<'a> From<&'a LinkRecord> for ResourceView<'a> {
+    fn from(link: &'a LinkRecord) -> Self {
+        ResourceView {
+            node_id: link.node.as_str(),
+            attempt: link.attempt,
+            system: &link.system,
+            resource_type: &link.resource_type,
+            resource_id: &link.resource_id,
+            url: link.url.as_deref(),
+            created_at: Iso(link.created_at),
+        }
+    }
+}
