@@ -52,11 +52,12 @@ pub trait Store: Send + Sync + 'static {
     async fn draft(&self, id: &str) -> Result<Option<Draft>>;
 
     /// Makes the draft with this checksum the newest version, unless the newest already is the same,
-    /// and with `activate` the current one of an active, enabled workflow.
+    /// and with `activate` the current one of an active, enabled workflow. The draft is gone then; publishing
+    /// again with the checksum of the newest version finds that version.
     async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published>;
 
     /// Changes status or the enabled flag, if the status now is one of `change.from`.
-    /// `None` if there is no such workflow; otherwise the workflow as it is now and whether it changed.
+    /// `None` if there is no such workflow; otherwise the workflow as it is now and whether the change was allowed.
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>>;
 
     /// A workflow's row.
@@ -74,7 +75,8 @@ pub trait Store: Send + Sync + 'static {
     /// its first commit is part of the same transaction.
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued>;
 
-    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch.
+    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. A runner must have sent
+    /// a heartbeat before it holds anything, or others take it for dead; the asker itself is alive.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
     /// Advances a run by one journal row and all that belongs to it.
@@ -104,7 +106,7 @@ pub trait Store: Send + Sync + 'static {
     /// Says that a runner lives.
     async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()>;
 
-    /// Says that a runner is gone; what it still holds may be claimed at once.
+    /// Says that a runner is gone; what it still holds may be claimed at once, by claims with `dead_before`.
     async fn retire(&self, runner: RunnerId) -> Result<()>;
 
     // ── reads ───────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +117,7 @@ pub trait Store: Send + Sync + 'static {
     /// Runs, newest first.
     async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>>;
 
-    /// Recorded attempts of a run, oldest first, and how many there are in all.
+    /// Recorded attempts of a run, in the order in which they ended, and how many there are in all.
     async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)>;
 
     /// Journal rows of a run, oldest first, and how many there are in all.

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use fermata_core::{NodeId, RunId, RunnerId, Timestamp, encode};
+use fermata_core::{Event, NodeId, RunId, RunnerId, Timestamp, encode};
 use readers::Readers;
 use std::{path::Path, sync::Arc};
 use tokio::sync::broadcast;
@@ -70,6 +70,12 @@ impl SqliteStore {
             news,
         })
     }
+}
+
+/// The text of a journal row, if there is anything to write. Takes the events so that they are also dropped here,
+/// on the caller's thread.
+fn journal_text(events: Vec<Event>) -> Option<String> {
+    (!events.is_empty()).then(|| encode(&events))
 }
 
 #[async_trait]
@@ -119,9 +125,9 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
-        let born = run.born.as_ref().filter(|born| !born.events.is_empty());
-        let first = born.map(|born| encode(&born.events));
+    async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
+        let events = run.born.as_mut().map(|born| std::mem::take(&mut born.events));
+        let first = journal_text(events.unwrap_or_default());
         self.writer
             .write(move |tx| enqueue::enqueue(tx, &run, first.as_deref()))
             .await
@@ -131,8 +137,8 @@ impl Store for SqliteStore {
         self.writer.write(move |tx| claim::claim(tx, &claim)).await
     }
 
-    async fn commit(&self, commit: RunCommit) -> CommitAnswer {
-        let text = (!commit.events.is_empty()).then(|| encode(&commit.events));
+    async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
+        let text = journal_text(std::mem::take(&mut commit.events));
         let answer = self
             .writer
             .write(move |tx| commit::commit(tx, &commit, text.as_deref()))

@@ -5,7 +5,7 @@
 
 use super::migrations;
 use crate::{Result, StoreError};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{Read, Seek, Write},
@@ -59,7 +59,16 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(WRITE_PATIENCE)?;
     connection.execute_batch("PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;")?;
+    steady(&connection)?;
     Ok(connection)
+}
+
+/// Keeps statements prepared. Without the first line SQLite prepares those that might use a partial index anew
+/// for each value bound to them.
+fn steady(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(())
 }
 
 /// Takes the lock file, or says who has it.
@@ -150,7 +159,7 @@ fn prepare(connection: &Connection, new: bool) -> rusqlite::Result<()> {
          PRAGMA temp_store = MEMORY;
          PRAGMA cache_size = -65536;",
     )?;
-    connection.set_prepared_statement_cache_capacity(128);
+    steady(connection)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
     if new {
         connection.execute_batch(&format!("PRAGMA application_id = {};", migrations::APPLICATION_ID))?;

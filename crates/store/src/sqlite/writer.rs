@@ -21,8 +21,10 @@ use tokio::sync::{broadcast, oneshot};
 
 /// The most members of one transaction.
 const MAX_BATCH: usize = 512;
-/// The log is copied into the database when it has this many pages, and when nothing else is to be done.
+/// The log is copied into the database when it has this many pages,
 const CHECKPOINT_PAGES: i32 = 4096;
+/// or this many when nothing else is to be done. A short log may stay: copying costs more than it frees.
+const IDLE_PAGES: i32 = 256;
 /// How long the thread must have been idle to tidy the log.
 const IDLE: Duration = Duration::from_millis(200);
 
@@ -219,7 +221,7 @@ impl Thread {
                 return false;
             }
             waiting.asleep = true;
-            if self.log_pages.load(Ordering::Relaxed) == 0 {
+            if self.log_pages.load(Ordering::Relaxed) < IDLE_PAGES {
                 waiting = queue.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -300,12 +302,11 @@ impl Thread {
     fn checkpoint(&self, mode: &str) {
         let done = self
             .connection
-            .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-                Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-            });
-        match done {
-            Ok(_) => self.log_pages.store(0, Ordering::Relaxed),
-            Err(error) => tracing::warn!(path = self.path, %error, "the log could not be copied into the database"),
+            .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
+        // Also if it failed or a reader was in the way: the next commit says how long the log is.
+        self.log_pages.store(0, Ordering::Relaxed);
+        if let Err(error) = done {
+            tracing::warn!(path = self.path, %error, "the log could not be copied into the database");
         }
     }
 }
