@@ -1,2 +1,17 @@
 //! The `fermata` command.
-fn main() {}
+
+mod cli;
+mod config;
+mod duration;
+mod input;
+mod run;
+mod serve;
+mod signals;
+mod validate;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,140 @@
+//! The command line: what can be asked, and how the answer becomes an exit code.
+//!
+//! This is the edge: errors of the libraries arrive here as `anyhow` and leave as lines on stderr.
+
+use crate::{
+    config::{self, Config, Given},
+    run, serve, validate,
+};
+use clap::{Args, Parser, Subcommand};
+use std::{
+    fmt::Display,
+    future::Future,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
+
+/// What was asked is not possible as it was asked.
+pub const USAGE: u8 = 2;
+
+const ROOT_HELP: &str = "\
+Examples:
+  fermata serve                                  a server on 127.0.0.1:7070, data in fermata.db
+  fermata run hello.json --input name=Ada        one run, here and now, without a server
+  fermata validate workflows/                    everything that is wrong with these documents
+
+Configuration: defaults, then --config FILE (TOML), then FERMATA_<SECTION>__<KEY> variables, then flags.";
+
+/// Runs workflows that survive everything.
+#[derive(Debug, Parser)]
+#[command(name = "fermata", version, about, after_help = ROOT_HELP, arg_required_else_help = true)]
+struct Cli {
+    /// A TOML file with settings.
+    #[arg(long, value_name = "FILE", env = "FERMATA_CONFIG", global = true)]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the HTTP API and work on runs until told to stop.
+    #[command(after_help = serve::HELP)]
+    Serve(ServeArgs),
+    /// Run one document to its end, without a server.
+    #[command(after_help = run::HELP)]
+    Run(run::RunArgs),
+    /// Say everything that is wrong with documents.
+    #[command(after_help = validate::HELP)]
+    Validate(validate::ValidateArgs),
+}
+
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// Where to listen; port 0 takes a free one and prints it [default: 127.0.0.1:7070].
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where runs live: `sqlite:PATH` or `memory:` [default: sqlite:fermata.db].
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+}
+
+/// A mistake of the person at the keyboard, not of the program.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let began = Instant::now();
+    let cli = Cli::parse();
+    match dispatch(cli, began) {
+        Ok(code) => code,
+        Err(error) => {
+            for line in format!("{error:#}").lines() {
+                say(format_args!("fermata: {line}"));
+            }
+            ExitCode::from(if error.is::<Usage>() { USAGE } else { 1 })
+        }
+    }
+}
+
+fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
+    let given = Given::here(cli.config);
+    match cli.command {
+        Command::Serve(args) => {
+            let given =
+                given
+                    .flag("--listen", "server.listen", args.listen)
+                    .flag("--database", "database.url", args.database);
+            let config = config::load(given)?;
+            block_on(serve::serve(config, began))
+        }
+        Command::Run(args) => {
+            let config = usable(given)?;
+            block_on(run::run(args, &config))
+        }
+        Command::Validate(args) => validate::validate(&args, &usable(given)?),
+    }
+}
+
+/// The configuration, for commands that tell a wrong one by the exit code of a wrong call.
+fn usable(given: Given) -> Result<Config, Usage> {
+    config::load(given).map_err(|problems| Usage(problems.to_string()))
+}
+
+fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let answer = runtime.block_on(command);
+    // A blocking call that hangs must not keep the process.
+    runtime.shutdown_background();
+    answer
+}
+
+/// One line on stderr. That nobody reads it is no reason to fail.
+pub fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Text on stdout. That the reader has gone is no reason to fail.
+pub fn print(text: impl Display) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = write!(stdout, "{text}").and_then(|()| stdout.flush());
+}
+
+/// Whether a stream takes colours.
+pub fn colors(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,433 @@
+//! Filling the configuration: defaults, then the file, then the environment, then the command line.
+//!
+//! Every value is checked on its own, so that all problems are told at once, each with the place it came from.
+
+use super::Config;
+use serde_json::Value as Known;
+use std::{fmt, path::PathBuf};
+use toml::{
+    Table, Value,
+    de::{DeTable, DeValue},
+};
+
+const PREFIX: &str = "FERMATA_";
+/// Names under it are the user's own.
+const FREE_SECTION: &str = "vars";
+
+/// Where values come from, besides the defaults.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// The environment.
+    pub environment: Vec<(String, String)>,
+    /// What the command line says: flag, key, value.
+    pub flags: Vec<(&'static str, &'static str, Value)>,
+}
+
+impl Given {
+    /// The environment of this process, and a file.
+    pub fn here(file: Option<PathBuf>) -> Given {
+        let readable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Given {
+            file,
+            environment: std::env::vars_os().filter_map(readable).collect(),
+            flags: Vec::new(),
+        }
+    }
+
+    /// The value of a key by a flag, if the flag is there.
+    pub fn flag(mut self, flag: &'static str, key: &'static str, value: Option<String>) -> Given {
+        self.flags.extend(value.map(|value| (flag, key, Value::String(value))));
+        self
+    }
+}
+
+/// Everything that is wrong with the configuration, one line each.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problems(Vec<String>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// The configuration, or everything that is wrong with it.
+pub fn load(given: Given) -> Result<Config, Problems> {
+    let mut loader = Loader {
+        known: serde_json::to_value(Config::default()).unwrap_or_default(),
+        table: Table::new(),
+        problems: Vec::new(),
+    };
+    if let Some(path) = &given.file {
+        loader.file(path);
+    }
+    for (name, text) in &given.environment {
+        loader.variable(name, text);
+    }
+    for (flag, key, value) in given.flags {
+        let path: Vec<&str> = key.split('.').collect();
+        loader.set(&path, value, &Origin::Flag(flag));
+    }
+    if !loader.problems.is_empty() {
+        return Err(Problems(loader.problems));
+    }
+    let whole: Result<Config, _> = loader.table.try_into();
+    whole.map_err(|error| Problems(vec![error.message().to_owned()]))
+}
+
+/// Where a value stands, for messages.
+enum Origin<'a> {
+    File { name: &'a str, line: usize },
+    Variable(&'a str),
+    Flag(&'a str),
+}
+
+impl fmt::Display for Origin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { name, line } => write!(f, "{name}:{line}"),
+            Origin::Variable(name) => write!(f, "environment variable {name}"),
+            Origin::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+impl Origin<'_> {
+    /// A key as one writes it there.
+    fn spell(&self, path: &str) -> String {
+        match self {
+            Origin::Variable(_) => format!("{PREFIX}{}", path.replace('.', "__").to_uppercase()),
+            Origin::File { .. } | Origin::Flag(_) => path.to_owned(),
+        }
+    }
+}
+
+struct Loader {
+    /// Every key there is, with its default.
+    known: Known,
+    table: Table,
+    problems: Vec<String>,
+}
+
+impl Loader {
+    fn file(&mut self, path: &std::path::Path) {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.problems
+                    .push(format!("the configuration file {name} cannot be read: {error}"));
+                return;
+            }
+        };
+        let line_of = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
+        let syntax = |error: toml::de::Error| {
+            let line = line_of(error.span().map_or(0, |span| span.start));
+            format!("{name}:{line}: {}", error.message().replace('\n', ", "))
+        };
+        let (values, places) = match (text.parse::<Table>(), DeTable::parse(&text)) {
+            (Ok(values), Ok(places)) => (values, places.into_inner()),
+            (Err(error), _) | (_, Err(error)) => return self.problems.push(syntax(error)),
+        };
+        let place = |path: &[&str]| Origin::File {
+            name: &name,
+            line: line_of(offset(&places, path)),
+        };
+        self.section(&values, &mut Vec::new(), &place);
+    }
+
+    fn section<'a, 'o>(&mut self, table: &'a Table, path: &mut Vec<&'a str>, place: &dyn Fn(&[&str]) -> Origin<'o>) {
+        for (key, value) in table {
+            path.push(key);
+            match value {
+                Value::Table(inner) if self.is_section(path) => self.section(inner, path, place),
+                value => self.set(path, value.clone(), &place(path)),
+            }
+            path.pop();
+        }
+    }
+
+    fn variable(&mut self, name: &str, text: &str) {
+        // Without `__` it is no key: orchestrators set FERMATA_PORT and the like for a service of that name.
+        let Some(key) = name.strip_prefix(PREFIX).filter(|key| key.contains("__")) else {
+            return;
+        };
+        let key = key.to_lowercase();
+        let path: Vec<&str> = key.split("__").collect();
+        let origin = Origin::Variable(name);
+        let literal = toml::from_str::<Table>(&format!("value = {text}"))
+            .ok()
+            .filter(|table| table.len() == 1)
+            .and_then(|mut table| table.remove("value"));
+        let as_text = Value::String(text.to_owned());
+        let value = match literal {
+            Some(literal) if path[0] == FREE_SECTION || check(&path, as_text.clone()).is_err() => literal,
+            _ => as_text,
+        };
+        self.set(&path, value, &origin);
+    }
+
+    fn set(&mut self, path: &[&str], value: Value, origin: &Origin) {
+        let key = path.join(".");
+        let problem = if self.is_unknown(path) {
+            Some(format!(
+                "unknown key `{}`{}",
+                origin.spell(&key),
+                self.suggest(path, origin)
+            ))
+        } else if self.is_section(path) || path == [FREE_SECTION] && !value.is_table() {
+            Some(format!("`{key}` is a section with keys of its own, not a value"))
+        } else {
+            let wrong = check(path, value.clone()).err();
+            wrong.map(|wrong| match origin {
+                Origin::Flag(_) => wrong,
+                _ => format!("`{key}`: {wrong}"),
+            })
+        };
+        match problem {
+            Some(problem) => self.problems.push(format!("{origin}: {problem}")),
+            None => merge(&mut self.table, nest(path, value)),
+        }
+    }
+
+    fn at(&self, path: &[&str]) -> Option<&Known> {
+        path.iter().try_fold(&self.known, |known, key| known.get(key))
+    }
+
+    fn is_unknown(&self, path: &[&str]) -> bool {
+        path.first() != Some(&FREE_SECTION) && self.at(path).is_none()
+    }
+
+    fn is_section(&self, path: &[&str]) -> bool {
+        path != [FREE_SECTION] && self.at(path).is_some_and(Known::is_object)
+    }
+
+    /// The key somebody probably meant: one of that name elsewhere, or a similar one beside it.
+    fn suggest(&self, path: &[&str], origin: &Origin) -> String {
+        let mut all = Vec::new();
+        keys(&self.known, "", &mut all);
+        let last = path.last().copied().unwrap_or_default();
+        let elsewhere = all.into_iter().find(|key| key.rsplit('.').next() == Some(last));
+        let meant = elsewhere.or_else(|| self.similar(path));
+        meant.map_or(String::new(), |key| format!("; did you mean `{}`?", origin.spell(&key)))
+    }
+
+    /// The path with its first unknown name replaced by the most similar one there is.
+    fn similar(&self, path: &[&str]) -> Option<String> {
+        let wrong = (0..path.len()).find(|at| self.at(&path[..=*at]).is_none())?;
+        let names = self.at(&path[..wrong])?.as_object()?.keys();
+        let likeness = |name: &str| strsim::jaro_winkler(name, path[wrong]);
+        let nearest = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+        let mut meant = path.to_vec();
+        meant[wrong] = nearest;
+        (likeness(nearest) > 0.8 && self.at(&meant).is_some()).then(|| meant.join("."))
+    }
+}
+
+/// Every section and key below `known`, dotted.
+fn keys(known: &Known, prefix: &str, all: &mut Vec<String>) {
+    for (key, value) in known.as_object().into_iter().flatten() {
+        let path = match prefix {
+            "" => key.clone(),
+            prefix => format!("{prefix}.{key}"),
+        };
+        keys(value, &path, all);
+        all.push(path);
+    }
+}
+
+/// Whether one key takes a value; if not, what it takes.
+fn check(path: &[&str], value: Value) -> Result<(), String> {
+    let alone: Result<Config, _> = nest(path, value).try_into();
+    alone.map(drop).map_err(|error| plain(error.message()))
+}
+
+/// Rust's names of types, in words.
+fn plain(message: &str) -> String {
+    let message = message.split('\n').next().unwrap_or_default();
+    let mut text = message.to_owned();
+    for (name, words) in [
+        ("u32", "a whole number"),
+        ("u64", "a whole number"),
+        ("usize", "a whole number"),
+        ("f64", "a number"),
+    ] {
+        text = text.replace(&format!("expected {name}"), &format!("expected {words}"));
+    }
+    text
+}
+
+fn nest(path: &[&str], value: Value) -> Table {
+    let mut table = Table::new();
+    match path {
+        [] => {}
+        [key] => {
+            table.insert((*key).to_owned(), value);
+        }
+        [key, rest @ ..] => {
+            table.insert((*key).to_owned(), Value::Table(nest(rest, value)));
+        }
+    }
+    table
+}
+
+fn merge(into: &mut Table, from: Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Where the last key of `path` stands in the file.
+fn offset(places: &DeTable, path: &[&str]) -> usize {
+    let Some((key, rest)) = path.split_first() else {
+        return 0;
+    };
+    let Some((name, value)) = places.iter().find(|(name, _)| name.get_ref() == key) else {
+        return 0;
+    };
+    match (rest, value.get_ref()) {
+        ([_, ..], DeValue::Table(inner)) => offset(inner, rest),
+        _ => name.span().start,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Database;
+    use std::io::Write;
+
+    fn given(file: &str, environment: &[(&str, &str)], flags: &[(&'static str, &'static str, &str)]) -> Given {
+        let mut config = tempfile::NamedTempFile::new().unwrap();
+        config.write_all(file.as_bytes()).unwrap();
+        let (_, path) = config.keep().unwrap();
+        Given {
+            file: Some(path),
+            environment: environment
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            flags: flags
+                .iter()
+                .map(|(flag, key, value)| (*flag, *key, Value::String((*value).to_owned())))
+                .collect(),
+        }
+    }
+
+    fn try_load(given: Given) -> Result<Config, Vec<String>> {
+        let path = given.file.clone().unwrap();
+        let loaded = load(given);
+        std::fs::remove_file(&path).unwrap();
+        let name = path.display().to_string();
+        loaded.map_err(|problems| problems.0.iter().map(|line| line.replace(&name, "f.toml")).collect())
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let file = r#"
+            server.listen = "from-file:1"
+            [database]
+            url = "sqlite:from-file.db"
+            [orchestration]
+            max_parallel_actions = 3
+            default_action_timeout_ms = "5m"
+            [vars]
+            region = "eu"
+            deep = { a = 1 }
+        "#;
+        let environment = [
+            ("FERMATA_SERVER__LISTEN", "from-env:1"),
+            ("FERMATA_DATABASE__URL", "sqlite:from-env.db"),
+            ("FERMATA_ORCHESTRATION__RETRY__JITTER", "false"),
+            ("FERMATA_ORCHESTRATION__PARK_AFTER_MS", "250"),
+            ("FERMATA_ORCHESTRATION__SHUTDOWN_GRACE_MS", "2s"),
+            ("FERMATA_TEMPLATES__NULL_VALUE_REPLACEMENT", "0"),
+            ("FERMATA_VARS__LIMIT", "10"),
+            ("FERMATA_VARS__NAME", "ten"),
+            ("FERMATA_PORT", "tcp://10.0.0.1:7070"),
+            ("HOME", "/"),
+        ];
+        let config = try_load(given(
+            file,
+            &environment,
+            &[("--listen", "server.listen", "from-flag:1")],
+        ))
+        .unwrap();
+        assert_eq!(config.server.listen, "from-flag:1");
+        assert_eq!(config.database.url, Database::Sqlite("from-env.db".into()));
+        let settings = config.settings();
+        assert_eq!(settings.max_parallel_actions, 3);
+        assert_eq!(settings.dialects.policies.timeout_ms, 300_000);
+        assert_eq!(settings.park_after.as_millis(), 250);
+        assert_eq!(settings.shutdown_grace.as_millis(), 2000);
+        assert!(!settings.dialects.policies.retry.jitter);
+        assert_eq!(settings.dialects.policies.retry.max_attempts, 4);
+        assert_eq!(settings.dialects.templates.null_text, "0");
+        assert_eq!(
+            serde_json::to_value(&settings.vars).unwrap(),
+            serde_json::json!({"region": "eu", "deep": {"a": 1}, "limit": 10, "name": "ten"})
+        );
+    }
+
+    #[test]
+    fn all_problems_are_told_with_their_places() {
+        let file = "listen = 1\n[orchestration]\nmax_paralel_actions = 3\nmax_active_runs = \"many\"\nretry = 3\n\
+                    default_workflow_timeout_ms = \"1y\"\n[log]\nformat = \"xml\"\n[conditions]\nmax_statements = -1\n\
+                    [orchestration.unknown]\nx = 1\n";
+        let environment = [
+            ("FERMATA_SERVER__LISTN", "x"),
+            ("FERMATA_LIMITS__MAX_NODES_PER_WORKFLOW", "0"),
+            ("FERMATA_VARS", "3"),
+        ];
+        let problems = try_load(given(
+            file,
+            &environment,
+            &[("--database", "database.url", "postgres://a:b@c/d")],
+        ));
+        let expected = [
+            "f.toml:1: unknown key `listen`; did you mean `server.listen`?",
+            "f.toml:4: `orchestration.max_active_runs`: invalid type: string \"many\", expected a whole number",
+            "f.toml:3: unknown key `orchestration.max_paralel_actions`; did you mean \
+             `orchestration.max_parallel_actions`?",
+            "f.toml:5: `orchestration.retry` is a section with keys of its own, not a value",
+            "f.toml:6: `orchestration.default_workflow_timeout_ms`: `1y` is not a duration: `y` is not a unit; write \
+             it like 250ms, 30s, 5m or 1h30m",
+            "f.toml:11: unknown key `orchestration.unknown`",
+            "f.toml:8: `log.format`: unknown variant `xml`, expected `text` or `json`",
+            "f.toml:10: `conditions.max_statements`: invalid value: integer `-1`, expected a whole number",
+            "environment variable FERMATA_SERVER__LISTN: unknown key `FERMATA_SERVER__LISTN`; did you mean \
+             `FERMATA_SERVER__LISTEN`?",
+            "environment variable FERMATA_LIMITS__MAX_NODES_PER_WORKFLOW: `limits.max_nodes_per_workflow`: it must be \
+             at least 1",
+            "--database: `postgres:` databases are not supported by this version; use `sqlite:PATH` or `memory:`",
+        ];
+        let mut problems = problems.unwrap_err();
+        let mut expected = expected.map(str::to_owned).to_vec();
+        problems.sort();
+        expected.sort();
+        assert_eq!(problems, expected);
+    }
+
+    #[test]
+    fn broken_toml_has_a_line() {
+        let problems = try_load(given("[server]\nlisten = \n", &[], &[])).unwrap_err();
+        assert!(problems[0].starts_with("f.toml:2: "), "{problems:?}");
+        let missing = Given {
+            file: Some("/nowhere/f.toml".into()),
+            ..Given::default()
+        };
+        let problems = load(missing).unwrap_err().to_string();
+        assert!(problems.contains("/nowhere/f.toml cannot be read"), "{problems}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Values from the command line: `key=value`, `@file.json` and `-` become one JSON value.
+
+use serde_json::{Map, Value};
+use std::io::Read;
+
+/// The trigger that `--input` describes. Later ones are laid over earlier ones.
+pub fn trigger(inputs: &[String], stdin: &mut dyn Read) -> Result<Value, String> {
+    let mut whole = Value::Object(Map::new());
+    let mut stdin = Some(stdin);
+    for (index, input) in inputs.iter().enumerate() {
+        let (name, text) = match (input.strip_prefix('@'), input.as_str()) {
+            (Some(path), _) => {
+                let text = std::fs::read_to_string(path);
+                (path, text.map_err(|error| format!("--input {input}: {error}"))?)
+            }
+            (None, "-") => {
+                let stdin = stdin.take().ok_or("--input - can be given only once")?;
+                let mut text = String::new();
+                stdin
+                    .read_to_string(&mut text)
+                    .map_err(|error| format!("--input -: {error}"))?;
+                ("stdin", text)
+            }
+            (None, pair) => {
+                assign(&mut whole, pair).map_err(|wrong| format!("--input {input}: {wrong}"))?;
+                continue;
+            }
+        };
+        let value: Value =
+            serde_json::from_str(&text).map_err(|error| format!("--input {input}: {name} is not JSON: {error}"))?;
+        match (&mut whole, value) {
+            (Value::Object(into), Value::Object(from)) => overlay(into, from),
+            (whole, value) if index == 0 => *whole = value,
+            _ => {
+                return Err(format!(
+                    "--input {input}: only objects can be combined with other inputs"
+                ));
+            }
+        }
+    }
+    Ok(whole)
+}
+
+/// The variables that `--var` describes, laid over those of the configuration.
+pub fn vars(base: Map<String, Value>, pairs: &[String]) -> Result<Map<String, Value>, String> {
+    let mut whole = Value::Object(base);
+    for pair in pairs {
+        assign(&mut whole, pair).map_err(|wrong| format!("--var {pair}: {wrong}"))?;
+    }
+    match whole {
+        Value::Object(vars) => Ok(vars),
+        _ => Ok(Map::new()),
+    }
+}
+
+/// Sets `a.b=value` in an object. The value is JSON if it can be read as such, else text.
+fn assign(whole: &mut Value, pair: &str) -> Result<(), String> {
+    let (key, text) = pair
+        .split_once('=')
+        .ok_or("write it as key=value, @file.json, or - for standard input")?;
+    if key.split('.').any(str::is_empty) {
+        return Err(format!("`{key}` is not a key; write it like `name` or `order.id`"));
+    }
+    let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    let mut at = whole;
+    let mut steps = key.split('.').peekable();
+    while let Some(step) = steps.next() {
+        let Value::Object(map) = at else {
+            return Err(format!(
+                "`{step}` cannot be set, because what it would stand in is not an object"
+            ));
+        };
+        if steps.peek().is_none() {
+            map.insert(step.to_owned(), value);
+            return Ok(());
+        }
+        at = map.entry(step).or_insert_with(|| Value::Object(Map::new()));
+    }
+    Ok(())
+}
+
+fn overlay(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => overlay(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(inputs: &[&str], stdin: &str) -> Result<Value, String> {
+        let inputs: Vec<String> = inputs.iter().map(|input| (*input).to_owned()).collect();
+        trigger(&inputs, &mut stdin.as_bytes())
+    }
+
+    #[test]
+    fn pairs_files_and_stdin_become_one_value() {
+        assert_eq!(read(&[], ""), Ok(json!({})));
+        let pairs = [
+            "name=Ada",
+            "n=42",
+            "ok=true",
+            "text=\"42\"",
+            "list=[1,2]",
+            "order.id=7",
+            "order.to=x=y",
+        ];
+        let expected = json!({
+            "name": "Ada", "n": 42, "ok": true, "text": "42", "list": [1, 2], "order": {"id": 7, "to": "x=y"}
+        });
+        assert_eq!(read(&pairs, ""), Ok(expected));
+        let combined = read(&["-", "a.c=3"], r#"{"a": {"b": 1, "c": 2}}"#);
+        assert_eq!(combined, Ok(json!({"a": {"b": 1, "c": 3}})));
+        assert_eq!(read(&["-"], "[1]"), Ok(json!([1])));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (inputs, stdin, says) in [
+            (&["name"][..], "", "write it as key=value"),
+            (&["=1"], "", "is not a key"),
+            (&["a..b=1"], "", "is not a key"),
+            (&["a=1", "a.b=2"], "", "is not an object"),
+            (&["-"], "{", "stdin is not JSON"),
+            (&["-", "-"], "{}", "only once"),
+            (&["a=1", "-"], "[1]", "only objects"),
+            (&["@/nowhere.json"], "", "No such file"),
+        ] {
+            let refused = read(inputs, stdin).expect_err(says);
+            assert!(refused.contains(says), "{refused}");
+        }
+    }
+}

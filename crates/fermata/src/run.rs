@@ -1,0 +1,295 @@
+//! `fermata run`: one document, to its end, without a server.
+//!
+//! The engine is the real one, on a store in memory. Progress goes to stderr, the outcome to stdout.
+
+mod progress;
+
+use crate::{
+    cli::{self, USAGE, Usage},
+    config::Config,
+    duration, input,
+    signals::{Signal, Signals},
+    validate,
+};
+use anyhow::Context;
+use clap::Args;
+use fermata_core::{RunId, Status};
+use fermata_dialects::{Compiled, Document, Stage, compile};
+use fermata_runtime::{
+    Ended, Engine, EngineError, Observer, Refusal, Request, Settings,
+    actions::{HttpSettings, Registry},
+    clock::SystemClock,
+};
+use fermata_store::{Store, memory::MemoryStore, reads::Window};
+use progress::Progress;
+use serde_json::{Value, json};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// Shown below `--help`.
+pub const HELP: &str = "\
+Examples:
+  fermata run hello.json --input name=Ada --input order.id=7
+  fermata run order.yaml --input @order.json --input urgent=true --var region=eu
+  echo '{\"name\": \"Ada\"}' | fermata run hello.json --input -
+  fermata run --json order.json | jq .outputs
+
+A value is JSON if it can be read as such, else text: n=42 is a number, n='\"42\"' is text.
+Nothing is kept: the run and its history are gone when the command ends.
+
+Exit codes:
+  0    the run succeeded
+  1    the run failed or was cancelled
+  2    the document, the input or the call is wrong; nothing was run
+  3    --timeout was reached before the run ended
+  4    the run waits for a person (reserved: no document can do that yet)
+  130  Ctrl-C cancelled the run";
+
+const TIMED_OUT: u8 = 3;
+/// How long a cancelled run may take to end.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
+/// How often times on a terminal are brought up to date.
+const TICK: Duration = Duration::from_millis(100);
+/// Attempts read at once.
+const PAGE: u32 = 500;
+
+/// What `fermata run` takes.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The document: JSON or YAML, or `-` for standard input.
+    file: PathBuf,
+    /// What the run is about: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    #[arg(long, short, value_name = "KEY=VALUE")]
+    input: Vec<String>,
+    /// What expressions see as `vars`, over those of the configuration.
+    #[arg(long, value_name = "KEY=VALUE")]
+    var: Vec<String>,
+    /// How long to wait for the end, such as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Option<Duration>,
+    /// Answer as one JSON object on stdout, without progress.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How the waiting ended.
+enum Waited {
+    Ended(Arc<Ended>),
+    TimedOut,
+    Interrupted(Signal),
+}
+
+/// Runs a document.
+pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen().context("signals cannot be listened to")?;
+    if args.file == Path::new("-") && args.input.iter().any(|input| input == "-") {
+        return Err(Usage("the document and the input cannot both come from standard input".to_owned()).into());
+    }
+    let mut settings = config.settings();
+    settings.vars = input::vars(settings.vars, &args.var).map_err(Usage)?;
+    let registry = Registry::builtin(&HttpSettings::default()).context("the HTTP client cannot be made")?;
+    let (source, name) = validate::read(&args.file).map_err(Usage)?;
+    let Some(compiled) = check(&source, &name, &settings, &registry) else {
+        return Ok(ExitCode::from(USAGE));
+    };
+    let trigger = input::trigger(&args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
+
+    let store = Arc::new(MemoryStore::new());
+    let progress = (!args.json).then(|| Arc::new(Progress::new(&compiled.plan)));
+    let observer = progress.clone().map(|progress| progress as Arc<dyn Observer>);
+    let engine = Engine::with_observer(store.clone(), registry, settings, Arc::new(SystemClock), observer);
+    let worker = engine.clone();
+    tokio::spawn(async move { worker.run().await });
+    let workflow = compiled.plan.workflow;
+    engine.workflows().save(&source, &name).await?;
+    engine.workflows().publish(&workflow, true).await?;
+    let request = Request {
+        workflow_id: workflow.clone(),
+        trigger,
+        ..Request::default()
+    };
+    let accepted = match engine.start(request).await {
+        Err(EngineError::Refused(Refusal::InvalidTrigger { problems, .. })) => return Err(unfit(&problems).into()),
+        other => other?,
+    };
+
+    let waited = wait(&engine, accepted.run, args.timeout, progress.as_deref(), &mut signals).await?;
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
+    if args.json {
+        cli::print(format_args!(
+            "{}\n",
+            report(store.as_ref(), accepted.run, &workflow).await?
+        ));
+    }
+    Ok(match waited {
+        Waited::Ended(ended) => {
+            if !args.json {
+                conclude(&ended, store.as_ref(), accepted.run, &workflow).await?;
+            }
+            match ended.status {
+                Status::Succeeded => ExitCode::SUCCESS,
+                _ => ExitCode::FAILURE,
+            }
+        }
+        Waited::TimedOut => {
+            let limit = args.timeout.map(duration::show).unwrap_or_default();
+            cli::say(format_args!(
+                "fermata: the run did not end within {limit} and was given up"
+            ));
+            ExitCode::from(TIMED_OUT)
+        }
+        Waited::Interrupted(signal) => {
+            cli::say("fermata: the run was cancelled");
+            signal.exit_code()
+        }
+    })
+}
+
+/// The document, compiled; `None` if it has errors, which are told.
+fn check(source: &[u8], name: &str, settings: &Settings, registry: &Registry) -> Option<Compiled> {
+    let problems = match Document::parse(source, name, &settings.dialects.document) {
+        Err(problems) => problems,
+        Ok(document) => match compile(&document, &settings.dialects, registry, Stage::Publish) {
+            Err(problems) => problems,
+            Ok(compiled) => return Some(compiled),
+        },
+    };
+    cli::say(problems.render(cli::colors(&std::io::stderr())).trim_end());
+    None
+}
+
+fn unfit(problems: &[(String, String)]) -> Usage {
+    let mut text = "the input does not fit the document's triggerSchema".to_owned();
+    for (pointer, what) in problems {
+        let place = match pointer.as_str() {
+            "" => "the whole input",
+            pointer => pointer,
+        };
+        text.push_str(&format!("\n  {place}: {}", progress::clean(what)));
+    }
+    Usage(text)
+}
+
+/// Waits for the end. A signal cancels the run; another one, or no end within a while, ends the waiting.
+async fn wait(
+    engine: &Engine,
+    run: RunId,
+    timeout: Option<Duration>,
+    progress: Option<&Progress>,
+    signals: &mut Signals,
+) -> anyhow::Result<Waited> {
+    let end = engine.wait(run, duration::LONGEST);
+    tokio::pin!(end);
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut deadline = Instant::now() + timeout.unwrap_or(duration::LONGEST);
+    let mut interrupted = None;
+    loop {
+        tokio::select! {
+            ended = &mut end => return Ok(match (interrupted, ended?) {
+                (Some(signal), _) => Waited::Interrupted(signal),
+                (None, Some(ended)) => Waited::Ended(ended),
+                (None, None) => Waited::TimedOut,
+            }),
+            signal = signals.next() => {
+                if interrupted.is_some() {
+                    return Ok(Waited::Interrupted(signal));
+                }
+                interrupted = Some(signal);
+                deadline = Instant::now() + CANCEL_PATIENCE;
+                engine.cancel(run, "cancelled").await?;
+            }
+            () = tokio::time::sleep_until(deadline) => return Ok(match interrupted {
+                Some(signal) => Waited::Interrupted(signal),
+                None => Waited::TimedOut,
+            }),
+            _ = tick.tick(), if progress.is_some() => {
+                if let Some(progress) = progress {
+                    progress.tick();
+                }
+            }
+        }
+    }
+}
+
+/// Tells people how it ended: a line on stderr, and what a run that succeeded gave on stdout.
+async fn conclude(ended: &Ended, store: &dyn Store, run: RunId, workflow: &str) -> anyhow::Result<()> {
+    let record = store.run(run).await?;
+    let took = record.and_then(|record| took_ms(record.started_at, record.ended_at));
+    let took = took.map_or(String::new(), |millis| {
+        format!(" after {}", duration::show(Duration::from_millis(millis)))
+    });
+    let workflow = progress::clean(workflow);
+    let error = json_of(ended.error.as_deref());
+    let at = error["node"]
+        .as_str()
+        .map_or(String::new(), |node| format!(" at {}", progress::clean(node)));
+    let why = match (error["message"].as_str(), &ended.reason) {
+        (Some(message), _) => format!("{at}: {}", progress::clean(message)),
+        (None, Some(reason)) => format!(": {reason}"),
+        (None, None) => String::new(),
+    };
+    match ended.status {
+        Status::Succeeded => {
+            cli::say(format_args!("{workflow} succeeded{took}"));
+            let outputs = json_of(ended.outputs.as_deref());
+            cli::print(format_args!("{outputs:#}\n"));
+        }
+        Status::Cancelled => cli::say(format_args!("{workflow} was cancelled{took}{why}")),
+        _ => cli::say(format_args!("{workflow} failed{took}{why}")),
+    }
+    Ok(())
+}
+
+/// All that programs want to know of a run.
+async fn report(store: &dyn Store, run: RunId, workflow: &str) -> anyhow::Result<Value> {
+    let record = store.run(run).await?.context("the run is gone")?;
+    let mut steps = Vec::new();
+    loop {
+        let window = Window {
+            limit: PAGE,
+            offset: steps.len() as u32,
+        };
+        let (page, total) = store.actions(run, window).await?;
+        let more = !page.is_empty();
+        steps.extend(page.into_iter().map(|step| {
+            json!({
+                "nodeId": step.node,
+                "actionType": step.action_type,
+                "status": step.status.as_str(),
+                "attempt": step.attempt,
+                "durationMs": took_ms(step.started_at, Some(step.ended_at)),
+                "error": json_of(step.error.as_deref()),
+            })
+        }));
+        if !more || steps.len() as u64 >= total {
+            break;
+        }
+    }
+    Ok(json!({
+        "executionId": run.to_string(),
+        "workflowId": workflow,
+        "status": record.status.as_str(),
+        "reason": record.reason,
+        "error": json_of(record.error.as_deref()),
+        "outputs": json_of(record.outputs.as_deref()),
+        "durationMs": took_ms(record.started_at, record.ended_at),
+        "steps": steps,
+    }))
+}
+
+fn took_ms(from: Option<fermata_core::Timestamp>, to: Option<fermata_core::Timestamp>) -> Option<u64> {
+    Some(to?.micros_since(from?) / 1000)
+}
+
+fn json_of(text: Option<&str>) -> Value {
+    text.and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,147 @@
+//! `fermata serve`: the HTTP API and the engine, until told to stop.
+//!
+//! The order of stopping: no new requests and no new claims; what runs may finish for the grace period or is
+//! parked; the store is closed; exit 0. A second signal ends the process at once, as a crash would.
+
+use crate::{
+    cli,
+    config::{Config, Log, LogFormat},
+    signals::Signals,
+};
+use anyhow::{Context, anyhow};
+use fermata_runtime::{
+    Engine,
+    actions::{HttpSettings, Registry},
+    clock::SystemClock,
+};
+use std::{future::Future, io, process::ExitCode, sync::Arc, time::Instant};
+use tokio::{net::TcpListener, sync::oneshot};
+use tracing_subscriber::EnvFilter;
+
+/// Shown below `--help`.
+pub const HELP: &str = "\
+Examples:
+  fermata serve
+  fermata serve --listen 0.0.0.0:7070 --database sqlite:/var/lib/fermata/fermata.db
+  fermata serve --listen 127.0.0.1:0 --database memory:
+  FERMATA_LOG__FORMAT=json FERMATA_LOG__LEVEL=debug fermata serve --config fermata.toml
+
+SIGTERM or Ctrl-C stops it: running actions may finish, the rest continues at the next start. A second one ends it
+at once; nothing that was acknowledged is lost.
+
+Exit codes: 0 stopped as asked, 1 it could not start or go on, 2 the call is wrong, 130 or 143 at the second signal.";
+
+/// Serves until a signal comes.
+pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen().context("signals cannot be listened to")?;
+    log(&config.log)?;
+    let settings = config.settings();
+    let grace = settings.shutdown_grace;
+    let registry = Registry::builtin(&HttpSettings::default()).context("the HTTP client cannot be made")?;
+    let listener = bind(&config.server.listen).await?;
+    let address = listener.local_addr()?;
+    let store = config.database.url.open()?;
+    let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
+
+    let (quit, quitting) = oneshot::channel::<()>();
+    let quitting = async {
+        let _ = quitting.await;
+    };
+    let worker = engine.clone();
+    let mut working = tokio::spawn(async move { worker.run().await });
+    let mut serving = tokio::spawn(http(listener, engine.clone(), &config, quitting));
+    announce(&config, &format!("http://{address}"), began);
+
+    let trouble = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(?signal, "stopping");
+            None
+        }
+        ended = &mut serving => Some(match ended {
+            Ok(Ok(())) => anyhow!("the HTTP server ended by itself"),
+            Ok(Err(error)) => anyhow!(error).context("the HTTP server failed"),
+            Err(error) => anyhow!(error).context("the HTTP server failed"),
+        }),
+        ended = &mut working => Some(match ended {
+            Ok(()) => anyhow!("the engine ended by itself"),
+            Err(error) => anyhow!(error).context("the engine failed"),
+        }),
+    };
+    engine.stop();
+    let _ = quit.send(());
+    let stopping = async {
+        if !working.is_finished() {
+            let _ = working.await;
+        }
+        // Requests that wait for runs end with the engine; a client that does not read is not waited for.
+        if !serving.is_finished() && tokio::time::timeout(grace, serving).await.is_err() {
+            tracing::warn!("some connections did not end in time and are dropped");
+        }
+        store.close().await
+    };
+    tokio::select! {
+        closed = stopping => closed.context("the database did not close cleanly")?,
+        signal = signals.next() => std::process::exit(signal.code().into()),
+    }
+    match trouble {
+        Some(trouble) => Err(trouble),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn http(
+    listener: TcpListener,
+    engine: Engine,
+    config: &Config,
+    quitting: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = io::Result<()>> + Send + 'static {
+    let web = fermata_web::WebConfig {
+        max_body_bytes: config.server.max_body_bytes,
+        shutdown_grace: config.orchestration.shutdown_grace_ms.0,
+        ..fermata_web::WebConfig::default()
+    };
+    fermata_web::serve(listener, engine, web, quitting)
+}
+
+async fn bind(listen: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            anyhow!("{listen} is in use by another process; stop it first, or name another address with --listen")
+        }
+        io::ErrorKind::InvalidInput => {
+            anyhow!("`{listen}` is not an address to listen on; write it like 127.0.0.1:7070")
+        }
+        _ => anyhow!("cannot listen on {listen}: {error}"),
+    })
+}
+
+fn announce(config: &Config, url: &str, began: Instant) {
+    let version = env!("CARGO_PKG_VERSION");
+    let place = config.database.url.place();
+    let took = began.elapsed().as_millis();
+    let line = format!("fermata {version} listening on {url}, data in {place}, ready in {took} ms");
+    match config.log.format {
+        LogFormat::Text => cli::say(line),
+        LogFormat::Json => tracing::info!("{line}"),
+    }
+}
+
+/// Log lines go to stderr.
+fn log(log: &Log) -> anyhow::Result<()> {
+    let directives = match std::env::var("RUST_LOG") {
+        Ok(directives) if !directives.is_empty() => directives,
+        _ => log.level.clone(),
+    };
+    let filter = EnvFilter::try_new(&directives).map_err(|error| {
+        anyhow!("`{directives}` is not a log level: {error}; use error, warn, info, debug or trace")
+    })?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(cli::colors(&io::stderr()));
+    let installed = match log.format {
+        LogFormat::Text => lines.try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    };
+    installed.map_err(|error| anyhow!(error))
+}
