@@ -9,7 +9,11 @@ mod attempt;
 mod commit;
 mod step;
 
-use crate::{compiled::Compiled, engine::Shared, scope::Payloads};
+use crate::{
+    compiled::Compiled,
+    engine::{Hold, Shared},
+    scope::Payloads,
+};
 use attempt::{Parameters, Report};
 use fermata_core::{Effect, Fact, Input, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
 use fermata_store::runs::{CommitAnswer, Conflict, Letter, Mail, NewRun, Principal, StoredRun};
@@ -60,6 +64,7 @@ pub(crate) struct Driver {
     /// Whether mail was there when the run was claimed.
     unread: bool,
     mail: Arc<Notify>,
+    hold: Option<Hold>,
     /// Commits in a row whose outcome is not known.
     unconfirmed: u32,
     /// What to begin with.
@@ -134,10 +139,11 @@ impl Trouble {
 impl Driver {
     /// A run that starts in this process. Its first step is part of its creation.
     pub fn born(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
-        let mail = shared.hold(meta.id, meta.epoch);
+        let hold = shared.hold(meta.id, meta.epoch);
         Driver {
             seq: 1,
-            mail,
+            mail: hold.mail.clone(),
+            hold: Some(hold),
             ..Driver::new(shared, meta, compiled, run, payloads)
         }
     }
@@ -145,6 +151,7 @@ impl Driver {
     fn new(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
         Driver {
             mail: Arc::new(Notify::new()),
+            hold: None,
             shared,
             meta,
             compiled,
@@ -189,7 +196,9 @@ impl Driver {
                 .first
                 .push(if archived { Incoming::Archived } else { Incoming::Start });
         }
-        driver.mail = driver.shared.hold(stored.id, stored.epoch);
+        let hold = driver.shared.hold(stored.id, stored.epoch);
+        driver.mail = hold.mail.clone();
+        driver.hold = Some(hold);
         Ok(driver)
     }
 
@@ -219,7 +228,7 @@ impl Driver {
                 () = shared.abandon.cancelled() => {}
                 () = self.drive() => {}
             }
-            shared.let_go(self.meta.id, self.meta.epoch);
+            drop(self.hold.take());
         };
         tracker.spawn(drive);
     }

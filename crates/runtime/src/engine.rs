@@ -62,6 +62,21 @@ struct Held {
     mail: Arc<Notify>,
 }
 
+/// A run is held for as long as this lives, also when its driver never comes to drive.
+pub(crate) struct Hold {
+    shared: Arc<Shared>,
+    run: RunId,
+    epoch: u64,
+    /// Tells of mail.
+    pub mail: Arc<Notify>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.let_go(self.run, self.epoch);
+    }
+}
+
 /// Somebody who wants to see what happens, after it is durable.
 pub trait Observer: Send + Sync + 'static {
     /// An attempt begins to execute.
@@ -415,19 +430,24 @@ impl Shared {
         self.settings.max_active_runs.saturating_sub(self.held().len())
     }
 
-    /// This process holds a run now; the answer tells its driver of mail.
-    pub fn hold(&self, run: RunId, epoch: u64) -> Arc<Notify> {
+    /// This process holds a run now.
+    pub fn hold(self: &Arc<Self>, run: RunId, epoch: u64) -> Hold {
         let mail = Arc::new(Notify::new());
         let held = Held {
             epoch,
             mail: mail.clone(),
         };
         self.held().insert(run, held);
-        mail
+        Hold {
+            shared: self.clone(),
+            run,
+            epoch,
+            mail,
+        }
     }
 
     /// This process no longer holds a run under this epoch.
-    pub fn let_go(&self, run: RunId, epoch: u64) {
+    fn let_go(&self, run: RunId, epoch: u64) {
         let mut held = self.held();
         if held.get(&run).is_some_and(|entry| entry.epoch == epoch) {
             held.remove(&run);

@@ -22,9 +22,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let claiming = claim_loop(shared.clone(), news);
     let living = heartbeat_loop(shared.clone());
     tokio::select! {
-        () = claiming => {}
-        () = living => {}
+        biased; // the same every time, so that a simulation repeats
         () = shared.stopping.cancelled() => {}
+        () = living => {}
+        () = claiming => {}
     }
     shared.tasks.close();
     if tokio::time::timeout(shared.settings.shutdown_grace, shared.tasks.wait())
