@@ -298,7 +298,10 @@ impl Driver {
                 next.extend(self.fetch_mail().await);
             }
         }
-        if let Err(trouble) = self.act().await {
+        // What is about to be cancelled does not begin.
+        if !next.iter().any(Incoming::is_cancel)
+            && let Err(trouble) = self.act().await
+        {
             return Err(trouble.with(next));
         }
         if next.is_empty() {
