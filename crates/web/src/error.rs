@@ -177,3 +177,49 @@ impl From<StoreError> for ApiError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_says_when_and_nothing_tells_paths() {
+        let path = || "/secret/fermata.db".to_owned();
+        let (needs, have, what, holder) = (String::new(), String::new(), String::new(), String::new());
+        let errors = [
+            (StoreError::Full { path: path() }, 503, "STORAGE_FULL"),
+            (StoreError::Locked { path: path(), holder }, 503, "STORAGE_UNAVAILABLE"),
+            (StoreError::Unknown(path()), 503, "STORAGE_UNAVAILABLE"),
+            (StoreError::Closed, 503, "STORAGE_UNAVAILABLE"),
+            (
+                StoreError::TooNew {
+                    path: path(),
+                    needs,
+                    have,
+                },
+                500,
+                "STORAGE_FAILED",
+            ),
+            (
+                StoreError::Damaged {
+                    path: path(),
+                    what: what.clone(),
+                },
+                500,
+                "STORAGE_FAILED",
+            ),
+            (StoreError::Unopenable { path: path(), what }, 500, "STORAGE_FAILED"),
+            (StoreError::Failed(path()), 500, "STORAGE_FAILED"),
+        ];
+        for (error, status, code) in errors {
+            let error = ApiError::from(error);
+            assert_eq!((error.status.as_u16(), error.code), (status, code));
+            assert!(!error.message.contains("secret"), "{}", error.message);
+            assert_eq!(error.retry_after.is_some(), status == 503);
+            assert_eq!(
+                error.into_response().headers().contains_key(header::RETRY_AFTER),
+                status == 503
+            );
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Cancelling runs, wherever they stand.
+
+use crate::harness::{Server, echo, single};
+use fermata_runtime::Settings;
+use fermata_web::WebConfig;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn path(id: &str) -> String {
+    format!("/api/v1/executions/{id}/cancel")
+}
+
+fn short(id: &str, status: &str) -> Value {
+    json!({ "executionId": id, "status": status, "statusUrl": format!("/api/v1/executions/{id}") })
+}
+
+#[tokio::test]
+async fn a_running_one_stops() {
+    let server = Server::start().await;
+    server
+        .publish(&single("gated", "test.gate", json!({ "obeys": true })))
+        .await;
+    let id = server.execute("gated", json!({})).await;
+    let answer = server.post_nothing(&path(&id)).await.expect(200);
+    assert_eq!(answer, short(&id, "Cancelled"));
+    let run = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+    assert_eq!(
+        (&run["status"], &run["reason"]),
+        (&json!("Cancelled"), &json!("cancelled"))
+    );
+}
+
+#[tokio::test]
+async fn one_that_does_not_stop_at_once_is_stopping() {
+    let server = Server::start().await;
+    server.publish(&single("gated", "test.gate", json!({}))).await;
+    let id = server.execute("gated", json!({})).await;
+    let answer = server.post(&path(&id), json!({ "reason": "changed my mind" })).await;
+    assert_eq!(answer.expect(202), short(&id, "Running"));
+    server.gate.add_permits(1);
+    let run = server.until(&id, |run| run["status"] == "Cancelled").await;
+    assert_eq!(run["reason"], "changed my mind");
+}
+
+#[tokio::test]
+async fn a_parked_one_stops() {
+    let settings = Settings {
+        park_after: Duration::ZERO,
+        ..Settings::default()
+    };
+    let server = Server::with(settings, WebConfig::default()).await;
+    server
+        .publish(&single("slow", "core.delay", json!({ "durationMs": 60_000 })))
+        .await;
+    let id = server.execute("slow", json!({})).await;
+    let parked = server.until(&id, |run| run.get("wakeAt").is_some()).await;
+    assert_eq!(parked["status"], "Running");
+    crate::harness::assert_time(&parked["wakeAt"]);
+    assert_eq!(
+        server.post_nothing(&path(&id)).await.expect(200),
+        short(&id, "Cancelled")
+    );
+    let run = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+    assert!(run.get("wakeAt").is_none(), "{run}");
+}
+
+#[tokio::test]
+async fn a_pending_one_stops() {
+    let settings = Settings {
+        max_active_runs: 0,
+        ..Settings::default()
+    };
+    let server = Server::with(settings, WebConfig::default()).await;
+    server.publish(&echo("hello")).await;
+    let id = server.execute("hello", json!({})).await;
+    let run = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+    assert_eq!(run["status"], "Pending");
+    assert!(run.get("startedAt").is_none() && run.get("wakeAt").is_none(), "{run}");
+    assert_eq!(
+        server.post_nothing(&path(&id)).await.expect(200),
+        short(&id, "Cancelled")
+    );
+}
+
+#[tokio::test]
+async fn one_that_is_over_stays_as_it_is() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    let run = server
+        .post_nothing("/api/v1/workflows/hello/execute?wait=15s")
+        .await
+        .expect(200);
+    let id = run["id"].as_str().unwrap();
+    let answer = server.post(&path(id), json!({ "reason": "too late" })).await;
+    assert_eq!(answer.expect(200), short(id, "Succeeded"));
+    assert_eq!(server.get(&format!("/api/v1/executions/{id}")).await.expect(200), run);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused() {
+    let server = Server::start().await;
+    let nobody = "01890000-0000-7000-8000-000000000000";
+    server
+        .post_nothing(&path(nobody))
+        .await
+        .error(404, "EXECUTION_NOT_FOUND");
+    server.post_nothing(&path("x")).await.error(400, "INVALID_ID");
+    server
+        .post(&path(nobody), json!({ "because": "x" }))
+        .await
+        .error(400, "INVALID_REQUEST");
+    server
+        .post(&path(nobody), json!({ "reason": "" }))
+        .await
+        .error(400, "INVALID_REQUEST");
+}

@@ -1,0 +1,223 @@
+//! Looking at runs: one with what belongs to it, and many.
+
+use crate::harness::{Server, assert_time, echo, single};
+use serde_json::{Value, json};
+
+/// A first node, one that fails once and links a resource, and one that is never reached.
+fn linking() -> Value {
+    json!({
+        "id": "linking", "displayName": "Linking", "startNode": "first",
+        "nodes": [
+            { "id": "first", "actionType": "core.echo", "parameters": { "n": 1 }, "edges": [{ "targetNode": "link" }] },
+            { "id": "link", "actionType": "test.link",
+              "policies": { "retry": { "maxAttempts": 2, "baseDelayMs": 1, "jitter": false } },
+              "edges": [{ "targetNode": "never", "when": "failure" }] },
+            { "id": "never", "actionType": "core.echo" },
+        ]
+    })
+}
+
+#[tokio::test]
+async fn a_run_is_shown_with_what_belongs_to_it() {
+    let server = Server::start().await;
+    server.publish(&linking()).await;
+    let finished = server
+        .post_nothing("/api/v1/workflows/linking/execute?wait=15s")
+        .await
+        .expect(200);
+    let id = finished["executionId"].as_str().unwrap();
+    let base = format!("/api/v1/executions/{id}");
+    let run = server
+        .get(&format!("{base}?include=actions,events,%20resources"))
+        .await
+        .expect(200);
+
+    assert_eq!(
+        (&run["id"], &run["workflowId"], &run["workflowVersion"]),
+        (&json!(id), &json!("linking"), &json!(1))
+    );
+    assert_eq!((&run["status"], &run["statusUrl"]), (&json!("Succeeded"), &json!(base)));
+    assert!(run["contextSnapshot"]["first"].is_object(), "{run}");
+    for time in ["createdAt", "startedAt", "endedAt"] {
+        assert_time(&run[time]);
+    }
+    assert!(run["durationMs"].is_u64());
+    for absent in [
+        "reason",
+        "error",
+        "wakeAt",
+        "tenantId",
+        "priority",
+        "spec",
+        "parentExecutionId",
+    ] {
+        assert!(run.get(absent).is_none(), "{absent}");
+    }
+
+    let actions = run["actions"].as_array().unwrap();
+    let told: Vec<Value> = actions
+        .iter()
+        .map(|action| {
+            json!([
+                action["nodeId"],
+                action["status"],
+                action["attempt"],
+                action["retryCount"]
+            ])
+        })
+        .collect();
+    let expected = json!([
+        ["first", "Succeeded", 1, 0],
+        ["link", "RetriableFailure", 1, 0],
+        ["link", "Succeeded", 2, 1],
+        ["never", "Skipped", 1, 0],
+    ]);
+    assert_eq!(Value::Array(told), expected);
+    assert_eq!(run["actionsTotal"], 4);
+    assert_eq!(actions[0]["actionType"], "core.echo");
+    assert_eq!(
+        (&actions[0]["parameters"], &actions[0]["outputs"]),
+        (&json!({ "n": 1 }), &json!({ "n": 1 }))
+    );
+    assert_eq!(actions[1]["error"]["code"], "BUSY");
+    assert_time(&actions[0]["startTime"]);
+    assert_time(&actions[0]["endTime"]);
+    assert!(actions[0]["durationMs"].is_u64());
+
+    let events = run["events"].as_array().unwrap();
+    assert!(run["eventsTotal"].as_u64().unwrap() >= 3 && events.len() >= 6, "{run}");
+    assert_eq!(
+        (&events[0]["seq"], &events[0]["message"]),
+        (&json!(1), &json!("the run started"))
+    );
+    assert!(
+        events
+            .iter()
+            .any(|event| event["category"] == "Action:test.link" && event["level"] == "Warn")
+    );
+    for event in events {
+        assert_time(&event["ts"]);
+        assert!(event["data"].is_object() || event["data"].is_string(), "{event}");
+    }
+
+    let resource = &run["resources"][0];
+    assert_eq!((&resource["nodeId"], &resource["attempt"]), (&json!("link"), &json!(2)));
+    assert_eq!(
+        (&resource["system"], &resource["resourceId"]),
+        (&json!("slack"), &json!(id))
+    );
+    assert_eq!(resource["resourceType"], "message");
+    assert_eq!(resource["url"], "https://example.com/m");
+    assert_time(&resource["createdAt"]);
+
+    let window = server
+        .get(&format!("{base}?include=actions,events&limit=1&offset=1"))
+        .await
+        .expect(200);
+    assert_eq!(window["actions"], json!([actions[1]]));
+    assert_eq!(
+        (&window["actionsTotal"], &window["eventsTotal"]),
+        (&run["actionsTotal"], &run["eventsTotal"])
+    );
+    assert!(
+        window["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|event| event["seq"] == 2)
+    );
+    let beyond = server
+        .get(&format!("{base}?include=actions&offset=4294967295"))
+        .await
+        .expect(200);
+    assert_eq!(beyond["actions"], json!([]));
+    let plain = server.get(&base).await.expect(200);
+    assert!(plain.get("actions").is_none() && plain.get("eventsTotal").is_none());
+}
+
+#[tokio::test]
+async fn questions_that_make_no_sense_are_refused() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    let id = server.execute("hello", json!({})).await;
+    let base = format!("/api/v1/executions/{id}");
+    let error = server
+        .get(&format!("{base}?include=actions,sauce"))
+        .await
+        .error(400, "INVALID_PARAMETER");
+    let message = error["message"].as_str().unwrap();
+    for word in ["sauce", "actions", "events", "resources"] {
+        assert!(message.contains(word), "{message}");
+    }
+    for query in ["limit=0", "limit=1001", "limit=x", "offset=-1", "inlcude=actions"] {
+        server
+            .get(&format!("{base}?{query}"))
+            .await
+            .error(400, "INVALID_PARAMETER");
+    }
+    server.get(&format!("{base}?limit=1000")).await.expect(200);
+    server.get("/api/v1/executions/7").await.error(400, "INVALID_ID");
+    server.get("/api/v1/executions/%ff").await.error(400, "INVALID_REQUEST");
+    let nobody = "/api/v1/executions/01890000-0000-7000-8000-000000000000";
+    server.get(nobody).await.error(404, "EXECUTION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_list_is_walked_newest_first() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    server.publish(&single("broken", "core.fail", json!({}))).await;
+    let mut ids = Vec::new();
+    for n in 0..10 {
+        let tenant = if n % 5 == 0 { "acme" } else { "" };
+        ids.insert(0, server.execute("hello", json!({ "tenantId": tenant })).await);
+    }
+    let failed = server
+        .post_nothing("/api/v1/workflows/broken/execute?wait=15s")
+        .await
+        .expect(200);
+    for id in &ids {
+        server.until(id, |run| run["status"] == "Succeeded").await;
+    }
+
+    for limit in [1, 3, 5, 10, 11] {
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        for page in 1..=ids.len() + 1 {
+            let answer = server
+                .get(&format!("/api/v1/executions?workflowId=hello&limit={limit}{cursor}"))
+                .await
+                .expect(200);
+            let items = answer["items"].as_array().unwrap();
+            assert!(items.len() <= limit && (page == 1 || !items.is_empty()));
+            seen.extend(items.iter().map(|run| run["id"].as_str().unwrap().to_owned()));
+            match answer.get("nextCursor").and_then(Value::as_str) {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(seen, ids, "limit {limit}");
+    }
+
+    let list =
+        async |query: &str| server.get(&format!("/api/v1/executions?{query}")).await.expect(200)["items"].clone();
+    assert_eq!(list("").await.as_array().unwrap().len(), 11);
+    let broken = list("status=failed").await;
+    assert_eq!((broken.as_array().unwrap().len(), &broken[0]["id"]), (1, &failed["id"]));
+    assert_eq!(broken[0]["error"]["code"], "FAILED_ON_PURPOSE");
+    assert!(broken[0].get("trigger").is_none(), "lists are without payloads");
+    assert_eq!(list("tenantId=acme").await.as_array().unwrap().len(), 2);
+    assert_eq!(list("workflowId=nobody").await, json!([]));
+    for cursor in ["x", "00", "zz", "%00"] {
+        server
+            .get(&format!("/api/v1/executions?cursor={cursor}"))
+            .await
+            .error(400, "INVALID_CURSOR");
+    }
+    for query in ["status=Done", "limit=0", "limit=1001", "order=asc"] {
+        server
+            .get(&format!("/api/v1/executions?{query}"))
+            .await
+            .error(400, "INVALID_PARAMETER");
+    }
+}
