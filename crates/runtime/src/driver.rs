@@ -16,7 +16,10 @@ use crate::{
 };
 use attempt::{Parameters, Report};
 use fermata_core::{Effect, Fact, Input, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
-use fermata_store::runs::{CommitAnswer, Conflict, Letter, Mail, NewRun, Principal, StoredRun};
+use fermata_store::{
+    StoreError,
+    runs::{CommitAnswer, Conflict, Enqueued, Letter, Mail, NewRun, Principal, StoredRun},
+};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use serde_json::Value;
 use std::{
@@ -25,7 +28,7 @@ use std::{
     time::Duration,
 };
 use step::Step;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// What a run is called and who it is for.
@@ -216,6 +219,40 @@ impl Driver {
         self.untimed.clear();
         self.waiting.clear();
         Ok(())
+    }
+
+    /// Stores the run and drives it. Both in a task of its own: once the run may be durable it is held by this
+    /// process, which must drive it, whether or not whoever asked for it still waits for the answer.
+    pub async fn bear(mut self, new: NewRun) -> Result<Enqueued, StoreError> {
+        let shared = self.shared.clone();
+        let (tracker, abandon) = (shared.tasks.clone(), shared.abandon.clone());
+        let (tell, told) = oneshot::channel();
+        let bear = async move {
+            let mut tell = Some(tell);
+            loop {
+                let answer = shared.enqueue(new.clone()).await;
+                let known = !matches!(answer, Err(StoreError::Unknown(_)));
+                let created = matches!(answer, Ok(Enqueued::Created))
+                    || (tell.is_none() && matches!(answer, Ok(Enqueued::Existing { run, .. }) if run == new.id));
+                if let Some(tell) = tell.take() {
+                    let _ = tell.send(answer); // nobody need be listening any more
+                }
+                match known {
+                    true if created => return self.drive().await,
+                    true => return,
+                    false if shared.stopping.is_cancelled() => return,
+                    false => tokio::time::sleep(pause_after(8)).await,
+                }
+            }
+        };
+        tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = abandon.cancelled() => {}
+                () = bear => {}
+            }
+        });
+        told.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Drives the run in a task of its own. A claimed run that has not begun begins.

@@ -282,23 +282,16 @@ impl Engine {
         }
         let mut new = new_run(id, request, version.unwrap_or(0), shared);
         let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, request));
-        let answer = shared.enqueue(new).await?;
+        let (status, answer) = match unborn {
+            None => (Status::Pending, shared.enqueue(new).await?),
+            Some(driver) => (Status::Running, driver.bear(new).await?),
+        };
         match answer {
-            Enqueued::Created => {
-                let status = if unborn.is_some() {
-                    Status::Running
-                } else {
-                    Status::Pending
-                };
-                if let Some(driver) = unborn {
-                    driver.spawn();
-                }
-                Ok(Some(Accepted {
-                    run: id,
-                    status,
-                    created: true,
-                }))
-            }
+            Enqueued::Created => Ok(Some(Accepted {
+                run: id,
+                status,
+                created: true,
+            })),
             Enqueued::Existing { run, status } => Ok(Some(Accepted {
                 run,
                 status,
@@ -489,19 +482,24 @@ impl Shared {
             .collect()
     }
 
-    /// Stores a new run. If the outcome is unknown, the same run is sent again until it is known.
-    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+    /// Stores a new run. If the outcome is unknown, the same run is sent again until it is known, or for a while.
+    pub async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
         let id = run.id;
         let mut uncertain = false;
-        for pause in [10, 50, 250, 1000] {
-            match self.store.enqueue(run.clone()).await {
-                Err(StoreError::Unknown(_)) => uncertain = true,
-                Ok(Enqueued::Existing { run, .. }) if uncertain && run == id => return Ok(Enqueued::Created),
-                other => return other,
+        let mut pauses = [10, 50, 250, 1000].into_iter();
+        loop {
+            match (self.store.enqueue(run.clone()).await, pauses.next()) {
+                (Ok(Enqueued::Existing { run, .. }), _) if uncertain && run == id => return Ok(Enqueued::Created),
+                (Ok(answer), _) => return Ok(answer),
+                (Err(StoreError::Unknown(_)), Some(pause)) => {
+                    uncertain = true;
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+                // It was unknown before, and still is.
+                (Err(error), _) if uncertain => return Err(StoreError::Unknown(error.to_string())),
+                (Err(error), _) => return Err(error),
             }
-            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
-        self.store.enqueue(run).await
     }
 
     fn await_end(&self, run: RunId) -> oneshot::Receiver<Arc<Ended>> {
