@@ -94,7 +94,7 @@ pub(crate) fn unescape(step: &str) -> String {
 /// Both are walked side by side. White space may differ (folding, indentation): what `raw` has more
 /// is skipped. When they cannot be brought together, there is no answer.
 pub(crate) fn offset_in_raw(style: Style, raw: &str, text: &str, offset: usize) -> Option<usize> {
-    let mut at = content_start(style, raw);
+    let mut at = content_start(style, raw)?;
     let mut passed = 0;
     for wanted in text.chars() {
         if style == Style::Double {
@@ -112,7 +112,7 @@ pub(crate) fn offset_in_raw(style: Style, raw: &str, text: &str, offset: usize) 
             at += raw[at..].chars().next()?.len_utf8();
         }
     }
-    Some(at)
+    raw.is_char_boundary(at).then_some(at)
 }
 
 /// The end of the source of the character `wanted`, which is due at `at` or after white space.
@@ -133,19 +133,23 @@ fn advance(style: Style, raw: &str, mut at: usize, wanted: char) -> Option<usize
 }
 
 /// Where the content begins: after anchor, tag, block header and the opening quote.
-fn content_start(style: Style, raw: &str) -> usize {
-    let mut at = 0;
-    while raw[at..].starts_with(['&', '!']) {
-        let word = raw[at..].find(char::is_whitespace).unwrap_or(raw.len() - at);
-        at += word;
-        at += raw[at..].len() - raw[at..].trim_start().len();
+fn content_start(style: Style, raw: &str) -> Option<usize> {
+    const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+    let mut rest = raw;
+    while rest.starts_with(['&', '!']) {
+        rest = rest
+            .trim_start_matches(|c| !SPACE.contains(&c))
+            .trim_start_matches(SPACE);
     }
-    match style {
-        Style::Plain => at,
-        Style::Single | Style::Double => (at + 1).min(raw.len()),
-        Style::Block if at > 0 => raw[at..].find('\n').map_or(raw.len(), |end| at + end + 1),
-        Style::Block => 0,
-    }
+    let has_properties = rest.len() < raw.len();
+    let content = match style {
+        Style::Plain => rest,
+        Style::Single => rest.strip_prefix('\'')?,
+        Style::Double => rest.strip_prefix('"')?,
+        Style::Block if has_properties => rest.split_once('\n')?.1,
+        Style::Block => rest,
+    };
+    Some(raw.len() - content.len())
 }
 
 /// A backslash at the end of a line in double quotes: the break and the indentation vanish.
@@ -169,7 +173,7 @@ fn escape_length(raw: &str) -> usize {
         }
         _ => 1 + raw[1..].chars().next().map_or(0, char::len_utf8),
     };
-    length.min(raw.len())
+    raw.ceil_char_boundary(length)
 }
 
 #[cfg(test)]
@@ -209,7 +213,7 @@ mod tests {
     fn what_cannot_be_brought_together_has_no_place() {
         assert_eq!(offset_in_raw(Style::Plain, "abc", "xyz", 2), None);
         assert_eq!(offset_in_raw(Style::Double, "\"", "a", 1), None);
-        assert_eq!(offset_in_raw(Style::Double, "", "", 0), Some(0));
+        assert_eq!(offset_in_raw(Style::Double, "", "", 0), None);
         assert_eq!(offset_in_raw(Style::Double, r#""\u12"#, "a", 1), Some(5));
     }
 

@@ -55,7 +55,7 @@ fn many_problems_take_little_time() {
         .map(|at| json!({ "targetNode": format!("{long}{at}") }))
         .collect();
     let wrong_edges = (0..300).map(|at| json!({ "id": format!("{at}{long}"), "actionType": "x", "edges": edges }));
-    let conditions: Vec<String> = (0..40_000).map(|at| format!("a{at}")).collect();
+    let conditions: Vec<String> = (0..5_000).map(|at| format!("a{at}")).collect();
     let conditions = json!([{ "targetNode": "n0", "condition": conditions.join("||") }]);
     let bad: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("p{at}"), json!("{{ x"))).collect();
     let text: String = (0..100_000).map(|at| format!("{{{{ r{at} }}}}")).collect();
@@ -105,6 +105,14 @@ fn warnings_do_not_hide_an_error() {
     let problems = compile(&document, &Settings::default(), &NoAction, Stage::Save).unwrap_err();
     assert!(problems.has_errors());
     assert!(problems.list().iter().any(|problem| problem.code == "TEMPLATE_SYNTAX"));
+}
+
+#[test]
+fn a_condition_is_not_a_program() {
+    let edges = json!([{ "targetNode": "n1", "condition": "1||".repeat(50_000) }]);
+    let first = json!({ "id": "n0", "actionType": "x", "edges": edges });
+    let value = workflow(vec![first, json!({ "id": "n1", "actionType": "x" })]);
+    assert_eq!(codes(&value, &Settings::default(), Stage::Save), ["CONDITION_TOO_LONG"]);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use serde_json::Value;
 const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
 /// In longer strings names are not looked for: the whole string is shown.
 const LONGEST_SEARCHED: usize = 64 * 1024;
+/// A condition is a line or two; what is longer is a program.
+const LONGEST_CONDITION: usize = 64 * 1024;
 /// What `context` holds.
 const IN_CONTEXT: [&str; 2] = ["data", "trigger"];
 
@@ -39,6 +41,15 @@ pub(super) fn check(check: &mut Check, view: &View, graph: &Graph) {
 }
 
 fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &str) {
+    if condition.len() > LONGEST_CONDITION {
+        if check.room(Severity::Error) {
+            let (id, most) = (names.this(), LONGEST_CONDITION);
+            let message = format!("a condition of node {id} is longer than {most} bytes");
+            let problem = check.error("CONDITION_TOO_LONG", pointer, message);
+            check.add(problem.help("decide in an action, and let the condition look at its output"));
+        }
+        return;
+    }
     match Expression::parse(condition) {
         Ok(expression) => names.check(check, pointer, condition, expression.reads()),
         Err(_) if !check.room(Severity::Error) => {}
