@@ -17,7 +17,7 @@ use std::{
 const OPEN_PATIENCE: Duration = Duration::from_millis(500);
 /// How long another program's write may keep a batch waiting.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
-/// Chosen by measuring: half the tree depth of the default, and still one disk block.
+/// Twice the default: rows of up to about 2 KB stay out of overflow pages. Not yet compared with others by measuring.
 const PAGE_SIZE: u32 = 8192;
 
 /// An open database that is ours alone.
