@@ -70,8 +70,8 @@ pub(crate) struct Driver {
     hold: Option<Hold>,
     /// Commits in a row whose outcome is not known.
     unconfirmed: u32,
-    /// What to begin with.
-    first: Vec<Incoming>,
+    /// Whether its workflow was archived before it began.
+    archived: bool,
     attempts: FuturesUnordered<BoxFuture<'static, Report>>,
     /// Attempts that are in `attempts`, and how to tell them to stop.
     running: BTreeMap<(NodeIx, u32), CancellationToken>,
@@ -164,7 +164,7 @@ impl Driver {
             inbox_seen: 0,
             unread: false,
             unconfirmed: 0,
-            first: Vec::new(),
+            archived: false,
             attempts: FuturesUnordered::new(),
             running: BTreeMap::new(),
             ready: BTreeSet::new(),
@@ -194,11 +194,7 @@ impl Driver {
         let mut driver = Driver::new(shared, meta, compiled, run, Payloads::new(trigger, spec));
         driver.replay(stored)?;
         driver.unread = stored.inbox_seq > stored.inbox_seen;
-        if driver.run.status() == Status::Pending {
-            driver
-                .first
-                .push(if archived { Incoming::Archived } else { Incoming::Start });
-        }
+        driver.archived = archived;
         let hold = driver.shared.hold(stored.id, stored.epoch);
         driver.mail = hold.mail.clone();
         driver.hold = Some(hold);
@@ -271,16 +267,17 @@ impl Driver {
     }
 
     async fn drive(&mut self) {
-        let mut incoming = std::mem::take(&mut self.first);
+        let mut incoming = Vec::new();
         let mut touched: Vec<NodeIx> = self.run.active().collect();
         if self.unread {
             incoming.extend(self.fetch_mail().await);
         }
-        let cancelled = incoming.iter().any(Incoming::is_cancel);
-        if cancelled && self.run.status() == Status::Pending {
-            incoming.retain(|incoming| !matches!(incoming, Incoming::Start)); // it ends before it begins
-        }
         loop {
+            // A run that has not begun begins, also when that was not committed the first time.
+            if self.run.status() == Status::Pending && !incoming.iter().any(Incoming::is_cancel) {
+                let archived = self.archived;
+                incoming.insert(0, if archived { Incoming::Archived } else { Incoming::Start });
+            }
             match self.step(incoming, touched).await {
                 Ok(Next::Go(next)) => {
                     incoming = next;
