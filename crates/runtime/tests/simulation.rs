@@ -1,0 +1,160 @@
+//! A seeded simulation: the real engine on the memory store, and everything that can go wrong around it.
+//!
+//! Time is simulated and all chance comes from a seed, so a seed that fails fails again:
+//!
+//! ```text
+//! FERMATA_SIM_SEED=42 cargo test -p fermata-runtime --test simulation -- --nocapture    # one seed, with its trace
+//! FERMATA_SIM_SEEDS=1000000 cargo test --release -p fermata-runtime --test simulation   # for longer
+//! FERMATA_SIM_FIRST=5000 …                                                              # from another seed on
+//! ```
+//!
+//! * `scenario`: what a seed means: plans, wishes, callbacks, cancels, and how bad the weather is.
+//! * `store`: the store that crashes its process, answers Unknown, is slow, and lets others rob a run.
+//! * `world`: what is true whoever crashes; what contradicts a promise at once is noted there.
+//! * `play`: processes that live and die, people who want things, and the end, when all must settle.
+//! * `check`: the promises, checked at the end.
+
+#[path = "simulation/check.rs"]
+mod check;
+#[path = "simulation/dice.rs"]
+mod dice;
+#[path = "simulation/play.rs"]
+mod play;
+#[path = "simulation/scenario.rs"]
+mod scenario;
+#[path = "simulation/store.rs"]
+mod store;
+#[path = "simulation/world.rs"]
+mod world;
+
+use play::play;
+use scenario::{Scenario, Strike};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+/// How many seeds every change meets.
+const SEEDS: u64 = 3000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn promises_hold_whatever_goes_wrong() {
+    if let Some(seed) = number("FERMATA_SIM_SEED") {
+        return show(seed);
+    }
+    let first = number("FERMATA_SIM_FIRST").unwrap_or(0);
+    let end = first + number("FERMATA_SIM_SEEDS").unwrap_or(SEEDS);
+    let begin = Instant::now();
+    let next = AtomicU64::new(first);
+    let totals = [const { AtomicU64::new(0) }; 3];
+    let failed: Option<(u64, String)> = std::thread::scope(|scope| {
+        let work = || {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= end {
+                    return None;
+                }
+                let played = play(Scenario::of(seed), false);
+                for (total, more) in totals
+                    .iter()
+                    .zip([played.writes, played.effects as u64, played.crashes.into()])
+                {
+                    total.fetch_add(more, Ordering::Relaxed);
+                }
+                if let Some(violation) = played.violation {
+                    next.store(end, Ordering::Relaxed);
+                    return Some((seed, violation));
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let hands: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let found = hands.into_iter().filter_map(|hand| hand.join().expect("no panic"));
+        found.min()
+    });
+    let [writes, effects, crashes] = totals.map(AtomicU64::into_inner);
+    let took = begin.elapsed().as_secs_f64();
+    let rate = (end - first) as f64 / took;
+    println!(
+        "{} seeds in {took:.1} s ({rate:.0}/s): {writes} writes, {effects} calls, {crashes} crashes",
+        end - first
+    );
+    if let Some((seed, violation)) = failed {
+        panic!(
+            "seed {seed}: {violation}\n  see it again: FERMATA_SIM_SEED={seed} cargo test -p fermata-runtime --test \
+             simulation -- --nocapture"
+        );
+    }
+}
+
+/// One seed with all that happens in it.
+fn show(seed: u64) {
+    let scenario = Scenario::of(seed);
+    println!(
+        "seed {seed}: {:?}, {} process(es), wishes:",
+        scenario.rates, scenario.slots
+    );
+    for wish in &scenario.wishes {
+        println!("  {wish:?}");
+    }
+    for plan in &scenario.plans {
+        println!("{}", serde_json::to_string(plan).unwrap_or_default());
+    }
+    let played = play(scenario, true);
+    for line in &played.lines {
+        println!("{line}");
+    }
+    if let Some(violation) = played.violation {
+        panic!("seed {seed}: {violation}");
+    }
+}
+
+#[test]
+fn every_commit_may_be_the_last() {
+    let strikes = [
+        Strike::CrashBefore,
+        Strike::CrashAfter,
+        Strike::UnknownApplied,
+        Strike::UnknownLost,
+        Strike::Fenced,
+        Strike::FencedAndKept,
+        Strike::Conflict,
+    ];
+    for cancelled in [false, true] {
+        for strike in strikes {
+            let mut index = 0;
+            loop {
+                let played = play(Scenario::fixed(cancelled, Some((index, strike))), false);
+                if let Some(violation) = played.violation {
+                    let again = play(Scenario::fixed(cancelled, Some((index, strike))), true);
+                    println!("{}", again.lines.join("\n"));
+                    panic!("{strike:?} at write {index}, cancelled {cancelled}: {violation}");
+                }
+                index += 1;
+                if index >= played.writes {
+                    break;
+                }
+            }
+            assert!(index > 5, "the scenario is too small: {index} writes");
+        }
+    }
+}
+
+#[test]
+fn a_seed_always_plays_the_same() {
+    for seed in (0..400).step_by(7) {
+        let [one, other] = [(); 2].map(|()| play(Scenario::of(seed), true));
+        let differs = one.lines.iter().zip(&other.lines).position(|(one, other)| one != other);
+        if let Some(at) = differs {
+            panic!(
+                "seed {seed} differs at line {at}:\n  {}\n  {}",
+                one.lines[at], other.lines[at]
+            );
+        }
+        assert_eq!(one.trace, other.trace, "seed {seed}");
+    }
+}

@@ -1,0 +1,401 @@
+//! Plays a scenario: processes that live and die, people who want things, and the end of it.
+
+use super::{
+    check,
+    dice::{Dice, table},
+    scenario::{ACTION, Blow, Ending, HORIZON_MS, Scenario, Wish},
+    store::FaultyStore,
+    world::{Inner, Life, Process, World},
+};
+use async_trait::async_trait;
+use fermata_core::{Failure, Phase, RunId, Timestamp};
+use fermata_runtime::{
+    Engine, EngineError, Request, Settings,
+    actions::{Action, ActionInfo, Call, Registry, ResourceLink, Success},
+};
+use fermata_store::{
+    Store,
+    definitions::{Draft, DraftRule},
+    memory::MemoryStore,
+};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// A run that has not moved for this long, with nothing to wait for, will never move.
+const STUCK_AFTER_MS: u64 = 150_000;
+/// No scenario takes longer than this.
+const END_MS: u64 = 3 * 60 * 60 * 1000;
+
+/// How it went.
+pub struct Played {
+    pub violation: Option<String>,
+    /// The same for the same seed.
+    pub trace: u64,
+    pub lines: Vec<String>,
+    pub writes: u64,
+    pub effects: usize,
+    pub crashes: u32,
+}
+
+pub fn play(scenario: Scenario, verbose: bool) -> Played {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let world = World::new(scenario, MemoryStore::new(), verbose);
+        prepare(&world).await;
+        run(&world).await;
+        let memory = world.lock().memory.clone();
+        if world.violation().is_none() {
+            check::check(&world, &memory).await;
+        }
+        let violation = world.violation();
+        let mut inner = world.lock();
+        Played {
+            violation,
+            trace: inner.trace,
+            lines: inner.lines.take().unwrap_or_default(),
+            writes: inner.writes,
+            effects: inner.effects.len(),
+            crashes: inner.crashes,
+        }
+    })
+}
+
+/// The workflows are there before anything happens. Their documents do not matter: the plans are installed.
+async fn prepare(world: &World) {
+    let memory = world.lock().memory.clone();
+    for plan in &world.scenario.plans {
+        let draft = Draft {
+            id: plan.workflow.clone(),
+            display_name: plan.workflow.clone(),
+            description: None,
+            dialect: "built".to_owned(),
+            source: Vec::new(),
+            checksum: "-".to_owned(),
+            at: world.now(),
+            rule: DraftRule::NewOrDraft,
+            if_match: None,
+        };
+        memory.save_draft(draft).await.expect("the memory store saves");
+        let published = memory.publish(&plan.workflow, "-", true, world.now()).await;
+        published.expect("the memory store publishes");
+    }
+}
+
+async fn run(world: &Arc<World>) {
+    for slot in 0..world.scenario.slots {
+        tokio::spawn(live(world.clone(), slot));
+    }
+    for (at, slot, blow) in world.scenario.blows.clone() {
+        tokio::spawn(strike(world.clone(), at, slot, blow));
+    }
+    let mut people = Vec::new();
+    for wish in &world.scenario.wishes {
+        people.extend(wish_for(world, wish));
+    }
+    sleep(Duration::from_millis(HORIZON_MS)).await;
+    world.lock().rough = false;
+    world.note(|| "calm from here".to_owned());
+    settle(world, people).await;
+}
+
+// ── processes ───────────────────────────────────────────────────────────────────────────────────
+
+/// One process after the other.
+async fn live(world: Arc<World>, slot: usize) {
+    loop {
+        let process = boot(&world, slot);
+        world.note(|| format!("{} lives", process.life));
+        process.engine.run().await;
+        process.died.cancel();
+        world.note(|| format!("{} is gone", process.life));
+        world.gone(process.life);
+        let pause = world.lock().dice.pick(&[0, 10, 300, 3000]);
+        sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+fn boot(world: &Arc<World>, slot: usize) -> Process {
+    let scenario = &world.scenario;
+    let mut inner = world.lock();
+    inner.lives += 1;
+    let life = inner.lives;
+    if scenario.reopen && life > 1 {
+        inner.memory = inner.memory.reopen();
+    }
+    let died = CancellationToken::new();
+    let store = Arc::new(FaultyStore {
+        memory: inner.memory.clone(),
+        world: world.clone(),
+        life,
+        died: died.clone(),
+    });
+    let settings = Settings {
+        max_active_runs: scenario.max_active_runs,
+        max_parallel_actions: scenario.max_parallel_actions,
+        park_after: scenario.park_after,
+        poll_interval: Duration::from_secs(1),
+        lease_ttl: Duration::from_secs(3),
+        shutdown_grace: Duration::from_secs(2),
+        seed: Some(table(scenario.seed, &["engine", &life.to_string()]).roll()),
+        ..Settings::default()
+    };
+    let registry = Registry::empty().with_action(Arc::new(Step::new(world.clone(), life)));
+    let engine = Engine::new(store, registry, settings, Arc::new(world.clock));
+    for plan in &scenario.plans {
+        engine.workflows().install(plan.clone(), 1).expect("the plan compiles");
+    }
+    let process = Process { life, engine, died };
+    inner.alive.insert(slot, process.clone());
+    process
+}
+
+async fn strike(world: Arc<World>, at: u64, slot: usize, blow: Blow) {
+    sleep(Duration::from_millis(at)).await;
+    let process = world.lock().alive.get(&slot).cloned();
+    match (process, blow) {
+        (None, _) => {}
+        (Some(process), Blow::Stop) => {
+            world.note(|| format!("{} is told to stop", process.life));
+            process.engine.stop();
+        }
+        (Some(process), Blow::Crash) => world.crash(process.life),
+    }
+}
+
+/// The one action: it does what the scenario says, and the world sees it.
+struct Step {
+    world: Arc<World>,
+    life: Life,
+    info: ActionInfo,
+}
+
+impl Step {
+    fn new(world: Arc<World>, life: Life) -> Step {
+        let info = ActionInfo {
+            id: ACTION.to_owned(),
+            display_name: "Step".to_owned(),
+            description: String::new(),
+            category: "Simulation".to_owned(),
+            connector_id: "sim".to_owned(),
+            version: "1.0.0".to_owned(),
+            parameter_schema: json!({}),
+            output_schema: json!({}),
+            is_enabled: true,
+            deprecation_notice: None,
+            tags: Vec::new(),
+        };
+        Step { world, life, info }
+    }
+}
+
+#[async_trait]
+impl Action for Step {
+    fn info(&self) -> &ActionInfo {
+        &self.info
+    }
+
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+        let (ticket, script) = self.world.begin(self.life, &call, parameters.to_string());
+        let work = async {
+            if let Some(millis) = script.millis {
+                sleep(Duration::from_millis(millis)).await;
+            }
+            if script.ending == Ending::Hang {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = call.cancelled.cancelled(), if script.obedient => return Err(Failure::permanent("STOPPED", "told to stop")),
+            () = work => {}
+        }
+        match script.ending {
+            Ending::Success => {
+                let outputs = json!({ "v": script.value, "ticket": ticket, call.node.as_str(): call.attempt });
+                self.world.succeeded(ticket, outputs.to_string(), script.link.clone());
+                let link = script.link.map(|resource_id| ResourceLink {
+                    system: "sim".to_owned(),
+                    resource_type: "thing".to_owned(),
+                    resource_id,
+                    url: None,
+                });
+                Ok(Success {
+                    outputs,
+                    links: link.into_iter().collect(),
+                })
+            }
+            Ending::Flaky(retry_after_ms) => Err(Failure {
+                retry_after_ms,
+                ..Failure::retriable("FLAKY", "not this time")
+            }),
+            Ending::Broken | Ending::Hang => Err(Failure::permanent("BROKEN", "never")),
+        }
+    }
+}
+
+// ── people ──────────────────────────────────────────────────────────────────────────────────────
+
+fn wish_for(world: &Arc<World>, wish: &Wish) -> Vec<JoinHandle<()>> {
+    let mut people = Vec::new();
+    for (nth, at) in wish.starts_ms.iter().copied().enumerate() {
+        people.push(tokio::spawn(start(world.clone(), wish.clone(), nth, at)));
+    }
+    for (at, node) in wish.callbacks.iter().cloned() {
+        let (world, wish) = (world.clone(), wish.clone());
+        people.push(tokio::spawn(async move {
+            sleep(Duration::from_millis(at)).await;
+            if let Some(run) = world.run_of(&wish.tenant, &wish.request) {
+                world.call_back(run, &node).await;
+            }
+        }));
+    }
+    if let Some(at) = wish.cancel_ms {
+        let (world, wish) = (world.clone(), wish.clone());
+        people.push(tokio::spawn(async move {
+            sleep(Duration::from_millis(at)).await;
+            if let Some(run) = world.run_of(&wish.tenant, &wish.request) {
+                world.cancel(run).await;
+            }
+        }));
+    }
+    people
+}
+
+/// Asks for a run until somebody says that it will be done.
+async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
+    sleep(Duration::from_millis(at)).await;
+    let mut dice = table(world.scenario.seed, &["start", &wish.request, &nth.to_string()]);
+    loop {
+        let Some(process) = world.some_process() else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let request = Request {
+            workflow_id: world.scenario.plans[wish.workflow].workflow.clone(),
+            request_id: Some(wish.request.clone()),
+            trigger: wish.trigger.clone(),
+            tenant: wish.tenant.clone(),
+            id: Some(run_id(&mut dice)),
+            ..Request::default()
+        };
+        let impatient = dice.chance(world.scenario.rates.impatient) && world.lock().rough;
+        let patience = Duration::from_millis(dice.pick(&[0, 1, 20, 400]));
+        let answer = tokio::select! {
+            biased;
+            () = process.died.cancelled() => None,
+            answer = process.engine.start(request) => Some(answer),
+            () = sleep(patience), if impatient => None,
+        };
+        match answer {
+            Some(Ok(accepted)) => {
+                world.note(|| format!("{} is acknowledged to caller {nth}", wish.request));
+                return world.acknowledge(&wish.tenant, &wish.request, accepted.run);
+            }
+            Some(Err(EngineError::Store(_) | EngineError::Stopping)) | None => {}
+            Some(Err(error)) => return world.violate(format!("{} was refused: {error}", wish.request)),
+        }
+        sleep(Duration::from_millis(dice.between(5, 500))).await;
+    }
+}
+
+fn run_id(dice: &mut Dice) -> RunId {
+    RunId(Uuid::from_u64_pair(dice.roll(), dice.roll()))
+}
+
+// ── the end ─────────────────────────────────────────────────────────────────────────────────────
+
+/// Nothing goes wrong any more: everything must come to its end.
+async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
+    let begin = world.now();
+    loop {
+        sleep(Duration::from_millis(500)).await;
+        if world.violation().is_some() {
+            return;
+        }
+        let now = world.now();
+        let answered = people.iter().all(JoinHandle::is_finished);
+        if now > begin.plus_millis(END_MS) {
+            return world.violate("there is no end of it".to_owned());
+        }
+        let open: Vec<RunId> = {
+            let inner = world.lock();
+            let open = inner
+                .runs
+                .iter()
+                .filter(|(_, tracked)| !tracked.run.status().is_terminal());
+            open.map(|(id, _)| *id).collect()
+        };
+        if open.is_empty() && answered {
+            break;
+        }
+        let waits = waiting(&world.lock(), &open, now);
+        match waits {
+            Ok(true) if answered => {
+                none_in_memory(world, "all runs are parked");
+                for run in open {
+                    world.cancel(run).await;
+                }
+            }
+            Ok(_) => {}
+            Err(stuck) => return world.violate(stuck),
+        }
+        if !answered && now > begin.plus_millis(STUCK_AFTER_MS) {
+            return world.violate("somebody's start is never answered".to_owned());
+        }
+    }
+    sleep(Duration::from_secs(2)).await;
+    none_in_memory(world, "all runs are over");
+}
+
+/// Whether all these runs rightly wait for people who will not come; an error if one is stuck.
+fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String> {
+    let mut all = true;
+    for id in open {
+        let tracked = &inner.runs[id];
+        let forever = tracked.run.active().any(|ix| {
+            let node = tracked.run.plan().node(ix);
+            let answered = inner
+                .callbacks
+                .iter()
+                .any(|callback| callback.run == *id && callback.node == node.id);
+            let wait = matches!(node.kind, fermata_core::Kind::Wait { timeout_ms: None });
+            wait && !answered && matches!(tracked.run.node(ix).phase, Phase::Open(_))
+        });
+        let only = forever && tracked.run.active().count() == 1 && tracked.run.deadline().is_none();
+        let cancelled = inner.cancels.iter().any(|(run, _)| run == id);
+        let quiet = now > tracked.moved_at.plus_millis(2000);
+        all &= only && quiet && !cancelled && tracked.holder.is_none();
+        if now > tracked.moved_at.plus_millis(STUCK_AFTER_MS) && (!forever || cancelled) {
+            let nodes: Vec<String> = tracked
+                .run
+                .active()
+                .map(|ix| tracked.run.plan().node(ix).id.to_string())
+                .collect();
+            let holder = tracked.holder;
+            return Err(format!(
+                "{} is stuck: {}, held by {holder:?}, open: {}",
+                inner.short(*id),
+                tracked.run.status(),
+                nodes.join(", ")
+            ));
+        }
+    }
+    Ok(all)
+}
+
+fn none_in_memory(world: &World, why: &str) {
+    let processes: Vec<Process> = world.lock().alive.values().cloned().collect();
+    for process in processes {
+        let held = process.engine.active_runs();
+        if held > 0 {
+            world.violate(format!("{why}, but {} holds {held} in memory", process.life));
+        }
+    }
+}

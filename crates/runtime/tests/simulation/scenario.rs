@@ -1,0 +1,393 @@
+//! What a seed means: workflows, who wants what and when, and how bad the weather is.
+
+use super::dice::{Dice, table};
+use fermata_core::{
+    Join, Kind, NodeId, OnFailure, Plan, Retry, Route, When,
+    plan::{GraphError, PlanBuilder},
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The action that every plan here calls.
+pub const ACTION: &str = "sim.step";
+/// After this much simulated time nothing goes wrong any more.
+pub const HORIZON_MS: u64 = 25_000;
+
+/// How often each thing goes wrong, in a thousand calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rates {
+    pub crash_before: u64,
+    pub crash_after: u64,
+    pub unknown_applied: u64,
+    pub unknown_lost: u64,
+    pub fenced: u64,
+    pub conflict: u64,
+    pub read_error: u64,
+    pub claim_error: u64,
+    pub heartbeat_error: u64,
+    pub slow: u64,
+    /// Callbacks and cancels right before and after a commit.
+    pub meddle: u64,
+    /// Callers who give up on a start before it is answered.
+    pub impatient: u64,
+}
+
+/// What one commit of a fixed scenario meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strike {
+    CrashBefore,
+    CrashAfter,
+    UnknownApplied,
+    UnknownLost,
+    Fenced,
+    FencedAndKept,
+    Conflict,
+}
+
+/// Somebody wants a run.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub request: String,
+    pub tenant: String,
+    pub workflow: usize,
+    pub trigger: Value,
+    /// When it is asked for, again and again.
+    pub starts_ms: Vec<u64>,
+    /// Callbacks for these nodes.
+    pub callbacks: Vec<(u64, NodeId)>,
+    pub cancel_ms: Option<u64>,
+}
+
+/// What happens to a process, whatever it is doing.
+#[derive(Debug, Clone, Copy)]
+pub enum Blow {
+    Stop,
+    Crash,
+}
+
+/// Everything a seed decides before the first step.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    pub seed: u64,
+    pub plans: Vec<Plan>,
+    pub wishes: Vec<Wish>,
+    pub rates: Rates,
+    /// Processes that work on the same store.
+    pub slots: usize,
+    /// Whether a restart finds the runners of the time before forgotten.
+    pub reopen: bool,
+    pub blows: Vec<(u64, usize, Blow)>,
+    pub strike: Option<(u64, Strike)>,
+    pub max_active_runs: usize,
+    pub max_parallel_actions: usize,
+    pub park_after: Duration,
+}
+
+impl Scenario {
+    pub fn of(seed: u64) -> Scenario {
+        let mut dice = Dice::new(seed);
+        let plans: Vec<Plan> = (0..dice.between(1, 2))
+            .filter_map(|at| plan(&mut dice, &format!("w{at}")).ok())
+            .collect();
+        let wishes = (0..dice.between(1, 4)).map(|at| wish(&mut dice, at, &plans)).collect();
+        let slots = if dice.chance(250) { 2 } else { 1 };
+        let rates = rates(&mut dice);
+        let mut blows = Vec::new();
+        if rates.is_rough() {
+            for _ in 0..dice.below(3) {
+                let blow = dice.pick(&[Blow::Stop, Blow::Stop, Blow::Crash]);
+                blows.push((dice.below(HORIZON_MS), dice.below(slots as u64) as usize, blow));
+            }
+        }
+        Scenario {
+            seed,
+            plans,
+            wishes,
+            rates,
+            slots,
+            reopen: slots == 1 && dice.chance(700),
+            blows,
+            strike: None,
+            max_active_runs: dice.pick(&[1, 2, 100, 100]),
+            max_parallel_actions: dice.pick(&[1, 2, 10, 10]),
+            park_after: Duration::from_millis(dice.pick(&[0, 200, 2000])),
+        }
+    }
+
+    /// A small scenario with a bit of everything, in which exactly one commit is struck.
+    pub fn fixed(cancelled: bool, strike: Option<(u64, Strike)>) -> Scenario {
+        let retried = Retry {
+            max_attempts: 3,
+            base_delay_ms: 700,
+            backoff_factor: 2.0,
+            jitter: true,
+        };
+        let plan = PlanBuilder::new("w0")
+            .action_with(
+                "n0",
+                ACTION,
+                json!({ "own": "{{ trigger.x }}", "from": "{{ context.data['n0'].v ?? 'none' }}" }),
+            )
+            .then("n1")
+            .then("n2")
+            .then("n3")
+            .action_with(
+                "n1",
+                ACTION,
+                json!({ "own": 1, "from": "{{ context.data['n0'].v ?? 'none' }}" }),
+            )
+            .with(|node| node.policies.retry = retried)
+            .edge("n4", When::Always, None)
+            .node("n2", Kind::Wait { timeout_ms: Some(9000) })
+            .edge("n4", When::Success, None)
+            .node(
+                "n3",
+                Kind::Sleep {
+                    action: "core.delay".to_owned(),
+                    parameters: json!({ "durationMs": 3000 }),
+                },
+            )
+            .edge("n4", When::Success, Some("context.data['n0'].v > -1"))
+            .action_with(
+                "n4",
+                ACTION,
+                json!({ "own": 4, "from": "{{ context.data['n1'].v ?? 'none' }}" }),
+            )
+            .build();
+        let wish = Wish {
+            request: "r0".to_owned(),
+            tenant: String::new(),
+            workflow: 0,
+            trigger: json!({ "x": 1 }),
+            starts_ms: vec![0, 40, 4000],
+            callbacks: vec![(1500, "n2".into()), (1600, "n2".into())],
+            cancel_ms: cancelled.then_some(2500),
+        };
+        Scenario {
+            seed: 4,
+            plans: plan.into_iter().collect(),
+            wishes: vec![wish],
+            rates: Rates::default(),
+            slots: 1,
+            reopen: true,
+            blows: Vec::new(),
+            strike,
+            max_active_runs: 100,
+            max_parallel_actions: 10,
+            park_after: Duration::from_millis(500),
+        }
+    }
+
+    /// Whether nothing at all goes wrong.
+    pub fn is_calm(&self) -> bool {
+        !self.rates.is_rough() && self.blows.is_empty() && self.strike.is_none()
+    }
+
+    /// How an attempt behaves when it is called for the `repetition`th time.
+    pub fn script(&self, request: &str, node: &str, attempt: u32, repetition: u32) -> Script {
+        let mut dice = table(
+            self.seed,
+            &[request, node, &attempt.to_string(), &repetition.to_string()],
+        );
+        let millis = match dice.below(10) {
+            0..=3 => None,
+            4..=7 => Some(dice.between(1, 60)),
+            _ => Some(dice.between(100, 5000)),
+        };
+        let ending = match dice.below(100) {
+            0..=64 => Ending::Success,
+            65..=86 => Ending::Flaky(dice.chance(200).then_some(1500)),
+            87..=93 => Ending::Broken,
+            _ => Ending::Hang,
+        };
+        let link = dice.chance(200).then(|| format!("thing-{}", dice.below(3)));
+        Script {
+            millis,
+            ending,
+            link,
+            obedient: dice.chance(500),
+            value: dice.below(10),
+        }
+    }
+}
+
+/// How one call of the action goes.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// How long it takes; `None` does not even yield.
+    pub millis: Option<u64>,
+    pub ending: Ending,
+    pub link: Option<String>,
+    /// Whether it stops when it is told to.
+    pub obedient: bool,
+    pub value: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Success,
+    /// Fails, and may succeed later; sometimes not before so many milliseconds.
+    Flaky(Option<u64>),
+    Broken,
+    /// Never comes back.
+    Hang,
+}
+
+impl Rates {
+    fn is_rough(&self) -> bool {
+        self.crash_before
+            + self.crash_after
+            + self.unknown_applied
+            + self.unknown_lost
+            + self.fenced
+            + self.conflict
+            + self.read_error
+            + self.claim_error
+            + self.heartbeat_error
+            > 0
+    }
+}
+
+/// Some seeds are calm, some have one kind of trouble, most have several.
+fn rates(dice: &mut Dice) -> Rates {
+    let mut rates = Rates {
+        slow: dice.pick(&[0, 100, 300]),
+        meddle: dice.pick(&[0, 20, 60]),
+        ..Rates::default()
+    };
+    if dice.chance(120) {
+        return rates;
+    }
+    let mut some = |often: &[u64]| if dice.chance(500) { dice.pick(often) } else { 0 };
+    rates.crash_before = some(&[10, 40, 100]);
+    rates.crash_after = some(&[10, 40, 100, 200]);
+    rates.unknown_applied = some(&[20, 80, 200]);
+    rates.unknown_lost = some(&[20, 80, 200]);
+    rates.fenced = some(&[20, 60]);
+    rates.conflict = some(&[20, 60]);
+    rates.read_error = some(&[30, 150, 400]);
+    rates.claim_error = some(&[50, 200]);
+    rates.heartbeat_error = some(&[100, 700]);
+    rates.impatient = some(&[100, 400]);
+    rates
+}
+
+fn wish(dice: &mut Dice, at: u64, plans: &[Plan]) -> Wish {
+    let workflow = dice.below(plans.len() as u64) as usize;
+    let first = dice.below(4000);
+    let mut starts_ms = vec![first];
+    for _ in 0..dice.below(3) {
+        let again = dice.pick(&[0, 1, 5, 100, 2000, 9000, 20_000]);
+        starts_ms.push(first + again);
+    }
+    let mut callbacks = Vec::new();
+    for node in plans[workflow].nodes.iter() {
+        if matches!(node.kind, Kind::Wait { .. }) {
+            for _ in 0..dice.below(4) {
+                callbacks.push((first + dice.below(15_000), node.id.clone()));
+            }
+        }
+    }
+    Wish {
+        request: format!("r{at}"),
+        tenant: dice.pick(&["", "", "t1"]).to_owned(),
+        workflow,
+        trigger: json!({ "x": dice.below(3) }),
+        starts_ms,
+        callbacks,
+        cancel_ms: dice.chance(250).then(|| first + dice.below(15_000)),
+    }
+}
+
+fn plan(dice: &mut Dice, id: &str) -> Result<Plan, GraphError> {
+    let count = dice.between(1, 12);
+    let continues = dice.chance(400);
+    let timeout = dice.chance(350).then(|| dice.between(1500, 40_000));
+    let mut builder = PlanBuilder::new(id).plan(|plan| {
+        plan.on_failure = if continues {
+            OnFailure::Continue
+        } else {
+            OnFailure::FailFast
+        };
+        plan.timeout_ms = timeout;
+    });
+    for at in 0..count {
+        builder = node(dice, builder, at);
+        for target in at + 1..count {
+            // Mostly short hops, so that most nodes are reached and joins meet.
+            let near = if target == at + 1 { 700 } else { 180 };
+            if dice.chance(near) {
+                let when = dice.pick(&[
+                    When::Success,
+                    When::Success,
+                    When::Success,
+                    When::Always,
+                    When::Failure,
+                    When::Unhandled,
+                ]);
+                let condition = dice.chance(250).then(|| condition(dice, at + 1));
+                builder = builder.edge(&format!("n{target}"), when, condition.as_deref());
+            }
+        }
+    }
+    builder.build()
+}
+
+/// Whether a node gave more than a number. Which node and which number, the checks read out of it again.
+fn condition(dice: &mut Dice, before: u64) -> String {
+    let node = dice.below(before);
+    let above = dice.pick(&[-1, 2, 4]);
+    format!("context.data['n{node}'].v > {above}")
+}
+
+fn node(dice: &mut Dice, builder: PlanBuilder, at: u64) -> PlanBuilder {
+    let id = format!("n{at}");
+    let seen = format!("{{{{ context.data['n{}'].v ?? 'none' }}}}", dice.below(at + 1));
+    let builder = match dice.below(100) {
+        0..=64 => builder.action_with(&id, ACTION, json!({ "own": at, "x": "{{ trigger.x }}", "from": seen })),
+        65..=81 => {
+            let millis = dice.pick(&[0, 1, 50, 1000, 2500, 8000, 45_000]);
+            let millis = match dice.chance(300) {
+                true => json!(format!(
+                    "{{{{ context.data['n{}'].v ?? {millis} }}}}",
+                    dice.below(at + 1)
+                )),
+                false => json!(millis),
+            };
+            let parameters = json!({ "durationMs": millis });
+            builder.node(
+                &id,
+                Kind::Sleep {
+                    action: "core.delay".to_owned(),
+                    parameters,
+                },
+            )
+        }
+        _ => {
+            let timeout_ms = dice.pick(&[None, Some(1), Some(700), Some(4000), Some(20_000)]);
+            builder.node(&id, Kind::Wait { timeout_ms })
+        }
+    };
+    let retry = Retry {
+        max_attempts: dice.pick(&[0, 1, 2, 3, 4]) as u32,
+        base_delay_ms: dice.pick(&[0, 10, 800, 3000]),
+        backoff_factor: 2.0,
+        jitter: dice.chance(500),
+    };
+    let timeout_ms = dice.pick(&[500, 3000, 6000]);
+    let rerender = dice.chance(300);
+    let route = dice.pick(&[Route::Parallel, Route::Parallel, Route::FirstMatch]);
+    let join = match dice.below(10) {
+        0..=4 => Join::Any,
+        5..=7 => Join::All,
+        _ if at > 0 => Join::Guard(condition(dice, at)),
+        _ => Join::Any,
+    };
+    builder.with(|node| {
+        node.policies.retry = retry;
+        node.policies.timeout_ms = timeout_ms;
+        node.policies.rerender_on_retry = rerender;
+        node.route = route;
+        node.join = join;
+    })
+}

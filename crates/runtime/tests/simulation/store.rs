@@ -1,0 +1,359 @@
+//! A store that goes wrong. What it lets through goes to a memory store that all processes share.
+
+use super::{
+    scenario::Strike,
+    world::{Life, World},
+};
+use async_trait::async_trait;
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
+use fermata_store::{
+    News, Result, Store, StoreError,
+    definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter},
+    memory::MemoryStore,
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    runs::{
+        Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
+        Then, WaitRecord,
+    },
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// At most this many crashes for each seed, so that it comes to an end.
+const MAX_CRASHES: u32 = 12;
+
+/// The store as one life of one process sees it.
+pub struct FaultyStore {
+    pub memory: MemoryStore,
+    pub world: Arc<World>,
+    pub life: Life,
+    /// Set when the process is dead: its calls never return.
+    pub died: CancellationToken,
+}
+
+impl FaultyStore {
+    /// What comes before every call: the process may be dead, the way may be long.
+    async fn arrive(&self) {
+        self.stay_if_dead().await;
+        let pause = {
+            let mut inner = self.world.lock();
+            let slow = inner.rough && inner.dice.chance(self.world.scenario.rates.slow);
+            slow.then(|| {
+                if inner.dice.chance(100) {
+                    inner.dice.between(500, 4000)
+                } else {
+                    inner.dice.between(1, 60)
+                }
+            })
+        };
+        if let Some(millis) = pause {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+        }
+        self.stay_if_dead().await;
+    }
+
+    async fn stay_if_dead(&self) {
+        if self.died.is_cancelled() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn die(&self) {
+        self.world.crash(self.life);
+        std::future::pending::<()>().await;
+    }
+
+    /// What this write of a run meets.
+    fn fate(&self) -> Option<Strike> {
+        let now = self.world.now();
+        let mut inner = self.world.lock();
+        let index = inner.writes;
+        inner.writes += 1;
+        if let Some((at, strike)) = self.world.scenario.strike {
+            return (at == index).then_some(strike);
+        }
+        if !inner.rough {
+            return None;
+        }
+        let rates = self.world.scenario.rates;
+        let mut left = inner.dice.below(1000);
+        let crashes = inner.crashes < MAX_CRASHES;
+        let kept = inner.dice.chance(300);
+        let odds = [
+            (rates.crash_before * u64::from(crashes), Strike::CrashBefore),
+            (rates.crash_after * u64::from(crashes), Strike::CrashAfter),
+            (rates.unknown_applied, Strike::UnknownApplied),
+            (rates.unknown_lost, Strike::UnknownLost),
+            (rates.fenced, if kept { Strike::FencedAndKept } else { Strike::Fenced }),
+            (rates.conflict, Strike::Conflict),
+        ];
+        for (odd, strike) in odds {
+            if left < odd {
+                inner.last_fault = now;
+                return Some(strike);
+            }
+            left -= odd;
+        }
+        None
+    }
+
+    /// Reads fail now and then.
+    async fn read(&self, what: &str) -> Result<()> {
+        self.arrive().await;
+        self.maybe(self.world.scenario.rates.read_error, what)
+    }
+
+    fn maybe(&self, permille: u64, what: &str) -> Result<()> {
+        let now = self.world.now();
+        let mut inner = self.world.lock();
+        if inner.rough && inner.dice.chance(permille) {
+            inner.last_fault = now;
+            inner.note(now, || format!("{what} fails for {}", self.life));
+            return Err(StoreError::Failed(format!("{what} fails by lot")));
+        }
+        Ok(())
+    }
+
+    /// Another runner takes the run over. It gives it back at once, or never says a word again.
+    async fn rob(&self, run: RunId, keep: bool) {
+        let now = self.world.now();
+        let thief = RunnerId(Uuid::from_u128(7));
+        let claim = Claim {
+            runner: thief,
+            limit: 1,
+            now,
+            only: Some(run),
+            dead_before: Some(Timestamp(i64::MAX)),
+        };
+        let Ok(claimed) = self.memory.claim(claim).await else {
+            return;
+        };
+        self.world.claimed(&claimed, Life::MAX);
+        for stored in claimed.runs.into_iter().filter(|_| !keep) {
+            let commit = RunCommit {
+                run,
+                epoch: stored.epoch,
+                seq: 0,
+                at: now,
+                events: Vec::new(),
+                attempts: Vec::new(),
+                links: Vec::new(),
+                waits: Vec::new(),
+                inbox_seen: stored.inbox_seen,
+                status: None,
+                then: Then::Park { wake_at: Some(now) },
+            };
+            if let CommitAnswer::Committed { .. } = self.memory.commit(commit.clone()).await {
+                self.world.committed(&commit, Life::MAX);
+            }
+        }
+    }
+
+    async fn apply_enqueue(&self, run: NewRun) -> Result<Enqueued> {
+        let answer = self.memory.enqueue(run.clone()).await?;
+        if answer == Enqueued::Created {
+            self.world.created(&run, self.life);
+        }
+        Ok(answer)
+    }
+
+    async fn apply_commit(&self, commit: &RunCommit) -> CommitAnswer {
+        self.world.meddle(commit).await;
+        let answer = self.memory.commit(commit.clone()).await;
+        if let CommitAnswer::Committed { .. } = answer {
+            self.world.committed(commit, self.life);
+        }
+        self.world.meddle(commit).await;
+        answer
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
+        self.arrive().await;
+        let fate = self.fate();
+        self.world
+            .note(|| format!("enqueue {} by {}: {fate:?}", run.request_id, self.life));
+        match fate {
+            Some(Strike::CrashBefore) => self.die().await,
+            Some(Strike::CrashAfter) => {
+                self.apply_enqueue(run.clone()).await?;
+                self.die().await;
+            }
+            Some(Strike::UnknownApplied) => {
+                self.apply_enqueue(run.clone()).await?;
+                return Err(StoreError::Unknown("by lot".to_owned()));
+            }
+            Some(Strike::UnknownLost) => return Err(StoreError::Unknown("by lot".to_owned())),
+            _ => {}
+        }
+        let answer = self.apply_enqueue(run).await;
+        self.arrive().await;
+        answer
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.arrive().await;
+        self.maybe(self.world.scenario.rates.claim_error, "claim")?;
+        let claimed = self.memory.claim(claim).await?;
+        self.world.claimed(&claimed, self.life);
+        self.stay_if_dead().await;
+        Ok(claimed)
+    }
+
+    async fn commit(&self, commit: RunCommit) -> CommitAnswer {
+        self.arrive().await;
+        let fate = self.fate();
+        let unknown = CommitAnswer::Unknown("by lot".to_owned());
+        {
+            let now = self.world.now();
+            let mut inner = self.world.lock();
+            let short = inner.short(commit.run);
+            inner.note(now, || {
+                format!("commit {short} by {}: {fate:?} then {:?}", self.life, commit.then)
+            });
+        }
+        match fate {
+            None => {}
+            Some(Strike::CrashBefore) => self.die().await,
+            Some(Strike::CrashAfter) => {
+                self.apply_commit(&commit).await;
+                self.die().await;
+            }
+            Some(Strike::UnknownApplied) => {
+                self.apply_commit(&commit).await;
+                self.world.untold(&commit, self.life);
+                return unknown;
+            }
+            Some(Strike::UnknownLost) => return unknown,
+            Some(Strike::Fenced) => self.rob(commit.run, false).await,
+            Some(Strike::FencedAndKept) => self.rob(commit.run, true).await,
+            Some(Strike::Conflict) => return CommitAnswer::Conflict(Conflict::Seq),
+        }
+        let answer = self.apply_commit(&commit).await;
+        self.world.note(|| {
+            let word = match &answer {
+                CommitAnswer::Committed { inbox_seq } => format!("committed, inbox {inbox_seq}"),
+                CommitAnswer::Conflict(Conflict::Link { link, .. }) => format!("link conflict {}", link.resource_id),
+                other => format!("{other:?}"),
+            };
+            format!("answer: {word}")
+        });
+        // Between commit and act: the run is durable, its runner does not know yet.
+        self.arrive().await;
+        self.world.told(commit.run);
+        answer
+    }
+
+    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
+        self.memory.deliver(run, letter, at).await
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        self.memory.answer(token, payload, at).await
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        self.read("load").await?;
+        self.world.told(run);
+        self.memory.load(run).await
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+        self.read("inbox").await?;
+        self.memory.inbox(run, after).await
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        self.read("waits").await?;
+        self.memory.waits(run).await
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        self.read("last_attempts").await?;
+        self.memory.last_attempts(run, nodes).await
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        self.read("attempt").await?;
+        self.memory.attempt(run, node, attempt).await
+    }
+
+    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()> {
+        self.stay_if_dead().await;
+        self.maybe(self.world.scenario.rates.heartbeat_error, "heartbeat")?;
+        self.memory.heartbeat(runner, at).await
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.stay_if_dead().await;
+        self.maybe(self.world.scenario.rates.heartbeat_error, "retire")?;
+        self.memory.retire(runner).await
+    }
+
+    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
+        self.read("workflow").await?;
+        self.memory.workflow(id).await
+    }
+
+    // ── what the simulated engine does not use, or what cannot matter ───────────────────────────
+
+    async fn save_draft(&self, draft: Draft) -> Result<Saved> {
+        self.memory.save_draft(draft).await
+    }
+
+    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
+        self.memory.draft(id).await
+    }
+
+    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
+        self.memory.publish(id, checksum, activate, at).await
+    }
+
+    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
+        self.memory.set_enablement(id, change, at).await
+    }
+
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
+        self.memory.workflows(filter).await
+    }
+
+    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
+        self.memory.definition(id, version).await
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.memory.run(id).await
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>> {
+        self.memory.runs(filter).await
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        self.memory.actions(run, window).await
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        self.memory.events(run, window).await
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        self.memory.links(run).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.memory.ping().await
+    }
+
+    fn news(&self) -> broadcast::Receiver<News> {
+        self.memory.news()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.memory.close().await
+    }
+}

@@ -1,0 +1,576 @@
+//! What is true, whoever crashes: what is durable, what was done to the outside, what was promised to whom.
+//!
+//! The store wrapper tells the world what became durable, the action tells it what it does, and the outside
+//! tells it what it was answered. What contradicts a promise at once is noted at once, as a violation.
+
+use super::{
+    dice::{Dice, digest},
+    scenario::{Scenario, Script},
+};
+use fermata_core::{Event, Kind, NodeId, Phase, Run, RunId, Status, Timestamp, apply};
+use fermata_runtime::{
+    Engine,
+    actions::Call,
+    clock::{Clock, TokioClock},
+};
+use fermata_store::{
+    Store,
+    memory::MemoryStore,
+    runs::{Answer, Claimed, Delivery, Letter, NewRun, RunCommit, Then},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio_util::sync::CancellationToken;
+
+/// One life of one process.
+pub type Life = u32;
+
+/// When every simulation begins.
+const BEGIN: Timestamp = Timestamp(1_700_000_000_000_000);
+
+pub struct World {
+    pub scenario: Scenario,
+    pub clock: TokioClock,
+    inner: Mutex<Inner>,
+}
+
+pub struct Inner {
+    pub dice: Dice,
+    /// The newest handle: what another, healthy process would use.
+    pub memory: MemoryStore,
+    /// Whether things go wrong.
+    pub rough: bool,
+    pub crashes: u32,
+    /// Writes of runs so far.
+    pub writes: u64,
+    pub lives: Life,
+    pub alive: BTreeMap<usize, Process>,
+    pub runs: BTreeMap<RunId, Tracked>,
+    pub effects: Vec<Effect>,
+    pub callbacks: Vec<Callback>,
+    pub cancels: Vec<(RunId, Timestamp)>,
+    /// (tenant, request) and the run it was told of.
+    pub acknowledged: Vec<((String, String), RunId)>,
+    /// When something last went wrong.
+    pub last_fault: Timestamp,
+    pub trace: u64,
+    pub lines: Option<Vec<String>>,
+    violation: Option<String>,
+}
+
+/// A process that lives.
+#[derive(Clone)]
+pub struct Process {
+    pub life: Life,
+    pub engine: Engine,
+    pub died: CancellationToken,
+}
+
+/// A run as far as it is durable.
+pub struct Tracked {
+    pub request: (String, String),
+    pub run: Run,
+    pub rows: u32,
+    pub epoch: u64,
+    pub holder: Option<Life>,
+    /// Processes that may believe wrongly that they hold it.
+    pub mistaken: BTreeSet<Life>,
+    /// When it last moved.
+    pub moved_at: Timestamp,
+    pub stopped_at: Option<Timestamp>,
+    /// Whether its runner was told that it stops: until then, what was queued may still begin.
+    pub stop_told: bool,
+}
+
+/// Something that was done to the outside.
+#[derive(Debug, Clone)]
+pub struct Effect {
+    pub run: RunId,
+    pub node: NodeId,
+    pub attempt: u32,
+    pub key: String,
+    pub parameters: String,
+    pub epoch: u64,
+    pub mistaken: bool,
+    pub outputs: Option<String>,
+    pub link: Option<String>,
+}
+
+/// A callback that was accepted.
+#[derive(Debug, Clone)]
+pub struct Callback {
+    pub run: RunId,
+    pub node: NodeId,
+    pub payload: String,
+    pub at: Timestamp,
+}
+
+impl World {
+    pub fn new(scenario: Scenario, memory: MemoryStore, verbose: bool) -> Arc<World> {
+        let rough = !scenario.is_calm() || scenario.rates.meddle > 0 || scenario.rates.slow > 0;
+        let inner = Inner {
+            dice: Dice::new(scenario.seed ^ 0x5eed),
+            memory,
+            rough,
+            crashes: 0,
+            writes: 0,
+            lives: 0,
+            alive: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            effects: Vec::new(),
+            callbacks: Vec::new(),
+            cancels: Vec::new(),
+            acknowledged: Vec::new(),
+            last_fault: Timestamp::default(),
+            trace: 0xcbf2_9ce4_8422_2325,
+            lines: verbose.then(Vec::new),
+            violation: None,
+        };
+        Arc::new(World {
+            scenario,
+            clock: TokioClock::starting_at(BEGIN),
+            inner: Mutex::new(inner),
+        })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the simulation began.
+    pub fn clock_begin(&self) -> Timestamp {
+        BEGIN
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// One more line of what happened. Nothing in it may come from outside the seed.
+    pub fn note(&self, line: impl FnOnce() -> String) {
+        self.lock().note(self.now(), line);
+    }
+
+    pub fn violate(&self, what: String) {
+        let now = self.now();
+        self.lock().violate(now, what);
+    }
+
+    pub fn violation(&self) -> Option<String> {
+        self.lock().violation.clone()
+    }
+
+    /// An outage of one process: nothing it does from now on has any effect.
+    pub fn crash(&self, life: Life) {
+        let now = self.now();
+        let mut inner = self.lock();
+        inner.crashes += 1;
+        inner.last_fault = now;
+        inner.note(now, || format!("crash of {life}"));
+        let slot = inner
+            .alive
+            .iter()
+            .find(|(_, process)| process.life == life)
+            .map(|(slot, _)| *slot);
+        let process = slot.and_then(|slot| inner.alive.remove(&slot));
+        drop(inner);
+        if let Some(process) = process {
+            process.died.cancel();
+            process.engine.crash();
+        }
+    }
+
+    /// A process is gone, crashed or not.
+    pub fn gone(&self, life: Life) {
+        let mut inner = self.lock();
+        inner.alive.retain(|_, process| process.life != life);
+        for tracked in inner.runs.values_mut() {
+            tracked.mistaken.remove(&life);
+        }
+    }
+
+    /// Some process that lives.
+    pub fn some_process(&self) -> Option<Process> {
+        let mut inner = self.lock();
+        let count = inner.alive.len() as u64;
+        let at = inner.dice.below(count) as usize;
+        inner.alive.values().nth(at).cloned()
+    }
+
+    // ── what becomes durable ────────────────────────────────────────────────────────────────────
+
+    pub fn created(&self, new: &NewRun, life: Life) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let plans = &self.scenario.plans;
+        let Some(plan) = plans.iter().find(|plan| plan.workflow == new.workflow_id) else {
+            return inner.violate(now, format!("a run of {}, which nobody wanted", new.workflow_id));
+        };
+        let request = (new.tenant.clone(), new.request_id.clone());
+        if inner.runs.values().any(|tracked| tracked.request == request) {
+            inner.violate(now, format!("a second run for {request:?}"));
+        }
+        let tracked = Tracked {
+            request,
+            run: Run::new(Arc::new(plan.clone())),
+            rows: 0,
+            epoch: u64::from(new.born.is_some()),
+            holder: new.born.as_ref().map(|_| life),
+            mistaken: BTreeSet::new(),
+            moved_at: now,
+            stopped_at: None,
+            stop_told: false,
+        };
+        inner.runs.insert(new.id, tracked);
+        if let Some(born) = &new.born {
+            inner.advance(now, new.id, &born.events);
+        }
+    }
+
+    pub fn claimed(&self, claimed: &Claimed, life: Life) {
+        let now = self.now();
+        let mut inner = self.lock();
+        for stored in &claimed.runs {
+            let holder_lives = |inner: &Inner, life: Life| inner.alive.values().any(|process| process.life == life);
+            let before = inner.runs.get(&stored.id).and_then(|tracked| tracked.holder);
+            let robbed = before.filter(|before| holder_lives(&inner, *before));
+            let Some(tracked) = inner.runs.get_mut(&stored.id) else {
+                inner.violate(now, format!("{} was claimed but never created", stored.id));
+                continue;
+            };
+            tracked.mistaken.extend(robbed);
+            let fits = stored.epoch == tracked.epoch + 1 && stored.journal.len() as u32 == tracked.rows;
+            tracked.epoch = stored.epoch;
+            tracked.stop_told = tracked.run.stop().is_some();
+            tracked.holder = Some(life);
+            let terminal = tracked.run.status().is_terminal();
+            if !fits || terminal {
+                inner.violate(now, format!("{} was claimed out of turn", stored.id));
+            }
+            let short = inner.short(stored.id);
+            inner.note(now, || format!("{life} has {short} under {}", stored.epoch));
+        }
+    }
+
+    pub fn committed(&self, commit: &RunCommit, life: Life) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let id = commit.run;
+        let Some(tracked) = inner.runs.get_mut(&id) else {
+            return inner.violate(now, format!("{id} advanced but was never created"));
+        };
+        let fenced = tracked.holder != Some(life) || tracked.epoch != commit.epoch;
+        let over = tracked.run.status().is_terminal();
+        let before = tracked.run.status();
+        if fenced || over {
+            inner.violate(
+                now,
+                format!("{id} was advanced by {life}, which does not hold it, or after its end"),
+            );
+        }
+        inner.advance(now, id, &commit.events);
+        let Some(tracked) = inner.runs.get_mut(&id) else { return };
+        let after = tracked.run.status();
+        let said = commit.status.as_ref().map(|change| change.status);
+        if after.is_terminal() || matches!(commit.then, Then::Park { .. }) {
+            tracked.holder = None;
+        }
+        if said.unwrap_or(before) != after {
+            inner.violate(now, format!("{id} is {after} by its events but {said:?} by its row"));
+        }
+    }
+
+    /// A commit that parks was applied, but its runner was not told so.
+    pub fn untold(&self, commit: &RunCommit, life: Life) {
+        if let Some(tracked) = self.lock().runs.get_mut(&commit.run)
+            && tracked.holder.is_none()
+        {
+            tracked.mistaken.insert(life);
+        }
+    }
+
+    /// A runner was told how a run stands.
+    pub fn told(&self, run: RunId) {
+        if let Some(tracked) = self.lock().runs.get_mut(&run) {
+            tracked.stop_told = tracked.run.stop().is_some();
+        }
+    }
+
+    // ── what is done ────────────────────────────────────────────────────────────────────────────
+
+    /// An attempt begins: the only moment at which the engine touches the world.
+    pub fn begin(&self, life: Life, call: &Call, parameters: String) -> (usize, Script) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let (run, node, attempt) = (call.run, call.node.clone(), call.attempt);
+        let same = |effect: &&Effect| effect.run == run && effect.node == node && effect.attempt == attempt;
+        let before: Vec<Effect> = inner.effects.iter().filter(same).cloned().collect();
+        let (request, epoch, mistaken, wrong) = match inner.runs.get(&run) {
+            None => (String::new(), 0, false, Some("its run is not durable".to_owned())),
+            Some(tracked) => {
+                let mistaken = tracked.mistaken.contains(&life);
+                let wrong = if mistaken {
+                    None
+                } else {
+                    objection(tracked, call, life, now)
+                };
+                (tracked.request.1.clone(), tracked.epoch, mistaken, wrong)
+            }
+        };
+        let short = inner.short(run);
+        inner.note(now, || format!("{life} calls {short} {node} {attempt} {parameters}"));
+        if let Some(wrong) = wrong {
+            inner.violate(
+                now,
+                format!("{node} of {short} (attempt {attempt}) was called, but {wrong}"),
+            );
+        }
+        let repeated = before
+            .iter()
+            .any(|effect| effect.epoch == epoch && !effect.mistaken && !mistaken);
+        if repeated || (!before.is_empty() && self.scenario.is_calm()) {
+            let what = format!("{node} of {short} (attempt {attempt}) was called twice without any need");
+            inner.violate(now, what);
+        }
+        let differs = |effect: &&Effect| effect.key == call.idempotency_key && effect.parameters != parameters;
+        if let Some(other) = inner.effects.iter().find(differs) {
+            let what = format!("key {} came with {parameters} and with {}", other.key, other.parameters);
+            inner.violate(now, what);
+        }
+        let script = self
+            .scenario
+            .script(&request, node.as_str(), attempt, before.len() as u32);
+        inner.effects.push(Effect {
+            run,
+            node,
+            attempt,
+            key: call.idempotency_key.clone(),
+            parameters,
+            epoch,
+            mistaken,
+            outputs: None,
+            link: None,
+        });
+        (inner.effects.len() - 1, script)
+    }
+
+    pub fn succeeded(&self, ticket: usize, outputs: String, link: Option<String>) {
+        let mut inner = self.lock();
+        let effect = &mut inner.effects[ticket];
+        effect.outputs = Some(outputs);
+        effect.link = link;
+    }
+
+    // ── what comes from outside ─────────────────────────────────────────────────────────────────
+
+    pub fn acknowledge(&self, tenant: &str, request: &str, run: RunId) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let key = (tenant.to_owned(), request.to_owned());
+        if !inner.runs.contains_key(&run) {
+            inner.violate(now, format!("{key:?} was acknowledged but is not durable"));
+        }
+        let other = inner
+            .acknowledged
+            .iter()
+            .find(|(known, id)| *known == key && *id != run);
+        if let Some((_, other)) = other.cloned() {
+            inner.violate(now, format!("{key:?} is {run} and {other}"));
+        }
+        inner.acknowledged.push((key, run));
+    }
+
+    /// The run behind a request, if it is durable.
+    pub fn run_of(&self, tenant: &str, request: &str) -> Option<RunId> {
+        let inner = self.lock();
+        let mut runs = inner.runs.iter();
+        let found = runs.find(|(_, tracked)| tracked.request.0 == tenant && tracked.request.1 == request);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Somebody answers the wait of a node.
+    pub async fn call_back(&self, run: RunId, node: &NodeId) {
+        let memory = self.lock().memory.clone();
+        let waits = memory.waits(run).await.unwrap_or_default();
+        let Some(wait) = waits.into_iter().find(|wait| wait.node == *node) else {
+            return;
+        };
+        let now = self.now();
+        let value = self.lock().dice.below(10);
+        let payload = format!("{{\"v\":{value},\"at\":{}}}", now.0);
+        let Ok(answer) = memory.answer(&wait.token, &payload, now).await else {
+            return;
+        };
+        let mut inner = self.lock();
+        let short = inner.short(run);
+        inner.note(now, || format!("callback for {short} {node}: {}", word(&answer)));
+        match answer {
+            Answer::Accepted { .. } => {
+                if inner
+                    .callbacks
+                    .iter()
+                    .any(|other| other.run == run && other.node == *node)
+                {
+                    inner.violate(now, format!("{node} of {short} took a second callback"));
+                }
+                let node = node.clone();
+                inner.callbacks.push(Callback {
+                    run,
+                    node,
+                    payload,
+                    at: now,
+                });
+            }
+            Answer::Closed => {}
+            Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is forgotten")),
+        }
+    }
+
+    /// Somebody wants a run to stop.
+    pub async fn cancel(&self, run: RunId) {
+        let memory = self.lock().memory.clone();
+        let now = self.now();
+        let letter = Letter::Cancel {
+            reason: "enough".to_owned(),
+        };
+        let delivery = memory.deliver(run, letter, now).await;
+        let mut inner = self.lock();
+        let short = inner.short(run);
+        inner.note(now, || format!("cancel of {short}: {delivery:?}"));
+        if let Ok(Delivery::Delivered { .. }) = delivery {
+            inner.cancels.push((run, now));
+        }
+    }
+
+    /// What people do at the worst moment, right before or after a commit.
+    pub async fn meddle(&self, commit: &RunCommit) {
+        let closes = commit.waits.iter().find_map(|change| match change {
+            fermata_store::runs::WaitChange::Close { node } => Some(node.clone()),
+            fermata_store::runs::WaitChange::Open { .. } => None,
+        });
+        let (callback, cancel) = {
+            let mut inner = self.lock();
+            if !inner.rough || self.scenario.rates.meddle == 0 {
+                return;
+            }
+            let often = if closes.is_some() {
+                400
+            } else {
+                self.scenario.rates.meddle
+            };
+            (
+                inner.dice.chance(often),
+                inner.dice.chance(self.scenario.rates.meddle / 6),
+            )
+        };
+        if callback {
+            let node = closes.or_else(|| {
+                let inner = self.lock();
+                let nodes = &inner.runs.get(&commit.run)?.run.plan().nodes;
+                let mut waits = nodes.iter().filter(|node| matches!(node.kind, Kind::Wait { .. }));
+                waits.next().map(|node| node.id.clone())
+            });
+            if let Some(node) = node {
+                self.call_back(commit.run, &node).await;
+            }
+        }
+        if cancel {
+            self.cancel(commit.run).await;
+        }
+    }
+}
+
+/// Why this attempt should not begin now.
+fn objection(tracked: &Tracked, call: &Call, life: Life, now: Timestamp) -> Option<String> {
+    let ix = tracked.run.plan().find(call.node.as_str())?;
+    if tracked.holder != Some(life) {
+        return Some(format!("{:?} holds the run", tracked.holder));
+    }
+    if tracked.run.status() != Status::Running {
+        return Some(format!("the run is {}", tracked.run.status()));
+    }
+    if tracked.stop_told {
+        return Some("the run is stopping".to_owned());
+    }
+    match &tracked.run.node(ix).phase {
+        Phase::Open(open) if open.attempt != call.attempt => Some(format!("attempt {} is due", open.attempt)),
+        Phase::Open(open) if open.due > now => Some(format!("it is due at {}", open.due.0)),
+        Phase::Open(_) => None,
+        phase => Some(format!("the node is {phase:?}")),
+    }
+}
+
+fn word(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Accepted { .. } => "accepted",
+        Answer::Closed => "closed",
+        Answer::NotFound => "not found",
+    }
+}
+
+impl Inner {
+    pub fn note(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
+        let line = format!("{} {}", now.0 % 1_000_000_000, line());
+        self.trace = digest(self.trace, line.as_bytes());
+        if let Some(lines) = &mut self.lines {
+            lines.push(line);
+        }
+    }
+
+    pub fn violate(&mut self, now: Timestamp, what: String) {
+        self.note(now, || format!("VIOLATION {what}"));
+        self.violation.get_or_insert(what);
+    }
+
+    /// A run's name that is the same whenever the seed is.
+    pub fn short(&self, run: RunId) -> String {
+        match self.runs.get(&run) {
+            Some(tracked) => tracked.request.1.clone(),
+            None => "unknown run".to_owned(),
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp, id: RunId, events: &[Event]) {
+        let Some(tracked) = self.runs.get_mut(&id) else { return };
+        tracked.rows += u32::from(!events.is_empty());
+        if !events.is_empty() {
+            tracked.moved_at = now;
+        }
+        let mut wrong = None;
+        for event in events {
+            if let Err(illegal) = apply(&mut tracked.run, event) {
+                wrong.get_or_insert(illegal.to_string());
+            }
+            if matches!(event, Event::Stopping { .. } | Event::Ended { .. }) {
+                tracked.stopped_at.get_or_insert(now);
+            }
+        }
+        let short = self.short(id);
+        self.note(now, || {
+            let names: Vec<String> = events.iter().map(name).collect();
+            format!("durable {short}: {}", names.join(", "))
+        });
+        if let Some(wrong) = wrong {
+            self.violate(now, format!("the journal of {short} is not legal: {wrong}"));
+        }
+    }
+}
+
+fn name(event: &Event) -> String {
+    match event {
+        Event::Finished { node, attempt, outcome } => {
+            let how = if outcome.is_success() { "succeeded" } else { "failed" };
+            format!("{node} {how} {attempt}")
+        }
+        Event::Routed { node, taken, .. } => format!("routed {node} {taken:?}"),
+        Event::Stopping { reason, .. } => format!("stopping {reason}"),
+        Event::Ended { status, .. } => format!("ended {status}"),
+        other => format!(
+            "{} {}",
+            other.name(),
+            other.node().map(NodeId::as_str).unwrap_or_default()
+        ),
+    }
+}
