@@ -14,7 +14,13 @@ use fermata_runtime::{
     actions::{HttpSettings, Registry},
     clock::SystemClock,
 };
-use std::{future::Future, io, process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    future::Future,
+    io,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{net::TcpListener, sync::oneshot};
 use tracing_subscriber::EnvFilter;
 
@@ -31,12 +37,14 @@ at once; nothing that was acknowledged is lost.
 
 Exit codes: 0 stopped as asked, 1 it could not start or go on, 2 the call is wrong, 130 or 143 at the second signal.";
 
+/// How long open requests may go on after the engine has stopped.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
 /// Serves until a signal comes.
 pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen().context("signals cannot be listened to")?;
     log(&config.log)?;
     let settings = config.settings();
-    let grace = settings.shutdown_grace;
     let registry = Registry::builtin(&HttpSettings::default()).context("the HTTP client cannot be made")?;
     let listener = bind(&config.server.listen).await?;
     let address = listener.local_addr()?;
@@ -73,8 +81,8 @@ pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
         if !working.is_finished() {
             let _ = working.await;
         }
-        // Requests that wait for runs end with the engine; a client that does not read is not waited for.
-        if !serving.is_finished() && tokio::time::timeout(grace, serving).await.is_err() {
+        // Nothing happens any more that an open request could wait for.
+        if !serving.is_finished() && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
             tracing::warn!("some connections did not end in time and are dropped");
         }
         store.close().await

@@ -1,0 +1,6 @@
+//! The real binary, from outside: what it prints, what it serves, how it ends.
+
+mod cli_run;
+mod cli_validate;
+mod serve;
+mod support;

@@ -1,0 +1,295 @@
+//! `fermata serve` from outside: starting, answering, stopping, starting again.
+
+use crate::support::{Process, Server, Signal, eventually, fermata, folder, text, write};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+fn echo() -> Value {
+    json!({ "id": "echo", "displayName": "Echo", "startNode": "a", "nodes": [
+        { "id": "a", "actionType": "core.echo", "parameters": { "got": "{{ trigger.n }}" } } ] })
+}
+
+fn pause(millis: u64) -> Value {
+    json!({ "id": "pause", "displayName": "Pause", "startNode": "before", "nodes": [
+        { "id": "before", "actionType": "core.echo", "edges": [{ "targetNode": "pause" }] },
+        { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": millis },
+          "edges": [{ "targetNode": "after" }] },
+        { "id": "after", "actionType": "core.echo", "parameters": { "done": true } } ] })
+}
+
+/// Calls a service of the test and then ends.
+fn call(url: &str) -> Value {
+    json!({ "id": "call", "displayName": "Call", "startNode": "call", "nodes": [
+        { "id": "call", "actionType": "http.request", "parameters": { "url": url },
+          "policies": { "retry": { "maxAttempts": 2, "baseDelayMs": 1 } },
+          "edges": [{ "targetNode": "end" }] },
+        { "id": "end", "actionType": "core.echo", "parameters": { "status": "{{ context.data.call.status }}" } } ] })
+}
+
+async fn service() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// The next request, read up to the end of its head.
+async fn request(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    stream
+}
+
+async fn say_ok(mut stream: TcpStream) {
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+    stream.write_all(answer).await.unwrap();
+}
+
+#[tokio::test]
+async fn it_serves_and_stops_when_asked() {
+    let mut server = Server::start(&["--database", "memory:"]);
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(
+        server
+            .ready
+            .starts_with(&format!("fermata {version} listening on http://127.0.0.1:"))
+    );
+    assert!(
+        server.ready.contains(", data in memory") && server.ready.ends_with(" ms"),
+        "{}",
+        server.ready
+    );
+    assert_eq!(server.get("/health/ready").await.0, 200);
+    server.publish(&echo()).await;
+    let (status, run) = server
+        .post(
+            "/api/v1/workflows/echo/execute?wait=30s",
+            &json!({ "trigger": { "n": 7 } }),
+        )
+        .await;
+    assert_eq!(
+        (status, &run["status"], &run["outputs"]),
+        (200, &json!("Succeeded"), &json!({ "got": 7 })),
+        "{run}"
+    );
+    assert_eq!(server.stop(), Some(0), "{}", server.process().log());
+}
+
+#[tokio::test]
+async fn a_sleeping_run_continues_after_a_restart() {
+    let folder = folder();
+    let mut server = Server::on(&folder.path().join("f.db"));
+    server.publish(&pause(1500)).await;
+    server.publish(&echo()).await;
+    let sleeping = server.execute("pause", &json!({})).await;
+    let over = server.execute("echo", &json!({ "trigger": { "n": 1 } })).await;
+    server.ended(&over).await;
+    assert_eq!(server.stop(), Some(0), "{}", server.process().log());
+    server.restart();
+    assert_eq!(server.execution(&over).await["status"], "Succeeded");
+    let run = server.ended(&sleeping).await;
+    assert_eq!(
+        (&run["status"], &run["outputs"]),
+        (&json!("Succeeded"), &json!({ "done": true })),
+        "{run}"
+    );
+}
+
+#[tokio::test]
+async fn a_run_continues_after_a_crash() {
+    let folder = folder();
+    let (service, url) = service().await;
+    let mut server = Server::on(&folder.path().join("f.db"));
+    server.publish(&call(&url)).await;
+    let id = server.execute("call", &json!({})).await;
+    let unanswered = request(&service).await;
+    server.kill9();
+    drop(unanswered);
+    server.restart();
+    say_ok(request(&service).await).await;
+    let run = server.ended(&id).await;
+    assert_eq!(
+        (&run["status"], &run["outputs"]),
+        (&json!("Succeeded"), &json!({ "status": 200 })),
+        "{run}"
+    );
+}
+
+#[tokio::test]
+async fn a_running_action_may_finish_before_the_end() {
+    let folder = folder();
+    let (service, url) = service().await;
+    let mut server = Server::on(&folder.path().join("f.db"));
+    server.publish(&call(&url)).await;
+    let id = server.execute("call", &json!({})).await;
+    let stream = request(&service).await;
+    server.process().signal(Signal::TERM);
+    server.process().wait_for_line("stopping");
+    say_ok(stream).await;
+    assert_eq!(server.wait(), Some(0), "{}", server.process().log());
+    server.restart();
+    // Nobody answers any more: the run succeeds only if the first answer was recorded.
+    drop(service);
+    let run = server.ended(&id).await;
+    assert_eq!(
+        (&run["status"], &run["outputs"]),
+        (&json!("Succeeded"), &json!({ "status": 200 })),
+        "{run}"
+    );
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let (service, url) = service().await;
+        let mut server = Server::start(&["--database", "memory:"]);
+        server.publish(&call(&url)).await;
+        server.execute("call", &json!({})).await;
+        let _unanswered = request(&service).await;
+        server.process().signal(signal);
+        server.process().wait_for_line("stopping");
+        server.process().signal(signal);
+        assert_eq!(server.wait(), Some(code), "{}", server.process().log());
+    }
+}
+
+#[tokio::test]
+async fn an_action_that_does_not_end_is_given_up_after_the_grace() {
+    let folder = folder();
+    let (service, url) = service().await;
+    let database = format!("sqlite:{}", text(&folder.path().join("f.db")));
+    let grace = [("FERMATA_ORCHESTRATION__SHUTDOWN_GRACE_MS", "50")];
+    let mut server = Server::start_with(&["--database", &database], &grace);
+    server.publish(&call(&url)).await;
+    let id = server.execute("call", &json!({})).await;
+    let unanswered = request(&service).await;
+    assert_eq!(server.stop(), Some(0), "{}", server.process().log());
+    drop(unanswered);
+    server.restart();
+    say_ok(request(&service).await).await;
+    assert_eq!(server.ended(&id).await["status"], "Succeeded");
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let folder = folder();
+    let place = |name: &str| text(&folder.path().join(name)).to_owned();
+    let url = |name: &str| format!("sqlite:{}", place(name));
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[database]\nurl = \"{}\"\n[log]\nlevel = \"debug\"\n",
+        url("file.db")
+    );
+    let config = write(&folder, "fermata.toml", config);
+    let ready = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let mut all = vec!["serve", "--config", text(&config)];
+        all.extend(arguments);
+        Process::start(&all, environment, "").wait_for_line("listening on http://127.0.0.1:")
+    };
+    let by_env = [("FERMATA_DATABASE__URL", &*url("env.db"))];
+    assert!(ready(&[], &[]).contains(&place("file.db")));
+    assert!(ready(&[], &by_env).contains(&place("env.db")));
+    assert!(ready(&["--database", &url("flag.db")], &by_env).contains(&place("flag.db")));
+}
+
+#[tokio::test]
+async fn logs_can_be_json() {
+    let mut server = Server::start_with(&["--database", "memory:"], &[("FERMATA_LOG__FORMAT", "json")]);
+    assert_eq!(server.stop(), Some(0));
+    for line in server.process().log().lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}
+
+#[test]
+fn what_prevents_a_start_is_one_clear_line() {
+    let folder = folder();
+    let server = Server::on(&folder.path().join("held.db"));
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let url = |name: &str| format!("sqlite:{}", text(&folder.path().join(name)));
+    write(
+        &folder,
+        "damaged.db",
+        [b"SQLite format 3\0".as_slice(), &[7; 4096]].concat(),
+    );
+    write(&folder, "text.db", "this is a letter, not a database".repeat(100));
+    let other = rusqlite::Connection::open(folder.path().join("other.db")).unwrap();
+    other
+        .execute_batch("CREATE TABLE t (x); PRAGMA application_id = 42;")
+        .unwrap();
+    drop(other);
+    let config = write(&folder, "bad.toml", "[server]\nlissten = \"x\"\n");
+    let holder = format!("(process {})", server.process().id());
+    let memory = ["--database", "memory:"];
+    let any = ["--listen", "127.0.0.1:0"];
+    for (arguments, says) in [
+        (
+            [&memory[..], &["--listen", &address]].concat(),
+            "is in use by another process; stop it first",
+        ),
+        (
+            [&memory[..], &["--listen", "nonsense"]].concat(),
+            "`nonsense` is not an address",
+        ),
+        ([&any[..], &["--database", &url("held.db")]].concat(), &*holder),
+        (
+            [&any[..], &["--database", &url("damaged.db")]].concat(),
+            "damaged.db cannot be used",
+        ),
+        (
+            [&any[..], &["--database", &url("text.db")]].concat(),
+            "file is not a database",
+        ),
+        (
+            [&any[..], &["--database", &url("other.db")]].concat(),
+            "the database of another application",
+        ),
+        ([&any[..], &["--database", &url("")]].concat(), "it is a folder"),
+        (
+            [&any[..], &["--database", &url("text.db/x/f.db")]].concat(),
+            "cannot be opened",
+        ),
+        (
+            [&any[..], &["--database", "postgres://a:secret@b/c"]].concat(),
+            "not supported by this version",
+        ),
+        (
+            [&any[..], &["--config", text(&config)]].concat(),
+            "bad.toml:2: unknown key `server.lissten`; did you mean",
+        ),
+        (
+            [&any[..], &["--config", "/nowhere.toml"]].concat(),
+            "/nowhere.toml cannot be read",
+        ),
+    ] {
+        let ended = fermata(&[&["serve"], &arguments[..]].concat());
+        assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(
+            ended.stderr.starts_with("fermata: ") && !ended.stderr.contains("secret"),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(fermata(&["serve", "--lissten", "x"]).code, Some(2));
+}
+
+#[tokio::test]
+async fn a_held_database_is_free_again_after_a_crash() {
+    let folder = folder();
+    let mut server = Server::on(&folder.path().join("f.db"));
+    server.publish(&echo()).await;
+    server.kill9();
+    server.restart();
+    let id = server.execute("echo", &json!({ "trigger": { "n": 1 } })).await;
+    let seen = eventually("an end", || async {
+        let run = server.execution(&id).await;
+        (run["status"] == "Succeeded").then_some(run)
+    });
+    assert_eq!(seen.await["outputs"], json!({ "got": 1 }));
+}

@@ -1,0 +1,337 @@
+//! Processes of the real binary, held so that none outlives its test.
+//!
+//! [`Process`] is any call of `fermata`; [`Server`] is `fermata serve` with its address. Nothing here waits
+//! without a limit, and nothing sleeps for a time that was guessed: what is awaited is looked for.
+
+use rustix::process::{Pid, kill_process};
+use serde_json::Value;
+use std::{
+    future::Future,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+pub use rustix::process::Signal;
+
+/// Longer than anything here takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at something that does not tell by itself.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// What a process left behind.
+#[derive(Debug)]
+pub struct Output {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    /// Its stdout as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {self:?}"))
+    }
+}
+
+/// A running `fermata`. Dropping it kills it.
+pub struct Process {
+    child: Child,
+    stderr: Arc<Lines>,
+    stdout: Option<JoinHandle<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Lines {
+    /// The lines so far, and whether there will be more.
+    state: Mutex<(Vec<String>, bool)>,
+    changed: Condvar,
+}
+
+impl Process {
+    /// Starts the binary with these arguments and nothing of this process's environment but `environment`.
+    pub fn start(arguments: &[&str], environment: &[(&str, &str)], stdin: &str) -> Process {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fermata"))
+            .args(arguments)
+            .env_clear()
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        // A process that does not read its stdin closes it; that is not this test's business.
+        let _ = child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes());
+        let mut out = child.stdout.take().expect("stdout is piped");
+        let stdout = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = out.read_to_string(&mut text);
+            text
+        });
+        let lines = Arc::new(Lines::default());
+        let (writer, err) = (lines.clone(), child.stderr.take().expect("stderr is piped"));
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(Result::ok) {
+                writer.state.lock().unwrap().0.push(line);
+                writer.changed.notify_all();
+            }
+            writer.state.lock().unwrap().1 = true;
+            writer.changed.notify_all();
+        });
+        Process {
+            child,
+            stderr: lines,
+            stdout: Some(stdout),
+            reader: Some(reader),
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The first line on stderr with `text` in it. Panics if the process ends without it.
+    pub fn wait_for_line(&self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.stderr.state.lock().unwrap();
+        loop {
+            if let Some(line) = state.0.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(
+                !state.1 && !left.is_zero(),
+                "`{text}` is not among these lines:\n{}",
+                state.0.join("\n")
+            );
+            state = self.stderr.changed.wait_timeout(state, left).unwrap().0;
+        }
+    }
+
+    /// What it wrote to stderr so far.
+    pub fn log(&self) -> String {
+        self.stderr.state.lock().unwrap().0.join("\n")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a pid"), signal).expect("the process is there");
+    }
+
+    /// Waits for its end and takes what it left.
+    pub fn output(&mut self) -> Output {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("its status can be asked") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
+            std::thread::sleep(GLANCE);
+        };
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("stderr can be read");
+        }
+        let stdout = self.stdout.take().map(|out| out.join().expect("stdout can be read"));
+        Output {
+            code: status.code(),
+            stdout: stdout.unwrap_or_default(),
+            stderr: self.log(),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs the binary to its end.
+pub fn fermata(arguments: &[&str]) -> Output {
+    Process::start(arguments, &[], "").output()
+}
+
+/// A running `fermata serve` and how to reach it.
+pub struct Server {
+    /// Such as `http://127.0.0.1:40123`.
+    pub url: String,
+    /// The line that said so.
+    pub ready: String,
+    process: Process,
+    client: reqwest::Client,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Server {
+    /// Starts `fermata serve --listen 127.0.0.1:0` with these arguments and waits until it is ready.
+    pub fn start(arguments: &[&str]) -> Server {
+        Server::start_with(arguments, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        let mut all = vec!["serve".to_owned()];
+        if !arguments.contains(&"--listen") {
+            all.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+        }
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let environment = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Server::launch(all, environment)
+    }
+
+    /// A server whose data is in `file`.
+    pub fn on(file: &Path) -> Server {
+        Server::start(&["--database", &format!("sqlite:{}", file.display())])
+    }
+
+    fn launch(arguments: Vec<String>, environment: Vec<(String, String)>) -> Server {
+        let strings: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let variables: Vec<(&str, &str)> = environment
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let process = Process::start(&strings, &variables, "");
+        let ready = process.wait_for_line("listening on http://");
+        let url = ready
+            .split_once("listening on ")
+            .and_then(|(_, rest)| rest.split(',').next());
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
+        Server {
+            url: url.expect("the ready line has the address").to_owned(),
+            ready,
+            process,
+            client: client.expect("an HTTP client"),
+            arguments,
+            environment,
+        }
+    }
+
+    /// The process behind it.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Asks it to stop; its exit code.
+    pub fn stop(&mut self) -> Option<i32> {
+        self.process.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end; its exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.process.output().code
+    }
+
+    /// Ends it as a crash would, and waits until it is gone.
+    pub fn kill9(&mut self) {
+        self.process.signal(Signal::KILL);
+        self.process.output();
+    }
+
+    /// Starts the same again; if it still runs, it is killed first. The port may be another one.
+    pub fn restart(&mut self) {
+        if self
+            .process
+            .child
+            .try_wait()
+            .expect("its status can be asked")
+            .is_none()
+        {
+            self.kill9();
+        }
+        *self = Server::launch(self.arguments.clone(), self.environment.clone());
+    }
+
+    /// GETs a path; status and JSON.
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        answer(self.client.get(format!("{}{path}", self.url))).await
+    }
+
+    /// POSTs JSON to a path; status and JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        answer(self.client.post(format!("{}{path}", self.url)).json(body)).await
+    }
+
+    /// Saves and publishes a document.
+    pub async fn publish(&self, document: &Value) {
+        let (status, saved) = self.post("/api/v1/workflows", document).await;
+        assert!(status < 300, "{status}: {saved}");
+        let id = document["id"].as_str().expect("the document has an id");
+        let path = format!("/api/v1/workflows/{id}/publish?autoActivate=true");
+        let (status, published) = self.post(&path, &Value::Null).await;
+        assert!(status < 300, "{status}: {published}");
+    }
+
+    /// Starts a run; its id.
+    pub async fn execute(&self, workflow: &str, body: &Value) -> String {
+        let (status, accepted) = self.post(&format!("/api/v1/workflows/{workflow}/execute"), body).await;
+        assert!(status == 202 || status == 200, "{status}: {accepted}");
+        accepted["executionId"].as_str().expect("an id").to_owned()
+    }
+
+    /// A run as the API shows it.
+    pub async fn execution(&self, id: &str) -> Value {
+        let (status, run) = self.get(&format!("/api/v1/executions/{id}")).await;
+        assert_eq!(status, 200, "{run}");
+        run
+    }
+
+    /// A run once it is over.
+    pub async fn ended(&self, id: &str) -> Value {
+        eventually(&format!("the end of {id}"), || async {
+            let run = self.execution(id).await;
+            let over = matches!(run["status"].as_str(), Some("Succeeded" | "Failed" | "Cancelled"));
+            over.then_some(run)
+        })
+        .await
+    }
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let response = request.send().await.expect("the server answers");
+    let status = response.status().as_u16();
+    let text = response.text().await.expect("the answer is whole");
+    let json = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (status, json)
+}
+
+/// Looks until there is something to see.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+/// A folder that is gone after the test.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder for the test")
+}
+
+/// Writes a file into a folder; its path.
+pub fn write(folder: &tempfile::TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("the folder can be made");
+    std::fs::write(&path, text).expect("the file can be written");
+    path
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
+}
