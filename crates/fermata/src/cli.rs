@@ -3,6 +3,7 @@
 //! This is the edge: errors of the libraries arrive here as `anyhow` and leave as lines on stderr.
 
 use crate::{
+    bench,
     config::{self, Config, Given},
     run, serve, validate,
 };
@@ -49,6 +50,8 @@ enum Command {
     /// Say everything that is wrong with documents.
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
+    /// Measure how fast this machine carries workflows, next to what its disk allows.
+    Bench(bench::BenchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +100,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             block_on(run::run(args, &config))
         }
         Command::Validate(args) => validate::validate(&args, &usable(given)?),
+        Command::Bench(args) => block_on(bench::bench(args)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The `fermata` command.
 
+mod bench;
 mod cli;
 mod config;
 mod duration;

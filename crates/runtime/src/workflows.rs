@@ -128,15 +128,19 @@ impl Workflows {
     /// Makes the draft a version and, with `activate`, the one that new runs use.
     pub async fn publish(&self, id: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
         let workflow = self.get(id).await?;
-        let draft = self
-            .store
-            .draft(id)
-            .await?
-            .ok_or_else(|| Refusal::NoDraft(workflow.id))?;
-        let (_, compiled) = self.check(&draft.source, id, Stage::Publish)?;
+        let (source, checksum) = match (self.store.draft(id).await?, workflow.latest_version) {
+            (Some(draft), _) => (draft.source, draft.checksum),
+            // Published already: doing it again changes nothing, but may activate it.
+            (None, Some(latest)) => {
+                let definition = self.definition(id, latest).await?;
+                (definition.source, definition.checksum)
+            }
+            (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
+        };
+        let (_, compiled) = self.check(&source, id, Stage::Publish)?;
         let published = self
             .store
-            .publish(id, &draft.checksum, activate, self.clock.now())
+            .publish(id, &checksum, activate, self.clock.now())
             .await?;
         self.lock_heads().remove(id);
         match published {

@@ -1,0 +1,104 @@
+//! `fermata bench`: how fast this machine carries workflows, next to what its disk allows.
+//!
+//! Machines differ and are noisy, so every figure that matters is a ratio to the raw limit measured in the
+//! same run: the same rows, written by the same committer, without an engine in front of it.
+
+mod http;
+mod load;
+mod raw;
+mod report;
+
+use clap::Args;
+use load::Bench;
+use report::{FanOut, Large, Latency, Report};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+/// What `fermata bench` can be told.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Workflows in the main section; each has three steps that do nothing.
+    #[arg(long, default_value_t = 20_000)]
+    workflows: usize,
+    /// Workflows in flight at the same time.
+    #[arg(long, default_value_t = 256)]
+    concurrency: usize,
+    /// Finished runs that are in the file before anything is measured.
+    #[arg(long, default_value_t = 0)]
+    preload: usize,
+    /// Where the scratch database goes; a fresh temporary folder if not given. Must be on a real disk.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Only these sections: main, one, fanout, large, http.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+impl BenchArgs {
+    fn wants(&self, section: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == section)
+    }
+}
+
+/// Runs the benchmark and prints what it measured.
+pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    let folder = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    let progress = |what: &str| {
+        if !args.json {
+            eprintln!("… {what}");
+        }
+    };
+    let mut report = Report::new(&args);
+    let bench = Bench::open(&folder.path().join("bench.db")).await?;
+    let sample = raw::sample().await?;
+    if args.preload > 0 {
+        progress(&format!("writing {} finished runs", args.preload));
+        raw::write(bench.store(), &sample, args.preload, 256).await?;
+    }
+    if args.wants("main") {
+        progress(&format!("{} workflows, {} at a time", args.workflows, args.concurrency));
+        raw::write(bench.store(), &sample, (args.workflows / 4).max(1), args.concurrency).await?; // warm up
+        report.raw_per_second = raw::write(bench.store(), &sample, args.workflows, args.concurrency).await?;
+        bench.many((args.workflows / 4).max(1), args.concurrency).await?;
+        let rss_before = report::rss_mb();
+        report.main = Some(bench.many(args.workflows, args.concurrency).await?);
+        report.rss_growth_mb = report::rss_mb() - rss_before;
+    }
+    if args.wants("one") {
+        progress("one workflow at a time");
+        report.one_at_a_time = Some(Latency::of(
+            &mut bench.one_at_a_time(args.workflows.clamp(1, 1000)).await?,
+        ));
+    }
+    if args.wants("fanout") {
+        progress("fan-out of 100 and a join");
+        let mut times = bench.fan_out(100, 50).await?;
+        report.fan_out = Some(FanOut {
+            width: 100,
+            latency: Latency::of(&mut times),
+        });
+    }
+    if args.wants("large") {
+        progress("1,000 and 2,000 nodes, fan-out and fan-in");
+        let mut small = bench.fan_out(1000 - 2, 10).await?;
+        let mut large = bench.fan_out(2000 - 2, 10).await?;
+        report.large = Some(Large::of(&mut small, &mut large));
+    }
+    bench.close().await?;
+    report.rss_mb = report::rss_mb();
+    if args.wants("http") {
+        progress("the same workload over HTTP, against a server of its own");
+        let workflows = args.workflows.min(20_000);
+        report.http = Some(http::measure(folder.path(), workflows, args.concurrency.min(128)).await?);
+    }
+    report.print(args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// No part of the benchmark takes longer than this for one workflow.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,183 @@
+//! The raw limit: the rows of real runs, sent to the same committer without an engine.
+//!
+//! The rows are not made up: a real engine carries one run of the workload on the memory store, its rows are
+//! read back, and copies of them under new ids are what is sent.
+
+use super::load::three_steps;
+use anyhow::Context;
+use fermata_core::{Event, RunId, RunnerId, decode};
+use fermata_runtime::{
+    Engine, Request, Settings,
+    actions::{HttpSettings, Registry},
+    clock::SystemClock,
+};
+use fermata_store::{
+    Store,
+    memory::MemoryStore,
+    reads::{ActionRecord, RunRecord, Window},
+    runs::{Attempt, Born, CommitAnswer, Enqueued, NewRun, RunCommit, StatusChange, Then},
+};
+use serde_json::json;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+use uuid::Uuid;
+
+/// The writes of one run.
+pub(super) struct Sample {
+    new_run: NewRun,
+    commits: Vec<RunCommit>,
+}
+
+/// The writes of one three-step run.
+pub(super) async fn sample() -> anyhow::Result<Arc<Sample>> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let registry = Registry::builtin(&HttpSettings::default())?;
+    let engine = Engine::new(store.clone(), registry, Settings::default(), Arc::new(SystemClock));
+    engine
+        .workflows()
+        .save(three_steps().to_string().as_bytes(), "bench")
+        .await?;
+    engine.workflows().publish("bench-three", true).await?;
+    let request = Request {
+        workflow_id: "bench-three".to_owned(),
+        trigger: json!({}),
+        ..Request::default()
+    };
+    let (accepted, ended) = engine.start_and_wait(request, super::PATIENCE).await?;
+    ended.context("the sample run did not end")?;
+    let all = Window { limit: 100, offset: 0 };
+    let record = store.run(accepted.run).await?.context("the sample run is gone")?;
+    let (actions, _) = store.actions(accepted.run, all).await?;
+    let (rows, _) = store.events(accepted.run, all).await?;
+    let journal = rows
+        .iter()
+        .map(|row| decode(&row.data))
+        .collect::<Result<Vec<_>, _>>()?;
+    let (first, later) = journal.split_first().context("the sample run has no journal")?;
+    let commits = (2..)
+        .zip(later)
+        .map(|(seq, events)| commit_of(&record, &actions, seq, events));
+    Ok(Arc::new(Sample {
+        commits: commits.collect(),
+        new_run: new_run_of(&record, first),
+    }))
+}
+
+fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
+    NewRun {
+        id: record.id,
+        workflow_id: record.workflow_id.clone(),
+        workflow_version: record.workflow_version,
+        pinned: false,
+        tenant: record.tenant.clone(),
+        request_id: record.request_id.clone(),
+        trigger: record.trigger.clone(),
+        spec: record.spec.clone(),
+        priority: record.priority,
+        correlation_id: record.correlation_id.clone(),
+        principal: record.principal.clone(),
+        parent: None,
+        created_at: record.created_at,
+        born: Some(Born {
+            runner: RunnerId(Uuid::now_v7()),
+            events: first.to_vec(),
+            started_at: record.created_at,
+            waits: Vec::new(),
+        }),
+    }
+}
+
+fn commit_of(record: &RunRecord, actions: &[ActionRecord], seq: u32, events: &[Event]) -> RunCommit {
+    let finished = |action: &&ActionRecord| {
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Finished { node, .. } if *node == action.node))
+    };
+    let attempts = actions.iter().filter(finished).map(|action| Attempt {
+        node: action.node.clone(),
+        attempt: action.attempt,
+        action_type: action.action_type.clone(),
+        status: action.status,
+        parameters: action.parameters.clone(),
+        outputs: action.outputs.clone(),
+        error: action.error.clone(),
+        started_at: action.started_at,
+        ended_at: action.ended_at,
+    });
+    let ended = events.iter().any(|event| matches!(event, Event::Ended { .. }));
+    RunCommit {
+        run: record.id,
+        epoch: 1,
+        seq,
+        at: record.created_at,
+        events: events.to_vec(),
+        attempts: attempts.collect(),
+        links: Vec::new(),
+        waits: Vec::new(),
+        inbox_seen: 0,
+        status: ended.then(|| StatusChange {
+            status: record.status,
+            started_at: None,
+            ended_at: record.ended_at,
+            reason: record.reason.clone(),
+            error: record.error.clone(),
+            outputs: record.outputs.clone(),
+            context_snapshot: record.context_snapshot.clone(),
+        }),
+        then: Then::Keep,
+    }
+}
+
+/// Writes the rows of `runs` runs, `concurrency` runs at a time; runs per second.
+pub(super) async fn write(
+    store: &Arc<dyn Store>,
+    sample: &Arc<Sample>,
+    runs: usize,
+    concurrency: usize,
+) -> anyhow::Result<f64> {
+    let left = Arc::new(AtomicUsize::new(runs));
+    let begin = Instant::now();
+    let workers: Vec<_> = (0..concurrency)
+        .map(|_| {
+            let (store, sample, left) = (store.clone(), sample.clone(), left.clone());
+            tokio::spawn(async move {
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+                    .is_ok()
+                {
+                    write_one(store.as_ref(), &sample).await?;
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await??;
+    }
+    Ok(runs as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// All writes of a run are on their way before the first is answered; the committer keeps their order.
+async fn write_one(store: &dyn Store, sample: &Sample) -> anyhow::Result<()> {
+    let id = RunId(Uuid::now_v7());
+    let mut new = sample.new_run.clone();
+    new.id = id;
+    new.request_id = Uuid::now_v7().to_string();
+    let commits = sample.commits.iter().map(|commit| {
+        let mut commit = commit.clone();
+        commit.run = id;
+        store.commit(commit)
+    });
+    let (enqueued, answers) = futures::join!(store.enqueue(new), futures::future::join_all(commits));
+    anyhow::ensure!(enqueued? == Enqueued::Created, "a raw run was not created");
+    let all = answers
+        .iter()
+        .all(|answer| matches!(answer, CommitAnswer::Committed { .. }));
+    anyhow::ensure!(all, "a raw commit was refused: {answers:?}");
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! What was measured, as JSON and as a table.
+
+use super::{BenchArgs, load::Many};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// Everything that was measured.
+pub(super) struct Report {
+    workflows: usize,
+    concurrency: usize,
+    preload: usize,
+    pub raw_per_second: f64,
+    pub main: Option<Many>,
+    pub rss_mb: f64,
+    pub rss_growth_mb: f64,
+    pub one_at_a_time: Option<Latency>,
+    pub fan_out: Option<FanOut>,
+    pub large: Option<Large>,
+    pub http: Option<Http>,
+}
+
+/// How long single workflows took.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Latency {
+    pub p50_ms: f64,
+    pub p95_ms: f64,
+    pub p99_ms: f64,
+}
+
+impl Latency {
+    pub fn of(times: &mut [Duration]) -> Latency {
+        times.sort_unstable();
+        let at = |part: f64| {
+            let place = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+            rounded(times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0))
+        };
+        Latency {
+            p50_ms: at(0.50),
+            p95_ms: at(0.95),
+            p99_ms: at(0.99),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct FanOut {
+    pub width: usize,
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// Large graphs: what twice the nodes cost.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Large {
+    nodes_1000_ms: f64,
+    nodes_2000_ms: f64,
+    factor: f64,
+}
+
+impl Large {
+    pub fn of(small: &mut [Duration], large: &mut [Duration]) -> Large {
+        let (small, large) = (Latency::of(small).p50_ms, Latency::of(large).p50_ms);
+        Large {
+            nodes_1000_ms: small,
+            nodes_2000_ms: large,
+            factor: rounded(large / small),
+        }
+    }
+}
+
+/// The workload against a server process.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Http {
+    pub workflows: usize,
+    pub concurrency: usize,
+    pub workflows_per_second: f64,
+    #[serde(flatten)]
+    pub latency: Latency,
+    /// From the start of the process to the first answer of `/health/ready`.
+    pub ready_ms: f64,
+    /// What the server took before the first workflow.
+    pub idle_rss_mb: f64,
+    /// What it took after the last.
+    pub rss_mb: f64,
+}
+
+/// The memory of this process that is in RAM.
+pub(super) fn rss_mb() -> f64 {
+    rss_mb_of("self")
+}
+
+/// The memory of a process that is in RAM; zero where there is no `/proc`.
+pub(super) fn rss_mb_of(process: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb: f64 = line
+        .and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok())
+        .unwrap_or(0.0);
+    rounded(kb / 1024.0)
+}
+
+pub(super) fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+impl Report {
+    pub fn new(args: &BenchArgs) -> Report {
+        Report {
+            workflows: args.workflows,
+            concurrency: args.concurrency,
+            preload: args.preload,
+            raw_per_second: 0.0,
+            main: None,
+            rss_mb: 0.0,
+            rss_growth_mb: 0.0,
+            one_at_a_time: None,
+            fan_out: None,
+            large: None,
+            http: None,
+        }
+    }
+
+    fn to_json(&mut self) -> Value {
+        let mut all = Map::new();
+        let mut put = |name: &str, value: Value| all.insert(name.to_owned(), value);
+        put("workflows", self.workflows.into());
+        put("concurrency", self.concurrency.into());
+        put("preload", self.preload.into());
+        if let Some(main) = &mut self.main {
+            let per_second = main.workflows as f64 / main.took.as_secs_f64();
+            let latency = Latency::of(&mut main.times);
+            put("workflowsPerSecond", rounded(per_second).into());
+            put("stepsPerSecond", rounded(per_second * 3.0).into());
+            put("p50Ms", latency.p50_ms.into());
+            put("p95Ms", latency.p95_ms.into());
+            put("p99Ms", latency.p99_ms.into());
+            put("rawWorkflowsPerSecond", rounded(self.raw_per_second).into());
+            put("ratio", rounded(per_second / self.raw_per_second).into());
+            put("rssGrowthMb", rounded(self.rss_growth_mb).into());
+        }
+        put("rssMb", self.rss_mb.into());
+        put("oneAtATime", json!(self.one_at_a_time));
+        put("fanOut", json!(self.fan_out));
+        put("large", json!(self.large));
+        put("http", json!(self.http));
+        all.retain(|_, value| !value.is_null());
+        Value::Object(all)
+    }
+
+    pub fn print(&mut self, as_json: bool) -> anyhow::Result<()> {
+        let all = self.to_json();
+        if as_json {
+            println!("{}", serde_json::to_string_pretty(&all)?);
+            return Ok(());
+        }
+        print_rows(&all, "");
+        Ok(())
+    }
+}
+
+fn print_rows(value: &Value, section: &str) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => print_rows(value, &format!("{name}.")),
+            other => println!("{:<28} {other:>12}", format!("{section}{name}")),
+        }
+    }
+}
