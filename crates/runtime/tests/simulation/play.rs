@@ -8,7 +8,7 @@ use super::{
     world::{Inner, Life, Process, World},
 };
 use async_trait::async_trait;
-use fermata_core::{Failure, Phase, RunId, Timestamp};
+use fermata_core::{Failure, Kind, RunId, Status, Timestamp};
 use fermata_runtime::{
     Engine, EngineError, Request, Settings,
     actions::{Action, ActionInfo, Call, Registry, ResourceLink, Success},
@@ -359,20 +359,18 @@ fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String
     let mut all = true;
     for id in open {
         let tracked = &inner.runs[id];
-        let forever = tracked.run.active().any(|ix| {
+        let forever = |ix| {
             let node = tracked.run.plan().node(ix);
-            let answered = inner
-                .callbacks
-                .iter()
-                .any(|callback| callback.run == *id && callback.node == node.id);
-            let wait = matches!(node.kind, fermata_core::Kind::Wait { timeout_ms: None });
-            wait && !answered && matches!(tracked.run.node(ix).phase, Phase::Open(_))
-        });
-        let only = forever && tracked.run.active().count() == 1 && tracked.run.deadline().is_none();
+            let mut callbacks = inner.callbacks.iter();
+            let answered = callbacks.any(|callback| callback.run == *id && callback.node == node.id);
+            !answered && matches!(node.kind, Kind::Wait { timeout_ms: None })
+        };
+        let started = tracked.run.status() == Status::Running;
+        let waits = started && tracked.run.deadline().is_none() && tracked.run.active().all(forever);
         let cancelled = inner.cancels.iter().any(|(run, _)| run == id);
         let quiet = now > tracked.moved_at.plus_millis(2000);
-        all &= only && quiet && !cancelled && tracked.holder.is_none();
-        if now > tracked.moved_at.plus_millis(STUCK_AFTER_MS) && (!forever || cancelled) {
+        all &= waits && quiet && !cancelled && tracked.holder.is_none();
+        if now > tracked.moved_at.plus_millis(STUCK_AFTER_MS) && (!waits || cancelled) {
             let nodes: Vec<String> = tracked
                 .run
                 .active()
