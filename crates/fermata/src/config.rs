@@ -5,6 +5,7 @@
 
 mod database;
 mod load;
+mod number;
 
 use crate::duration::Millis;
 use fermata_core::plan::{Overflow, SnapshotMode};
@@ -12,10 +13,12 @@ use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
 use fermata_runtime::Settings;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::time::Duration;
 
 pub use database::Database;
 pub use load::{Given, load};
+use number::{Factor, Positive};
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,7 +44,7 @@ pub struct Server {
     pub listen: String,
     /// How others reach this server, for URLs in answers.
     pub public_url: Option<String>,
-    pub max_body_bytes: usize,
+    pub max_body_bytes: Positive,
 }
 
 /// Where runs live.
@@ -74,8 +77,8 @@ pub enum LogFormat {
 pub struct Orchestration {
     pub max_parallel_actions: Positive,
     pub max_active_runs: Positive,
-    pub default_action_timeout_ms: Millis,
-    pub default_workflow_timeout_ms: Millis,
+    pub default_action_timeout_ms: Millis<1>,
+    pub default_workflow_timeout_ms: Millis<1>,
     pub park_after_ms: Millis,
     pub shutdown_grace_ms: Millis,
     pub retry: Retry,
@@ -88,7 +91,7 @@ pub struct Retry {
     /// After the first attempt.
     pub max_retry_attempts: u32,
     pub initial_delay_ms: Millis,
-    pub backoff_factor: f64,
+    pub backoff_factor: Factor,
     pub jitter: bool,
 }
 
@@ -96,7 +99,7 @@ pub struct Retry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Templates {
-    pub render_timeout_ms: Millis,
+    pub render_timeout_ms: Millis<1>,
     pub null_value_replacement: String,
     pub strict_mode: bool,
     pub enable_loops: bool,
@@ -107,7 +110,7 @@ pub struct Templates {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    pub script_timeout_ms: Millis,
+    pub script_timeout_ms: Millis<1>,
     pub max_statements: u32,
     pub memory_limit_bytes: usize,
     pub max_recursion_depth: u32,
@@ -136,44 +139,12 @@ pub struct Publish {
     pub validate_parameter_templates: bool,
 }
 
-/// A whole number from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u32", into = "u32")]
-pub struct Positive(u32);
-
-impl TryFrom<u32> for Positive {
-    type Error = &'static str;
-
-    fn try_from(number: u32) -> Result<Self, Self::Error> {
-        match number {
-            0 => Err("it must be at least 1"),
-            number => Ok(Positive(number)),
-        }
-    }
-}
-
-impl From<Positive> for u32 {
-    fn from(number: Positive) -> u32 {
-        number.0
-    }
-}
-
-impl Positive {
-    fn of(number: usize) -> Positive {
-        Positive(u32::try_from(number).unwrap_or(u32::MAX).max(1))
-    }
-
-    fn get(self) -> usize {
-        self.0 as usize
-    }
-}
-
 impl Default for Server {
     fn default() -> Self {
         Server {
             listen: "127.0.0.1:7070".to_owned(),
             public_url: None,
-            max_body_bytes: DialectSettings::default().document.max_bytes,
+            max_body_bytes: Positive::of(DialectSettings::default().document.max_bytes),
         }
     }
 }
@@ -216,7 +187,7 @@ impl Default for Retry {
         Retry {
             max_retry_attempts: retry.max_attempts.saturating_sub(1),
             initial_delay_ms: Millis(Duration::from_millis(retry.base_delay_ms)),
-            backoff_factor: retry.backoff_factor,
+            backoff_factor: Factor::of(retry.backoff_factor),
             jitter: retry.jitter,
         }
     }
@@ -270,7 +241,6 @@ impl Config {
     /// What an engine has to know of it.
     pub fn settings(&self) -> Settings {
         let orchestration = &self.orchestration;
-        let vars = serde_json::to_value(&self.vars).ok();
         Settings {
             max_parallel_actions: orchestration.max_parallel_actions.get(),
             max_active_runs: orchestration.max_active_runs.get(),
@@ -283,7 +253,7 @@ impl Config {
                 timeout: self.conditions.script_timeout_ms.0,
             },
             dialects: self.dialects(),
-            vars: vars.and_then(|vars| vars.as_object().cloned()).unwrap_or_default(),
+            vars: json_table(&self.vars),
             ..Settings::default()
         }
     }
@@ -291,13 +261,13 @@ impl Config {
     fn dialects(&self) -> DialectSettings {
         let (orchestration, retry) = (&self.orchestration, &self.orchestration.retry);
         let mut settings = DialectSettings::default();
-        settings.document.max_bytes = self.server.max_body_bytes;
+        settings.document.max_bytes = self.server.max_body_bytes.get();
         settings.max_nodes = self.limits.max_nodes_per_workflow.get();
         settings.policies.timeout_ms = orchestration.default_action_timeout_ms.get();
         settings.policies.retry = fermata_core::Retry {
             max_attempts: retry.max_retry_attempts.saturating_add(1),
             base_delay_ms: retry.initial_delay_ms.get(),
-            backoff_factor: retry.backoff_factor,
+            backoff_factor: retry.backoff_factor.get(),
             jitter: retry.jitter,
         };
         settings.workflow_timeout_ms = Some(orchestration.default_workflow_timeout_ms.get());
@@ -317,6 +287,23 @@ impl Config {
     }
 }
 
+fn json_table(table: &toml::Table) -> Map<String, Value> {
+    table.iter().map(|(key, value)| (key.clone(), json(value))).collect()
+}
+
+/// A TOML value as expressions see it: times are text, and numbers that JSON does not have are null.
+fn json(value: &toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => text.as_str().into(),
+        toml::Value::Integer(number) => (*number).into(),
+        toml::Value::Float(number) => (*number).into(),
+        toml::Value::Boolean(truth) => (*truth).into(),
+        toml::Value::Datetime(time) => time.to_string().into(),
+        toml::Value::Array(items) => items.iter().map(json).collect(),
+        toml::Value::Table(table) => json_table(table).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,5 +312,12 @@ mod tests {
     fn the_defaults_are_the_engines_own() {
         let (ours, theirs) = (Config::default().settings(), Settings::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn vars_are_json() {
+        let vars: toml::Table = "when = 2026-01-02\nhow = nan\nlist = [1, { a = 1.5 }]".parse().unwrap();
+        let expected = serde_json::json!({ "when": "2026-01-02", "how": null, "list": [1, { "a": 1.5 }] });
+        assert_eq!(Value::Object(json_table(&vars)), expected);
     }
 }

@@ -104,7 +104,7 @@ fn http(
     quitting: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = io::Result<()>> + Send + 'static {
     let web = fermata_web::WebConfig {
-        max_body_bytes: config.server.max_body_bytes,
+        max_body_bytes: config.server.max_body_bytes.get(),
         shutdown_grace: config.orchestration.shutdown_grace_ms.0,
         ..fermata_web::WebConfig::default()
     };
