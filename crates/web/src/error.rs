@@ -183,6 +183,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn drafts_that_are_gone_or_changed_are_conflicts() {
+        for (refusal, code) in [
+            (Refusal::NoDraft("w".to_owned()), "NO_DRAFT"),
+            (Refusal::Changed("w".to_owned()), "DRAFT_CHANGED"),
+        ] {
+            let error = ApiError::from(refusal);
+            assert_eq!((error.status, error.code), (StatusCode::CONFLICT, code));
+        }
+    }
+
+    #[test]
     fn what_may_pass_says_when_and_nothing_tells_paths() {
         let path = || "/secret/fermata.db".to_owned();
         let (needs, have, what, holder) = (String::new(), String::new(), String::new(), String::new());

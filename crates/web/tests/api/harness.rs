@@ -103,7 +103,8 @@ impl Server {
         }
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        assert!(headers.contains_key("x-correlation-id"), "{path}: {headers:?}");
+        let ids = headers.get_all("x-correlation-id").iter().count();
+        assert_eq!(ids, 1, "{path}: {headers:?}");
         let text = response.text().await.unwrap();
         Answer { status, headers, text }
     }

@@ -17,7 +17,6 @@ async fn correlation_ids_come_back() {
             .send(Method::GET, path, &[("x-correlation-id", "abc-123")], "")
             .await;
         assert_eq!(answer.header("x-correlation-id"), "abc-123");
-        assert_eq!(answer.headers.get_all("x-correlation-id").iter().count(), 1);
     }
     let made = server.get("/health/live").await;
     assert_eq!(made.header("x-correlation-id").len(), 36);
@@ -197,4 +196,26 @@ async fn bodies_and_heads_that_do_not_come_are_not_awaited() {
         "{answer}"
     );
     assert!(!raw("GET /health/live HTTP/1.1\r\nhost:").await.contains("200 OK"));
+}
+
+#[tokio::test]
+async fn who_sends_too_much_and_listens_later_still_hears_the_answer() {
+    let config = WebConfig {
+        max_body_bytes: 10_000_000,
+        ..WebConfig::default()
+    };
+    let server = Server::with(Settings::default(), config).await;
+    let mut stream = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    let head = "POST /api/v1/workflows HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 40000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b' '; 40_000_000]).await.unwrap();
+    let mut answer = String::new();
+    let read = tokio::time::timeout(LONG, stream.read_to_string(&mut answer)).await;
+    read.unwrap().unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 413") && answer.contains("BODY_TOO_LARGE"),
+        "{answer}"
+    );
 }
