@@ -228,7 +228,7 @@ impl Engine {
         self.start_as(id, request).await
     }
 
-    /// Starts a run and waits for its end, for at most `limit`.
+    /// Starts a run and waits for its end, for at most `limit` and not beyond this engine's own.
     pub async fn start_and_wait(
         &self,
         request: Request,
@@ -248,7 +248,12 @@ impl Engine {
             let ended = self.wait(accepted.run, limit).await?;
             return Ok((accepted, ended));
         }
-        let ended = tokio::time::timeout(limit, waiter).await.ok().and_then(Result::ok);
+        let ended = tokio::select! {
+            biased;
+            ended = waiter => ended.ok(),
+            () = self.shared.stopping.cancelled() => None,
+            () = tokio::time::sleep(limit) => None,
+        };
         Ok((accepted, ended))
     }
 
@@ -333,7 +338,7 @@ impl Engine {
         Some(Driver::born(shared.clone(), meta, compiled, run, payloads))
     }
 
-    /// Waits for a run's end, for at most `limit`. `None` if it is not over by then.
+    /// Waits for a run's end, for at most `limit` and not beyond this engine's own. `None` if it is not over by then.
     pub async fn wait(&self, run: RunId, limit: Duration) -> Result<Option<Arc<Ended>>, EngineError> {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
@@ -343,10 +348,14 @@ impl Engine {
                 return Ok(Some(Arc::new(ended_of(record))));
             }
             let look_again = tokio::time::Instant::now() + self.shared.settings.poll_interval;
-            match tokio::time::timeout_at(deadline.min(look_again), waiter).await {
-                Ok(Ok(ended)) => return Ok(Some(ended)),
-                _ if tokio::time::Instant::now() >= deadline => return Ok(None),
-                _ => {}
+            tokio::select! {
+                biased;
+                Ok(ended) = waiter => return Ok(Some(ended)),
+                () = self.shared.stopping.cancelled() => return Ok(None),
+                () = tokio::time::sleep_until(deadline.min(look_again)) => {}
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Ok(None);
             }
         }
     }

@@ -138,10 +138,7 @@ impl Workflows {
             (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
         };
         let (_, compiled) = self.check(&source, id, Stage::Publish)?;
-        let published = self
-            .store
-            .publish(id, &checksum, activate, self.clock.now())
-            .await?;
+        let published = self.store.publish(id, &checksum, activate, self.clock.now()).await?;
         self.lock_heads().remove(id);
         match published {
             Published::Version {

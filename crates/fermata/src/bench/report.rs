@@ -124,7 +124,7 @@ impl Report {
         }
     }
 
-    fn to_json(&mut self) -> Value {
+    fn json(&mut self) -> Value {
         let mut all = Map::new();
         let mut put = |name: &str, value: Value| all.insert(name.to_owned(), value);
         put("workflows", self.workflows.into());
@@ -152,7 +152,7 @@ impl Report {
     }
 
     pub fn print(&mut self, as_json: bool) -> anyhow::Result<()> {
-        let all = self.to_json();
+        let all = self.json();
         if as_json {
             println!("{}", serde_json::to_string_pretty(&all)?);
             return Ok(());

@@ -2,5 +2,6 @@
 
 mod cli_run;
 mod cli_validate;
+mod crash;
 mod serve;
 mod support;
