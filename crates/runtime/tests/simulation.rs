@@ -30,12 +30,46 @@ mod world;
 use play::play;
 use scenario::{Scenario, Strike};
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
 /// How many seeds every change meets.
 const SEEDS: u64 = 3000;
+
+/// What must happen in some of them, or they show less than they seem to.
+const EVERYTHING: [&str; 26] = [
+    "answered conflict",
+    "attempt retried",
+    "attempt timed out",
+    "call repeated",
+    "callback early",
+    "callback too late",
+    "caller gave up",
+    "conflict",
+    "crash before commit",
+    "crash between commit and act",
+    "end awaited",
+    "fenced",
+    "guard false",
+    "link conflict",
+    "link refused",
+    "parked for good",
+    "read error",
+    "robbed",
+    "run cancelled",
+    "run failed",
+    "run succeeded",
+    "run timed out",
+    "taken over",
+    "told to stop",
+    "unknown, applied",
+    "unknown, lost",
+];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -50,7 +84,7 @@ fn promises_hold_whatever_goes_wrong() {
     let end = first + number("FERMATA_SIM_SEEDS").unwrap_or(SEEDS);
     let begin = Instant::now();
     let next = AtomicU64::new(first);
-    let totals = [const { AtomicU64::new(0) }; 3];
+    let seen: Mutex<BTreeMap<&str, u64>> = Mutex::default();
     let failed: Option<(u64, String)> = std::thread::scope(|scope| {
         let work = || {
             loop {
@@ -59,11 +93,8 @@ fn promises_hold_whatever_goes_wrong() {
                     return None;
                 }
                 let played = play(Scenario::of(seed), false);
-                for (total, more) in totals
-                    .iter()
-                    .zip([played.writes, played.effects as u64, played.crashes.into()])
-                {
-                    total.fetch_add(more, Ordering::Relaxed);
+                for (what, count) in played.seen {
+                    *seen.lock().expect("no panic").entry(what).or_default() += count;
                 }
                 if let Some(violation) = played.violation {
                     next.store(end, Ordering::Relaxed);
@@ -76,18 +107,26 @@ fn promises_hold_whatever_goes_wrong() {
         let found = hands.into_iter().filter_map(|hand| hand.join().expect("no panic"));
         found.min()
     });
-    let [writes, effects, crashes] = totals.map(AtomicU64::into_inner);
+    let seen = seen.into_inner().expect("no panic");
     let took = begin.elapsed().as_secs_f64();
-    let rate = (end - first) as f64 / took;
     println!(
-        "{} seeds in {took:.1} s ({rate:.0}/s): {writes} writes, {effects} calls, {crashes} crashes",
-        end - first
+        "{} seeds in {took:.1} s, {:.0}/s: {seen:?}",
+        end - first,
+        (end - first) as f64 / took
     );
     if let Some((seed, violation)) = failed {
         panic!(
             "seed {seed}: {violation}\n  see it again: FERMATA_SIM_SEED={seed} cargo test -p fermata-runtime --test \
              simulation -- --nocapture"
         );
+    }
+    if end - first >= SEEDS {
+        for what in EVERYTHING {
+            assert!(
+                seen.contains_key(what),
+                "no seed had a `{what}`: the simulation is too kind"
+            );
+        }
     }
 }
 

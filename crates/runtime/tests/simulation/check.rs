@@ -138,7 +138,8 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
         true => Timestamp::default(),
         false => world.clock_begin().plus_millis(HORIZON_MS),
     };
-    let promptly = world.scenario.max_active_runs >= 100;
+    // Where runs wait for room, or hints are lost, mail is read when there is time.
+    let promptly = world.scenario.max_active_runs >= 100 && world.scenario.rates.deaf == 0;
     for callback in inner.callbacks.iter().filter(|callback| callback.run == id) {
         let late = callback.at.max(calm_at).plus_millis(PROMPTLY_MS);
         let late = promptly.then_some(late);

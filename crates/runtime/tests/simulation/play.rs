@@ -10,7 +10,7 @@ use super::{
 use async_trait::async_trait;
 use fermata_core::{Failure, Kind, RunId, Status, Timestamp};
 use fermata_runtime::{
-    Engine, EngineError, Request, Settings,
+    Accepted, Ended, Engine, EngineError, Request, Settings,
     actions::{Action, ActionInfo, Call, Registry, ResourceLink, Success},
 };
 use fermata_store::{
@@ -19,7 +19,7 @@ use fermata_store::{
     memory::MemoryStore,
 };
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -36,8 +36,7 @@ pub struct Played {
     pub trace: u64,
     pub lines: Vec<String>,
     pub writes: u64,
-    pub effects: usize,
-    pub crashes: u32,
+    pub seen: BTreeMap<&'static str, u64>,
 }
 
 pub fn play(scenario: Scenario, verbose: bool) -> Played {
@@ -61,8 +60,7 @@ pub fn play(scenario: Scenario, verbose: bool) -> Played {
             trace: inner.trace,
             lines: inner.lines.take().unwrap_or_default(),
             writes: inner.writes,
-            effects: inner.effects.len(),
-            crashes: inner.crashes,
+            seen: std::mem::take(&mut inner.seen),
         }
     })
 }
@@ -163,6 +161,7 @@ async fn strike(world: Arc<World>, at: u64, slot: usize, blow: Blow) {
         (None, _) => {}
         (Some(process), Blow::Stop) => {
             world.note(|| format!("{} is told to stop", process.life));
+            world.lock().count("told to stop");
             process.engine.stop();
         }
         (Some(process), Blow::Crash) => world.crash(process.life),
@@ -286,15 +285,22 @@ async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
             ..Request::default()
         };
         let impatient = dice.chance(world.scenario.rates.impatient) && world.lock().rough;
+        let wait_ms = dice.chance(300).then(|| dice.between(1, 8000));
         let patience = Duration::from_millis(dice.pick(&[0, 1, 20, 400]));
         let answer = tokio::select! {
             biased;
             () = process.died.cancelled() => None,
-            answer = process.engine.start(request) => Some(answer),
+            answer = ask(&process.engine, request, wait_ms) => Some(answer),
             () = sleep(patience), if impatient => None,
         };
+        if impatient && answer.is_none() {
+            world.lock().count("caller gave up");
+        }
         match answer {
-            Some(Ok(accepted)) => {
+            Some(Ok((accepted, ended))) => {
+                if let Some(ended) = ended {
+                    world.told_end(accepted.run, ended.status);
+                }
                 world.note(|| format!("{} is acknowledged to caller {nth}", wish.request));
                 return world.acknowledge(&wish.tenant, &wish.request, accepted.run);
             }
@@ -302,6 +308,18 @@ async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
             Some(Err(error)) => return world.violate(format!("{} was refused: {error}", wish.request)),
         }
         sleep(Duration::from_millis(dice.between(5, 500))).await;
+    }
+}
+
+/// Asks for a run, and sometimes stays to hear how it ended.
+async fn ask(
+    engine: &Engine,
+    request: Request,
+    wait_ms: Option<u64>,
+) -> Result<(Accepted, Option<Arc<Ended>>), EngineError> {
+    match wait_ms {
+        None => Ok((engine.start(request).await?, None)),
+        Some(millis) => engine.start_and_wait(request, Duration::from_millis(millis)).await,
     }
 }
 
@@ -339,6 +357,7 @@ async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
         match waits {
             Ok(true) if answered => {
                 none_in_memory(world, "all runs are parked");
+                world.lock().count("parked for good");
                 for run in open {
                     world.cancel(run).await;
                 }

@@ -30,6 +30,8 @@ pub struct Rates {
     pub meddle: u64,
     /// Callers who give up on a start before it is answered.
     pub impatient: u64,
+    /// Hints of the store that do not arrive.
+    pub deaf: u64,
 }
 
 /// What one commit of a fixed scenario meets.
@@ -244,6 +246,7 @@ impl Rates {
             + self.read_error
             + self.claim_error
             + self.heartbeat_error
+            + self.deaf
             > 0
     }
 }
@@ -269,6 +272,7 @@ fn rates(dice: &mut Dice) -> Rates {
     rates.claim_error = some(&[50, 200]);
     rates.heartbeat_error = some(&[100, 700]);
     rates.impatient = some(&[100, 400]);
+    rates.deaf = some(&[0, 0, 300]);
     rates
 }
 

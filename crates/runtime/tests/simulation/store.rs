@@ -67,7 +67,6 @@ impl FaultyStore {
 
     /// What this write of a run meets.
     fn fate(&self) -> Option<Strike> {
-        let now = self.world.now();
         let mut inner = self.world.lock();
         let index = inner.writes;
         inner.writes += 1;
@@ -91,7 +90,6 @@ impl FaultyStore {
         ];
         for (odd, strike) in odds {
             if left < odd {
-                inner.last_fault = now;
                 return Some(strike);
             }
             left -= odd;
@@ -109,7 +107,7 @@ impl FaultyStore {
         let now = self.world.now();
         let mut inner = self.world.lock();
         if inner.rough && inner.dice.chance(permille) {
-            inner.last_fault = now;
+            inner.count("read error");
             inner.note(now, || format!("{what} fails for {}", self.life));
             return Err(StoreError::Failed(format!("{what} fails by lot")));
         }
@@ -177,6 +175,7 @@ impl Store for FaultyStore {
         let fate = self.fate();
         self.world
             .note(|| format!("enqueue {} by {}: {fate:?}", run.request_id, self.life));
+        self.world.count_fate(fate);
         match fate {
             Some(Strike::CrashBefore) => self.die().await,
             Some(Strike::CrashAfter) => {
@@ -207,6 +206,7 @@ impl Store for FaultyStore {
     async fn commit(&self, commit: RunCommit) -> CommitAnswer {
         self.arrive().await;
         let fate = self.fate();
+        self.world.count_fate(fate);
         let unknown = CommitAnswer::Unknown("by lot".to_owned());
         {
             let now = self.world.now();
@@ -234,6 +234,12 @@ impl Store for FaultyStore {
             Some(Strike::Conflict) => return CommitAnswer::Conflict(Conflict::Seq),
         }
         let answer = self.apply_commit(&commit).await;
+        match &answer {
+            CommitAnswer::Conflict(Conflict::Link { .. }) => self.world.lock().count("link conflict"),
+            CommitAnswer::Conflict(Conflict::Answered { .. }) => self.world.lock().count("answered conflict"),
+            CommitAnswer::Fenced => self.world.lock().count("fenced"),
+            _ => {}
+        }
         self.world.note(|| {
             let word = match &answer {
                 CommitAnswer::Committed { inbox_seq } => format!("committed, inbox {inbox_seq}"),
@@ -350,7 +356,25 @@ impl Store for FaultyStore {
     }
 
     fn news(&self) -> broadcast::Receiver<News> {
-        self.memory.news()
+        let mut all = self.memory.news();
+        let deaf = self.world.scenario.rates.deaf;
+        if deaf == 0 {
+            return all;
+        }
+        let (tell, told) = broadcast::channel(1024);
+        let world = self.world.clone();
+        tokio::spawn(async move {
+            while let Ok(news) = all.recv().await {
+                let lost = {
+                    let mut inner = world.lock();
+                    inner.rough && inner.dice.chance(deaf)
+                };
+                if !lost && tell.send(news).is_err() {
+                    return;
+                }
+            }
+        });
+        told
     }
 
     async fn close(&self) -> Result<()> {

@@ -5,9 +5,9 @@
 
 use super::{
     dice::{Dice, digest},
-    scenario::{Scenario, Script},
+    scenario::{Scenario, Script, Strike},
 };
-use fermata_core::{Event, Kind, NodeId, Phase, Run, RunId, Status, Timestamp, apply};
+use fermata_core::{Event, Kind, NodeId, Outcome, Phase, Run, RunId, SkipReason, Status, Timestamp, apply, code};
 use fermata_runtime::{
     Engine,
     actions::Call,
@@ -53,8 +53,8 @@ pub struct Inner {
     pub cancels: Vec<(RunId, Timestamp)>,
     /// (tenant, request) and the run it was told of.
     pub acknowledged: Vec<((String, String), RunId)>,
-    /// When something last went wrong.
-    pub last_fault: Timestamp,
+    /// How often what happened.
+    pub seen: BTreeMap<&'static str, u64>,
     pub trace: u64,
     pub lines: Option<Vec<String>>,
     violation: Option<String>,
@@ -123,7 +123,7 @@ impl World {
             callbacks: Vec::new(),
             cancels: Vec::new(),
             acknowledged: Vec::new(),
-            last_fault: Timestamp::default(),
+            seen: BTreeMap::new(),
             trace: 0xcbf2_9ce4_8422_2325,
             lines: verbose.then(Vec::new),
             violation: None,
@@ -158,6 +158,18 @@ impl World {
         self.lock().violate(now, what);
     }
 
+    pub fn count_fate(&self, fate: Option<Strike>) {
+        let Some(fate) = fate else { return };
+        self.lock().count(match fate {
+            Strike::CrashBefore => "crash before commit",
+            Strike::CrashAfter => "crash between commit and act",
+            Strike::UnknownApplied => "unknown, applied",
+            Strike::UnknownLost => "unknown, lost",
+            Strike::Fenced | Strike::FencedAndKept => "robbed",
+            Strike::Conflict => "conflict",
+        });
+    }
+
     pub fn violation(&self) -> Option<String> {
         self.lock().violation.clone()
     }
@@ -167,7 +179,6 @@ impl World {
         let now = self.now();
         let mut inner = self.lock();
         inner.crashes += 1;
-        inner.last_fault = now;
         inner.note(now, || format!("crash of {life}"));
         let slot = inner
             .alive
@@ -241,6 +252,7 @@ impl World {
                 continue;
             };
             tracked.mistaken.extend(robbed);
+            let taken_over = tracked.holder.is_some();
             let fits = stored.epoch == tracked.epoch + 1 && stored.journal.len() as u32 == tracked.rows;
             tracked.epoch = stored.epoch;
             tracked.stop_told = tracked.run.stop().is_some();
@@ -248,6 +260,9 @@ impl World {
             let terminal = tracked.run.status().is_terminal();
             if !fits || terminal {
                 inner.violate(now, format!("{} was claimed out of turn", stored.id));
+            }
+            if taken_over {
+                inner.count("taken over");
             }
             let short = inner.short(stored.id);
             inner.note(now, || format!("{life} has {short} under {}", stored.epoch));
@@ -334,6 +349,9 @@ impl World {
             let what = format!("{node} of {short} (attempt {attempt}) was called twice without any need");
             inner.violate(now, what);
         }
+        if !before.is_empty() {
+            inner.count("call repeated");
+        }
         let differs = |effect: &&Effect| effect.key == call.idempotency_key && effect.parameters != parameters;
         if let Some(other) = inner.effects.iter().find(differs) {
             let what = format!("key {} came with {parameters} and with {}", other.key, other.parameters);
@@ -382,6 +400,18 @@ impl World {
         inner.acknowledged.push((key, run));
     }
 
+    /// Somebody was told how a run ended.
+    pub fn told_end(&self, run: RunId, status: Status) {
+        let now = self.now();
+        let mut inner = self.lock();
+        inner.count("end awaited");
+        let durable = inner.runs.get(&run).map(|tracked| tracked.run.status());
+        if durable != Some(status) {
+            let short = inner.short(run);
+            inner.violate(now, format!("{short} was said to be {status}, but it is {durable:?}"));
+        }
+    }
+
     /// The run behind a request, if it is durable.
     pub fn run_of(&self, tenant: &str, request: &str) -> Option<RunId> {
         let inner = self.lock();
@@ -423,7 +453,7 @@ impl World {
                     at: now,
                 });
             }
-            Answer::Closed => {}
+            Answer::Closed => inner.count("callback too late"),
             Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is forgotten")),
         }
     }
@@ -519,6 +549,10 @@ impl Inner {
         }
     }
 
+    pub fn count(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
     pub fn violate(&mut self, now: Timestamp, what: String) {
         self.note(now, || format!("VIOLATION {what}"));
         self.violation.get_or_insert(what);
@@ -547,6 +581,9 @@ impl Inner {
                 tracked.stopped_at.get_or_insert(now);
             }
         }
+        for what in events.iter().filter_map(kind_of) {
+            self.count(what);
+        }
         let short = self.short(id);
         self.note(now, || {
             let names: Vec<String> = events.iter().map(name).collect();
@@ -556,6 +593,34 @@ impl Inner {
             self.violate(now, format!("the journal of {short} is not legal: {wrong}"));
         }
     }
+}
+
+/// What is worth counting.
+fn kind_of(event: &Event) -> Option<&'static str> {
+    Some(match event {
+        Event::Answered { .. } => "callback early",
+        Event::Retried { .. } => "attempt retried",
+        Event::Skipped {
+            reason: SkipReason::Guard,
+            ..
+        } => "guard false",
+        Event::Finished {
+            outcome: Outcome::Failed(failure),
+            ..
+        } => match failure.code.as_str() {
+            code::WAIT_TIMEOUT => "wait timed out",
+            code::TIMEOUT => "attempt timed out",
+            code::RESOURCE_LINK_CONFLICT => "link refused",
+            _ => return None,
+        },
+        Event::Ended { status, reason, .. } => match (status, reason.as_deref()) {
+            (Status::Succeeded, _) => "run succeeded",
+            (Status::Failed, Some("timeout")) => "run timed out",
+            (Status::Failed, _) => "run failed",
+            _ => "run cancelled",
+        },
+        _ => return None,
+    })
 }
 
 fn name(event: &Event) -> String {
