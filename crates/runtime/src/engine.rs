@@ -107,7 +107,7 @@ pub struct Request {
     pub correlation_id: Option<String>,
     /// Who asks.
     pub principal: Principal,
-    /// The id the run shall have; made here if not given.
+    /// The id the run shall have, never used before (also not for the same requestId); made here if not given.
     pub id: Option<RunId>,
 }
 
