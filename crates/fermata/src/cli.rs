@@ -28,9 +28,9 @@ Examples:
 
 Configuration: defaults, then --config FILE (TOML), then FERMATA_<SECTION>__<KEY> variables, then flags.";
 
-/// Runs workflows that survive everything.
+/// A durable workflow engine: workflows written as JSON or YAML graphs that survive any crash.
 #[derive(Debug, Parser)]
-#[command(name = "fermata", version, about, after_help = ROOT_HELP, arg_required_else_help = true)]
+#[command(name = "fermata", version, after_help = ROOT_HELP, arg_required_else_help = true)]
 struct Cli {
     /// A TOML file with settings.
     #[arg(long, value_name = "FILE", env = "FERMATA_CONFIG", global = true)]

@@ -1,0 +1,222 @@
+//! `http.request` against a service on loopback that answers as its test wants.
+
+use crate::support::{Bed, workflow};
+use fermata_core::Status;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+/// Answers the nth request with the nth answer (the last one again after that); the requests as they came.
+async fn service(answers: Vec<Vec<u8>>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = requests.clone();
+    tokio::spawn(async move {
+        for at in 0.. {
+            let Ok((mut socket, _)) = listener.accept().await else {
+                return;
+            };
+            let mut request = Vec::new();
+            let mut buffer = [0; 4096];
+            while !is_whole(&request) {
+                match socket.read(&mut buffer).await {
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => request.extend_from_slice(&buffer[..count]),
+                }
+            }
+            seen.lock()
+                .unwrap()
+                .push(String::from_utf8_lossy(&request).into_owned());
+            let answer = answers.get(at).or(answers.last()).cloned().unwrap_or_default();
+            let _ = socket.write_all(&answer).await;
+        }
+    });
+    (url, requests)
+}
+
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+        .unwrap_or(0);
+    body.len() >= length
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn call(url: &str, more: Value) -> Value {
+    let mut parameters = json!({ "url": format!("{url}/path") });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        parameters[name] = value.clone();
+    }
+    json!({ "id": "call", "actionType": "http.request", "parameters": parameters,
+            "policies": { "retry": { "maxAttempts": 3, "baseDelayMs": 1 } } })
+}
+
+#[tokio::test]
+async fn it_sends_what_it_is_told_and_gives_what_comes_back() {
+    let (url, requests) = service(vec![answer(
+        "200 OK",
+        "content-type: application/json\r\nx-more: 1\r\n",
+        r#"{"a":[1]}"#,
+    )])
+    .await;
+    let node = call(
+        &url,
+        json!({ "method": "post", "query": { "q": "a b", "n": 2 }, "headers": { "X-Own": 7 },
+                                  "body": { "name": "{{ trigger.name }}" } }),
+    );
+    let left = Bed::new()
+        .carry(workflow(json!([node])), json!({ "name": "Ada" }))
+        .await;
+    assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
+    let outputs = left.outputs();
+    assert_eq!(
+        (outputs["status"].as_u64(), &outputs["body"]),
+        (Some(200), &json!({ "a": [1] }))
+    );
+    assert_eq!(
+        (&outputs["headers"]["x-more"], &outputs["isTruncated"]),
+        (&json!("1"), &json!(false))
+    );
+    let request = requests.lock().unwrap()[0].to_ascii_lowercase();
+    assert!(request.starts_with("post /path?q=a+b&n=2 http/1.1"), "{request}");
+    assert!(
+        request.contains("x-own: 7") && request.contains("content-type: application/json"),
+        "{request}"
+    );
+    assert!(
+        request.contains(&format!("idempotency-key: {}:call", left.run)),
+        "{request}"
+    );
+    assert!(
+        request.contains(&format!("x-correlation-id: {}", left.run)),
+        "{request}"
+    );
+    assert!(request.ends_with(r#"{"name":"ada"}"#), "{request}");
+}
+
+#[tokio::test]
+async fn failures_that_may_pass_are_repeated_and_others_are_not() {
+    for (status, repeats) in [
+        ("503 Busy", true),
+        ("429 Slow", true),
+        ("408 Late", true),
+        ("425 Early", true),
+        ("400 Bad", false),
+        ("404 Gone", false),
+        ("409 Clash", false),
+    ] {
+        let (url, requests) = service(vec![answer(status, "", "why not"), answer("204 Done", "", "")]).await;
+        let left = Bed::new()
+            .carry(workflow(json!([call(&url, json!({}))])), json!({}))
+            .await;
+        let code = &status[..3];
+        if repeats {
+            assert_eq!(
+                (left.status(), requests.lock().unwrap().len()),
+                (Status::Succeeded, 2),
+                "{status}"
+            );
+            let requests = requests.lock().unwrap();
+            let key = |request: &String| {
+                request
+                    .lines()
+                    .find(|line| line.starts_with("idempotency-key"))
+                    .unwrap()
+                    .to_owned()
+            };
+            assert_eq!(key(&requests[0]), key(&requests[1]), "the same key again");
+        } else {
+            assert_eq!(
+                (left.status(), requests.lock().unwrap().len()),
+                (Status::Failed, 1),
+                "{status}"
+            );
+            assert_eq!(left.error()["code"], format!("HTTP_{code}"));
+            assert!(left.error()["message"].as_str().unwrap().contains("why not"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_repeated() {
+    let (url, requests) = service(vec![Vec::new(), answer("200 OK", "", "fine")]).await;
+    let left = Bed::new()
+        .carry(workflow(json!([call(&url, json!({}))])), json!({}))
+        .await;
+    assert_eq!(
+        (left.status(), left.outputs()["body"].as_str()),
+        (Status::Succeeded, Some("fine"))
+    );
+    assert!(requests.lock().unwrap().len() >= 2);
+}
+
+#[tokio::test]
+async fn a_long_body_is_cut_and_reading_it_is_an_error() {
+    let (url, _) = service(vec![answer("200 OK", "", &"x".repeat(300 * 1024))]).await;
+    let mut node = call(&url, json!({}));
+    node["edges"] = json!([{ "targetNode": "flag" }, { "targetNode": "read" }]);
+    let left = Bed::new()
+        .carry(
+            workflow(json!([
+                node,
+                { "id": "flag", "actionType": "core.echo", "parameters": { "cut": "{{ context.data.call.isTruncated }}" } },
+                { "id": "read", "actionType": "core.echo", "parameters": { "body": "{{ context.data.call.body }}" } },
+            ])),
+            json!({}),
+        )
+        .await;
+    assert_eq!(
+        (left.status(), left.attempts("flag")),
+        (Status::Failed, vec![(1, "Succeeded")])
+    );
+    assert_eq!(left.error()["code"], "TEMPLATE_ERROR");
+    let message = left.error()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.contains("`call`") && message.contains("256 KB") && message.contains("cut"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_a_request_is_refused() {
+    for (parameters, hint) in [
+        (json!({ "url": "{{ trigger.u }}" }), "not a URL"),
+        (json!({ "url": "ftp://{{ trigger.u }}" }), "only http and https"),
+        (
+            json!({ "url": "http://{{ trigger.u }}", "method": "GE T" }),
+            "not an HTTP method",
+        ),
+        (
+            json!({ "url": "http://{{ trigger.u }}", "headers": { "a b": "c" } }),
+            "not a header name",
+        ),
+    ] {
+        let node = json!({ "id": "a", "actionType": "http.request", "parameters": parameters });
+        let left = Bed::new()
+            .carry(workflow(json!([node])), json!({ "u": "localhost" }))
+            .await;
+        assert_eq!(left.error()["code"], "INVALID_PARAMETERS", "{hint}");
+        assert!(
+            left.error()["message"].as_str().unwrap().contains(hint),
+            "{hint}: {}",
+            left.error()
+        );
+        assert_eq!(left.attempts("a").len(), 1);
+    }
+}

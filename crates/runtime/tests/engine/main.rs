@@ -1,0 +1,6 @@
+//! The engine end to end: real documents, real actions, the memory store, an HTTP service on loopback.
+
+mod flow;
+mod http;
+mod parameters;
+mod support;

@@ -1,0 +1,165 @@
+//! An engine to try things on, and what is left of a run.
+
+use fermata_core::{Failure, RunId, Status, decode};
+use fermata_runtime::{
+    Ended, Engine, Request, Settings,
+    actions::{Action, ActionInfo, Call, HttpSettings, Registry, ResourceLink, Success},
+    clock::SystemClock,
+    timeline,
+};
+use fermata_store::{
+    Store,
+    memory::MemoryStore,
+    reads::{ActionRecord, Window},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const ALL: Window = Window { limit: 1000, offset: 0 };
+
+/// An action that does what its test says.
+pub struct Scripted {
+    info: ActionInfo,
+    script: Box<dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync>,
+    /// (parameters, idempotency key) of every call.
+    pub calls: Arc<Mutex<Vec<(Value, String)>>>,
+}
+
+impl Scripted {
+    pub fn new(id: &str, script: impl Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync + 'static) -> Self {
+        let info = ActionInfo {
+            id: id.to_owned(),
+            display_name: id.to_owned(),
+            description: "for a test".to_owned(),
+            category: "Test".to_owned(),
+            connector_id: "test".to_owned(),
+            version: "1.0.0".to_owned(),
+            parameter_schema: json!({}),
+            output_schema: json!({}),
+            is_enabled: true,
+            deprecation_notice: None,
+            tags: Vec::new(),
+        };
+        Scripted {
+            info,
+            script: Box::new(script),
+            calls: Arc::default(),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Action for Scripted {
+    fn info(&self) -> &ActionInfo {
+        &self.info
+    }
+
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+        let result = (self.script)(&parameters, &call);
+        self.calls.lock().unwrap().push((parameters, call.idempotency_key));
+        result
+    }
+}
+
+pub fn link(id: &str) -> ResourceLink {
+    ResourceLink {
+        system: "test".to_owned(),
+        resource_type: "thing".to_owned(),
+        resource_id: id.to_owned(),
+        url: None,
+    }
+}
+
+/// An engine that runs until the test is over.
+pub struct Bed {
+    pub engine: Engine,
+    pub store: MemoryStore,
+}
+
+/// What is left of a run.
+pub struct Left {
+    pub run: RunId,
+    pub ended: Arc<Ended>,
+    pub actions: Vec<ActionRecord>,
+    pub timeline: Vec<timeline::Entry>,
+}
+
+impl Bed {
+    pub fn new() -> Bed {
+        Bed::with(Settings::default(), |registry| registry)
+    }
+
+    pub fn with(settings: Settings, more: impl FnOnce(Registry) -> Registry) -> Bed {
+        let registry = more(Registry::builtin(&HttpSettings::default()).unwrap());
+        Bed::on(MemoryStore::new(), settings, registry)
+    }
+
+    pub fn on(store: MemoryStore, settings: Settings, registry: Registry) -> Bed {
+        let engine = Engine::new(Arc::new(store.clone()), registry, settings, Arc::new(SystemClock));
+        let worker = engine.clone();
+        tokio::spawn(async move { worker.run().await });
+        Bed { engine, store }
+    }
+
+    pub async fn publish(&self, document: &Value) {
+        let text = document.to_string();
+        let saved = self.engine.workflows().save(text.as_bytes(), "test.json").await;
+        let saved = saved.unwrap_or_else(|error| panic!("{error:?}"));
+        self.engine.workflows().publish(&saved.workflow.id, true).await.unwrap();
+    }
+
+    /// Publishes a document, runs it once and says what is left.
+    pub async fn carry(&self, document: Value, trigger: Value) -> Left {
+        self.publish(&document).await;
+        let request = Request {
+            workflow_id: document["id"].as_str().unwrap().to_owned(),
+            trigger,
+            ..Request::default()
+        };
+        let (accepted, ended) = self.engine.start_and_wait(request, PATIENCE).await.unwrap();
+        self.left(accepted.run, ended.expect("the run ends")).await
+    }
+
+    pub async fn left(&self, run: RunId, ended: Arc<Ended>) -> Left {
+        let (actions, _) = self.store.actions(run, ALL).await.unwrap();
+        let (rows, _) = self.store.events(run, ALL).await.unwrap();
+        let entries = rows
+            .iter()
+            .flat_map(|row| timeline::entries(row.seq, row.at, &decode(&row.data).unwrap(), None));
+        Left {
+            run,
+            ended,
+            actions,
+            timeline: entries.collect(),
+        }
+    }
+}
+
+impl Left {
+    pub fn status(&self) -> Status {
+        self.ended.status
+    }
+
+    pub fn outputs(&self) -> Value {
+        serde_json::from_str(self.ended.outputs.as_deref().unwrap_or("null")).unwrap()
+    }
+
+    pub fn error(&self) -> Value {
+        serde_json::from_str(self.ended.error.as_deref().unwrap_or("null")).unwrap()
+    }
+
+    /// `(attempt, status)` of each recorded attempt of a node.
+    pub fn attempts(&self, node: &str) -> Vec<(u32, &'static str)> {
+        let of_node = self.actions.iter().filter(|action| action.node.as_str() == node);
+        of_node.map(|action| (action.attempt, action.status.as_str())).collect()
+    }
+}
+
+/// A workflow of these nodes; the first is the start.
+pub fn workflow(nodes: Value) -> Value {
+    json!({ "id": "under-test", "displayName": "Under test", "startNode": nodes[0]["id"], "nodes": nodes })
+}
