@@ -11,6 +11,7 @@
 //! * `scenario`: what a seed means: plans, wishes, callbacks, cancels, and how bad the weather is.
 //! * `store`: the store that crashes its process, answers Unknown, is slow, and lets others rob a run.
 //! * `world`: what is true whoever crashes; what contradicts a promise at once is noted there.
+//! * `outside`: the people, and what they are told.
 //! * `play`: processes that live and die, people who want things, and the end, when all must settle.
 //! * `check`: the promises, checked at the end.
 
@@ -18,6 +19,8 @@
 mod check;
 #[path = "simulation/dice.rs"]
 mod dice;
+#[path = "simulation/outside.rs"]
+mod outside;
 #[path = "simulation/play.rs"]
 mod play;
 #[path = "simulation/scenario.rs"]

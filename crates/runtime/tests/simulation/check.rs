@@ -397,8 +397,8 @@ impl Story<'_> {
 
     /// An accepted callback was used, unless its node never came or the run stopped first.
     fn callback(&self, node: &NodeId, payload: &str, late: Option<Timestamp>) -> Checked {
-        let rows = self.rows.iter().filter(|row| row.node == *node);
-        let Some(row) = rows.last() else {
+        let mut rows = self.rows.iter().filter(|row| row.node == *node);
+        let Some(row) = rows.next_back() else {
             return Ok(()); // cancelled before it began
         };
         match row.status {

@@ -55,7 +55,7 @@ impl FaultyStore {
     }
 
     async fn stay_if_dead(&self) {
-        if self.died.is_cancelled() {
+        if self.died.is_cancelled() || !self.world.bears_it() {
             std::future::pending::<()>().await;
         }
     }

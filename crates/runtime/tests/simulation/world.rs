@@ -7,16 +7,15 @@ use super::{
     dice::{Dice, digest},
     scenario::{Scenario, Script, Strike},
 };
-use fermata_core::{Event, Kind, NodeId, Outcome, Phase, Run, RunId, SkipReason, Status, Timestamp, apply, code};
+use fermata_core::{Event, NodeId, Outcome, Phase, Run, RunId, SkipReason, Status, Timestamp, apply, code};
 use fermata_runtime::{
     Engine,
     actions::Call,
     clock::{Clock, TokioClock},
 };
 use fermata_store::{
-    Store,
     memory::MemoryStore,
-    runs::{Answer, Claimed, Delivery, Letter, NewRun, RunCommit, Then},
+    runs::{Claimed, NewRun, RunCommit, Then},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 /// One life of one process.
 pub type Life = u32;
 
+/// More calls to the store than this in one moment lead nowhere.
+const TOO_BUSY: u32 = 5000;
 /// When every simulation begins.
 const BEGIN: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -53,6 +54,8 @@ pub struct Inner {
     pub cancels: Vec<(RunId, Timestamp)>,
     /// (tenant, request) and the run it was told of.
     pub acknowledged: Vec<((String, String), RunId)>,
+    /// The moment of the last call to the store, and how many there were in that moment.
+    pub busy: (Timestamp, u32),
     /// How often what happened.
     pub seen: BTreeMap<&'static str, u64>,
     pub trace: u64,
@@ -123,6 +126,7 @@ impl World {
             callbacks: Vec::new(),
             cancels: Vec::new(),
             acknowledged: Vec::new(),
+            busy: (Timestamp::default(), 0),
             seen: BTreeMap::new(),
             trace: 0xcbf2_9ce4_8422_2325,
             lines: verbose.then(Vec::new),
@@ -172,6 +176,21 @@ impl World {
 
     pub fn violation(&self) -> Option<String> {
         self.lock().violation.clone()
+    }
+
+    /// One more call to the store; false if there is no end of them while time stands still.
+    pub fn bears_it(&self) -> bool {
+        let now = self.now();
+        let mut inner = self.lock();
+        inner.busy = match inner.busy {
+            (at, count) if at == now => (at, count + 1),
+            _ => (now, 0),
+        };
+        let bears = inner.busy.1 < TOO_BUSY;
+        if !bears {
+            inner.violate(now, "it goes round in circles".to_owned());
+        }
+        bears
     }
 
     /// An outage of one process: nothing it does from now on has any effect.
@@ -352,6 +371,17 @@ impl World {
         if !before.is_empty() {
             inner.count("call repeated");
         }
+        if let Some(plan) = inner.runs.get(&run).map(|tracked| tracked.run.plan().clone())
+            && let Some(ix) = plan.find(node.as_str())
+        {
+            let expected = match plan.node(ix).policies.rerender_on_retry {
+                true => format!("{run}:{node}:{attempt}"),
+                false => format!("{run}:{node}"),
+            };
+            if call.idempotency_key != expected {
+                inner.violate(now, format!("the key {} should be {expected}", call.idempotency_key));
+            }
+        }
         let differs = |effect: &&Effect| effect.key == call.idempotency_key && effect.parameters != parameters;
         if let Some(other) = inner.effects.iter().find(differs) {
             let what = format!("key {} came with {parameters} and with {}", other.key, other.parameters);
@@ -380,136 +410,6 @@ impl World {
         effect.outputs = Some(outputs);
         effect.link = link;
     }
-
-    // ── what comes from outside ─────────────────────────────────────────────────────────────────
-
-    pub fn acknowledge(&self, tenant: &str, request: &str, run: RunId) {
-        let now = self.now();
-        let mut inner = self.lock();
-        let key = (tenant.to_owned(), request.to_owned());
-        if !inner.runs.contains_key(&run) {
-            inner.violate(now, format!("{key:?} was acknowledged but is not durable"));
-        }
-        let other = inner
-            .acknowledged
-            .iter()
-            .find(|(known, id)| *known == key && *id != run);
-        if let Some((_, other)) = other.cloned() {
-            inner.violate(now, format!("{key:?} is {run} and {other}"));
-        }
-        inner.acknowledged.push((key, run));
-    }
-
-    /// Somebody was told how a run ended.
-    pub fn told_end(&self, run: RunId, status: Status) {
-        let now = self.now();
-        let mut inner = self.lock();
-        inner.count("end awaited");
-        let durable = inner.runs.get(&run).map(|tracked| tracked.run.status());
-        if durable != Some(status) {
-            let short = inner.short(run);
-            inner.violate(now, format!("{short} was said to be {status}, but it is {durable:?}"));
-        }
-    }
-
-    /// The run behind a request, if it is durable.
-    pub fn run_of(&self, tenant: &str, request: &str) -> Option<RunId> {
-        let inner = self.lock();
-        let mut runs = inner.runs.iter();
-        let found = runs.find(|(_, tracked)| tracked.request.0 == tenant && tracked.request.1 == request);
-        found.map(|(id, _)| *id)
-    }
-
-    /// Somebody answers the wait of a node.
-    pub async fn call_back(&self, run: RunId, node: &NodeId) {
-        let memory = self.lock().memory.clone();
-        let waits = memory.waits(run).await.unwrap_or_default();
-        let Some(wait) = waits.into_iter().find(|wait| wait.node == *node) else {
-            return;
-        };
-        let now = self.now();
-        let value = self.lock().dice.below(10);
-        let payload = format!("{{\"v\":{value},\"at\":{}}}", now.0);
-        let Ok(answer) = memory.answer(&wait.token, &payload, now).await else {
-            return;
-        };
-        let mut inner = self.lock();
-        let short = inner.short(run);
-        inner.note(now, || format!("callback for {short} {node}: {}", word(&answer)));
-        match answer {
-            Answer::Accepted { .. } => {
-                if inner
-                    .callbacks
-                    .iter()
-                    .any(|other| other.run == run && other.node == *node)
-                {
-                    inner.violate(now, format!("{node} of {short} took a second callback"));
-                }
-                let node = node.clone();
-                inner.callbacks.push(Callback {
-                    run,
-                    node,
-                    payload,
-                    at: now,
-                });
-            }
-            Answer::Closed => inner.count("callback too late"),
-            Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is forgotten")),
-        }
-    }
-
-    /// Somebody wants a run to stop.
-    pub async fn cancel(&self, run: RunId) {
-        let memory = self.lock().memory.clone();
-        let now = self.now();
-        let letter = Letter::Cancel {
-            reason: "enough".to_owned(),
-        };
-        let delivery = memory.deliver(run, letter, now).await;
-        let mut inner = self.lock();
-        let short = inner.short(run);
-        inner.note(now, || format!("cancel of {short}: {delivery:?}"));
-        if let Ok(Delivery::Delivered { .. }) = delivery {
-            inner.cancels.push((run, now));
-        }
-    }
-
-    /// What people do at the worst moment, right before or after a commit.
-    pub async fn meddle(&self, commit: &RunCommit) {
-        let closes = commit.waits.iter().find_map(|change| match change {
-            fermata_store::runs::WaitChange::Close { node } => Some(node.clone()),
-            fermata_store::runs::WaitChange::Open { .. } => None,
-        });
-        let (callback, cancel) = {
-            let mut inner = self.lock();
-            if !inner.rough || self.scenario.rates.meddle == 0 {
-                return;
-            }
-            let often = if closes.is_some() {
-                400
-            } else {
-                self.scenario.rates.meddle
-            };
-            (
-                inner.dice.chance(often),
-                inner.dice.chance(self.scenario.rates.meddle / 6),
-            )
-        };
-        if callback {
-            let node = closes.or_else(|| {
-                let inner = self.lock();
-                let nodes = &inner.runs.get(&commit.run)?.run.plan().nodes;
-                let mut waits = nodes.iter().filter(|node| matches!(node.kind, Kind::Wait { .. }));
-                waits.next().map(|node| node.id.clone())
-            });
-            if let Some(node) = node {
-                self.call_back(commit.run, &node).await;
-            }
-        }
-        if cancel {
-            self.cancel(commit.run).await;
-        }
-    }
 }
 
 /// Why this attempt should not begin now.
@@ -529,14 +429,6 @@ fn objection(tracked: &Tracked, call: &Call, life: Life, now: Timestamp) -> Opti
         Phase::Open(open) if open.due > now => Some(format!("it is due at {}", open.due.0)),
         Phase::Open(_) => None,
         phase => Some(format!("the node is {phase:?}")),
-    }
-}
-
-fn word(answer: &Answer) -> &'static str {
-    match answer {
-        Answer::Accepted { .. } => "accepted",
-        Answer::Closed => "closed",
-        Answer::NotFound => "not found",
     }
 }
 

@@ -1,0 +1,146 @@
+//! What comes from outside, and what the outside is told: starts, callbacks, cancels.
+
+use super::world::{Callback, World};
+use fermata_core::{Kind, NodeId, RunId, Status};
+use fermata_store::{
+    Store,
+    runs::{Answer, Delivery, Letter, RunCommit, WaitChange},
+};
+
+impl World {
+    pub fn acknowledge(&self, tenant: &str, request: &str, run: RunId) {
+        let now = self.now();
+        let mut inner = self.lock();
+        let key = (tenant.to_owned(), request.to_owned());
+        if !inner.runs.contains_key(&run) {
+            inner.violate(now, format!("{key:?} was acknowledged but is not durable"));
+        }
+        let other = inner
+            .acknowledged
+            .iter()
+            .find(|(known, id)| *known == key && *id != run);
+        if let Some((_, other)) = other.cloned() {
+            inner.violate(now, format!("{key:?} is {run} and {other}"));
+        }
+        inner.acknowledged.push((key, run));
+    }
+
+    /// Somebody was told how a run ended.
+    pub fn told_end(&self, run: RunId, status: Status) {
+        let now = self.now();
+        let mut inner = self.lock();
+        inner.count("end awaited");
+        let durable = inner.runs.get(&run).map(|tracked| tracked.run.status());
+        if durable != Some(status) {
+            let short = inner.short(run);
+            inner.violate(now, format!("{short} was said to be {status}, but it is {durable:?}"));
+        }
+    }
+
+    /// The run behind a request, if it is durable.
+    pub fn run_of(&self, tenant: &str, request: &str) -> Option<RunId> {
+        let inner = self.lock();
+        let mut runs = inner.runs.iter();
+        let found = runs.find(|(_, tracked)| tracked.request.0 == tenant && tracked.request.1 == request);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Somebody answers the wait of a node.
+    pub async fn call_back(&self, run: RunId, node: &NodeId) {
+        let memory = self.lock().memory.clone();
+        let waits = memory.waits(run).await.unwrap_or_default();
+        let Some(wait) = waits.into_iter().find(|wait| wait.node == *node) else {
+            return;
+        };
+        let now = self.now();
+        let value = self.lock().dice.below(10);
+        let payload = format!("{{\"v\":{value},\"at\":{}}}", now.0);
+        let Ok(answer) = memory.answer(&wait.token, &payload, now).await else {
+            return;
+        };
+        let mut inner = self.lock();
+        let short = inner.short(run);
+        inner.note(now, || format!("callback for {short} {node}: {}", word(&answer)));
+        match answer {
+            Answer::Accepted { .. } => {
+                if inner
+                    .callbacks
+                    .iter()
+                    .any(|other| other.run == run && other.node == *node)
+                {
+                    inner.violate(now, format!("{node} of {short} took a second callback"));
+                }
+                let node = node.clone();
+                inner.callbacks.push(Callback {
+                    run,
+                    node,
+                    payload,
+                    at: now,
+                });
+            }
+            Answer::Closed => inner.count("callback too late"),
+            Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is forgotten")),
+        }
+    }
+
+    /// Somebody wants a run to stop.
+    pub async fn cancel(&self, run: RunId) {
+        let memory = self.lock().memory.clone();
+        let now = self.now();
+        let letter = Letter::Cancel {
+            reason: "enough".to_owned(),
+        };
+        let delivery = memory.deliver(run, letter, now).await;
+        let mut inner = self.lock();
+        let short = inner.short(run);
+        inner.note(now, || format!("cancel of {short}: {delivery:?}"));
+        if let Ok(Delivery::Delivered { .. }) = delivery {
+            inner.cancels.push((run, now));
+        }
+    }
+
+    /// What people do at the worst moment, right before or after a commit.
+    pub async fn meddle(&self, commit: &RunCommit) {
+        let closes = commit.waits.iter().find_map(|change| match change {
+            WaitChange::Close { node } => Some(node.clone()),
+            WaitChange::Open { .. } => None,
+        });
+        let (callback, cancel) = {
+            let mut inner = self.lock();
+            if !inner.rough || self.scenario.rates.meddle == 0 {
+                return;
+            }
+            let often = if closes.is_some() {
+                400
+            } else {
+                self.scenario.rates.meddle
+            };
+            (
+                inner.dice.chance(often),
+                inner.dice.chance(self.scenario.rates.meddle / 6),
+            )
+        };
+        if callback {
+            let node = closes.or_else(|| {
+                let inner = self.lock();
+                let nodes = &inner.runs.get(&commit.run)?.run.plan().nodes;
+                let mut waits = nodes.iter().filter(|node| matches!(node.kind, Kind::Wait { .. }));
+                waits.next().map(|node| node.id.clone())
+            });
+            if let Some(node) = node {
+                self.call_back(commit.run, &node).await;
+            }
+        }
+        if cancel {
+            self.cancel(commit.run).await;
+        }
+    }
+}
+
+fn word(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Accepted { .. } => "accepted",
+        Answer::Closed => "closed",
+        Answer::NotFound => "not found",
+    }
+}
