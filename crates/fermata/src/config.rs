@@ -1,24 +1,29 @@
 //! The configuration: every key with its type and default, and what it sets.
 //!
 //! [`load`] fills it from the defaults, a TOML file, the environment and the command line; each wins over the
-//! ones before it. The struct is the only list of keys: what is not a field here is refused there.
+//! ones before it. The sections are the only list of keys: what is not a field there is refused.
 
 mod database;
+#[cfg(test)]
+mod docs;
 mod load;
 mod number;
+mod refused;
+mod sections;
 
-use crate::duration::Millis;
-use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
-use fermata_expr::{Limits, template};
-use fermata_runtime::Settings;
+use fermata_expr::Limits;
+use fermata_runtime::{Settings, actions::HttpSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::time::Duration;
 
 pub use database::Database;
 pub use load::{Given, load};
-use number::{Factor, Positive};
+use sections::{
+    Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Orchestration, Publish,
+    Scalability, Server, Subworkflows, Templates, Triggers,
+};
+pub use sections::{Log, LogFormat};
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,208 +38,14 @@ pub struct Config {
     pub context: Context,
     pub limits: DocumentLimits,
     pub publish: Publish,
+    pub catalog: Catalog,
+    pub http: Http,
+    pub error_handling: ErrorHandling,
+    pub scalability: Scalability,
+    pub subworkflows: Subworkflows,
+    pub triggers: Triggers,
     /// What expressions see as `vars`.
     pub vars: toml::Table,
-}
-
-/// The HTTP server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Server {
-    pub listen: String,
-    /// How others reach this server, for URLs in answers.
-    pub public_url: Option<String>,
-    pub max_body_bytes: Positive,
-}
-
-/// Where runs live.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DatabaseConfig {
-    pub url: Database,
-}
-
-/// What is logged, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Log {
-    /// A level, or directives as in `RUST_LOG`, which wins if it is set.
-    pub level: String,
-    pub format: LogFormat,
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
-/// How runs are worked on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Orchestration {
-    pub max_parallel_actions: Positive,
-    pub max_active_runs: Positive,
-    pub default_action_timeout_ms: Millis<1>,
-    pub default_workflow_timeout_ms: Millis<1>,
-    pub park_after_ms: Millis,
-    pub shutdown_grace_ms: Millis,
-    pub retry: Retry,
-}
-
-/// Retries of nodes that do not say.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Retry {
-    /// After the first attempt.
-    pub max_retry_attempts: u32,
-    pub initial_delay_ms: Millis,
-    pub backoff_factor: Factor,
-    pub jitter: bool,
-}
-
-/// What templates may do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Templates {
-    pub render_timeout_ms: Millis<1>,
-    pub null_value_replacement: String,
-    pub strict_mode: bool,
-    pub enable_loops: bool,
-    pub enable_functions: bool,
-}
-
-/// Limits of conditions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Conditions {
-    pub script_timeout_ms: Millis<1>,
-    pub max_statements: u32,
-    pub memory_limit_bytes: usize,
-    pub max_recursion_depth: u32,
-}
-
-/// What is kept of a run's context. The words are the spec's, as in a document's `contextSnapshot`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Context {
-    pub mode: SnapshotMode,
-    pub max_context_size_bytes: u64,
-    pub overflow_behavior: Overflow,
-}
-
-/// How large documents may be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DocumentLimits {
-    pub max_nodes_per_workflow: Positive,
-}
-
-/// What is checked at publish beyond the rules.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Publish {
-    pub validate_parameter_templates: bool,
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        Server {
-            listen: "127.0.0.1:7070".to_owned(),
-            public_url: None,
-            max_body_bytes: Positive::of(DialectSettings::default().document.max_bytes),
-        }
-    }
-}
-
-impl Default for DatabaseConfig {
-    fn default() -> Self {
-        DatabaseConfig {
-            url: Database::Sqlite("fermata.db".into()),
-        }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Log {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-        }
-    }
-}
-
-impl Default for Orchestration {
-    fn default() -> Self {
-        let settings = Settings::default();
-        Orchestration {
-            max_parallel_actions: Positive::of(settings.max_parallel_actions),
-            max_active_runs: Positive::of(settings.max_active_runs),
-            default_action_timeout_ms: Millis(Duration::from_millis(settings.dialects.policies.timeout_ms)),
-            default_workflow_timeout_ms: Millis(Duration::from_secs(3600)),
-            park_after_ms: Millis(settings.park_after),
-            shutdown_grace_ms: Millis(settings.shutdown_grace),
-            retry: Retry::default(),
-        }
-    }
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        let retry = DialectSettings::default().policies.retry;
-        Retry {
-            max_retry_attempts: retry.max_attempts.saturating_sub(1),
-            initial_delay_ms: Millis(Duration::from_millis(retry.base_delay_ms)),
-            backoff_factor: Factor::of(retry.backoff_factor),
-            jitter: retry.jitter,
-        }
-    }
-}
-
-impl Default for Templates {
-    fn default() -> Self {
-        let options = template::Options::default();
-        Templates {
-            render_timeout_ms: Millis(options.timeout),
-            null_value_replacement: options.null_text,
-            strict_mode: options.strict,
-            enable_loops: options.loops,
-            enable_functions: options.functions,
-        }
-    }
-}
-
-impl Default for Conditions {
-    fn default() -> Self {
-        let limits = Limits::default();
-        Conditions {
-            script_timeout_ms: Millis(limits.timeout),
-            max_statements: limits.max_statements,
-            memory_limit_bytes: limits.memory_bytes,
-            max_recursion_depth: limits.max_depth,
-        }
-    }
-}
-
-impl Default for Context {
-    fn default() -> Self {
-        let context = DialectSettings::default().context;
-        Context {
-            mode: context.mode,
-            max_context_size_bytes: context.max_context_size_bytes,
-            overflow_behavior: context.overflow_behavior,
-        }
-    }
-}
-
-impl Default for DocumentLimits {
-    fn default() -> Self {
-        DocumentLimits {
-            max_nodes_per_workflow: Positive::of(DialectSettings::default().max_nodes),
-        }
-    }
 }
 
 impl Config {
@@ -254,8 +65,14 @@ impl Config {
             },
             dialects: self.dialects(),
             vars: json_table(&self.vars),
+            allow_draft_execution: self.catalog.allow_draft_execution,
             ..Settings::default()
         }
+    }
+
+    /// What `http.request` has to know of it.
+    pub fn http(&self) -> HttpSettings {
+        HttpSettings::default()
     }
 
     fn dialects(&self) -> DialectSettings {
@@ -272,6 +89,10 @@ impl Config {
         };
         settings.workflow_timeout_ms = Some(orchestration.default_workflow_timeout_ms.get());
         settings.context.mode = self.context.mode;
+        settings
+            .context
+            .keys_to_include
+            .clone_from(&self.context.keys_to_include);
         settings.context.max_context_size_bytes = self.context.max_context_size_bytes;
         settings.context.overflow_behavior = self.context.overflow_behavior;
         settings.templates.timeout = self.templates.render_timeout_ms.0;

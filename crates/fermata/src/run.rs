@@ -16,9 +16,7 @@ use clap::Args;
 use fermata_core::{RunId, Status};
 use fermata_dialects::{Compiled, Document, Stage, compile};
 use fermata_runtime::{
-    Ended, Engine, EngineError, Observer, Refusal, Request, Settings,
-    actions::{HttpSettings, Registry},
-    clock::SystemClock,
+    Ended, Engine, EngineError, Observer, Refusal, Request, Settings, actions::Registry, clock::SystemClock,
 };
 use fermata_store::{Store, memory::MemoryStore, reads::Window};
 use progress::Progress;
@@ -92,7 +90,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     }
     let mut settings = config.settings();
     settings.vars = input::vars(settings.vars, &args.var).map_err(Usage)?;
-    let registry = Registry::builtin(&HttpSettings::default()).context("the HTTP client cannot be made")?;
+    let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let (source, name) = validate::read(&args.file).map_err(Usage)?;
     let Some(compiled) = check(&source, &name, &settings, &registry) else {
         return Ok(ExitCode::from(USAGE));

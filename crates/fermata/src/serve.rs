@@ -9,11 +9,7 @@ use crate::{
     signals::Signals,
 };
 use anyhow::{Context, anyhow};
-use fermata_runtime::{
-    Engine,
-    actions::{HttpSettings, Registry},
-    clock::SystemClock,
-};
+use fermata_runtime::{Engine, actions::Registry, clock::SystemClock};
 use std::{
     future::Future,
     io,
@@ -45,7 +41,7 @@ pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen().context("signals cannot be listened to")?;
     log(&config.log)?;
     let settings = config.settings();
-    let registry = Registry::builtin(&HttpSettings::default()).context("the HTTP client cannot be made")?;
+    let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let listener = bind(&config.server.listen).await?;
     let address = listener.local_addr()?;
     let store = config.database.url.open()?;

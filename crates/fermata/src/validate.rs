@@ -7,7 +7,7 @@ use crate::{
 use anyhow::Context;
 use clap::Args;
 use fermata_dialects::{Diagnostics, Document, Settings, Severity, Stage, compile};
-use fermata_runtime::actions::{HttpSettings, Registry};
+use fermata_runtime::actions::Registry;
 use serde_json::{Value, json};
 use std::{
     io::Read,
@@ -52,7 +52,7 @@ struct Checked {
 /// Checks documents as publishing would.
 pub fn validate(args: &ValidateArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let settings = config.settings().dialects;
-    let registry = Registry::builtin(&HttpSettings::default()).context("the HTTP client cannot be made")?;
+    let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let mut checked = Vec::new();
     for file in documents(&args.files)? {
         checked.push(check(&file, &settings, &registry));

@@ -28,6 +28,8 @@ pub struct Settings {
     pub seed: Option<u64>,
     /// What expressions see as `vars`.
     pub vars: Map<String, Value>,
+    /// Whether drafts may be executed.
+    pub allow_draft_execution: bool,
 }
 
 impl Default for Settings {
@@ -43,6 +45,7 @@ impl Default for Settings {
             dialects: DialectSettings::default(),
             seed: None,
             vars: Map::new(),
+            allow_draft_execution: false,
         }
     }
 }

@@ -17,6 +17,8 @@ const FREE_SECTION: &str = "vars";
 /// Where values come from, besides the defaults.
 #[derive(Debug, Default)]
 pub struct Given {
+    /// What a command has in the place of the defaults: key, value.
+    pub presets: Vec<(&'static str, Value)>,
     /// A TOML file.
     pub file: Option<PathBuf>,
     /// The environment.
@@ -32,10 +34,17 @@ impl Given {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         Given {
+            presets: Vec::new(),
             file,
             environment: std::env::vars_os().filter_map(readable).collect(),
             flags: Vec::new(),
         }
+    }
+
+    /// Another default, for one command.
+    pub fn preset(mut self, key: &'static str, value: impl Into<Value>) -> Given {
+        self.presets.push((key, value.into()));
+        self
     }
 
     /// The value of a key by a flag, if the flag is there.
@@ -64,6 +73,9 @@ pub fn load(given: Given) -> Result<Config, Problems> {
         table: Table::new(),
         problems: Vec::new(),
     };
+    for (key, value) in given.presets {
+        merge(&mut loader.table, nest(&key.split('.').collect::<Vec<_>>(), value));
+    }
     if let Some(path) = &given.file {
         loader.file(path);
     }
@@ -231,7 +243,7 @@ impl Loader {
 }
 
 /// Every section and key below `known`, dotted.
-fn keys(known: &Known, prefix: &str, all: &mut Vec<String>) {
+pub(super) fn keys(known: &Known, prefix: &str, all: &mut Vec<String>) {
     for (key, value) in known.as_object().into_iter().flatten() {
         let path = match prefix {
             "" => key.clone(),
@@ -313,6 +325,10 @@ mod tests {
         config.write_all(file.as_bytes()).unwrap();
         let (_, path) = config.keep().unwrap();
         Given {
+            presets: vec![
+                ("log.level", Value::String("warn".to_owned())),
+                ("server.listen", "from-preset:1".into()),
+            ],
             file: Some(path),
             environment: environment
                 .iter()
@@ -365,6 +381,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(config.server.listen, "from-flag:1");
+        assert_eq!(config.log.level, "warn");
         assert_eq!(config.database.url, Database::Sqlite("from-env.db".into()));
         let settings = config.settings();
         assert_eq!(settings.max_parallel_actions, 3);
@@ -417,6 +434,28 @@ mod tests {
         problems.sort();
         expected.sort();
         assert_eq!(problems, expected);
+    }
+
+    #[test]
+    fn what_is_out_of_scope_is_refused_with_the_reason() {
+        let file = "[scalability]\nenable_distributed_locking = true\nredis_connection_string = \"redis://:secret@r\"\n\
+                    [triggers]\nscheduler_provider = \"Hangfire\"\n";
+        let problems = try_load(given(file, &[], &[])).unwrap_err();
+        let expected = [
+            "f.toml:2: `scalability.enable_distributed_locking`: locks in Redis are out of scope",
+            "f.toml:3: `scalability.redis_connection_string`: Redis is out of scope",
+            "f.toml:5: `triggers.scheduler_provider`: the scheduler `Hangfire` is out of scope",
+        ];
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(
+                problem.starts_with(expected) && !problem.contains("secret"),
+                "{problem}"
+            );
+        }
+        let harmless =
+            "[scalability]\nenable_distributed_locking = false\n[triggers]\nscheduler_provider = \"Quartz\"\n";
+        assert!(try_load(given(harmless, &[], &[])).is_ok());
     }
 
     #[test]

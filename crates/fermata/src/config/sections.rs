@@ -1,0 +1,253 @@
+//! The sections of the configuration: every key with its type, its default and what it is for, in one place.
+//!
+//! The doc comments are the documentation that people read: `docs/configuration.md` is made of them. A key of
+//! something that is not built yet says with what it takes effect.
+
+use super::{
+    Database,
+    number::{Factor, Positive},
+    refused::{NoDistributedLocks, NoRedis, Scheduler},
+};
+use crate::duration::Millis;
+use fermata_core::plan::{Overflow, SnapshotMode};
+use fermata_dialects::Settings as DialectSettings;
+use fermata_expr::{Limits, template};
+use fermata_runtime::Settings;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A section, its defaults, and (for `docs/configuration.md`) what its doc comments say.
+macro_rules! section {
+    ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr,)+ }) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $key: $type,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($key: $default,)+ }
+            }
+        }
+
+        #[cfg(test)]
+        impl $name {
+            /// The lines about the section, and about each of its keys.
+            pub const DOCS: super::docs::Docs = (&[$($about),+], &[$((stringify!($key), &[$($doc),+])),+]);
+        }
+    };
+}
+
+section! {
+    /// The HTTP server.
+    Server {
+        /// Where to listen; port 0 takes a free one and prints it.
+        listen: String = "127.0.0.1:7070".to_owned(),
+        /// How others reach this server, for absolute URLs in answers. Takes effect with callbacks.
+        public_url: Option<String> = None,
+        /// The largest request body, and with it the largest document.
+        max_body_bytes: Positive = Positive::of(DialectSettings::default().document.max_bytes),
+    }
+}
+
+section! {
+    /// Where runs live.
+    DatabaseConfig {
+        /// `sqlite:PATH`, or `memory:` for data that is gone when the process ends.
+        url: Database = Database::Sqlite("fermata.db".into()),
+    }
+}
+
+section! {
+    /// What is logged, and how. Lines go to stderr.
+    Log {
+        /// `error`, `warn`, `info`, `debug`, `trace`, or directives as in `RUST_LOG`, which wins if it is set.
+        level: String = "info".to_owned(),
+        /// `text` or `json`.
+        format: LogFormat = LogFormat::Text,
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+section! {
+    /// How runs are worked on (§10.1).
+    Orchestration {
+        /// Actions that execute at the same time in this process.
+        max_parallel_actions: Positive = Positive::of(Settings::default().max_parallel_actions),
+        /// Runs that are in memory at the same time; more wait in the database.
+        max_active_runs: Positive = Positive::of(Settings::default().max_active_runs),
+        /// How long one attempt of a step may take, if its document does not say.
+        default_action_timeout_ms: Millis<1> = millis(DialectSettings::default().policies.timeout_ms),
+        /// How long a run may take from its start, pauses included.
+        default_workflow_timeout_ms: Millis<1> = millis(3_600_000),
+        /// A run that has nothing to do for longer than this leaves memory.
+        park_after_ms: Millis = Millis(Settings::default().park_after),
+        /// How long running actions may take to finish when the process is told to stop.
+        shutdown_grace_ms: Millis = Millis(Settings::default().shutdown_grace),
+        /// Retries of steps that do not say.
+        retry: Retry = Retry::default(),
+    }
+}
+
+section! {
+    /// Retries of steps whose documents do not say (§10.1, `RetryPolicy`).
+    Retry {
+        /// Attempts after the first one.
+        max_retry_attempts: u32 = DialectSettings::default().policies.retry.max_attempts.saturating_sub(1),
+        /// The pause before the first of them.
+        initial_delay_ms: Millis = millis(DialectSettings::default().policies.retry.base_delay_ms),
+        /// What the pause is multiplied with each time; at least 1.
+        backoff_factor: Factor = Factor::of(DialectSettings::default().policies.retry.backoff_factor),
+        /// Whether the pause is drawn at random from zero to its length.
+        jitter: bool = DialectSettings::default().policies.retry.jitter,
+    }
+}
+
+section! {
+    /// What templates may do (§5.1).
+    Templates {
+        /// How long rendering the parameters of one step may take.
+        render_timeout_ms: Millis<1> = Millis(template::Options::default().timeout),
+        /// What `null` becomes inside longer text.
+        null_value_replacement: String = template::Options::default().null_text,
+        /// Whether reading what is not there is an error; otherwise it is `null`.
+        strict_mode: bool = template::Options::default().strict,
+        /// Whether `if` and `for` blocks are allowed.
+        enable_loops: bool = template::Options::default().loops,
+        /// Whether functions and pipes are allowed.
+        enable_functions: bool = template::Options::default().functions,
+    }
+}
+
+section! {
+    /// Limits of conditions (§6.1). A condition that meets one counts as false.
+    Conditions {
+        /// How long one may take.
+        script_timeout_ms: Millis<1> = Millis(Limits::default().timeout),
+        /// How many statements it may run.
+        max_statements: u32 = Limits::default().max_statements,
+        /// How many bytes of values it may make; what it reads is not counted.
+        memory_limit_bytes: usize = Limits::default().memory_bytes,
+        /// How deeply calls may nest.
+        max_recursion_depth: u32 = Limits::default().max_depth,
+    }
+}
+
+section! {
+    /// What is kept of a run's context when it ends (§8.4, §10.3); a document's `contextSnapshot` wins. What
+    /// templates see does not depend on it.
+    Context {
+        /// `Full` (all outputs), `SummaryOnly` (node ids, sizes and types) or `KeysOnly`.
+        mode: SnapshotMode = DialectSettings::default().context.mode,
+        /// The nodes whose outputs `KeysOnly` keeps.
+        keys_to_include: Vec<String> = DialectSettings::default().context.keys_to_include,
+        /// The most that all outputs of a run together may take, as JSON.
+        max_context_size_bytes: u64 = DialectSettings::default().context.max_context_size_bytes,
+        /// Beyond that: `Fail` (the run fails), `AutoPruneOldest` or `DropOversize` (the snapshot gets smaller).
+        overflow_behavior: Overflow = DialectSettings::default().context.overflow_behavior,
+    }
+}
+
+section! {
+    /// How large documents may be (§10.3).
+    DocumentLimits {
+        /// Nodes a workflow may have.
+        max_nodes_per_workflow: Positive = Positive::of(DialectSettings::default().max_nodes),
+    }
+}
+
+section! {
+    /// What is checked when a workflow is published, beyond the rules (§9.1.1).
+    Publish {
+        /// Whether parameters are rendered once for a try, with placeholders for what is not known yet.
+        validate_parameter_templates: bool = DialectSettings::default().validate_parameter_templates,
+    }
+}
+
+section! {
+    /// Workflows and the actions they may use (§10.4).
+    Catalog {
+        /// Whether drafts may be executed.
+        allow_draft_execution: bool = false,
+        /// Whether the actions of this program are in the catalog from the start. Takes effect with an editable
+        /// catalog; until then they always are.
+        auto_register_actions_on_startup: bool = true,
+        /// Whether their parameter schemas are checked at the start. Takes effect with an editable catalog.
+        validate_action_schemas_on_startup: bool = true,
+    }
+}
+
+section! {
+    /// What `http.request` may do.
+    Http {
+        /// Whether it may call private, loopback and link-local addresses. `fermata dev` and `fermata run` allow it
+        /// unless told otherwise.
+        allow_private_networks: bool = false,
+    }
+}
+
+section! {
+    /// Starts that cannot be worked on (§10.2).
+    ErrorHandling {
+        /// Whether they are kept as dead letters. Takes effect with dead letters.
+        use_dead_letter_queue: bool = true,
+        /// What the list of them is called. Takes effect with dead letters.
+        dead_letter_queue_name: String = "workflow-dlq".to_owned(),
+        /// How often one is tried again. Takes effect with dead letters.
+        max_poison_message_retries: u32 = 3,
+        /// The pause before that. Takes effect with dead letters.
+        poison_message_delay_ms: Millis = millis(300_000),
+    }
+}
+
+section! {
+    /// Several processes (§10.3). The database holds queue, locks and leases, so there is nothing to set up.
+    Scalability {
+        /// Locks in Redis: out of scope, only `false` is accepted.
+        enable_distributed_locking: NoDistributedLocks = NoDistributedLocks,
+        /// Where that Redis would be: out of scope, must not be set.
+        redis_connection_string: Option<NoRedis> = None,
+    }
+}
+
+section! {
+    /// Workflows that start others (§10.5).
+    Subworkflows {
+        /// How deeply they may nest. Takes effect with subworkflows.
+        max_nesting_depth: Positive = Positive::of(5),
+        /// Whether one may start itself. Takes effect with subworkflows.
+        allow_recursion: bool = false,
+        /// How long one may take, if its node does not say. Takes effect with subworkflows.
+        default_child_timeout_ms: Millis<1> = millis(3_600_000),
+    }
+}
+
+section! {
+    /// What starts runs by itself (§10.6).
+    Triggers {
+        /// Whether webhooks start runs. Takes effect with triggers.
+        enable_webhooks: bool = true,
+        /// Whether schedules start runs. Takes effect with triggers.
+        enable_schedules: bool = true,
+        /// Whether events start runs. Takes effect with triggers.
+        enable_events: bool = true,
+        /// The path below which webhooks are served. Takes effect with triggers.
+        webhook_base_path: String = "/api/v1/triggers".to_owned(),
+        /// What keeps the schedules: `builtin`, which is in the place of the spec's `Quartz` and answers to that name
+        /// too. Others are out of scope. Takes effect with triggers.
+        scheduler_provider: Scheduler = Scheduler,
+    }
+}
+
+fn millis<const LEAST: u64>(millis: u64) -> Millis<LEAST> {
+    Millis(Duration::from_millis(millis))
+}
