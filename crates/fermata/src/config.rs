@@ -72,7 +72,10 @@ impl Config {
 
     /// What `http.request` has to know of it.
     pub fn http(&self) -> HttpSettings {
-        HttpSettings::default()
+        HttpSettings {
+            allow_private_networks: self.http.allow_private_networks,
+            ..HttpSettings::default()
+        }
     }
 
     fn dialects(&self) -> DialectSettings {

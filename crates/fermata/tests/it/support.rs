@@ -183,8 +183,10 @@ impl Server {
             all.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-        let environment = environment
+        // The services of tests are on loopback. What a test says itself comes later and wins.
+        let environment = [("FERMATA_HTTP__ALLOW_PRIVATE_NETWORKS", "true")]
             .iter()
+            .chain(environment)
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         Server::launch(all, environment)

@@ -1,22 +1,37 @@
 //! `http.request`: calls an HTTP service.
 //!
 //! A 2xx answer is a success. Connection errors, timeouts, 408, 425, 429 and 5xx may pass; any other answer
-//! will not. At most [`MAX_BODY`] bytes of an answer are kept: beyond that the outputs say `isTruncated`, and
+//! will not, nor will an address that must not be called. At most [`MAX_BODY`] bytes of an answer are kept: beyond that the outputs say `isTruncated`, and
 //! an expression that reads the body fails instead of working with half of it.
 
+mod answer;
+mod guard;
+mod redirect;
+#[cfg(test)]
+mod tests;
+
+use self::{
+    guard::{Guard, GuardedResolver, Lookup, Refused, SystemLookup},
+    redirect::MAX_REDIRECTS,
+};
 use super::{ActionInfo, Call, Done, TypedAction};
 use async_trait::async_trait;
 use fermata_core::{Failure, code};
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url, header, redirect};
+use jiff::Timestamp;
+use reqwest::{Client, Method, Request, Response, StatusCode, Url, header, header::HeaderMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{error::Error, time::Duration};
+use std::{
+    error::Error,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The most that is kept of an answer's body.
 pub const MAX_BODY: usize = 256 * 1024;
 
-const MAX_REDIRECTS: usize = 10;
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How requests are made.
@@ -24,12 +39,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct HttpSettings {
     /// What the `User-Agent` header says unless a node sets it.
     pub user_agent: String,
+    /// Whether requests may go to addresses that are not public: loopback, private networks, a cloud's metadata.
+    /// Off unless every author of a workflow may call what the engine can reach.
+    pub allow_private_networks: bool,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
         HttpSettings {
             user_agent: concat!("fermata/", env!("CARGO_PKG_VERSION")).to_owned(),
+            allow_private_networks: false,
         }
     }
 }
@@ -37,18 +56,29 @@ impl Default for HttpSettings {
 /// The action.
 pub struct HttpRequest {
     client: Client,
+    guard: Guard,
 }
 
 impl HttpRequest {
     /// With a connection pool of its own.
     pub fn new(settings: &HttpSettings) -> Result<Self, reqwest::Error> {
+        let guard = match settings.allow_private_networks {
+            true => Guard::OPEN,
+            false => Guard::PUBLIC,
+        };
+        HttpRequest::guarded(settings, guard, Arc::new(SystemLookup))
+    }
+
+    /// One client belongs to one guard: a kept connection has passed it.
+    fn guarded(settings: &HttpSettings, guard: Guard, lookup: Arc<dyn Lookup>) -> Result<Self, reqwest::Error> {
         let client = Client::builder()
             .user_agent(&settings.user_agent)
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(redirect::Policy::limited(MAX_REDIRECTS))
+            .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(GuardedResolver { guard, lookup })
             .build()?;
-        Ok(HttpRequest { client })
+        Ok(HttpRequest { client, guard })
     }
 }
 
@@ -117,10 +147,10 @@ impl TypedAction for HttpRequest {
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failure> {
         let request = self.build(parameters, &call)?;
-        let response = request.send().await.map_err(|error| connection_failure(&error))?;
+        let response = self.send(request).await?;
         let status = response.status();
-        let retry_after = retry_after_ms(&response);
-        let outputs = read(response).await?;
+        let retry_after = answer::retry_after_ms(response.headers(), Timestamp::now());
+        let outputs = answer::read(response).await?;
         if status.is_success() {
             return Ok(outputs.into());
         }
@@ -135,7 +165,7 @@ impl TypedAction for HttpRequest {
 }
 
 impl HttpRequest {
-    fn build(&self, parameters: HttpParameters, call: &Call) -> Result<RequestBuilder, Failure> {
+    fn build(&self, parameters: HttpParameters, call: &Call) -> Result<Request, Failure> {
         let refuse = |what: String| Failure::permanent(code::INVALID_PARAMETERS, what);
         let method = Method::from_bytes(parameters.method.to_ascii_uppercase().as_bytes())
             .map_err(|_| refuse(format!("`{}` is not an HTTP method", parameters.method)))?;
@@ -151,36 +181,72 @@ impl HttpRequest {
             let pairs = parameters.query.iter().map(|(name, value)| (name, text_of(value)));
             url.query_pairs_mut().extend_pairs(pairs);
         }
-        let mut request = self.client.request(method, url);
-        if let Some(millis) = parameters.timeout_ms {
-            request = request.timeout(Duration::from_millis(millis));
-        }
-        let given = |name: header::HeaderName| parameters.headers.keys().any(|key| name == key.as_str());
-        if !given(header::HeaderName::from_static("idempotency-key")) {
-            request = request.header("idempotency-key", &call.idempotency_key);
-        }
-        if !given(header::HeaderName::from_static("x-correlation-id")) {
-            request = request.header("x-correlation-id", &*call.correlation_id);
-        }
-        let json = matches!(&parameters.body, Some(body) if !body.is_string());
-        if json && !given(header::CONTENT_TYPE) {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-        }
+        let mut headers = HeaderMap::new();
         for (name, value) in &parameters.headers {
             let name = header::HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| refuse(format!("`{name}` is not a header name")))?;
-            let value = header::HeaderValue::from_str(&text_of(value)).map_err(|_| {
+            let value = text_of(value).parse().map_err(|_| {
                 refuse(format!(
                     "the value of header `{name}` has characters a header cannot carry"
                 ))
             })?;
-            request = request.header(name, value);
+            headers.append(name, value);
         }
-        Ok(match parameters.body {
+        let mut or_else = |name, value: &str| {
+            if !headers.contains_key(&name) {
+                let value = header::HeaderValue::from_str(value)
+                    .map_err(|_| refuse(format!("`{value}` cannot be sent as header `{name}`")))?;
+                headers.insert(name, value);
+            }
+            Ok(())
+        };
+        or_else(header::HeaderName::from_static(IDEMPOTENCY_KEY), &call.idempotency_key)?;
+        or_else(
+            header::HeaderName::from_static("x-correlation-id"),
+            &call.correlation_id,
+        )?;
+        if matches!(&parameters.body, Some(body) if !body.is_string()) {
+            or_else(header::CONTENT_TYPE, "application/json")?;
+        }
+        // A name and password in the URL become a header here, unless the node sets that header itself.
+        let mut request = self.client.request(method, url).headers(headers);
+        if let Some(millis) = parameters.timeout_ms {
+            request = request.timeout(Duration::from_millis(millis));
+        }
+        request = match parameters.body {
             None => request,
             Some(Value::String(text)) => request.body(text),
             Some(body) => request.body(body.to_string()),
-        })
+        };
+        request.build().map_err(connection_failure)
+    }
+
+    /// Sends a request and follows where it is sent on to. Its timeout is for all hops together.
+    async fn send(&self, mut request: Request) -> Result<Response, Failure> {
+        let timeout = request.timeout().copied();
+        let began = Instant::now();
+        for hop in 0..=MAX_REDIRECTS {
+            let to = redirect::origin(request.url());
+            let named = |failure| match hop {
+                0 => failure,
+                _ => on_the_way(hop, &to, failure),
+            };
+            *request.timeout_mut() = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            self.guard
+                .check(request.url())
+                .map_err(|refused| named(refusal(&refused)))?;
+            let sent = request.try_clone();
+            let response = self.client.execute(request).await;
+            let response = response.map_err(|error| named(connection_failure(error)))?;
+            // Bodies are texts, so every request can be cloned.
+            let Some(sent) = sent else { return Ok(response) };
+            match redirect::next(sent, response.status(), response.headers())? {
+                Some(next) => request = next,
+                None => return Ok(response),
+            }
+        }
+        let message = format!("the service sent the request on more than {MAX_REDIRECTS} times");
+        Err(Failure::permanent("TOO_MANY_REDIRECTS", message))
     }
 }
 
@@ -195,72 +261,34 @@ fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429) || status.is_server_error()
 }
 
-fn retry_after_ms(response: &Response) -> Option<u64> {
-    let seconds: u64 = response
-        .headers()
-        .get(header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Some(seconds.saturating_mul(1000))
+fn refusal(refused: &Refused) -> Failure {
+    Failure::permanent("ADDRESS_REFUSED", refused.to_string())
 }
 
-fn connection_failure(error: &reqwest::Error) -> Failure {
+fn on_the_way(hop: usize, to: &str, failure: Failure) -> Failure {
+    let message = format!("at redirect {hop}, to `{to}`: {}", failure.message);
+    Failure { message, ..failure }
+}
+
+fn connection_failure(mut error: reqwest::Error) -> Failure {
+    // Queries may carry secrets.
+    if let Some(url) = error.url_mut() {
+        url.set_query(None);
+    }
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
+        if let Some(refused) = cause.downcast_ref() {
+            return refusal(refused);
+        }
         message = format!("{message}: {cause}");
         source = cause.source();
     }
     match error {
         error if error.is_timeout() => Failure::retriable(code::TIMEOUT, message),
-        error if error.is_redirect() => Failure::permanent("TOO_MANY_REDIRECTS", message),
         error if error.is_builder() => Failure::permanent(code::INVALID_PARAMETERS, message),
         _ => Failure::retriable("CONNECTION_FAILED", message),
     }
-}
-
-async fn read(mut response: Response) -> Result<HttpOutputs, Failure> {
-    let status = response.status().as_u16();
-    let mut headers = Map::new();
-    for (name, value) in response.headers() {
-        let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        match headers.get_mut(name.as_str()) {
-            Some(Value::String(earlier)) => {
-                earlier.push_str(", ");
-                earlier.push_str(&text);
-            }
-            _ => {
-                headers.insert(name.as_str().to_owned(), Value::String(text));
-            }
-        }
-    }
-    let mut bytes = Vec::new();
-    let mut is_truncated = false;
-    while let Some(chunk) = response.chunk().await.map_err(|error| connection_failure(&error))? {
-        let room = MAX_BODY - bytes.len();
-        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
-            is_truncated = true;
-            break;
-        }
-    }
-    let is_json = headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
-    });
-    let parsed = (is_json && !is_truncated)
-        .then(|| serde_json::from_slice(&bytes).ok())
-        .flatten();
-    let body = parsed.unwrap_or_else(|| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-    Ok(HttpOutputs {
-        status,
-        headers,
-        body,
-        is_truncated,
-    })
 }
 
 fn excerpt(body: &Value) -> String {

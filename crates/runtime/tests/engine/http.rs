@@ -2,6 +2,11 @@
 
 use crate::support::{Bed, workflow};
 use fermata_core::Status;
+use fermata_runtime::{
+    Settings,
+    actions::{HttpSettings, Registry},
+};
+use fermata_store::memory::MemoryStore;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::{
@@ -219,4 +224,34 @@ async fn what_is_not_a_request_is_refused() {
         );
         assert_eq!(left.attempts("a").len(), 1);
     }
+}
+
+#[tokio::test]
+async fn addresses_that_are_not_public_are_refused_unless_allowed() {
+    let (url, requests) = service(vec![answer("200 OK", "", "fine")]).await;
+    let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+    let guarded = Bed::on(MemoryStore::new(), Settings::default(), registry);
+    let left = guarded.carry(workflow(json!([call(&url, json!({}))])), json!({})).await;
+    assert_eq!((left.status(), left.attempts("call").len()), (Status::Failed, 1));
+    assert_eq!(left.error()["code"], "ADDRESS_REFUSED");
+    let message = left.error()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.contains("`127.0.0.1`") && message.contains("allow_private_networks"),
+        "{message}"
+    );
+    assert_eq!(requests.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn redirects_are_followed() {
+    let (url, requests) = service(vec![
+        answer("302 Found", "location: /there\r\n", ""),
+        answer("200 OK", "", "fine"),
+    ])
+    .await;
+    let left = Bed::new()
+        .carry(workflow(json!([call(&url, json!({}))])), json!({}))
+        .await;
+    assert_eq!(left.outputs()["body"], "fine", "{:?}", left.ended);
+    assert!(requests.lock().unwrap()[1].starts_with("GET /there "));
 }

@@ -21,10 +21,12 @@ use std::{
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const ALL: Window = Window { limit: 1000, offset: 0 };
 
+type Script = dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync;
+
 /// An action that does what its test says.
 pub struct Scripted {
     info: ActionInfo,
-    script: Box<dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync>,
+    script: Box<Script>,
     /// (parameters, idempotency key) of every call.
     pub calls: Arc<Mutex<Vec<(Value, String)>>>,
 }
@@ -94,7 +96,12 @@ impl Bed {
     }
 
     pub fn with(settings: Settings, more: impl FnOnce(Registry) -> Registry) -> Bed {
-        let registry = more(Registry::builtin(&HttpSettings::default()).unwrap());
+        // The services of tests are on loopback.
+        let http = HttpSettings {
+            allow_private_networks: true,
+            ..HttpSettings::default()
+        };
+        let registry = more(Registry::builtin(&http).unwrap());
         Bed::on(MemoryStore::new(), settings, registry)
     }
 

@@ -1,0 +1,120 @@
+//! What is taken from an answer: its body up to a limit, and when to come again.
+
+use super::{HttpOutputs, MAX_BODY, connection_failure};
+use fermata_core::Failure;
+use jiff::{Timestamp, fmt::rfc2822};
+use reqwest::{Response, header, header::HeaderMap};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Services ask for more by mistake, and a run should not seem forgotten.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long the service wants to be left alone: `Retry-After` as seconds or as a date.
+///
+/// A date is compared with the answer's own `Date`, so that the clocks of two machines need not agree.
+pub(super) fn retry_after_ms(headers: &HeaderMap, now: Timestamp) -> Option<u64> {
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.trim());
+    let date = |text: &str| rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
+    let wanted = text(header::RETRY_AFTER)?;
+    let wait = if wanted.bytes().all(|byte| byte.is_ascii_digit()) && !wanted.is_empty() {
+        // Digits that do not fit are a very long time.
+        Duration::from_secs(wanted.parse().unwrap_or(u64::MAX))
+    } else {
+        let now = text(header::DATE).and_then(date).unwrap_or(now);
+        date(wanted)?.duration_since(now).try_into().unwrap_or_default()
+    };
+    u64::try_from(wait.min(LONGEST_WAIT).as_millis()).ok()
+}
+
+/// Reads the body until it ends or is longer than is kept.
+///
+/// What is counted has been decompressed already, in small pieces: an answer that unpacks to gigabytes costs no
+/// more than one that is cut at the same place, and the rest of it is never read.
+pub(super) async fn read(mut response: Response) -> Result<HttpOutputs, Failure> {
+    let status = response.status().as_u16();
+    let mut headers = Map::new();
+    for (name, value) in response.headers() {
+        let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        match headers.get_mut(name.as_str()) {
+            Some(Value::String(earlier)) => {
+                earlier.push_str(", ");
+                earlier.push_str(&text);
+            }
+            _ => {
+                headers.insert(name.as_str().to_owned(), Value::String(text));
+            }
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut is_truncated = false;
+    while let Some(chunk) = response.chunk().await.map_err(connection_failure)? {
+        let room = MAX_BODY - bytes.len();
+        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            is_truncated = true;
+            break;
+        }
+    }
+    let is_json = headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
+    });
+    let parsed = (is_json && !is_truncated)
+        .then(|| serde_json::from_slice(&bytes).ok())
+        .flatten();
+    let body = parsed.unwrap_or_else(|| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+    Ok(HttpOutputs {
+        status,
+        headers,
+        body,
+        is_truncated,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(headers: &[(&'static str, &str)]) -> Option<u64> {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (header::HeaderName::from_static(name), value.parse().unwrap()));
+        retry_after_ms(&headers.collect(), "2030-01-01T00:00:00Z".parse().unwrap())
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_at_most_a_day() {
+        const DAY: u64 = 24 * 60 * 60 * 1000;
+        for (text, expected) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7000)),
+            ("86400", Some(DAY)),
+            ("86401", Some(DAY)),
+            ("99999999999999999999999999", Some(DAY)),
+            ("Tue, 01 Jan 2030 00:01:00 GMT", Some(60_000)),
+            ("Mon, 31 Dec 2029 23:59:59 GMT", Some(0)),
+            ("Fri, 01 Feb 2030 00:00:00 GMT", Some(DAY)),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(wait(&[("retry-after", text)]), expected, "{text}");
+        }
+        assert_eq!(wait(&[]), None);
+    }
+
+    #[test]
+    fn a_date_is_compared_with_the_clock_of_its_service() {
+        let headers = [
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT"),
+        ];
+        assert_eq!(wait(&headers), Some(3000));
+        assert_eq!(
+            wait(&[("date", "?"), ("retry-after", "Tue, 01 Jan 2030 00:00:02 GMT")]),
+            Some(2000)
+        );
+    }
+}

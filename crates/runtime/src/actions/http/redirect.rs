@@ -1,0 +1,211 @@
+//! Redirects, one hop at a time, so that each is checked as the first request was.
+//!
+//! | answer | method | body |
+//! | --- | --- | --- |
+//! | 301, 302 | POST becomes GET, others stay | dropped with POST, else kept |
+//! | 303 | GET (HEAD stays) | dropped |
+//! | 307, 308 | stays | kept |
+//!
+//! Any other answer, and one without `Location`, is the answer. Credentials stay with the origin they were given
+//! for. An idempotency key means something to one service only, so it stays with its host (also from http to
+//! https, else a repetition there would count as new). A hop from https to http is refused: what was meant to
+//! be sent in secret would be sent in the open.
+
+use super::IDEMPOTENCY_KEY;
+use fermata_core::Failure;
+use reqwest::{Method, Request, StatusCode, Url, header, header::HeaderMap};
+use std::str;
+
+/// The most hops that are followed.
+pub(super) const MAX_REDIRECTS: usize = 10;
+
+const CREDENTIALS: [header::HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
+const ABOUT_THE_BODY: [header::HeaderName; 6] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_LENGTH,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_LOCATION,
+    header::TRANSFER_ENCODING,
+];
+
+/// The request that an answer to `sent` asks for instead; `None` if it is the answer.
+pub(super) fn next(mut sent: Request, status: StatusCode, answer: &HeaderMap) -> Result<Option<Request>, Failure> {
+    let Some(location) = answer.get(header::LOCATION) else {
+        return Ok(None);
+    };
+    let drops_body = match status.as_u16() {
+        301 | 302 => sent.method() == Method::POST,
+        303 => true,
+        307 | 308 => false,
+        _ => return Ok(None),
+    };
+    let to = target(sent.url(), location.as_bytes())?;
+    if drops_body {
+        if sent.method() != Method::HEAD {
+            *sent.method_mut() = Method::GET;
+        }
+        *sent.body_mut() = None;
+        ABOUT_THE_BODY
+            .iter()
+            .for_each(|name| drop(sent.headers_mut().remove(name)));
+    }
+    let (from, headers) = (sent.url().clone(), sent.headers_mut());
+    if from.origin() != to.origin() {
+        CREDENTIALS.iter().for_each(|name| drop(headers.remove(name)));
+        headers.remove(header::HOST);
+    }
+    if from.host() != to.host() {
+        headers.remove(IDEMPOTENCY_KEY);
+    }
+    *sent.url_mut() = to;
+    Ok(Some(sent))
+}
+
+fn target(from: &Url, location: &[u8]) -> Result<Url, Failure> {
+    let refuse = |why: String| {
+        let message = format!("the redirect of `{}` {why}", origin(from));
+        Err(Failure::permanent("REDIRECT_REFUSED", message))
+    };
+    let Some(mut to) = str::from_utf8(location).ok().and_then(|text| from.join(text).ok()) else {
+        return refuse("leads to something that is not a URL".to_owned());
+    };
+    match (from.scheme(), to.scheme()) {
+        ("https", "http") => {
+            return refuse(format!("leads from https to `{}`, which is not encrypted", origin(&to)));
+        }
+        (_, "http" | "https") => {}
+        (_, scheme) => return refuse(format!("leads to a `{scheme}:` URL; only http and https can be called")),
+    }
+    // Credentials are the node's to give, not the service's.
+    let _ = to.set_username("");
+    let _ = to.set_password(None);
+    Ok(to)
+}
+
+/// A URL for messages: paths and queries may carry secrets.
+pub(super) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: Method, url: &str) -> Request {
+        let mut request = Request::new(method, url.parse().unwrap());
+        *request.body_mut() = Some("body".into());
+        for name in [
+            "authorization",
+            "cookie",
+            "proxy-authorization",
+            "idempotency-key",
+            "host",
+            "content-type",
+            "x-own",
+        ] {
+            request.headers_mut().insert(name, "set".parse().unwrap());
+        }
+        request
+    }
+
+    fn follow(sent: Request, status: u16, location: &str) -> Result<Option<Request>, Failure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::LOCATION, location.parse().unwrap());
+        next(sent, StatusCode::from_u16(status).unwrap(), &headers)
+    }
+
+    #[test]
+    fn the_status_decides_about_method_and_body() {
+        for (status, sent, method, keeps_body) in [
+            (301, Method::POST, Method::GET, false),
+            (302, Method::POST, Method::GET, false),
+            (303, Method::POST, Method::GET, false),
+            (307, Method::POST, Method::POST, true),
+            (308, Method::POST, Method::POST, true),
+            (301, Method::PUT, Method::PUT, true),
+            (302, Method::DELETE, Method::DELETE, true),
+            (303, Method::PUT, Method::GET, false),
+            (303, Method::HEAD, Method::HEAD, false),
+        ] {
+            let next = follow(request(sent.clone(), "http://a/x/y?z"), status, "../n?m")
+                .unwrap()
+                .unwrap();
+            assert_eq!(next.url().as_str(), "http://a/n?m");
+            assert_eq!(next.method(), method, "{status} {sent}");
+            assert_eq!(next.body().is_some(), keeps_body, "{status} {sent}");
+            assert_eq!(
+                next.headers().contains_key("content-type"),
+                keeps_body,
+                "{status} {sent}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_answers_are_answers() {
+        for status in [200, 300, 304, 305, 306, 404] {
+            assert!(
+                follow(request(Method::GET, "http://a/"), status, "/b")
+                    .unwrap()
+                    .is_none(),
+                "{status}"
+            );
+        }
+        let bare = next(request(Method::GET, "http://a/"), StatusCode::FOUND, &HeaderMap::new());
+        assert!(bare.unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_meant_for_one_service_does_not_reach_another() {
+        let credentials = ["authorization", "cookie", "proxy-authorization", "host"];
+        for (from, to, keeps_credentials, keeps_key) in [
+            ("http://a/", "/elsewhere", true, true),
+            ("http://a/", "http://A:80/", true, true),
+            ("http://a/", "//a/", true, true),
+            ("http://a/", "https://a/", false, true),
+            ("http://a/", "http://a:81/", false, true),
+            ("http://a/", "http://b/", false, false),
+            ("http://a/", "//b/", false, false),
+            ("http://a/", "http://a.b/", false, false),
+            ("http://a/", "http://a@b/", false, false),
+            ("https://a/", "https://b/", false, false),
+        ] {
+            let next = follow(request(Method::POST, from), 307, to).unwrap().unwrap();
+            for name in credentials {
+                assert_eq!(
+                    next.headers().contains_key(name),
+                    keeps_credentials,
+                    "{from} {to} {name}"
+                );
+            }
+            assert_eq!(next.headers().contains_key("idempotency-key"), keeps_key, "{from} {to}");
+            assert!(next.headers().contains_key("x-own") && next.headers().contains_key("content-type"));
+        }
+    }
+
+    #[test]
+    fn a_service_gives_no_credentials() {
+        let next = follow(request(Method::GET, "http://a/"), 302, "http://user:secret@b/").unwrap();
+        assert_eq!(next.unwrap().url().as_str(), "http://b/");
+    }
+
+    #[test]
+    fn other_schemes_and_downgrades_are_refused() {
+        for (from, to, hint) in [
+            ("https://a/", "http://a/?secret", "from https to `http://a`"),
+            ("https://a/", "http://b/", "from https to `http://b`"),
+            ("http://a/", "ftp://a/", "`ftp:`"),
+            ("http://a/", "file:///etc/passwd", "`file:`"),
+            ("http://a/", "gopher://127.0.0.1:6379/x", "`gopher:`"),
+            ("http://a/", "data:text/plain,x", "`data:`"),
+            ("http://a/", "http://", "not a URL"),
+            ("http://a/", "http://1.2.3.4.5/", "not a URL"),
+        ] {
+            let failure = follow(request(Method::GET, from), 302, to).unwrap_err();
+            assert_eq!((failure.code.as_str(), failure.retriable), ("REDIRECT_REFUSED", false));
+            assert!(failure.message.contains(hint), "{}", failure.message);
+            assert!(!failure.message.contains("secret"), "{}", failure.message);
+        }
+    }
+}
