@@ -42,7 +42,7 @@ use std::{
 };
 
 /// How many seeds every change meets.
-const SEEDS: u64 = 3000;
+const SEEDS: u64 = 2000;
 
 /// What must happen in some of them, or they show less than they seem to.
 const EVERYTHING: [&str; 26] = [

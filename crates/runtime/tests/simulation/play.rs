@@ -26,6 +26,8 @@ use uuid::Uuid;
 
 /// A run that has not moved for this long, with nothing to wait for, will never move.
 const STUCK_AFTER_MS: u64 = 150_000;
+/// Slow calls from before have all come back after this.
+const LATE_CALLS_MS: u64 = 15_000;
 /// No scenario takes longer than this.
 const END_MS: u64 = 3 * 60 * 60 * 1000;
 
@@ -355,7 +357,7 @@ async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
         }
         let waits = waiting(&world.lock(), &open, now);
         match waits {
-            Ok(true) if answered => {
+            Ok(true) if answered && now > begin.plus_millis(LATE_CALLS_MS) => {
                 none_in_memory(world, "all runs are parked");
                 world.lock().count("parked for good");
                 for run in open {
@@ -369,7 +371,7 @@ async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
             return world.violate("somebody's start is never answered".to_owned());
         }
     }
-    sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_millis(LATE_CALLS_MS)).await;
     none_in_memory(world, "all runs are over");
 }
 
