@@ -3,11 +3,11 @@
 //! This is the edge: errors of the libraries arrive here as `anyhow` and leave as lines on stderr.
 
 use crate::{
-    bench,
+    bench, client,
     config::{self, Config, Given},
-    run, serve, validate,
+    dev, eval, graph, run, serve, validate,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::{
     fmt::Display,
     future::Future,
@@ -22,9 +22,11 @@ pub const USAGE: u8 = 2;
 
 const ROOT_HELP: &str = "\
 Examples:
+  fermata dev                                    a server with examples to play with, data in .fermata/dev.db
   fermata serve                                  a server on 127.0.0.1:7070, data in fermata.db
   fermata run hello.json --input name=Ada        one run, here and now, without a server
   fermata validate workflows/                    everything that is wrong with these documents
+  fermata executions list                        what happened on the server
 
 Configuration: defaults, then --config FILE (TOML), then FERMATA_<SECTION>__<KEY> variables, then flags.";
 
@@ -41,6 +43,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve examples, or a folder of documents that is published again whenever it changes.
+    #[command(after_help = dev::HELP)]
+    Dev(dev::DevArgs),
     /// Serve the HTTP API and work on runs until told to stop.
     #[command(after_help = serve::HELP)]
     Serve(ServeArgs),
@@ -50,8 +55,37 @@ enum Command {
     /// Say everything that is wrong with documents.
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
+    /// Draw a document as a graph.
+    #[command(after_help = graph::HELP)]
+    Graph(graph::GraphArgs),
+    /// Print the JSON Schema of a dialect.
+    Schema {
+        /// The dialect.
+        #[arg(value_enum, default_value_t = Schema::Dataworkflows)]
+        dialect: Schema,
+    },
+    /// Evaluate an expression or a template.
+    #[command(after_help = eval::HELP)]
+    Eval(eval::EvalArgs),
+    /// Look at runs on a server, follow them, cancel them.
+    #[command(after_help = client::EXECUTIONS_HELP)]
+    Executions(client::ExecutionsArgs),
+    /// Look at workflows on a server, publish them, archive them.
+    #[command(after_help = client::WORKFLOWS_HELP)]
+    Workflows(client::WorkflowsArgs),
+    /// Print what makes a shell complete this command.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Measure how fast this machine carries workflows, next to what its disk allows.
     Bench(bench::BenchArgs),
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Schema {
+    Dataworkflows,
 }
 
 #[derive(Debug, Args)]
@@ -87,6 +121,10 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
     let given = Given::here(cli.config);
     match cli.command {
+        Command::Dev(args) => {
+            let config = usable(args.presets(given))?;
+            block_on(dev::dev(args, config, began))
+        }
         Command::Serve(args) => {
             let given =
                 given
@@ -96,10 +134,30 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             block_on(serve::serve(config, began))
         }
         Command::Run(args) => {
-            let config = usable(given)?;
+            // Who runs a document here trusts it as much as any program of his own.
+            let config = usable(given.preset("http.allow_private_networks", true))?;
             block_on(run::run(args, &config))
         }
         Command::Validate(args) => validate::validate(&args, &usable(given)?),
+        Command::Graph(args) => graph::graph(&args, &usable(given)?),
+        Command::Schema {
+            dialect: Schema::Dataworkflows,
+        } => {
+            print(fermata_dialects::dataworkflows::SCHEMA);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Eval(args) => eval::eval(&args, &usable(given)?),
+        Command::Executions(args) => block_on(client::executions(args)),
+        Command::Workflows(args) => {
+            let config = usable(given)?;
+            block_on(client::workflows(args, &config))
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "fermata", &mut script);
+            print(String::from_utf8_lossy(&script));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Bench(args) => block_on(bench::bench(args)),
     }
 }
@@ -135,10 +193,10 @@ pub fn colors(stream: &impl IsTerminal) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
     }
 }

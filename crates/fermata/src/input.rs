@@ -3,37 +3,37 @@
 use serde_json::{Map, Value};
 use std::io::Read;
 
-/// The trigger that `--input` describes. Later ones are laid over earlier ones.
-pub fn trigger(inputs: &[String], stdin: &mut dyn Read) -> Result<Value, String> {
+/// The value that the uses of a flag describe. Later ones are laid over earlier ones.
+pub fn value(flag: &str, inputs: &[String], stdin: &mut dyn Read) -> Result<Value, String> {
     let mut whole = Value::Object(Map::new());
     let mut stdin = Some(stdin);
     for (index, input) in inputs.iter().enumerate() {
         let (name, text) = match (input.strip_prefix('@'), input.as_str()) {
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path);
-                (path, text.map_err(|error| format!("--input {input}: {error}"))?)
+                (path, text.map_err(|error| format!("{flag} {input}: {error}"))?)
             }
             (None, "-") => {
-                let stdin = stdin.take().ok_or("--input - can be given only once")?;
+                let stdin = stdin.take().ok_or_else(|| format!("{flag} - can be given only once"))?;
                 let mut text = String::new();
                 stdin
                     .read_to_string(&mut text)
-                    .map_err(|error| format!("--input -: {error}"))?;
+                    .map_err(|error| format!("{flag} -: {error}"))?;
                 ("stdin", text)
             }
             (None, pair) => {
-                assign(&mut whole, pair).map_err(|wrong| format!("--input {input}: {wrong}"))?;
+                assign(&mut whole, pair).map_err(|wrong| format!("{flag} {input}: {wrong}"))?;
                 continue;
             }
         };
         let value: Value =
-            serde_json::from_str(&text).map_err(|error| format!("--input {input}: {name} is not JSON: {error}"))?;
+            serde_json::from_str(&text).map_err(|error| format!("{flag} {input}: {name} is not JSON: {error}"))?;
         match (&mut whole, value) {
             (Value::Object(into), Value::Object(from)) => overlay(into, from),
             (whole, value) if index == 0 => *whole = value,
             _ => {
                 return Err(format!(
-                    "--input {input}: only objects can be combined with other inputs"
+                    "{flag} {input}: only objects can be combined with other inputs"
                 ));
             }
         }
@@ -97,7 +97,7 @@ mod tests {
 
     fn read(inputs: &[&str], stdin: &str) -> Result<Value, String> {
         let inputs: Vec<String> = inputs.iter().map(|input| (*input).to_owned()).collect();
-        trigger(&inputs, &mut stdin.as_bytes())
+        value("--input", &inputs, &mut stdin.as_bytes())
     }
 
     #[test]

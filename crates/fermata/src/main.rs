@@ -2,12 +2,18 @@
 
 mod bench;
 mod cli;
+mod client;
 mod config;
+mod dev;
 mod duration;
+mod eval;
+mod excerpt;
+mod graph;
 mod input;
 mod run;
 mod serve;
 mod signals;
+mod table;
 mod validate;
 
 #[global_allocator]

@@ -2,6 +2,7 @@
 //!
 //! The engine is the real one, on a store in memory. Progress goes to stderr, the outcome to stdout.
 
+mod outcome;
 mod progress;
 
 use crate::{
@@ -13,13 +14,14 @@ use crate::{
 };
 use anyhow::Context;
 use clap::Args;
-use fermata_core::{RunId, Status};
+use fermata_core::RunId;
 use fermata_dialects::{Compiled, Document, Stage, compile};
 use fermata_runtime::{
     Ended, Engine, EngineError, Observer, Refusal, Request, Settings, actions::Registry, clock::SystemClock,
 };
 use fermata_store::{Store, memory::MemoryStore, reads::Window};
-use progress::Progress;
+pub use outcome::Outcome;
+pub use progress::{Progress, Steps, Timing, clean};
 use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
@@ -48,7 +50,8 @@ Exit codes:
   4    the run waits for a person (reserved: no document can do that yet)
   130  Ctrl-C cancelled the run";
 
-const TIMED_OUT: u8 = 3;
+/// The end did not come in time.
+pub const TIMED_OUT: u8 = 3;
 /// How long a cancelled run may take to end.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
 /// How often times on a terminal are brought up to date.
@@ -95,10 +98,10 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let Some(compiled) = check(&source, &name, &settings, &registry) else {
         return Ok(ExitCode::from(USAGE));
     };
-    let trigger = input::trigger(&args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
+    let trigger = input::value("--input", &args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
 
     let store = Arc::new(MemoryStore::new());
-    let progress = (!args.json).then(|| Arc::new(Progress::new(&compiled.plan)));
+    let progress = (!args.json).then(|| Arc::new(Progress::new(Steps::of(&compiled.plan))));
     let observer = progress.clone().map(|progress| progress as Arc<dyn Observer>);
     let engine = Engine::with_observer(store.clone(), registry, settings, Arc::new(SystemClock), observer);
     let worker = engine.clone();
@@ -128,13 +131,19 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     }
     Ok(match waited {
         Waited::Ended(ended) => {
+            let record = store.run(accepted.run).await?;
+            let outcome = Outcome {
+                workflow: &workflow,
+                status: ended.status.as_str(),
+                reason: ended.reason.as_deref(),
+                error: &json_of(ended.error.as_deref()),
+                outputs: &json_of(ended.outputs.as_deref()),
+                took_ms: record.and_then(|record| took_ms(record.started_at, record.ended_at)),
+            };
             if !args.json {
-                conclude(&ended, store.as_ref(), accepted.run, &workflow).await?;
+                outcome.tell();
             }
-            match ended.status {
-                Status::Succeeded => ExitCode::SUCCESS,
-                _ => ExitCode::FAILURE,
-            }
+            outcome.code()
         }
         Waited::TimedOut => {
             let limit = args.timeout.map(duration::show).unwrap_or_default();
@@ -170,7 +179,7 @@ fn unfit(problems: &[(String, String)]) -> Usage {
             "" => "the whole input",
             pointer => pointer,
         };
-        text.push_str(&format!("\n  {place}: {}", progress::clean(what)));
+        text.push_str(&format!("\n  {place}: {}", clean(what)));
     }
     Usage(text)
 }
@@ -215,35 +224,6 @@ async fn wait(
             }
         }
     }
-}
-
-/// Tells people how it ended: a line on stderr, and what a run that succeeded gave on stdout.
-async fn conclude(ended: &Ended, store: &dyn Store, run: RunId, workflow: &str) -> anyhow::Result<()> {
-    let record = store.run(run).await?;
-    let took = record.and_then(|record| took_ms(record.started_at, record.ended_at));
-    let took = took.map_or(String::new(), |millis| {
-        format!(" after {}", duration::show(Duration::from_millis(millis)))
-    });
-    let workflow = progress::clean(workflow);
-    let error = json_of(ended.error.as_deref());
-    let at = error["node"]
-        .as_str()
-        .map_or(String::new(), |node| format!(" at {}", progress::clean(node)));
-    let why = match (error["message"].as_str(), &ended.reason) {
-        (Some(message), _) => format!("{at}: {}", progress::clean(message)),
-        (None, Some(reason)) => format!(": {reason}"),
-        (None, None) => String::new(),
-    };
-    match ended.status {
-        Status::Succeeded => {
-            cli::say(format_args!("{workflow} succeeded{took}"));
-            let outputs = json_of(ended.outputs.as_deref());
-            cli::print(format_args!("{outputs:#}\n"));
-        }
-        Status::Cancelled => cli::say(format_args!("{workflow} was cancelled{took}{why}")),
-        _ => cli::say(format_args!("{workflow} failed{took}{why}")),
-    }
-    Ok(())
 }
 
 /// All that programs want to know of a run.

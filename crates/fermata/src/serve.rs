@@ -10,6 +10,7 @@ use crate::{
 };
 use anyhow::{Context, anyhow};
 use fermata_runtime::{Engine, actions::Registry, clock::SystemClock};
+use fermata_store::Store;
 use std::{
     future::Future,
     io,
@@ -17,7 +18,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tracing_subscriber::EnvFilter;
 
 /// Shown below `--help`.
@@ -38,58 +39,99 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves until a signal comes.
 pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::listen().context("signals cannot be listened to")?;
-    log(&config.log)?;
-    let settings = config.settings();
-    let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
-    let listener = bind(&config.server.listen).await?;
-    let address = listener.local_addr()?;
-    let store = config.database.url.open()?;
-    let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
+    let running = Running::start(&config).await?;
+    announce(&config, &running.url, began);
+    running.until_told().await
+}
 
-    let (quit, quitting) = oneshot::channel::<()>();
-    let quitting = async {
-        let _ = quitting.await;
-    };
-    let worker = engine.clone();
-    let mut working = tokio::spawn(async move { worker.run().await });
-    let mut serving = tokio::spawn(http(listener, engine.clone(), &config, quitting));
-    announce(&config, &format!("http://{address}"), began);
+/// A server that answers, and an engine that works.
+pub struct Running {
+    pub engine: Engine,
+    /// Such as `http://127.0.0.1:7070`.
+    pub url: String,
+    store: Arc<dyn Store>,
+    signals: Signals,
+    working: JoinHandle<()>,
+    serving: JoinHandle<io::Result<()>>,
+    quit: oneshot::Sender<()>,
+}
 
-    let trouble = tokio::select! {
-        signal = signals.next() => {
-            tracing::info!(?signal, "stopping");
-            None
-        }
-        ended = &mut serving => Some(match ended {
-            Ok(Ok(())) => anyhow!("the HTTP server ended by itself"),
-            Ok(Err(error)) => anyhow!(error).context("the HTTP server failed"),
-            Err(error) => anyhow!(error).context("the HTTP server failed"),
-        }),
-        ended = &mut working => Some(match ended {
-            Ok(()) => anyhow!("the engine ended by itself"),
-            Err(error) => anyhow!(error).context("the engine failed"),
-        }),
-    };
-    engine.stop();
-    let _ = quit.send(());
-    let stopping = async {
-        if !working.is_finished() {
-            let _ = working.await;
-        }
-        // Nothing happens any more that an open request could wait for.
-        if !serving.is_finished() && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
-            tracing::warn!("some connections did not end in time and are dropped");
-        }
-        store.close().await
-    };
-    tokio::select! {
-        closed = stopping => closed.context("the database did not close cleanly")?,
-        signal = signals.next() => std::process::exit(signal.code().into()),
+impl Running {
+    /// Opens the database and begins to listen and to work.
+    pub async fn start(config: &Config) -> anyhow::Result<Running> {
+        let signals = Signals::listen().context("signals cannot be listened to")?;
+        log(&config.log)?;
+        let settings = config.settings();
+        let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
+        let listener = bind(&config.server.listen).await?;
+        let address = listener.local_addr()?;
+        let store = config.database.url.open()?;
+        let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
+
+        let (quit, quitting) = oneshot::channel::<()>();
+        let quitting = async {
+            let _ = quitting.await;
+        };
+        let worker = engine.clone();
+        let working = tokio::spawn(async move { worker.run().await });
+        let serving = tokio::spawn(http(listener, engine.clone(), config, quitting));
+        Ok(Running {
+            engine,
+            url: format!("http://{address}"),
+            store,
+            signals,
+            working,
+            serving,
+            quit,
+        })
     }
-    match trouble {
-        Some(trouble) => Err(trouble),
-        None => Ok(ExitCode::SUCCESS),
+
+    /// Goes on until a signal comes, then stops in good order.
+    pub async fn until_told(mut self) -> anyhow::Result<ExitCode> {
+        let trouble = tokio::select! {
+            signal = self.signals.next() => {
+                tracing::info!(?signal, "stopping");
+                None
+            }
+            ended = &mut self.serving => Some(match ended {
+                Ok(Ok(())) => anyhow!("the HTTP server ended by itself"),
+                Ok(Err(error)) => anyhow!(error).context("the HTTP server failed"),
+                Err(error) => anyhow!(error).context("the HTTP server failed"),
+            }),
+            ended = &mut self.working => Some(match ended {
+                Ok(()) => anyhow!("the engine ended by itself"),
+                Err(error) => anyhow!(error).context("the engine failed"),
+            }),
+        };
+        let Running {
+            engine,
+            store,
+            mut signals,
+            working,
+            serving,
+            quit,
+            ..
+        } = self;
+        engine.stop();
+        let _ = quit.send(());
+        let stopping = async {
+            if !working.is_finished() {
+                let _ = working.await;
+            }
+            // Nothing happens any more that an open request could wait for.
+            if !serving.is_finished() && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
+                tracing::warn!("some connections did not end in time and are dropped");
+            }
+            store.close().await
+        };
+        tokio::select! {
+            closed = stopping => closed.context("the database did not close cleanly")?,
+            signal = signals.next() => std::process::exit(signal.code().into()),
+        }
+        match trouble {
+            Some(trouble) => Err(trouble),
+            None => Ok(ExitCode::SUCCESS),
+        }
     }
 }
 
@@ -119,7 +161,8 @@ async fn bind(listen: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn announce(config: &Config, url: &str, began: Instant) {
+/// Says that it is ready, and where.
+pub fn announce(config: &Config, url: &str, began: Instant) {
     let version = env!("CARGO_PKG_VERSION");
     let place = config.database.url.place();
     let took = began.elapsed().as_millis();

@@ -77,13 +77,20 @@ fn documents(given: &[PathBuf]) -> Result<Vec<PathBuf>, Usage> {
             files.push(path.clone());
             continue;
         }
-        let before = files.len();
-        walk(path, 0, &mut files).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
-        if files.len() == before {
+        let found = in_folder(path).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+        if found.is_empty() {
             let endings = ENDINGS.map(|ending| format!(".{ending}")).join(", ");
             return Err(Usage(format!("there is no document ({endings}) in {}", path.display())));
         }
+        files.extend(found);
     }
+    Ok(files)
+}
+
+/// The documents in a folder and below it, in order of their names.
+pub fn in_folder(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    walk(folder, 0, &mut files)?;
     Ok(files)
 }
 

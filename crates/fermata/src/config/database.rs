@@ -23,6 +23,14 @@ impl Database {
         })
     }
 
+    /// Deletes it, if nobody uses it; whether there was one.
+    pub fn delete(&self) -> Result<bool, StoreError> {
+        match self {
+            Database::Sqlite(path) => SqliteStore::delete(path),
+            Database::Memory => Ok(false),
+        }
+    }
+
     /// Where the data is, in words.
     pub fn place(&self) -> String {
         match self {

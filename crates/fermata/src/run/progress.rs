@@ -33,15 +33,51 @@ pub struct Progress {
 }
 
 struct Screen {
-    steps: HashMap<NodeId, Step>,
-    id_width: usize,
-    action_width: usize,
+    steps: Steps,
     live: bool,
     color: bool,
     active: Vec<Active>,
     /// Lines on the terminal that will be rewritten.
     drawn: usize,
 }
+
+/// What a plan says of its steps; lines can be drawn without it, only less neatly.
+#[derive(Default)]
+pub struct Steps {
+    by_id: HashMap<NodeId, Step>,
+    id_width: usize,
+    action_width: usize,
+}
+
+impl Steps {
+    /// The steps of `plan`.
+    pub fn of(plan: &Plan) -> Steps {
+        let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0).min(40);
+        let step = |node: &fermata_core::Node| {
+            let step = Step {
+                action: clean(node.kind.action_type()),
+                max_attempts: node.policies.retry.max_attempts.max(1),
+            };
+            (node.id.clone(), step)
+        };
+        let by_id: HashMap<_, _> = plan.nodes.iter().map(step).collect();
+        Steps {
+            id_width: width(&mut by_id.keys().map(|id| id.as_str().chars().count())),
+            action_width: width(&mut by_id.values().map(|step| step.action.chars().count())),
+            by_id,
+        }
+    }
+}
+
+/// What is known of an attempt's time.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    pub took: Option<Duration>,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// Finds an attempt's time.
+type Times<'a> = dyn Fn(&NodeId, u32) -> Option<Timing> + 'a;
 
 /// What the plan says of a step.
 struct Step {
@@ -58,27 +94,16 @@ struct Active {
 }
 
 impl Progress {
-    /// For the steps of `plan`, on this process's stderr.
-    pub fn new(plan: &Plan) -> Progress {
+    /// For some steps, on this process's stderr.
+    pub fn new(steps: Steps) -> Progress {
         let stderr = std::io::stderr();
         let color = cli::colors(&stderr);
         // NO_COLOR is for people who want plain lines, so nothing is rewritten either.
-        Progress::with(plan, stderr.is_terminal() && color, color)
+        Progress::with(steps, stderr.is_terminal() && color, color)
     }
 
-    fn with(plan: &Plan, live: bool, color: bool) -> Progress {
-        let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0).min(40);
-        let step = |node: &fermata_core::Node| {
-            let step = Step {
-                action: clean(node.kind.action_type()),
-                max_attempts: node.policies.retry.max_attempts.max(1),
-            };
-            (node.id.clone(), step)
-        };
-        let steps: HashMap<_, _> = plan.nodes.iter().map(step).collect();
+    fn with(steps: Steps, live: bool, color: bool) -> Progress {
         let screen = Screen {
-            id_width: width(&mut steps.keys().map(|id| id.as_str().chars().count())),
-            action_width: width(&mut steps.values().map(|step| step.action.chars().count())),
             steps,
             live,
             color,
@@ -87,6 +112,24 @@ impl Progress {
         };
         Progress {
             screen: Mutex::new(screen),
+        }
+    }
+
+    /// Shows events of a run that happens elsewhere.
+    pub fn replay(&self, events: &[Event], times: &Times) {
+        let mut screen = self.screen();
+        let mut settled = String::new();
+        for event in events {
+            if let Event::Opened { node, .. } = event {
+                screen.activate(node, "running", String::new());
+            }
+            if let Some(line) = screen.see(event, times) {
+                settled.push_str(&line);
+                settled.push('\n');
+            }
+        }
+        if !events.is_empty() {
+            screen.draw(&settled);
         }
     }
 
@@ -120,10 +163,21 @@ impl Observer for Progress {
     }
 
     fn committed(&self, _: RunId, events: &[Event], attempts: &[Attempt]) {
+        let times = |node: &NodeId, attempt: u32| {
+            let row = attempts
+                .iter()
+                .find(|row| row.node == *node && row.attempt == attempt)?;
+            Some(Timing {
+                took: row
+                    .started_at
+                    .map(|start| Duration::from_micros(row.ended_at.micros_since(start))),
+                ended_at: Some(row.ended_at),
+            })
+        };
         let mut screen = self.screen();
         let mut settled = String::new();
         for event in events {
-            if let Some(line) = screen.see(event, attempts) {
+            if let Some(line) = screen.see(event, &times) {
                 settled.push_str(&line);
                 settled.push('\n');
             }
@@ -134,13 +188,8 @@ impl Observer for Progress {
 
 impl Screen {
     /// What an event changes; a line if something settled by it.
-    fn see(&mut self, event: &Event, attempts: &[Attempt]) -> Option<String> {
-        let took = |node: &NodeId, attempt: u32| {
-            let row = attempts
-                .iter()
-                .find(|row| row.node == *node && row.attempt == attempt)?;
-            Some(Duration::from_micros(row.ended_at.micros_since(row.started_at?)))
-        };
+    fn see(&mut self, event: &Event, times: &Times) -> Option<String> {
+        let took = |node: &NodeId, attempt: u32| times(node, attempt)?.took;
         match event {
             Event::Finished { node, attempt, outcome } => {
                 self.settle(node);
@@ -160,11 +209,13 @@ impl Screen {
                 failure,
                 retry_at,
             } => {
-                let most = self.steps.get(node).map_or(1, |step| step.max_attempts);
-                let mut note = format!("attempt {attempt}/{most}");
+                let mut note = match self.most_attempts(node) {
+                    Some(most) => format!("attempt {attempt}/{most}"),
+                    None => format!("attempt {attempt}"),
+                };
                 join(&mut note, &reason(failure));
-                let ended = attempts.iter().find(|row| row.node == *node && row.attempt == *attempt);
-                let pause = ended.map(|row| pause(row.ended_at, *retry_at)).unwrap_or_default();
+                let ended = times(node, *attempt).and_then(|timing| timing.ended_at);
+                let pause = ended.map(|ended| pause(ended, *retry_at)).unwrap_or_default();
                 let next = format!("for attempt {}{pause}", attempt + 1);
                 self.activate(node, "waiting", next);
                 Some(self.line(YELLOW, "↻ retrying", node, took(node, *attempt), &note))
@@ -207,16 +258,22 @@ impl Screen {
 
     /// `attempt 2/3`, where it matters.
     fn attempt_note(&self, node: &NodeId, attempt: u32) -> String {
-        match self.steps.get(node).map_or(1, |step| step.max_attempts) {
-            most if most > 1 && attempt > 1 => format!("attempt {attempt}/{most}"),
-            _ => String::new(),
+        match self.most_attempts(node) {
+            _ if attempt < 2 => String::new(),
+            Some(1) => String::new(),
+            Some(most) => format!("attempt {attempt}/{most}"),
+            None => format!("attempt {attempt}"),
         }
     }
 
+    fn most_attempts(&self, node: &NodeId) -> Option<u32> {
+        self.steps.by_id.get(node).map(|step| step.max_attempts)
+    }
+
     fn line(&self, style: &str, head: &str, node: &NodeId, took: Option<Duration>, note: &str) -> String {
-        let action = self.steps.get(node).map_or("", |step| step.action.as_str());
+        let action = self.steps.by_id.get(node).map_or("", |step| step.action.as_str());
         let took = took.map(duration::show).unwrap_or_default();
-        let (id_width, action_width) = (self.id_width, self.action_width);
+        let (id_width, action_width) = (self.steps.id_width, self.steps.action_width);
         let head = self.paint(style, &format!("{head:<11}"));
         let rest = format!(
             "  {:<id_width$}  {action:<action_width$}  {took:>10}  {note}",
@@ -309,21 +366,14 @@ mod tests {
             { "id": "b", "actionType": "core.echo" } ] }"#;
         let document = Document::parse(source, "w.json", &DocumentLimits::default()).unwrap();
         let compiled = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap();
-        Progress::with(&compiled.plan, false, false)
+        Progress::with(Steps::of(&compiled.plan), false, false)
     }
 
-    fn failed(attempt: u32) -> Attempt {
-        Attempt {
-            node: NodeId::from("fetch"),
-            attempt,
-            action_type: "http.request".to_owned(),
-            status: fermata_store::runs::AttemptStatus::Failed,
-            parameters: None,
-            outputs: None,
-            error: None,
-            started_at: Some(Timestamp(1_000_000)),
-            ended_at: Timestamp(2_300_000),
-        }
+    fn times(_: &NodeId, _: u32) -> Option<Timing> {
+        Some(Timing {
+            took: Some(Duration::from_millis(1300)),
+            ended_at: Some(Timestamp(2_300_000)),
+        })
     }
 
     #[test]
@@ -337,7 +387,7 @@ mod tests {
             failure: failure.clone(),
             retry_at: Timestamp(2_800_000),
         };
-        let line = screen.see(&retried, &[failed(2)]).unwrap();
+        let line = screen.see(&retried, &times).unwrap();
         assert_eq!(
             line,
             "↻ retrying   fetch  http.request       1.3 s  attempt 2/3  HTTP_500: the service said  [2Jno"
@@ -348,7 +398,7 @@ mod tests {
             attempt: 3,
             outcome: Outcome::Failed(failure),
         };
-        let line = screen.see(&finished, &[failed(3)]).unwrap();
+        let line = screen.see(&finished, &times).unwrap();
         assert!(
             line.starts_with("✗ failed     fetch  http.request       1.3 s  attempt 3/3"),
             "{line}"
@@ -359,7 +409,7 @@ mod tests {
             reason: SkipReason::DeadPath,
             verdict: None,
         };
-        let line = screen.see(&skipped, &[]).unwrap();
+        let line = screen.see(&skipped, &times).unwrap();
         assert_eq!(line, "↷ skipped    b      core.echo                 no path led to it");
     }
 }

@@ -109,6 +109,55 @@ fn lock(path: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
+impl super::SqliteStore {
+    /// Deletes the database at `path`; whether there was one. It must be ours, and nobody may have it open.
+    pub fn delete(path: &Path) -> Result<bool> {
+        let name = path.display().to_string();
+        let unopenable = |what: String| StoreError::Unopenable {
+            path: name.clone(),
+            what,
+        };
+        if !path.exists() {
+            return Ok(false);
+        }
+        // The lock file stays: whoever waits for it must find the same one as everybody else.
+        let _lock = lock(path, &name)?;
+        if !is_ours(path).map_err(|error| opening(&name, &error))? {
+            return Err(StoreError::Damaged {
+                path: name,
+                what: "it is the database of another application, so it is not deleted".to_owned(),
+            });
+        }
+        // A database without its log is older than it was; that is no harm to one that goes next.
+        for file in [beside(path, "-shm"), beside(path, "-wal"), path.to_owned()] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(unopenable(format!("{} cannot be deleted: {error}", file.display())));
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a file is empty, or a database of this application, of whatever version.
+fn is_ours(path: &Path) -> rusqlite::Result<bool> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    Ok(match whose(&connection)? {
+        (0, 0) => true,
+        (id, _) => id == migrations::APPLICATION_ID,
+    })
+}
+
+/// The application that a database belongs to, and how many tables and indexes it has.
+fn whose(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
+    let id = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    let tables = connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok((id, tables))
+}
+
 /// SQLite drops the log of an empty file. An empty file with a log has lost its contents, not never had any.
 fn refuse_emptied(path: &Path, name: &str) -> Result<()> {
     let length = |path: &Path| fs::metadata(path).map(|data| data.len()).unwrap_or(0);
@@ -129,14 +178,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// Whether the file is new; an error if it is not ours or needs a newer program. Reads only.
 fn inspect(connection: &Connection, name: &str) -> Result<bool> {
-    let failed = |error: rusqlite::Error| opening(name, &error);
-    let id: i32 = connection
-        .query_row("PRAGMA application_id", [], |row| row.get(0))
-        .map_err(failed)?;
-    let tables: i64 = connection
-        .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(failed)?;
-    match (id, tables) {
+    match whose(connection).map_err(|error| opening(name, &error))? {
         (0, 0) => Ok(true),
         (migrations::APPLICATION_ID, _) => migrations::check_compatible(connection, name).map(|()| false),
         _ => Err(StoreError::Damaged {

@@ -1,0 +1,160 @@
+//! `fermata executions watch`: the steps of a run on a server, drawn as `fermata run` draws them.
+//!
+//! The server's events are the journal itself, so what is drawn is what was decided. It is asked again and again,
+//! less often while nothing happens, and only for what was not seen yet.
+
+use super::{Client, ClientError, Format, LARGEST_PAGE, text};
+use crate::{
+    cli, duration,
+    run::{Outcome, Progress, Steps, TIMED_OUT, Timing},
+};
+use fermata_core::{Event, NodeId};
+use fermata_dialects::{AnyAction, Document, Settings, Stage, compile};
+use serde_json::Value;
+use std::{collections::HashMap, process::ExitCode, time::Duration};
+use tokio::time::Instant;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Follows a run until its end.
+pub(super) async fn watch(
+    client: &Client,
+    id: &str,
+    timeout: Option<Duration>,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let deadline = Instant::now() + timeout.unwrap_or(duration::LONGEST);
+    let first = client.get(&["executions", id], &[]).await?;
+    let progress = match format {
+        Format::Table => Some(Progress::new(steps(client, &first).await)),
+        Format::Json => None,
+    };
+    let mut follower = Follower {
+        client,
+        id,
+        rows: 0,
+        actions: 0,
+        timings: HashMap::new(),
+    };
+    let mut pause = SHORTEST_PAUSE;
+    let run = loop {
+        let (run, events) = follower.news().await?;
+        if let Some(progress) = &progress {
+            progress.replay(&events, &|node, attempt| {
+                follower.timings.get(&(node.clone(), attempt)).copied()
+            });
+            progress.tick();
+        }
+        let over = matches!(run["status"].as_str(), Some("Succeeded" | "Failed" | "Cancelled"));
+        if over && events.is_empty() {
+            break run;
+        }
+        if Instant::now() >= deadline {
+            if let Some(progress) = &progress {
+                progress.finish();
+            }
+            let limit = timeout.map(duration::show).unwrap_or_default();
+            cli::say(format_args!("fermata: the run did not end within {limit}; it goes on"));
+            return Ok(ExitCode::from(TIMED_OUT));
+        }
+        pause = match events.is_empty() {
+            true => (pause * 2).min(LONGEST_PAUSE),
+            false => SHORTEST_PAUSE,
+        };
+        if !over {
+            tokio::time::sleep_until((Instant::now() + pause).min(deadline)).await;
+        }
+    };
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
+    let outcome = Outcome {
+        workflow: run["workflowId"].as_str().unwrap_or_default(),
+        status: run["status"].as_str().unwrap_or_default(),
+        reason: run["reason"].as_str(),
+        error: &run["error"],
+        outputs: &run["outputs"],
+        took_ms: run["durationMs"].as_u64(),
+    };
+    match format {
+        Format::Table => outcome.tell(),
+        Format::Json => cli::print(format_args!("{run:#}\n")),
+    }
+    Ok(outcome.code())
+}
+
+/// What the run's document says of its steps; nothing if this program cannot read it.
+async fn steps(client: &Client, run: &Value) -> Steps {
+    let (workflow, version) = (text(run, "workflowId"), text(run, "workflowVersion"));
+    let query = [("version", version)];
+    let Ok(definition) = client.get(&["workflows", &workflow], &query).await else {
+        return Steps::default();
+    };
+    let source = definition["definition"].to_string();
+    let settings = Settings::default();
+    let compiled = Document::parse(source.as_bytes(), "definition.json", &settings.document)
+        .and_then(|document| compile(&document, &settings, &AnyAction, Stage::Save));
+    compiled.map_or_else(|_| Steps::default(), |compiled| Steps::of(&compiled.plan))
+}
+
+struct Follower<'a> {
+    client: &'a Client,
+    id: &'a str,
+    /// Journal rows and attempts that were seen.
+    rows: u64,
+    actions: u64,
+    timings: HashMap<(NodeId, u32), Timing>,
+}
+
+impl Follower<'_> {
+    /// The run as it is now, and what happened since the last time.
+    async fn news(&mut self) -> Result<(Value, Vec<Event>), ClientError> {
+        let run = self.window("events", self.rows).await?;
+        let shown = run["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let newest = shown.iter().filter_map(|event| event["seq"].as_u64()).max();
+        if newest.is_some() {
+            let total = run["eventsTotal"].as_u64().unwrap_or(0);
+            self.rows = total.min(self.rows + LARGEST_PAGE as u64);
+            self.times().await?;
+        }
+        let event = |entry: &Value| serde_json::from_value(entry["data"].clone()).ok();
+        let events = shown.iter().filter_map(event).collect();
+        Ok((run, events))
+    }
+
+    /// Attempts are in the order of their ends, and one that ends later comes later.
+    async fn times(&mut self) -> Result<(), ClientError> {
+        loop {
+            let run = self.window("actions", self.actions).await?;
+            let attempts = run["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            for attempt in attempts {
+                let number = attempt["attempt"]
+                    .as_u64()
+                    .and_then(|number| u32::try_from(number).ok());
+                let key = (NodeId::from(text(attempt, "nodeId").as_str()), number.unwrap_or(1));
+                let timing = Timing {
+                    took: attempt["durationMs"].as_u64().map(Duration::from_millis),
+                    ended_at: None,
+                };
+                self.timings.insert(key, timing);
+            }
+            // Two that end in the same microsecond may change places between two answers, so the last are read again.
+            self.actions = (self.actions + attempts.len() as u64).saturating_sub(OVERLAP);
+            if attempts.len() < LARGEST_PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn window(&self, what: &str, offset: u64) -> Result<Value, ClientError> {
+        let query = [
+            ("include", what.to_owned()),
+            ("limit", LARGEST_PAGE.to_string()),
+            ("offset", offset.to_string()),
+        ];
+        self.client.get(&["executions", self.id], &query).await
+    }
+}
+
+const OVERLAP: u64 = 16;

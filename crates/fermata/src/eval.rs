@@ -1,0 +1,171 @@
+//! `fermata eval`: one expression, or many as JSON lines.
+//!
+//! The answer is data: a value, or an error with its kind and place. What a language does not cover natively goes
+//! through [`beyond`], the one place where another engine can take over.
+
+mod batch;
+
+use crate::{
+    cli::{self, USAGE, Usage},
+    config::Config,
+    excerpt::{self, Place},
+    input,
+};
+use clap::{Args, ValueEnum};
+use fermata_expr::{
+    Data, EvalError, EvalErrorKind, Limits, SyntaxError, SyntaxKind,
+    js::Expression,
+    template::{Options, Template},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// Shown below `--help`.
+pub const HELP: &str = "\
+Examples:
+  fermata eval js 'trigger.amount > 100' --data trigger.amount=120
+  fermata eval template 'Hello {{ trigger.name }}' --data @data.json
+  echo '{\"language\": \"js\", \"expression\": \"1 + a\", \"data\": {\"a\": 2}}' | fermata eval --batch
+
+--batch reads one JSON object per line and answers each with one line: {\"value\": …}, {\"value\": null, \"undefined\": true}
+or {\"error\": {\"kind\", \"message\", \"offset\"}}. A line that cannot be read is answered with kind BadRequest.
+
+Exit codes: 0 there is a value, 1 the evaluation failed, 2 the expression is not written correctly (or the call is wrong).";
+
+/// What `fermata eval` takes.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// The language: `js` as in conditions, `template` as in parameters.
+    #[arg(value_enum, required_unless_present = "batch")]
+    language: Option<Language>,
+    /// The expression or template.
+    #[arg(required_unless_present = "batch", allow_hyphen_values = true)]
+    expression: Option<String>,
+    /// What it sees: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    #[arg(long, short, value_name = "KEY=VALUE", conflicts_with = "batch")]
+    data: Vec<String>,
+    /// Read JSON lines {"language", "expression", "data"} from standard input; answer each with one line.
+    #[arg(long, conflicts_with_all = ["language", "expression"])]
+    batch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Language {
+    Js,
+    Template,
+}
+
+/// What expressions may do and use.
+struct Rules {
+    limits: Limits,
+    templates: Options,
+}
+
+/// An evaluation that gave no value.
+struct Trouble {
+    kind: &'static str,
+    message: String,
+    offset: usize,
+    length: usize,
+    /// Whether the source is wrong, rather than what happened with this data.
+    syntax: bool,
+}
+
+/// Evaluates what was asked for.
+pub fn eval(args: &EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
+    let settings = config.settings();
+    let rules = Rules {
+        limits: settings.conditions,
+        templates: settings.dialects.templates,
+    };
+    let (Some(language), Some(expression)) = (args.language, &args.expression) else {
+        batch::run(&rules, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let data = input::value("--data", &args.data, &mut std::io::stdin().lock()).map_err(Usage)?;
+    match evaluate(language, expression, &data, &rules) {
+        Ok(Some(value)) => {
+            cli::print(format_args!("{value}\n"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(None) => {
+            cli::say("fermata: the value is undefined");
+            cli::print("null\n");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(trouble) => {
+            let place = Place::of(expression, trouble.offset, trouble.length);
+            let (line, column) = (place.line, place.column);
+            cli::say(format_args!("error[{}]: {}", trouble.kind, trouble.message));
+            cli::say(format_args!(" --> expression:{line}:{column}"));
+            cli::say(excerpt::draw(expression, place).trim_end());
+            Ok(match trouble.syntax {
+                true => ExitCode::from(USAGE),
+                false => ExitCode::FAILURE,
+            })
+        }
+    }
+}
+
+/// The value; `None` is JavaScript's `undefined`.
+fn evaluate(language: Language, source: &str, data: &Value, rules: &Rules) -> Result<Option<Value>, Trouble> {
+    let scope = Data::Json(data);
+    let outcome = match language {
+        Language::Js => Expression::parse(source)
+            .map_err(Trouble::from)
+            .and_then(|expression| Ok(expression.evaluate(&scope, &rules.limits)?)),
+        Language::Template => Template::parse(source, &rules.templates)
+            .map_err(Trouble::from)
+            .and_then(|template| Ok(Some(template.render(&scope, &rules.templates)?))),
+    };
+    match outcome {
+        Err(trouble) if trouble.kind == NOT_COVERED && language == Language::Js => beyond(source, data, rules, trouble),
+        outcome => outcome,
+    }
+}
+
+/// JavaScript that the native subset does not cover.
+fn beyond(_source: &str, _data: &Value, _rules: &Rules, trouble: Trouble) -> Result<Option<Value>, Trouble> {
+    Err(trouble)
+}
+
+const NOT_COVERED: &str = "NotCovered";
+
+impl From<SyntaxError> for Trouble {
+    fn from(error: SyntaxError) -> Trouble {
+        Trouble {
+            kind: match error.kind {
+                SyntaxKind::Invalid => "Syntax",
+                SyntaxKind::NotCovered => NOT_COVERED,
+            },
+            message: error.message,
+            offset: error.offset,
+            length: error.length,
+            syntax: true,
+        }
+    }
+}
+
+impl From<EvalError> for Trouble {
+    fn from(error: EvalError) -> Trouble {
+        Trouble {
+            kind: match error.kind {
+                EvalErrorKind::Thrown => "Thrown",
+                EvalErrorKind::Undefined => "Undefined",
+                EvalErrorKind::NotCovered => NOT_COVERED,
+                EvalErrorKind::StatementLimit => "StatementLimit",
+                EvalErrorKind::DepthLimit => "DepthLimit",
+                EvalErrorKind::MemoryLimit => "MemoryLimit",
+                EvalErrorKind::OutputLimit => "OutputLimit",
+                EvalErrorKind::Timeout => "Timeout",
+                EvalErrorKind::Disabled => "Disabled",
+            },
+            message: error.message,
+            offset: error.offset,
+            length: error.length,
+            syntax: false,
+        }
+    }
+}

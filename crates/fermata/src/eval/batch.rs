@@ -1,0 +1,86 @@
+//! `fermata eval --batch`: a line in, a line out, until the input ends. No line ends the program.
+
+use super::{Language, Rules, Trouble, evaluate};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::io::{self, BufRead, Write};
+
+/// A longer line is answered without being read into memory.
+const LONGEST: usize = 64 * 1024 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    language: Language,
+    expression: String,
+    #[serde(default = "nothing")]
+    data: Value,
+}
+
+fn nothing() -> Value {
+    Value::Object(Map::new())
+}
+
+/// Answers every line. A reader that has gone ends it in peace.
+pub(super) fn run(rules: &Rules, input: &mut dyn BufRead, output: &mut dyn Write) -> io::Result<()> {
+    while let Some(line) = next(input)? {
+        if line.as_ref().is_ok_and(|line| line.trim_ascii().is_empty()) {
+            continue;
+        }
+        let answer = match line {
+            Ok(line) => answer(&line, rules),
+            Err(TooLong) => refusal(&format!("the line is longer than {LONGEST} bytes"), 0),
+        };
+        let written = writeln!(output, "{answer}").and_then(|()| output.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
+struct TooLong;
+
+/// The next line, without more of it in memory than [`LONGEST`].
+fn next(input: &mut dyn BufRead) -> io::Result<Option<Result<Vec<u8>, TooLong>>> {
+    let (mut line, mut too_long, mut any) = (Vec::new(), false, false);
+    loop {
+        let chunk = input.fill_buf()?;
+        if chunk.is_empty() {
+            break;
+        }
+        any = true;
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let part = &chunk[..end.unwrap_or(chunk.len())];
+        too_long |= line.len() + part.len() > LONGEST;
+        match too_long {
+            true => line = Vec::new(),
+            false => line.extend_from_slice(part),
+        }
+        let used = part.len() + usize::from(end.is_some());
+        input.consume(used);
+        if end.is_some() {
+            break;
+        }
+    }
+    Ok(any.then_some(if too_long { Err(TooLong) } else { Ok(line) }))
+}
+
+fn answer(line: &[u8], rules: &Rules) -> Value {
+    let asked: Line = match serde_json::from_slice(line) {
+        Ok(asked) => asked,
+        Err(error) => return refusal(&format!("the line is not a request: {error}"), error.column()),
+    };
+    match evaluate(asked.language, &asked.expression, &asked.data, rules) {
+        Ok(Some(value)) => json!({ "value": value }),
+        Ok(None) => json!({ "value": null, "undefined": true }),
+        Err(Trouble {
+            kind, message, offset, ..
+        }) => json!({ "error": { "kind": kind, "message": message, "offset": offset } }),
+    }
+}
+
+fn refusal(message: &str, offset: usize) -> Value {
+    json!({ "error": { "kind": "BadRequest", "message": message, "offset": offset } })
+}

@@ -1,0 +1,235 @@
+//! `fermata graph`: a document as a drawing, in Mermaid or DOT.
+//!
+//! Node ids are free text, so nodes are called `n0`, `n1`, … in the drawing and only their labels hold text of the
+//! document. What must stay true: no text of a document can end the label it stands in.
+
+use crate::{
+    cli::{self, USAGE, Usage},
+    config::Config,
+    validate,
+};
+use clap::{Args, ValueEnum};
+use fermata_core::{
+    Plan,
+    plan::{Edge, Kind, Node, Route, When},
+};
+use fermata_dialects::{AnyAction, Document, Stage, compile};
+use std::{fmt::Write, path::PathBuf, process::ExitCode};
+
+/// Shown below `--help`.
+pub const HELP: &str = "\
+Examples:
+  fermata graph order.json                       Mermaid, for Markdown pages and https://mermaid.live
+  fermata graph order.json -o dot | dot -Tsvg > order.svg
+
+Steps are boxes, pauses are rounded, steps that wait for a callback are hexagons. An edge shows its condition, and its
+`when` unless that is plain success; onFailure is dashed.
+
+Exit codes: 0 drawn, 2 the document or the call is wrong.";
+
+/// What `fermata graph` takes.
+#[derive(Debug, Args)]
+pub struct GraphArgs {
+    /// The document: JSON or YAML, or `-` for standard input.
+    file: PathBuf,
+    /// The language of the drawing.
+    #[arg(long, short, value_enum, default_value_t = Language::Mermaid)]
+    output: Language,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Language {
+    Mermaid,
+    Dot,
+}
+
+/// Draws a document.
+pub fn graph(args: &GraphArgs, config: &Config) -> anyhow::Result<ExitCode> {
+    let settings = config.settings().dialects;
+    let (source, name) = validate::read(&args.file).map_err(Usage)?;
+    let compiled = Document::parse(&source, &name, &settings.document)
+        .and_then(|document| compile(&document, &settings, &AnyAction, Stage::Save));
+    let plan = match compiled {
+        Ok(compiled) => compiled.plan,
+        Err(problems) => {
+            cli::say(problems.render(cli::colors(&std::io::stderr())).trim_end());
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
+    cli::print(match args.output {
+        Language::Mermaid => mermaid(&plan),
+        Language::Dot => dot(&plan),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an edge says: its place under `firstMatch`, its `when`, its condition.
+fn label(node: &Node, at: usize, edge: &Edge) -> String {
+    let when = match edge.when {
+        When::Success => "",
+        When::Failure => "failure",
+        When::Always => "always",
+        When::Unhandled => "onFailure",
+    };
+    let condition = edge.condition.as_deref().unwrap_or_default().trim();
+    let between = if when.is_empty() || condition.is_empty() {
+        ""
+    } else {
+        ": "
+    };
+    let text = format!("{when}{between}{condition}");
+    match node.route {
+        Route::FirstMatch => format!("{}. {}", at + 1, if text.is_empty() { "success" } else { &text }),
+        Route::Parallel => text,
+    }
+}
+
+fn mermaid(plan: &Plan) -> String {
+    let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", quoted_yaml(&plan.display_name));
+    for (at, node) in plan.nodes.iter().enumerate() {
+        let label = format!(
+            "{}<br/>{}",
+            entities(node.id.as_str()),
+            entities(node.kind.action_type())
+        );
+        let (open, close) = match node.kind {
+            Kind::Action { .. } => ("[", "]"),
+            Kind::Sleep { .. } => ("([", "])"),
+            Kind::Wait { .. } => ("{{", "}}"),
+        };
+        let _ = writeln!(text, "  n{at}{open}\"{label}\"{close}");
+    }
+    for (from, node) in plan.nodes.iter().enumerate() {
+        for (at, edge) in node.edges.iter().enumerate() {
+            let arrow = match edge.when {
+                When::Unhandled => "-.->",
+                _ => "-->",
+            };
+            let label = match label(node, at, edge) {
+                empty if empty.is_empty() => empty,
+                label => format!("|\"{}\"|", entities(&label)),
+            };
+            let _ = writeln!(text, "  n{from} {arrow}{label} n{}", edge.target.at());
+        }
+    }
+    text
+}
+
+/// Text inside a quoted Mermaid label. Whatever means something there is written as an entity.
+fn entities(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => safe.push(' '),
+            '"' | '#' | '&' | '<' | '>' | '`' | '\\' | ';' => {
+                let _ = write!(safe, "#{};", u32::from(c));
+            }
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// JSON is YAML.
+fn quoted_yaml(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn dot(plan: &Plan) -> String {
+    let mut text = format!("digraph {} {{\n", quoted_dot(&plan.workflow));
+    let _ = writeln!(text, "  label={};", quoted_dot(&plan.display_name));
+    for (at, node) in plan.nodes.iter().enumerate() {
+        let label = format!("{}\n{}", node.id.as_str(), node.kind.action_type());
+        let look = match node.kind {
+            Kind::Action { .. } => "shape=box",
+            Kind::Sleep { .. } => "shape=box, style=rounded",
+            Kind::Wait { .. } => "shape=hexagon",
+        };
+        let _ = writeln!(text, "  n{at} [label={}, {look}];", quoted_dot(&label));
+    }
+    for (from, node) in plan.nodes.iter().enumerate() {
+        for (at, edge) in node.edges.iter().enumerate() {
+            let label = match label(node, at, edge) {
+                empty if empty.is_empty() => None,
+                label => Some(format!("label={}", quoted_dot(&label))),
+            };
+            let style = (edge.when == When::Unhandled).then(|| "style=dashed".to_owned());
+            let look: Vec<String> = label.into_iter().chain(style).collect();
+            let look = match look.is_empty() {
+                true => String::new(),
+                false => format!(" [{}]", look.join(", ")),
+            };
+            let _ = writeln!(text, "  n{from} -> n{}{look};", edge.target.at());
+        }
+    }
+    text + "}\n"
+}
+
+fn quoted_dot(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            c if c.is_control() => quoted.push(' '),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_dialects::{DocumentLimits, Settings};
+
+    fn plan(source: &str) -> Plan {
+        let document = Document::parse(source.as_bytes(), "w.json", &DocumentLimits::default()).unwrap();
+        let compiled = compile(&document, &Settings::default(), &AnyAction, Stage::Save);
+        compiled
+            .unwrap_or_else(|problems| panic!("{}", problems.render(false)))
+            .plan
+    }
+
+    const ORDER: &str = r#"{ "id": "o", "displayName": "An \"order\"", "startNode": "fetch", "nodes": [
+        { "id": "fetch", "actionType": "http.request", "routePolicy": "firstMatch", "onFailure": "end", "edges": [
+            { "targetNode": "pause", "condition": "trigger.s === \"a|b\" && trigger.n < 3" },
+            { "targetNode": "end" } ] },
+        { "id": "pause", "actionType": "core.delay", "edges": [{ "targetNode": "end", "when": "always" }] },
+        { "id": "end", "actionType": "core.echo" } ] }"#;
+
+    #[test]
+    fn mermaid_shows_kinds_conditions_and_ways_out() {
+        let expected = r#"---
+title: "An \"order\""
+---
+flowchart TD
+  n0["fetch<br/>http.request"]
+  n1(["pause<br/>core.delay"])
+  n2["end<br/>core.echo"]
+  n0 -->|"1. trigger.s === #34;a|b#34; #38;#38; trigger.n #60; 3"| n1
+  n0 -->|"2. success"| n2
+  n0 -.->|"3. onFailure"| n2
+  n1 -->|"always"| n2
+"#;
+        assert_eq!(mermaid(&plan(ORDER)), expected);
+    }
+
+    #[test]
+    fn dot_shows_the_same() {
+        let expected = r#"digraph "o" {
+  label="An \"order\"";
+  n0 [label="fetch\nhttp.request", shape=box];
+  n1 [label="pause\ncore.delay", shape=box, style=rounded];
+  n2 [label="end\ncore.echo", shape=box];
+  n0 -> n1 [label="1. trigger.s === \"a|b\" && trigger.n < 3"];
+  n0 -> n2 [label="2. success"];
+  n0 -> n2 [label="3. onFailure", style=dashed];
+  n1 -> n2 [label="always"];
+}
+"#;
+        assert_eq!(dot(&plan(ORDER)), expected);
+    }
+}
