@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 /// What an expression can see: JSON by reference, or an object put together from parts.
@@ -36,6 +36,72 @@ impl<'a> Data<'a> {
     pub fn at(&self, path: &[Segment]) -> Option<DataRef<'_>> {
         path.iter().try_fold(self.view(), |data, segment| data.get(segment))
     }
+
+    /// The part of the data that lies on and below `reads`, to be handed to somebody else.
+    ///
+    /// An expression with these reads cannot tell it from the whole. Arrays are taken whole, so that positions and
+    /// lengths stay what they are.
+    pub fn project(&self, reads: &[ReadPath]) -> Projection<'_> {
+        let mut part = Part::Members(BTreeMap::new());
+        for read in reads {
+            part.take(self.view(), &read.segments);
+        }
+        Projection(part)
+    }
+}
+
+/// A part of some [`Data`], as JSON for a serializer. Made by [`Data::project`].
+#[derive(Debug, Clone)]
+pub struct Projection<'a>(Part<'a>);
+
+#[derive(Debug, Clone)]
+enum Part<'a> {
+    Whole(DataRef<'a>),
+    Members(BTreeMap<&'a str, Part<'a>>),
+}
+
+impl<'a> Part<'a> {
+    /// Adds what lies at `path` of `data`, of which this is a part.
+    fn take(&mut self, data: DataRef<'a>, path: &[Segment]) {
+        let Part::Members(members) = self else { return };
+        let is_object = matches!(data, DataRef::Object(_) | DataRef::Json(Value::Object(_)));
+        let Some((step, rest)) = path.split_first().filter(|_| is_object) else {
+            *self = Part::Whole(data);
+            return;
+        };
+        let found = match step {
+            Segment::Key(key) => data.entry(key),
+            Segment::Index(index) => data.entry(&index.to_string()),
+        };
+        if let Some((key, value)) = found {
+            let member = members.entry(key).or_insert_with(|| Part::Members(BTreeMap::new()));
+            member.take(value, rest);
+        }
+    }
+}
+
+impl Serialize for Projection<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl Serialize for Part<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Part::Whole(data) => data.serialize(serializer),
+            Part::Members(members) => serializer.collect_map(members),
+        }
+    }
+}
+
+impl Serialize for DataRef<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            DataRef::Json(value) => value.serialize(serializer),
+            DataRef::Object(members) => serializer.collect_map(members.iter().map(|(key, data)| (key, data.view()))),
+        }
+    }
 }
 
 /// A reference to a part of the data, as cheap to copy as a pointer.
@@ -62,6 +128,21 @@ impl<'a> DataRef<'a> {
             Self::Json(Value::Object(map)) => map.get(key).map(DataRef::Json),
             Self::Json(_) => None,
             Self::Object(members) => members.get(key).map(Data::view),
+        }
+    }
+
+    /// The member `key` of an object, with its name as it is kept there.
+    fn entry(self, key: &str) -> Option<(&'a str, DataRef<'a>)> {
+        match self {
+            Self::Json(Value::Object(map)) => {
+                let (key, value) = map.get_key_value(key)?;
+                Some((key.as_str(), DataRef::Json(value)))
+            }
+            Self::Json(_) => None,
+            Self::Object(members) => {
+                let (key, data) = members.get_key_value(key)?;
+                Some((key, data.view()))
+            }
         }
     }
 
@@ -217,6 +298,50 @@ mod tests {
         let found = scope.at(&path).and_then(|found| found.to_json(8));
         assert_eq!(found, Some(json!({ "name": "a" })));
         assert!(scope.at(&[Segment::Key("nope".into())]).is_none());
+    }
+
+    #[test]
+    fn a_projection_holds_what_is_read_and_nothing_else() {
+        let trigger = json!({ "a": { "b": 1, "c": 2 }, "list": [{ "x": 1 }, 2], "n": null, "other": "secret" });
+        let output = json!({ "body": { "ok": true }, "headers": {} });
+        let data = Data::object([("fetch", Data::Json(&output))]);
+        let scope = Data::object([
+            ("trigger", Data::Json(&trigger)),
+            ("context", Data::object([("data", data)])),
+        ]);
+        let project = |sources: &[&str]| {
+            let reads: Vec<_> = sources
+                .iter()
+                .flat_map(|source| crate::js::scan_reads(source, &["trigger", "context", "vars"]))
+                .collect();
+            serde_json::to_value(scope.project(&reads)).unwrap()
+        };
+        assert_eq!(project(&["trigger.a.b"]), json!({ "trigger": { "a": { "b": 1 } } }));
+        assert_eq!(
+            project(&["trigger.a.b", "trigger.a"])["trigger"],
+            json!({ "a": { "b": 1, "c": 2 } })
+        );
+        assert_eq!(
+            project(&["trigger.a", "trigger.a.b"])["trigger"],
+            json!({ "a": { "b": 1, "c": 2 } })
+        );
+        assert_eq!(
+            project(&["trigger.list[0].x"])["trigger"],
+            json!({ "list": [{ "x": 1 }, 2] })
+        );
+        assert_eq!(
+            project(&["trigger.n.x + trigger.nope.y"])["trigger"],
+            json!({ "n": null })
+        );
+        assert_eq!(
+            project(&["context.data.fetch.body.ok"]),
+            json!({ "context": { "data": { "fetch": { "body": { "ok": true } } } } })
+        );
+        assert_eq!(
+            project(&["context"]),
+            json!({ "context": { "data": { "fetch": output } } })
+        );
+        assert_eq!(project(&["vars.x"]), json!({}));
     }
 
     #[test]

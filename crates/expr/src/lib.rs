@@ -33,7 +33,7 @@ mod number;
 mod suggest;
 pub mod template;
 
-pub use data::{Data, DataRef, ReadPath, Segment};
+pub use data::{Data, DataRef, Projection, ReadPath, Segment};
 pub use error::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 pub use limits::Limits;
 

@@ -30,6 +30,7 @@ mod operator;
 mod parser;
 mod property;
 mod reads;
+mod scan;
 mod text;
 mod text_method;
 mod token;
@@ -37,6 +38,8 @@ mod value;
 
 #[cfg(test)]
 mod tests;
+
+pub use scan::scan_reads;
 
 use std::sync::Arc;
 

@@ -101,6 +101,11 @@ impl Parser<'_> {
 
     pub fn node(&self, kind: Kind, span: Span) -> Result<Node, SyntaxError> {
         let depth = Node::height(&kind);
+        self.node_of_height(kind, span, depth)
+    }
+
+    /// A node whose height is known.
+    fn node_of_height(&self, kind: Kind, span: Span, depth: u16) -> Result<Node, SyntaxError> {
         if depth > MAX_TREE {
             return Err(not_covered(
                 span,
@@ -261,8 +266,10 @@ impl Parser<'_> {
         let span = left.span.to(right.span);
         match left.kind {
             Kind::Logical(same, mut operands) if same == operator => {
+                // Looking at all operands again for each new one would make long chains quadratic.
+                let depth = left.depth.max(right.depth + 1);
                 operands.push(right);
-                self.node(Kind::Logical(operator, operands), span)
+                self.node_of_height(Kind::Logical(operator, operands), span, depth)
             }
             kind => {
                 let left = Node { kind, ..left };

@@ -149,7 +149,7 @@ fn path(node: &Node, below: bool, out: &mut Vec<ReadPath>) {
     }
 }
 
-fn segment(name: &str) -> Segment {
+pub(super) fn segment(name: &str) -> Segment {
     match array_index(name) {
         Some(index) => Segment::Index(index),
         None => Segment::Key(name.to_owned()),

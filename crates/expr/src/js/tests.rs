@@ -562,3 +562,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn long_chains_parse_in_linear_time() {
+    let parse = |operands: usize| {
+        let source = vec!["trigger.a === 'x'"; operands].join(" || ");
+        let once = || {
+            let start = std::time::Instant::now();
+            Expression::parse(&source).unwrap();
+            start.elapsed()
+        };
+        // The best of a few is hardly disturbed by what else runs.
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    // Quadratic work makes 16 times the operands cost 256 times as much.
+    let (few, many) = (parse(4_000), parse(64_000));
+    assert!(many < few * 80, "{few:?} for 4,000 operands, {many:?} for 64,000");
+}
