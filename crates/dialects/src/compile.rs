@@ -2,11 +2,11 @@
 //! dialects.
 
 use crate::dataworkflows;
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
 use fermata_core::plan::ContextPolicy;
 use fermata_core::{Plan, Policies};
-use fermata_expr::template;
+use fermata_expr::{SyntaxError, template};
 use serde_json::Value;
 
 /// A document that compiled.
@@ -18,6 +18,35 @@ pub struct Compiled {
     pub description: Option<String>,
     /// What somebody should look at. Draw it with [`Document::report`].
     pub warnings: Vec<Diagnostic>,
+    /// Conditions whose syntax was not checked, because only a full JavaScript engine can.
+    pub uncovered: Vec<Uncovered>,
+}
+
+/// A condition that the native subset does not cover. Whether it is JavaScript at all is for another engine to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uncovered {
+    /// JSON pointer to the condition.
+    pub pointer: String,
+    /// The node it belongs to.
+    pub node: String,
+    /// The condition.
+    pub source: String,
+}
+
+impl Uncovered {
+    /// What to say if the condition is no JavaScript: the same as of conditions that were checked here.
+    pub fn wrong(&self, document: &Document, error: &SyntaxError) -> Diagnostic {
+        let what = format!("a condition of node {} is not a valid expression", quote(&self.node));
+        let span = document.locate_in_string(&self.pointer, error.offset, error.length);
+        Diagnostic::error("CONDITION_SYNTAX", span, format!("{what}: {}", error.message)).at(&self.pointer)
+    }
+
+    /// What to say if nobody could tell: nothing is known to be wrong, but it cannot be published like this.
+    pub fn unchecked(&self, document: &Document, stage: Stage, why: &str) -> Diagnostic {
+        let what = format!("a condition of node {} could not be checked: {why}", quote(&self.node));
+        let span = document.locate(&self.pointer);
+        Diagnostic::new(stage.readiness(), "CONDITION_UNCHECKED", span, what).at(&self.pointer)
+    }
 }
 
 /// What the document is compiled for.
@@ -29,6 +58,16 @@ pub enum Stage {
     Publish,
     /// To be run: as for publishing.
     Run,
+}
+
+impl Stage {
+    /// How bad it is what keeps a workflow from running, but not from being saved.
+    pub(crate) fn readiness(self) -> Severity {
+        match self {
+            Stage::Save => Severity::Warning,
+            Stage::Publish | Stage::Run => Severity::Error,
+        }
+    }
 }
 
 /// The actions there are.

@@ -12,7 +12,7 @@ mod schema;
 mod trigger;
 mod view;
 
-use crate::compile::{Catalog, Compiled, Settings, Stage};
+use crate::compile::{Catalog, Compiled, Settings, Stage, Uncovered};
 use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity};
 use crate::document::Document;
 use serde_json::Value;
@@ -34,6 +34,7 @@ pub fn compile(
         catalog,
         stage,
         problems: Vec::new(),
+        uncovered: Vec::new(),
         errors: 0,
         dropped: 0,
     };
@@ -64,6 +65,7 @@ pub fn compile(
             plan,
             description: text(document.value(), "description").map(str::to_owned),
             warnings: report.into_list(),
+            uncovered: check.uncovered,
         }),
         Err(error) => {
             let error = Diagnostic::error("INVALID_GRAPH", document.locate_key("/nodes"), error.to_string());
@@ -79,6 +81,7 @@ struct Check<'a> {
     catalog: &'a dyn Catalog,
     stage: Stage,
     problems: Vec<Diagnostic>,
+    uncovered: Vec<Uncovered>,
     /// How many of them are errors.
     errors: usize,
     /// Problems beyond [`MAX_PROBLEMS`].
@@ -107,10 +110,7 @@ impl Check<'_> {
 
     /// How bad it is what keeps a workflow from running, but not from being saved.
     fn readiness(&self) -> Severity {
-        match self.stage {
-            Stage::Save => Severity::Warning,
-            Stage::Publish | Stage::Run => Severity::Error,
-        }
+        self.stage.readiness()
     }
 
     /// Whether one more problem can be described; if not, it is counted. Errors and warnings are

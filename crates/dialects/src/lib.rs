@@ -31,7 +31,7 @@ mod source;
 mod tree;
 mod yaml;
 
-pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, Settings, Stage, compile};
+pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, Settings, Stage, Uncovered, compile};
 pub use diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Related, Severity};
 pub use document::{Dialect, Document, DocumentLimits, Format};
 pub use source::{Position, Span};

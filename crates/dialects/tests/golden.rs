@@ -134,7 +134,7 @@ fn every_code_has_a_document() {
         }
     }
     let codes = [
-        "CONDITION_NOT_SUPPORTED",
+        "CONDITION_ASSIGNS",
         "CONDITION_SYNTAX",
         "CYCLE",
         "DEPRECATED_ACTION",

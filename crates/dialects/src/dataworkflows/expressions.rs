@@ -3,10 +3,11 @@
 use super::graph::{Graph, Upstream};
 use super::view::{Node, View};
 use super::{Check, text};
+use crate::compile::Uncovered;
 use crate::diagnostics::{Diagnostic, Severity, quote};
 use crate::nearest::nearest;
 use crate::tree::join;
-use fermata_expr::js::Expression;
+use fermata_expr::js::{Expression, scan_reads};
 use fermata_expr::template::Template;
 use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind};
 use serde_json::Value;
@@ -28,6 +29,7 @@ pub(super) fn check(check: &mut Check, view: &View, graph: &Graph) {
             upstream: upstream.as_ref(),
             at,
             own_output: true,
+            certain: true,
         };
         for edge in &node.edges {
             if let Some(condition) = text(edge.value, "condition") {
@@ -52,17 +54,34 @@ fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &
     }
     match Expression::parse(condition) {
         Ok(expression) => names.check(check, pointer, condition, expression.reads()),
+        Err(error) if error.kind == SyntaxKind::NotCovered => uncovered(check, names, pointer, condition, &error),
         Err(_) if !check.room(Severity::Error) => {}
         Err(error) => {
-            let (code, what) = match error.kind {
-                SyntaxKind::Invalid => ("CONDITION_SYNTAX", "is not a valid expression"),
-                SyntaxKind::NotCovered => ("CONDITION_NOT_SUPPORTED", "cannot be used"),
-            };
-            let what = format!("a condition of node {} {what}", names.this());
-            let problem = syntax(check, code, &what, pointer, &error);
+            let what = format!("a condition of node {} is not a valid expression", names.this());
+            let problem = syntax(check, "CONDITION_SYNTAX", &what, pointer, &error);
             check.add(problem);
         }
     }
+}
+
+/// Notes a condition that only a full engine can check. What it reads is known well enough to warn about it.
+fn uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &str, error: &SyntaxError) {
+    if condition.get(error.offset..error.offset + error.length) == Some("=") && check.room(Severity::Warning) {
+        let message = format!("a condition of node {} assigns a value", names.this());
+        let mut problem = check.warning("CONDITION_ASSIGNS", pointer, message);
+        problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
+        check.add(problem.help("to compare, write `===`"));
+    }
+    let names = Names {
+        certain: false,
+        ..*names
+    };
+    names.check(check, pointer, condition, &scan_reads(condition, &ROOTS));
+    check.uncovered.push(Uncovered {
+        pointer: pointer.to_owned(),
+        node: names.view.nodes[names.at].id.to_owned(),
+        source: condition.to_owned(),
+    });
 }
 
 fn syntax(check: &Check, code: &'static str, what: &str, pointer: &str, error: &SyntaxError) -> Diagnostic {
@@ -170,6 +189,8 @@ struct Names<'a> {
     at: usize,
     /// Whether its own output is there yet.
     own_output: bool,
+    /// Whether what is read is known, and not guessed from the look of the source.
+    certain: bool,
 }
 
 impl Names<'_> {
@@ -207,11 +228,16 @@ impl Names<'_> {
     fn node(&self, check: &mut Check, pointer: &str, text: &str, name: &str) {
         let this = self.this();
         let Some(other) = self.view.by_id.get(name).copied() else {
-            if !check.room(Severity::Error) {
+            let severity = match self.certain {
+                true => Severity::Error,
+                false => Severity::Warning,
+            };
+            if !check.room(severity) {
                 return;
             }
             let message = format!("there is no node {} in this workflow", quote(name));
             let mut problem = check.error("UNKNOWN_NODE_REFERENCE", pointer, message);
+            problem.severity = severity;
             problem.span = name_span(check, pointer, text, name, "data");
             return check.add(problem.did_you_mean(nearest(name, self.view.ids())));
         };

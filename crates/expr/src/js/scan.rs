@@ -275,8 +275,8 @@ impl<'s> Scan<'s> {
         if rest.starts_with("//") {
             let end = rest.find(['\n', '\r', '\u{2028}', '\u{2029}']);
             self.at += end.unwrap_or(rest.len());
-        } else if rest.starts_with("/*") {
-            self.at += 2 + rest[2..].find("*/")? + 2;
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            self.at += 2 + comment.find("*/")? + 2;
         } else if self.operand_may_begin()? {
             self.regex()?;
         } else {

@@ -1,0 +1,317 @@
+//! QuickJS, for one evaluation: a runtime and a context that nobody used before and nobody will use again.
+//!
+//! What must stay true: nothing is kept from one evaluation to the next, so an [`Engine`] is consumed by its use. It
+//! can be made before it is needed, which is what keeps the answer quick. This file trusts QuickJS to be correct but
+//! not to stop: builtins such as `join` ignore the interrupt, and then the parent kills this process.
+
+use super::protocol::{Op, Question, Trouble};
+use fermata_expr::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
+use rquickjs::{
+    Coerced, Context, Ctx, Error, FromJs, Object, Runtime, Value,
+    context::{EvalOptions, intrinsic},
+    object::Property,
+};
+use serde_json::value::RawValue;
+use std::{cell::Cell, rc::Rc, sync::LazyLock, time::Instant};
+
+/// What calls and nested values may use of the stack.
+const STACK: usize = 256 * 1024;
+/// What an input may take in memory. The limit of the process is not far above.
+const INPUT_MEMORY: usize = 160 * 1024 * 1024;
+/// Inputs up to this size are not measured: for them, every byte counts as [`BYTES_PER_BYTE`].
+const SMALL_INPUT: usize = 16 * 1024;
+/// What a byte of JSON can become: `[{},{},` in objects.
+const BYTES_PER_BYTE: usize = 64;
+/// Before the source, so that it is compiled and not run.
+const DO_NOT_RUN: &str = "throw 0;\n";
+/// Marks the error of a result that is too long.
+const RESULT: &str = "result";
+
+/// The builtins there are. Not `Performance` (a clock), `Proxy`, `WeakRef`, `DOMException`, nor `TypedArrays`: nobody
+/// misses them in a condition, and making them costs as much as all the others.
+type Intrinsics = (
+    intrinsic::Date,
+    intrinsic::Eval,
+    intrinsic::RegExpCompiler,
+    intrinsic::RegExp,
+    intrinsic::Json,
+    intrinsic::MapSet,
+    // Not for its sake: async functions need it to exist.
+    intrinsic::Promise,
+);
+
+/// A runtime that was not used yet.
+pub(super) struct Engine {
+    context: Context,
+    runtime: Runtime,
+    deadline: Rc<Cell<Option<Instant>>>,
+    late: Rc<Cell<bool>>,
+    /// What it weighs before it was given anything.
+    weight: usize,
+}
+
+/// A value as JSON, or `undefined`.
+pub(super) type Outcome = Result<Option<Box<RawValue>>, Trouble>;
+
+impl Engine {
+    /// An engine; `weight` is what one weighs, if that is known.
+    pub fn new(weight: Option<usize>) -> Result<Engine, Error> {
+        let runtime = Runtime::new()?;
+        runtime.set_max_stack_size(STACK);
+        runtime.set_memory_limit(INPUT_MEMORY);
+        let (deadline, late) = (Rc::new(Cell::new(None::<Instant>)), Rc::new(Cell::new(false)));
+        let (until, noted) = (deadline.clone(), late.clone());
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            let over = until.get().is_some_and(|deadline| Instant::now() >= deadline);
+            noted.set(noted.get() || over);
+            over
+        })));
+        let context = Context::custom::<Intrinsics>(&runtime)?;
+        context.with(|ctx| ctx.eval::<(), _>(prelude()))?;
+        let weight = weight.unwrap_or_else(|| used(&runtime));
+        Ok(Engine {
+            context,
+            runtime,
+            deadline,
+            late,
+            weight,
+        })
+    }
+
+    /// What it weighs before it was given anything.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// Answers one question.
+    pub fn answer(self, question: &Question<'_>) -> Outcome {
+        self.deadline.set(Instant::now().checked_add(question.limits.timeout()));
+        // The runtime can only be told something while no context is in use, hence the steps.
+        let size = self.context.with(|ctx| install(&ctx, question));
+        let answered = size.and_then(|size| {
+            let held = match size <= SMALL_INPUT {
+                true => self.weight + size * BYTES_PER_BYTE,
+                false => used(&self.runtime),
+            };
+            let most = held.saturating_add(question.limits.memory_bytes);
+            self.runtime.set_memory_limit(most);
+            self.context.with(|ctx| work(&ctx, question))
+        });
+        answered.map_err(|error| {
+            // Telling what was thrown may need a little memory, and run code of the tenant.
+            self.runtime.set_memory_limit(INPUT_MEMORY);
+            self.context.with(|ctx| self.explain(&ctx, question, &error))
+        })
+    }
+
+    /// What went wrong, for a person.
+    fn explain(&self, ctx: &Ctx<'_>, question: &Question<'_>, error: &Error) -> Trouble {
+        let failed = |kind, message: String| {
+            Trouble::Failed(EvalError {
+                kind,
+                message,
+                offset: 0,
+                length: 0,
+            })
+        };
+        if self.late.get() {
+            let message = format!("took longer than {:?}", question.limits.timeout());
+            return failed(EvalErrorKind::Timeout, message);
+        }
+        let out_of_memory = || {
+            let bytes = question.limits.memory_bytes;
+            failed(EvalErrorKind::MemoryLimit, format!("needs more than {bytes} bytes of memory"))
+        };
+        match error {
+            Error::Exception => {}
+            Error::Allocation => return out_of_memory(),
+            Error::FromJs {
+                to: RESULT,
+                message: Some(message),
+                ..
+            } => return failed(EvalErrorKind::OutputLimit, message.clone()),
+            Error::InvalidString(_) => {
+                return Trouble::Syntax(SyntaxError {
+                    kind: SyntaxKind::Invalid,
+                    message: "a source cannot hold a NUL character".to_owned(),
+                    offset: question.source.find('\0').unwrap_or(0),
+                    length: 1,
+                });
+            }
+            other => return failed(EvalErrorKind::Thrown, format!("Error: {other}")),
+        }
+        let thrown = Thrown::of(ctx, ctx.catch());
+        if self.late.get() {
+            let message = format!("took longer than {:?}", question.limits.timeout());
+            return failed(EvalErrorKind::Timeout, message);
+        }
+        let before = if question.op == Op::Check { 1 } else { 0 };
+        match thrown.name.as_str() {
+            "InternalError" if thrown.message == "out of memory" => out_of_memory(),
+            "RangeError" | "InternalError" if thrown.message.contains("call stack size exceeded") => {
+                failed(EvalErrorKind::DepthLimit, "calls nest too deeply".to_owned())
+            }
+            "SyntaxError" if !thrown.ran => Trouble::Syntax(thrown.syntax(&question.source, before)),
+            _ => failed(EvalErrorKind::Thrown, thrown.text()),
+        }
+    }
+}
+
+/// Makes the data global, for reading. Says how long its text is.
+fn install(ctx: &Ctx<'_>, question: &Question<'_>) -> Result<usize, Error> {
+    let globals = ctx.globals();
+    let mut size = 0;
+    for (name, text) in &question.data {
+        size += text.get().len();
+        let value = ctx.json_parse(text.get())?;
+        globals.prop(name.as_ref(), Property::from(value).configurable().enumerable())?;
+    }
+    Ok(size)
+}
+
+fn work<'js>(ctx: &Ctx<'js>, question: &Question<'_>) -> Result<Option<Box<RawValue>>, Error> {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options.filename = Some("condition".to_owned());
+    let source = question.source.as_ref();
+    if question.op == Op::Check {
+        ctx.eval_with_options::<Value<'js>, _>(format!("{DO_NOT_RUN}{source}"), options)?;
+        return Ok(None);
+    }
+    let value = ctx.eval_with_options::<Value<'js>, _>(source, options)?;
+    if value.is_promise() {
+        let message = "a condition cannot wait: its value is a promise";
+        return Err(rquickjs::Exception::throw_type(ctx, message));
+    }
+    let text = match question.op {
+        Op::Test => Coerced::<bool>::from_js(ctx, value)?.0.to_string(),
+        _ => match ctx.json_stringify(value)? {
+            Some(text) => mend(text.to_string()?),
+            None => return Ok(None),
+        },
+    };
+    if text.len() > question.limits.memory_bytes {
+        let message = format!("the result is longer than {} bytes", question.limits.memory_bytes);
+        return Err(Error::new_from_js_message("value", RESULT, message));
+    }
+    RawValue::from_string(text)
+        .map(Some)
+        .map_err(|error| Error::new_from_js_message("value", "JSON", error.to_string()))
+}
+
+/// The prelude without its comments, which would be read for every evaluation.
+fn prelude() -> &'static str {
+    static PRELUDE: LazyLock<String> = LazyLock::new(|| {
+        let lines = include_str!("prelude.js").lines();
+        let code: Vec<&str> = lines.filter(|line| !line.starts_with("//")).collect();
+        code.join("\n")
+    });
+    &PRELUDE
+}
+
+fn used(runtime: &Runtime) -> usize {
+    usize::try_from(runtime.memory_usage().malloc_size).unwrap_or(usize::MAX)
+}
+
+/// What a program threw.
+struct Thrown {
+    name: String,
+    message: String,
+    /// Line and column, from 1.
+    place: Option<(usize, usize)>,
+    /// Whether it was thrown by code that ran, and not by the compiler.
+    ran: bool,
+}
+
+impl Thrown {
+    fn of<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Thrown {
+        let text = |value: Value<'js>| {
+            let text = Coerced::<String>::from_js(ctx, value).ok().map(|text| text.0);
+            if text.is_none() {
+                ctx.catch();
+            }
+            text.map(|mut text| {
+                text.truncate(text.floor_char_boundary(500));
+                text
+            })
+        };
+        let Some(object) = value.as_object().filter(|object| object.is_error()) else {
+            return Thrown {
+                name: String::new(),
+                message: text(value).unwrap_or_else(|| "something without a text".to_owned()),
+                place: None,
+                ran: true,
+            };
+        };
+        let member = |object: &Object<'js>, name: &str| {
+            let found = object.get::<_, Value<'js>>(name);
+            if found.is_err() {
+                ctx.catch();
+            }
+            found.ok().filter(|value| !value.is_undefined()).and_then(&text)
+        };
+        let stack = member(object, "stack").unwrap_or_default();
+        Thrown {
+            name: member(object, "name").unwrap_or_else(|| "Error".to_owned()),
+            message: member(object, "message").unwrap_or_default(),
+            place: place(&stack),
+            // The compiler has no function to name: its line is `at condition:1:5`.
+            ran: stack.contains('('),
+        }
+    }
+
+    fn text(&self) -> String {
+        match (self.name.as_str(), self.message.as_str()) {
+            ("", message) => format!("threw {message}"),
+            (name, "") => name.to_owned(),
+            (name, message) => format!("{name}: {message}"),
+        }
+    }
+
+    fn syntax(self, source: &str, lines_before: usize) -> SyntaxError {
+        let (line, column) = self.place.unwrap_or((0, 1));
+        let line = line.saturating_sub(1 + lines_before);
+        let start: usize = source.split_inclusive('\n').take(line).map(str::len).sum();
+        let rest = source.get(start..).unwrap_or_default();
+        let within: usize = rest.chars().take(column.saturating_sub(1)).map(char::len_utf8).sum();
+        let offset = (start + within).min(source.len());
+        SyntaxError {
+            kind: SyntaxKind::Invalid,
+            message: self.message,
+            offset,
+            length: source[offset..].chars().next().map_or(0, char::len_utf8),
+        }
+    }
+}
+
+/// The first `condition:<line>:<column>` of a stack.
+fn place(stack: &str) -> Option<(usize, usize)> {
+    let mut numbers = stack.split_once("condition:")?.1.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// JSON as Rust reads it: half a pair of surrogates, which JavaScript escapes, becomes U+FFFD.
+fn mend(mut text: String) -> String {
+    let mut at = 0;
+    while let Some(found) = text.get(at..).and_then(|rest| rest.find('\\')) {
+        at += found;
+        let escape = text.as_bytes().get(at + 1..at + 4);
+        let surrogate = matches!(escape, Some([b'u', b'd', b'8' | b'9' | b'a'..=b'f']));
+        if surrogate && text.is_char_boundary(at + 6) {
+            text.replace_range(at..at + 6, "\\ufffd");
+        }
+        at += 2;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_pair_is_mended_and_a_backslash_is_not() {
+        assert_eq!(mend(r#""a\ud83dz""#.into()), r#""a\ufffdz""#);
+        assert_eq!(mend(r#""a\\ud83dz\n\u0001""#.into()), r#""a\\ud83dz\n\u0001""#);
+    }
+}

@@ -1,0 +1,343 @@
+//! The parent's side: starts children, asks them, kills them.
+//!
+//! What must stay true: a child answers one question at a time and is used again only after it gave the answer to that
+//! very question. Whatever else happens (the deadline, garbage, a caller that goes away), it is killed.
+
+use super::{
+    SandboxError, SandboxSettings,
+    protocol::{Answered, Asked, Budget, LONGEST_ANSWER, Language, Op, Trouble, frame},
+};
+use fermata_expr::Limits;
+use serde::Serialize;
+use serde_json::Value;
+use std::{
+    io,
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::Semaphore,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+/// How much later than its own interrupt a child is killed.
+const MARGIN: Duration = Duration::from_millis(250);
+/// How long compiling a source may take, for a check.
+const CHECK_TIME: Duration = Duration::from_secs(2);
+
+/// Processes that evaluate what this one should not. Cheap to clone; started when first needed.
+#[derive(Clone)]
+pub struct Sandbox {
+    pool: Arc<Pool>,
+}
+
+struct Pool {
+    settings: SandboxSettings,
+    permits: Semaphore,
+    idle: Mutex<Idle>,
+    ids: AtomicU64,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The last one used is the first one taken, so that the others can end.
+    children: Vec<Worker>,
+    /// Whether somebody looks after those that were not needed for long.
+    watched: bool,
+}
+
+impl Sandbox {
+    /// A pool without children yet.
+    pub fn new(settings: SandboxSettings) -> Sandbox {
+        let pool = Pool {
+            permits: Semaphore::new(settings.max_children.max(1)),
+            settings,
+            idle: Mutex::default(),
+            ids: AtomicU64::new(1),
+        };
+        Sandbox { pool: Arc::new(pool) }
+    }
+
+    /// The value of a source as JSON; `None` is `undefined`. The members of `data` are its globals.
+    pub async fn evaluate(
+        &self,
+        source: &str,
+        data: &impl Serialize,
+        limits: &Limits,
+    ) -> Result<Option<Value>, SandboxError> {
+        self.pool.ask(Op::Evaluate, source, data, limits).await
+    }
+
+    /// Whether the value of a source is truthy.
+    pub async fn test(&self, source: &str, data: &impl Serialize, limits: &Limits) -> Result<bool, SandboxError> {
+        let value = self.pool.ask(Op::Test, source, data, limits).await?;
+        Ok(value == Some(Value::Bool(true)))
+    }
+
+    /// Whether a source is a program; it is not run.
+    pub async fn check(&self, source: &str) -> Result<(), SandboxError> {
+        let limits = Limits {
+            timeout: CHECK_TIME,
+            ..Limits::default()
+        };
+        let empty = serde_json::Map::new();
+        match self.pool.ask(Op::Check, source, &empty, &limits).await {
+            // What it throws is the sign that it was compiled.
+            Ok(_) | Err(SandboxError::Failed(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Why a child gave no answer.
+enum Broken {
+    /// It is gone.
+    Gone(String),
+    /// It said what it was not asked.
+    Garbage(String),
+}
+
+impl Pool {
+    async fn ask(
+        self: &Arc<Self>,
+        op: Op,
+        source: &str,
+        data: &impl Serialize,
+        limits: &Limits,
+    ) -> Result<Option<Value>, SandboxError> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let question = frame(&Asked {
+            id,
+            language: Language::Js,
+            op,
+            source,
+            data,
+            limits: Budget::from(limits),
+        });
+        let question = question.map_err(|error| SandboxError::Unavailable(error.to_string()))?;
+        // The semaphore is never closed; were it, asking on would do no harm.
+        let _permit = self.permits.acquire().await.ok();
+        let deadline = Instant::now() + limits.timeout + MARGIN;
+        let mut died = None;
+        for _ in 0..2 {
+            let mut worker = self.take().map_err(|error| SandboxError::Unavailable(error.to_string()))?;
+            match timeout_at(deadline, worker.ask(id, &question)).await {
+                Ok(Ok(answer)) => {
+                    self.give_back(worker);
+                    return match answer.error {
+                        None => Ok(answer.value),
+                        Some(Trouble::Syntax(error)) => Err(SandboxError::Syntax(error)),
+                        Some(Trouble::Failed(error)) => Err(SandboxError::Failed(error)),
+                    };
+                }
+                Ok(Err(Broken::Gone(how))) => died = Some(worker.end(how).await),
+                Ok(Err(Broken::Garbage(what))) => {
+                    worker.end(String::new()).await;
+                    return Err(SandboxError::Crashed(what));
+                }
+                Err(_) => {
+                    worker.end(String::new()).await;
+                    return Err(SandboxError::Killed(limits.timeout));
+                }
+            }
+        }
+        Err(SandboxError::Crashed(died.unwrap_or_default()))
+    }
+
+    fn take(&self) -> io::Result<Worker> {
+        while let Some(mut worker) = self.idle().children.pop() {
+            if worker.lives() {
+                return Ok(worker);
+            }
+        }
+        Worker::start(&self.settings)
+    }
+
+    fn give_back(self: &Arc<Self>, mut worker: Worker) {
+        worker.idle_since = Instant::now();
+        let mut idle = self.idle();
+        idle.children.push(worker);
+        if !std::mem::replace(&mut idle.watched, true) {
+            tokio::spawn(watch(Arc::downgrade(self), self.settings.idle_timeout));
+        }
+    }
+
+    /// Takes out those that were not needed for long, and says when to look again.
+    fn expired(&self) -> (Vec<Worker>, Option<Instant>) {
+        let limit = self.settings.idle_timeout;
+        let now = Instant::now();
+        let mut idle = self.idle();
+        let (old, young) = std::mem::take(&mut idle.children)
+            .into_iter()
+            .partition(|worker| now.duration_since(worker.idle_since) >= limit);
+        idle.children = young;
+        let next = idle.children.iter().map(|worker| worker.idle_since + limit).min();
+        idle.watched = next.is_some();
+        (old, next)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends children that are not needed, for as long as there are some.
+async fn watch(pool: Weak<Pool>, limit: Duration) {
+    let mut next = Instant::now() + limit;
+    loop {
+        sleep_until(next).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let (old, again) = pool.expired();
+        for worker in old {
+            worker.end(String::new()).await;
+        }
+        match again {
+            Some(again) => next = again,
+            None => return,
+        }
+    }
+}
+
+/// One child.
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    idle_since: Instant,
+}
+
+impl Worker {
+    fn start(settings: &SandboxSettings) -> io::Result<Worker> {
+        let mut command = match &settings.command {
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            }
+            None => {
+                let mut command = Command::new(this_program()?);
+                command.arg0("fermata").arg("sandbox");
+                command
+            }
+        };
+        let mut child = command
+            .env_clear()
+            .env("TZ", "UTC")
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let missing = || io::Error::other("a pipe to it is missing");
+        Ok(Worker {
+            input: child.stdin.take().ok_or_else(missing)?,
+            output: BufReader::new(child.stdout.take().ok_or_else(missing)?),
+            child,
+            idle_since: Instant::now(),
+        })
+    }
+
+    fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    async fn ask(&mut self, id: u64, question: &[u8]) -> Result<Answered, Broken> {
+        let gone = |error: io::Error| Broken::Gone(error.to_string());
+        self.input.write_all(question).await.map_err(gone)?;
+        self.input.flush().await.map_err(gone)?;
+        let length = self.output.read_u32().await.map_err(gone)? as usize;
+        if length > LONGEST_ANSWER {
+            return Err(Broken::Garbage("it sent something else than an answer".to_owned()));
+        }
+        let mut text = vec![0; length];
+        self.output.read_exact(&mut text).await.map_err(gone)?;
+        match serde_json::from_slice::<Answered>(&text) {
+            Ok(answer) if answer.id == id => Ok(answer),
+            Ok(_) => Err(Broken::Garbage("it answered another question".to_owned())),
+            Err(error) => Err(Broken::Garbage(format!("its answer cannot be read: {error}"))),
+        }
+    }
+
+    /// Kills it and says how it ended, if it had already.
+    async fn end(mut self, how: String) -> String {
+        let ended = self.child.try_wait().ok().flatten();
+        let _ = self.child.kill().await;
+        match ended {
+            Some(status) => status.to_string(),
+            None => how,
+        }
+    }
+}
+
+/// This program as it runs, even if its file was replaced meanwhile: both ends must speak alike.
+fn this_program() -> io::Result<PathBuf> {
+    match cfg!(target_os = "linux") {
+        true => Ok(PathBuf::from("/proc/self/exe")),
+        false => std::env::current_exe(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pool(script: &str) -> Sandbox {
+        Sandbox::new(SandboxSettings {
+            command: Some(("/bin/sh".into(), vec!["-c".into(), script.into()])),
+            max_children: 1,
+            ..SandboxSettings::default()
+        })
+    }
+
+    async fn ask(sandbox: &Sandbox, timeout_ms: u64) -> Result<Option<Value>, SandboxError> {
+        let limits = Limits {
+            timeout: Duration::from_millis(timeout_ms),
+            ..Limits::default()
+        };
+        sandbox.evaluate("1", &json!({}), &limits).await
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_there_is_named_as_the_reason() {
+        let sandbox = Sandbox::new(SandboxSettings {
+            command: Some(("/nonexistent/fermata".into(), Vec::new())),
+            ..SandboxSettings::default()
+        });
+        assert!(matches!(ask(&sandbox, 100).await, Err(SandboxError::Unavailable(_))));
+    }
+
+    #[tokio::test]
+    async fn garbage_is_not_an_answer() {
+        let garbage = ask(&pool("echo hello, is it me; sleep 60"), 5000).await;
+        assert!(matches!(garbage, Err(SandboxError::Crashed(_))), "{garbage:?}");
+        // A frame that is no JSON, and one that answers something else.
+        let garbage = ask(&pool(r"printf '\000\000\000\003abc'; sleep 60"), 5000).await;
+        assert!(matches!(garbage, Err(SandboxError::Crashed(_))), "{garbage:?}");
+        let garbage = ask(&pool(r#"printf '\000\000\000\010{"id":0}'; sleep 60"#), 5000).await;
+        assert!(matches!(garbage, Err(SandboxError::Crashed(_))), "{garbage:?}");
+    }
+
+    #[tokio::test]
+    async fn silence_is_ended_by_the_deadline() {
+        let silence = ask(&pool("exec sleep 60"), 50).await;
+        assert_eq!(silence, Err(SandboxError::Killed(Duration::from_millis(50))));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_dies_is_asked_twice() {
+        let died = ask(&pool("exit 3"), 5000).await;
+        assert!(matches!(died, Err(SandboxError::Crashed(_))), "{died:?}");
+        let died = died.unwrap_err().to_string();
+        assert!(died.contains("exit status: 3") || died.contains("pipe") || died.contains("eof"), "{died}");
+    }
+}
