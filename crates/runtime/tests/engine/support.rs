@@ -23,8 +23,6 @@ const ALL: Window = Window { limit: 1000, offset: 0 };
 
 type Script = dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync;
 
-type Script = dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync;
-
 /// An action that does what its test says.
 pub struct Scripted {
     info: ActionInfo,
