@@ -13,6 +13,7 @@ use crate::{
 use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, RunnerId, Status, advance};
 use fermata_store::{
     Store, StoreError,
+    definitions::Lifecycle,
     reads::RunRecord,
     runs::{Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal},
 };
@@ -264,12 +265,13 @@ impl Engine {
         if let Some(request_id) = request.request_id.as_ref().filter(|id| id.starts_with("fermata:")) {
             return Err(Refusal::ReservedRequestId(request_id.clone()).into());
         }
-        // What was believed of the workflow may be out of date; the store tells, and then the news is fetched once.
-        let mut last = self.enqueue(id, &request, false).await?;
-        if last.is_none() {
-            last = self.enqueue(id, &request, true).await?;
+        // What was believed of the workflow may be out of date; the store tells, and then the news is fetched.
+        for refresh in [false, true, true, true] {
+            if let Some(accepted) = self.enqueue(id, &request, refresh).await? {
+                return Ok(accepted);
+            }
         }
-        last.ok_or_else(|| StoreError::Failed("the workflow keeps changing".to_owned()).into())
+        Err(Refusal::KeepsChanging(request.workflow_id).into())
     }
 
     /// `None` if the workflow changed meanwhile.
@@ -277,7 +279,14 @@ impl Engine {
         let shared = &self.shared;
         let head = shared.workflows.head(&request.workflow_id, refresh).await?;
         let head = head.ok_or_else(|| Refusal::WorkflowNotFound(request.workflow_id.clone()))?;
-        let version = request.version.or(head.current_version).filter(|_| head.runs());
+        let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
+        let version = match request.version {
+            None if is_draft => match shared.workflows.snapshot(&head.id).await? {
+                Some(version) => Some(version),
+                None => return Ok(None),
+            },
+            asked => asked.or(head.current_version).filter(|_| head.runs() || is_draft),
+        };
         let compiled = match version {
             Some(version) => Some(shared.workflows.compiled(&request.workflow_id, version).await?),
             None => None,
@@ -286,6 +295,7 @@ impl Engine {
             check_trigger(compiled, &request.trigger)?;
         }
         let mut new = new_run(id, request, version.unwrap_or(0), shared);
+        new.pinned |= is_draft;
         let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, request));
         let (status, answer) = match unborn {
             None => (Status::Pending, shared.enqueue(new).await?),
@@ -308,7 +318,7 @@ impl Engine {
                 owner: workflow_id,
             }
             .into()),
-            Enqueued::Stale if refresh && !head.runs() => Err(Refusal::NotActive {
+            Enqueued::Stale if refresh && !head.runs() && !is_draft => Err(Refusal::NotActive {
                 workflow: head.id,
                 status: head.status,
                 enabled: head.enabled,

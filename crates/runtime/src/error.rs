@@ -1,5 +1,6 @@
 //! Why the engine did not do what it was asked. A refusal is the caller's to mend; the rest is ours.
 
+use crate::workflows::Command;
 use fermata_core::RunId;
 use fermata_dialects::Diagnostics;
 use fermata_store::{StoreError, definitions::Lifecycle};
@@ -90,9 +91,60 @@ pub enum Refusal {
     /// Somebody else changed it in between.
     #[error("the draft of workflow `{0}` was changed by somebody else in between; look at it and try again")]
     Changed(String),
+    /// The draft is not the one that the caller named.
+    #[error("{}", not_that_draft(workflow, checksum.as_deref()))]
+    OtherDraft {
+        /// The workflow.
+        workflow: String,
+        /// The checksum of the draft there is, if there is one.
+        checksum: Option<String>,
+    },
+    /// The document is of another workflow.
+    #[error("the document says it is workflow `{found}`, but it was sent for workflow `{wanted}`")]
+    OtherWorkflow {
+        /// The workflow it was sent for.
+        wanted: String,
+        /// The one it is of.
+        found: String,
+    },
+    /// The lifecycle does not have this step.
+    #[error("workflow `{workflow}` is {}: it cannot be {}; {}", status.as_str(), command.done(), command.instead(*status))]
+    IllegalTransition {
+        /// The workflow.
+        workflow: String,
+        /// What was asked for.
+        command: Command,
+        /// Where it stands.
+        status: Lifecycle,
+    },
+    /// There are runs that refer to the workflow.
+    #[error(
+        "workflow `{workflow}` is {} and has executions, which refer to its versions; it is kept with them{}",
+        status.as_str(),
+        if *status == Lifecycle::Draft { ". Publish and archive it so that it takes no more" } else { "" }
+    )]
+    HasRuns {
+        /// The workflow.
+        workflow: String,
+        /// Where it stands.
+        status: Lifecycle,
+    },
+    /// The workflow changed each time a run was about to start.
+    #[error("workflow `{0}` was changed again and again while the execution was about to start; try again")]
+    KeepsChanging(String),
     /// There is no such run.
     #[error("execution {0} does not exist")]
     RunNotFound(RunId),
+}
+
+fn not_that_draft(workflow: &str, checksum: Option<&str>) -> String {
+    match checksum {
+        Some(checksum) => format!(
+            "the draft of workflow `{workflow}` is not the one you named: its ETag is \"{checksum}\". \
+             Read it, merge and send it again with that in If-Match"
+        ),
+        None => format!("workflow `{workflow}` has no draft; send it without If-Match, or with If-None-Match: *"),
+    }
 }
 
 fn not_active(workflow: &str, status: Lifecycle, enabled: bool) -> String {

@@ -24,4 +24,4 @@ pub use compiled::Compiled;
 pub use engine::{Accepted, Ended, Engine, Observer, Request};
 pub use error::{EngineError, Refusal};
 pub use settings::Settings;
-pub use workflows::{PublishedWorkflow, SavedWorkflow};
+pub use workflows::{Command, PublishedWorkflow, SavedWorkflow, Validated};

@@ -1,4 +1,9 @@
-//! Workflows: saving drafts, publishing versions, and the plans they compile to.
+//! Workflows: saving drafts, publishing versions, and the plans they compile to. The other steps of their lives are in
+//! [`lifecycle`].
+
+mod lifecycle;
+
+pub use lifecycle::{Command, Validated};
 
 use crate::{
     actions::Registry,
@@ -10,7 +15,7 @@ use fermata_core::Plan;
 use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
 use fermata_store::{
     Store,
-    definitions::{Definition, Draft, DraftRule, Lifecycle, Published, Saved, Workflow},
+    definitions::{Definition, Draft, DraftGuard, DraftRule, Lifecycle, Published, Saved, Workflow},
 };
 use std::{
     collections::HashMap,
@@ -74,8 +79,29 @@ pub struct PublishedWorkflow {
 /// Plans in memory; beyond this the cache begins anew.
 const MAX_PLANS: usize = 1000;
 
+/// Documents larger than this are compiled where they hold up nobody else.
+const LARGE: usize = 64 * 1024;
+
+/// About what a node takes in a document.
+const NODE_BYTES: usize = 300;
+
+/// Work that grows with a document. The worker's other tasks move to another one while a large document is compiled; a
+/// runtime of one thread has no other.
+fn aside<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
+    let flavor = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
+    match flavor {
+        Ok(tokio::runtime::RuntimeFlavor::MultiThread) if bytes > LARGE => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 impl Workflows {
-    pub(crate) fn new(store: Arc<dyn Store>, registry: Registry, settings: Settings, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        registry: Registry,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        ) -> Self {
         Workflows {
             store,
             registry,
@@ -88,15 +114,29 @@ impl Workflows {
 
     /// Reads and checks a document without storing anything.
     pub fn check(&self, source: &[u8], name: &str, stage: Stage) -> Result<(Document, CompiledDocument), EngineError> {
-        let document = Document::parse(source, name, &self.settings.document).map_err(Refusal::InvalidDocument)?;
-        let compiled = fermata_dialects::compile(&document, &self.settings, &self.registry, stage)
-            .map_err(Refusal::InvalidDocument)?;
-        Ok((document, compiled))
+        aside(source.len(), || {
+            let document = Document::parse(source, name, &self.settings.document).map_err(Refusal::InvalidDocument)?;
+            let compiled = fermata_dialects::compile(&document, &self.settings, &self.registry, stage)
+                .map_err(Refusal::InvalidDocument)?;
+            Ok((document, compiled))
+        })
     }
 
     /// Creates a workflow as a draft, or changes one that still is.
     pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
         let (document, compiled) = self.check(source, name, Stage::Save)?;
+        self.keep(source, &document, compiled, DraftRule::NewOrDraft, None).await
+    }
+
+    /// Saves a draft that was checked.
+    async fn keep(
+        &self,
+        source: &[u8],
+        document: &Document,
+        compiled: CompiledDocument,
+        rule: DraftRule,
+        guard: Option<DraftGuard>,
+    ) -> Result<SavedWorkflow, EngineError> {
         let draft = Draft {
             id: compiled.plan.workflow.clone(),
             display_name: compiled.plan.display_name.clone(),
@@ -105,15 +145,15 @@ impl Workflows {
             source: source.to_vec(),
             checksum: document.checksum(),
             at: self.clock.now(),
-            rule: DraftRule::NewOrDraft,
-            if_match: None,
+            rule,
+            if_match: guard,
         };
         let (id, checksum) = (draft.id.clone(), draft.checksum.clone());
         let created = match self.store.save_draft(draft).await? {
             Saved::Saved { created } => created,
             Saved::Refused(status) => return Err(Refusal::Immutable { workflow: id, status }.into()),
             Saved::NotFound => return Err(Refusal::WorkflowNotFound(id).into()),
-            Saved::Changed(_) => return Err(Refusal::Changed(id).into()),
+            Saved::Changed(checksum) => return Err(Refusal::OtherDraft { workflow: id, checksum }.into()),
         };
         let workflow = self.get(&id).await?;
         let warnings = compiled.warnings;
@@ -128,6 +168,9 @@ impl Workflows {
     /// Makes the draft a version and, with `activate`, the one that new runs use.
     pub async fn publish(&self, id: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
         let workflow = self.get(id).await?;
+        if workflow.status == Lifecycle::Archived {
+            return Err(Command::Publish.refused(id, workflow.status));
+        }
         let (source, checksum) = match (self.store.draft(id).await?, workflow.latest_version) {
             (Some(draft), _) => (draft.source, draft.checksum),
             // Published already: doing it again changes nothing, but may activate it.
@@ -154,6 +197,7 @@ impl Workflows {
             }),
             Published::Changed => Err(Refusal::Changed(id.to_owned()).into()),
             Published::NoDraft => Err(Refusal::NoDraft(id.to_owned()).into()),
+            Published::Refused(status) => Err(Command::Publish.refused(id, status)),
             Published::NotFound => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
         }
     }
@@ -201,7 +245,8 @@ impl Workflows {
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
-        let compiled = Compiled::new(Arc::new(plan), &self.settings.templates);
+        let bytes = plan.nodes.len() * NODE_BYTES;
+        let compiled = aside(bytes, || Compiled::new(Arc::new(plan), &self.settings.templates));
         compiled.map(Arc::new).map_err(|error| error.to_string())
     }
 

@@ -57,14 +57,16 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @list $name, $make;
             workflows: drafts_come_and_go, draft_rules, if_match_guards_drafts, publishing_numbers_versions,
                 publishing_the_same_is_no_new_version, publishing_needs_the_draft_it_names, activation_is_optional,
-                enablement_follows_its_rule, workflows_are_paged_and_filtered;
+                enablement_follows_its_rule, workflows_are_paged_and_filtered, archived_workflows_are_not_published,
+                snapshots_leave_the_draft, deleting_takes_what_nothing_needs, versions_are_listed_newest_first;
             enqueue: pending_run_is_stored_whole, born_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
-                concurrent_twins_make_one_run;
+                concurrent_twins_make_one_run, drafts_take_pinned_runs_only;
             claim: free_runs_in_order_of_due_time, not_before_they_are_due, limit_and_next_due, claim_gives_all_there_is,
                 held_runs_are_left_alone, dead_owners_lose_their_runs, heartbeats_keep_runs,
                 retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
-                terminal_runs_are_never_claimed;
+                terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
+                priority_takes_no_place_of_others, priority_waits_until_it_is_due, lower_priority_waits;
             commit: journal_and_attempts_are_written, old_epochs_change_nothing, unheld_runs_are_fenced,
                 unknown_runs_are_fenced, seq_must_be_next, no_events_no_journal_row, status_changes_keep_what_is_not_given,
                 terminal_is_final, parking_frees_the_run, parking_with_unseen_mail_is_due_at_once,
@@ -75,7 +77,8 @@ macro_rules! conformance_tests {
             inbox: letters_are_numbered_and_kept, consumed_letters_go, reading_ahead_loses_nothing,
                 delivery_wakes_free_runs_only, terminal_and_unknown_runs_take_no_mail, answers_are_taken_once,
                 answers_to_closed_unknown_or_ended, reopening_a_token_changes_nothing, news_are_told;
-            reads: runs_are_paged_newest_first, runs_are_filtered, attempts_by_node_and_number, windows_of_actions,
+            reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
+                runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
                 windows_of_events, links_are_listed, missing_runs_have_nothing, load_shows_the_lease, ping_and_close;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_place, links_have_one_owner;

@@ -73,8 +73,30 @@ pub struct Draft {
     pub at: Timestamp,
     /// Which states allow saving it. Ignored when read.
     pub rule: DraftRule,
-    /// The checksum the draft must have now for this one to replace it. Ignored when read.
-    pub if_match: Option<String>,
+    /// What must be true of the draft that is there now for this one to replace it. Ignored when read.
+    pub if_match: Option<DraftGuard>,
+}
+
+/// What must be true of the draft that is there, for another one to replace it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DraftGuard {
+    /// It has one of these checksums.
+    Is(Vec<String>),
+    /// There is one.
+    Present,
+    /// There is none.
+    Absent,
+}
+
+impl DraftGuard {
+    /// Whether it holds for a draft with this checksum (`None`: there is no draft).
+    pub(crate) fn holds(&self, there: Option<&str>) -> bool {
+        match self {
+            DraftGuard::Is(checksums) => there.is_some_and(|there| checksums.iter().any(|checksum| checksum == there)),
+            DraftGuard::Present => there.is_some(),
+            DraftGuard::Absent => there.is_none(),
+        }
+    }
 }
 
 /// Which states allow a draft to be saved.
@@ -98,7 +120,7 @@ pub enum Saved {
     Refused(Lifecycle),
     /// There is no such workflow.
     NotFound,
-    /// Somebody saved another draft in between; this is its checksum (`None`: there is no draft).
+    /// The guard does not hold; this is the checksum of the draft there is (`None`: there is no draft).
     Changed(Option<String>),
 }
 
@@ -118,6 +140,50 @@ pub enum Published {
     Changed,
     /// There is no draft to publish.
     NoDraft,
+    /// The workflow is in a state that does not allow it.
+    Refused(Lifecycle),
+    /// There is no such workflow.
+    NotFound,
+}
+
+/// What becomes of the draft and the workflow when a draft is made a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PublishMode {
+    /// New runs use the version; the draft is gone.
+    Activate,
+    /// The version waits to be made current; the draft is gone.
+    Stage,
+    /// Only a run that names the version uses it; the draft stays as it is. For workflows in `Draft` only.
+    Snapshot,
+}
+
+impl PublishMode {
+    pub(crate) fn new(activate: bool) -> PublishMode {
+        if activate {
+            PublishMode::Activate
+        } else {
+            PublishMode::Stage
+        }
+    }
+
+    /// Whether a workflow in this state can be published so. What is archived is reactivated first.
+    pub(crate) fn is_for(self, status: Lifecycle) -> bool {
+        match self {
+            PublishMode::Activate | PublishMode::Stage => status != Lifecycle::Archived,
+            PublishMode::Snapshot => status == Lifecycle::Draft,
+        }
+    }
+}
+
+/// What became of a wish to remove a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone, with its draft and its versions.
+    Deleted,
+    /// It is in a state that does not allow it.
+    Refused(Lifecycle),
+    /// There are runs of it, which refer to its versions.
+    HasRuns(Lifecycle),
     /// There is no such workflow.
     NotFound,
 }
@@ -150,6 +216,16 @@ pub struct Definition {
     pub created_at: Timestamp,
 }
 
+/// An immutable version without its document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct VersionRow {
+    pub version: u32,
+    pub dialect: String,
+    pub checksum: String,
+    pub created_at: Timestamp,
+}
+
 /// Which workflows to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkflowFilter {
@@ -159,6 +235,8 @@ pub struct WorkflowFilter {
     pub enabled: Option<bool>,
     /// Only those whose id or name contains this, in any case.
     pub search: Option<String>,
+    /// Only of this dialect, in any case.
+    pub dialect: Option<String>,
     /// Only ids after this one.
     pub after: Option<String>,
     /// At most this many.
@@ -175,5 +253,9 @@ impl WorkflowFilter {
         self.status.is_none_or(|status| status == workflow.status)
             && self.enabled.is_none_or(|enabled| enabled == workflow.enabled)
             && self.search.as_deref().is_none_or(contains)
+            && self
+                .dialect
+                .as_deref()
+                .is_none_or(|dialect| dialect.eq_ignore_ascii_case(&workflow.dialect))
     }
 }

@@ -14,14 +14,15 @@ pub mod conformance;
 pub mod definitions;
 mod error;
 pub mod memory;
+mod priority;
 pub mod reads;
 pub mod runs;
 pub mod sqlite;
 
 use async_trait::async_trait;
-use definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter};
+use definitions::{Definition, Deleted, Draft, Enablement, Published, Saved, VersionRow, Workflow, WorkflowFilter};
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
-use reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window};
+use reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window};
 use runs::{
     Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun, WaitRecord,
 };
@@ -53,8 +54,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes the draft with this checksum the newest version, unless the newest already is the same,
     /// and with `activate` the current one of an active, enabled workflow. The draft is gone then; publishing
-    /// again with the checksum of the newest version finds that version.
+    /// again with the checksum of the newest version finds that version. An archived workflow is refused.
     async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published>;
+
+    /// Makes the draft with this checksum the newest version of a workflow that is a draft, unless the newest already
+    /// is the same. The draft stays as it is: for runs of what is not published.
+    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published>;
+
+    /// Removes a workflow that is a draft or archived and has no runs, with its draft and its versions. Their numbers
+    /// are not used again when a workflow of this id is made anew.
+    async fn delete_workflow(&self, id: &str) -> Result<Deleted>;
 
     /// Changes status or the enabled flag, if the status now is one of `change.from`.
     /// `None` if there is no such workflow; otherwise the workflow as it is now and whether the change was allowed.
@@ -69,14 +78,18 @@ pub trait Store: Send + Sync + 'static {
     /// An immutable version.
     async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>>;
 
+    /// The versions of a workflow, newest first; only those before `before`, if given.
+    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>>;
+
     // ── runs: the hot path ──────────────────────────────────────────────────────────────────────
 
     /// Stores a new run, once for each (tenant, requestId). With a lease it is born held by that runner and
     /// its first commit is part of the same transaction.
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued>;
 
-    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. A runner must have sent
-    /// a heartbeat before it holds anything, or others take it for dead; the asker itself is alive.
+    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. Who waits longest goes
+    /// first, but in a workflow's places its runs of the highest priority do. A runner must have sent a heartbeat
+    /// before it holds anything, or others take it for dead; the asker itself is alive.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
     /// Advances a run by one journal row and all that belongs to it.
@@ -114,8 +127,12 @@ pub trait Store: Send + Sync + 'static {
     /// A run's row.
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>>;
 
-    /// Runs, newest first.
-    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>>;
+    /// Runs by age, without their payloads. Looks at no more than [`reads::MAX_EXAMINED`] runs: what no index rules
+    /// out may make a page short or empty, and `next` says where to go on.
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage>;
+
+    /// The runs that a run started, oldest first, without their payloads; only those after `after`, if given.
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>>;
 
     /// Recorded attempts of a run, in the order in which they ended, and how many there are in all.
     async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)>;

@@ -9,8 +9,10 @@ mod runs;
 
 use crate::{
     News, Result, Store, StoreError,
-    definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter},
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    definitions::{
+        Definition, Deleted, Draft, Enablement, PublishMode, Published, Saved, VersionRow, Workflow, WorkflowFilter,
+    },
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         WaitRecord,
@@ -19,6 +21,7 @@ use crate::{
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp, encode};
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -34,11 +37,17 @@ struct State {
     generation: u64,
     closed: bool,
     workflows: BTreeMap<String, definitions::Entry>,
+    /// The newest versions of workflows that were deleted.
+    version_marks: BTreeMap<String, u32>,
     runs: BTreeMap<RunId, runs::Entry>,
     requests: BTreeMap<(String, String), RunId>,
     by_workflow: BTreeMap<String, BTreeSet<RunId>>,
+    /// Runs by the run that started them.
+    children: BTreeMap<RunId, BTreeSet<RunId>>,
     /// Free runs that are due at some time.
     free: BTreeSet<(Timestamp, RunId)>,
+    /// Those of them with a priority other than 0, by workflow, the highest first.
+    prioritised: BTreeMap<String, BTreeSet<(Reverse<i32>, Timestamp, RunId)>>,
     /// Held runs, by owner.
     held: BTreeSet<(RunnerId, Timestamp, RunId)>,
     links: BTreeMap<(String, String, String), RunId>,
@@ -110,7 +119,15 @@ impl Store for MemoryStore {
     }
 
     async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
-        self.with(|state| state.publish(id, checksum, activate, at))
+        self.with(|state| state.publish(id, checksum, PublishMode::new(activate), at))
+    }
+
+    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
+        self.with(|state| state.publish(id, checksum, PublishMode::Snapshot, at))
+    }
+
+    async fn delete_workflow(&self, id: &str) -> Result<Deleted> {
+        self.with(|state| state.delete_workflow(id))
     }
 
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
@@ -127,6 +144,10 @@ impl Store for MemoryStore {
 
     async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
         self.with(|state| state.definition(id, version))
+    }
+
+    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        self.with(|state| state.versions(id, before, limit))
     }
 
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
@@ -195,8 +216,12 @@ impl Store for MemoryStore {
         self.with(|state| state.runs.get(&id).map(runs::Entry::record))
     }
 
-    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>> {
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
         self.with(|state| state.list_runs(&filter))
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        self.with(|state| state.children_of(parent, after, limit))
     }
 
     async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {

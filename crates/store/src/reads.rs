@@ -50,6 +50,25 @@ pub struct RunRecord {
     pub held: bool,
 }
 
+impl RunRecord {
+    /// The node of its parent that started it. The engine writes it into the request ids of the runs it starts:
+    /// `fermata:child:{run}:{node}:{attempt}`.
+    pub fn parent_node(&self) -> Option<&str> {
+        let rest = self.request_id.strip_prefix("fermata:child:")?;
+        let (parent, rest) = rest.split_once(':')?;
+        let (node, _attempt) = rest.rsplit_once(':')?;
+        (parent.parse().ok() == self.parent && self.parent.is_some()).then_some(node)
+    }
+
+    /// The run as lists have it: without trigger, spec, outputs and context.
+    #[must_use]
+    pub fn without_payloads(mut self) -> RunRecord {
+        self.trigger = String::new();
+        (self.spec, self.outputs, self.context_snapshot) = (None, None, None);
+        self
+    }
+}
+
 /// A recorded attempt. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
@@ -89,19 +108,75 @@ pub struct LinkRecord {
     pub created_at: Timestamp,
 }
 
-/// Which runs to list, newest first.
+/// A list of runs looks at no more than this many, however few of them fit.
+pub const MAX_EXAMINED: u32 = 20_000;
+
+/// Which runs to list. What is left empty fits every run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// Only of this workflow.
     pub workflow_id: Option<String>,
-    /// Only with this status.
-    pub status: Option<Status>,
+    /// Only with one of these.
+    pub statuses: Vec<Status>,
     /// Only of this tenant.
     pub tenant: Option<String>,
+    /// Only with this correlation id; a run that came without one has its own id.
+    pub correlation_id: Option<String>,
+    /// Only with this request id.
+    pub request_id: Option<String>,
+    /// Only with this in their request id, workflow id or correlation id, in any case (of ASCII letters).
+    pub search: Option<String>,
+    /// Only this one and newer ones.
+    pub from: Option<RunId>,
     /// Only older than this one.
     pub before: Option<RunId>,
+    /// Which come first.
+    pub order: Order,
     /// At most this many.
     pub limit: u32,
+}
+
+/// Which runs come first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The newest.
+    #[default]
+    NewestFirst,
+    /// The oldest.
+    OldestFirst,
+}
+
+impl RunFilter {
+    /// Whether a run is one of those to list. The range of ids is the caller's to keep.
+    pub(crate) fn fits(&self, run: &RunRecord) -> bool {
+        let is = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
+        let correlates = |wanted: &String| match &run.correlation_id {
+            Some(id) => id == wanted,
+            None => wanted.parse() == Ok(run.id),
+        };
+        let contains = |needle: &String| {
+            let needle = needle.to_ascii_lowercase();
+            let correlation_id = run.correlation_id.as_deref().unwrap_or_default();
+            [&run.request_id, &run.workflow_id, correlation_id]
+                .into_iter()
+                .any(|text| text.to_ascii_lowercase().contains(&needle))
+        };
+        is(&self.workflow_id, &run.workflow_id)
+            && is(&self.tenant, &run.tenant)
+            && is(&self.request_id, &run.request_id)
+            && (self.statuses.is_empty() || self.statuses.contains(&run.status))
+            && self.correlation_id.as_ref().is_none_or(correlates)
+            && self.search.as_ref().is_none_or(contains)
+    }
+}
+
+/// Some runs, and where the list goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunPage {
+    /// The runs, without their payloads.
+    pub items: Vec<RunRecord>,
+    /// The last run that was looked at, if more follow it.
+    pub next: Option<RunId>,
 }
 
 /// A part of a list that is not paged by key.

@@ -13,6 +13,7 @@ pub struct NewRun {
     /// The version it will follow for all its life.
     pub workflow_version: u32,
     /// Whether the version was asked for by number. If not, it must be the current one, else the answer is `Stale`.
+    /// A workflow that is a draft takes pinned runs only; whether drafts run at all is the engine's to say.
     pub pinned: bool,
     /// Empty for no tenant.
     pub tenant: String,

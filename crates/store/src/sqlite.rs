@@ -9,6 +9,7 @@ mod commit;
 mod definitions;
 mod enqueue;
 mod inbox;
+mod lists;
 mod migrations;
 mod open;
 mod readers;
@@ -19,8 +20,10 @@ mod writer;
 
 use crate::{
     News, Result, Store, StoreError,
-    definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter},
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    definitions::{
+        Definition, Deleted, Draft, Enablement, PublishMode, Published, Saved, VersionRow, Workflow, WorkflowFilter,
+    },
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         WaitRecord,
@@ -94,8 +97,20 @@ impl Store for SqliteStore {
     async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
         let (id, checksum) = (id.to_owned(), checksum.to_owned());
         self.writer
-            .write(move |tx| definitions::publish(tx, &id, &checksum, activate, at))
+            .write(move |tx| definitions::publish(tx, &id, &checksum, PublishMode::new(activate), at))
             .await
+    }
+
+    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
+        let (id, checksum) = (id.to_owned(), checksum.to_owned());
+        self.writer
+            .write(move |tx| definitions::publish(tx, &id, &checksum, PublishMode::Snapshot, at))
+            .await
+    }
+
+    async fn delete_workflow(&self, id: &str) -> Result<Deleted> {
+        let id = id.to_owned();
+        self.writer.write(move |tx| definitions::delete(tx, &id)).await
     }
 
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
@@ -122,6 +137,13 @@ impl Store for SqliteStore {
         let id = id.to_owned();
         self.readers
             .read(move |connection| definitions::definition(connection, &id, version))
+            .await
+    }
+
+    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        let id = id.to_owned();
+        self.readers
+            .read(move |connection| definitions::versions(connection, &id, before, limit))
             .await
     }
 
@@ -198,9 +220,15 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| reads::run(connection, id)).await
     }
 
-    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>> {
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
         self.readers
-            .read(move |connection| reads::runs(connection, &filter))
+            .read(move |connection| lists::runs(connection, &filter))
+            .await
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        self.readers
+            .read(move |connection| lists::children(connection, parent, after, limit))
             .await
     }
 

@@ -1,7 +1,11 @@
 //! The routes, one file for each resource.
 
+mod drafts;
 mod executions;
 mod health;
+mod hierarchy;
+mod lifecycle;
+mod list;
 mod workflows;
 
 use crate::{Web, error::ApiError};
@@ -15,11 +19,23 @@ use axum::{
 pub(crate) fn routes() -> Router<Web> {
     Router::new()
         .route("/api/v1/workflows", get(workflows::list).post(workflows::save))
-        .route("/api/v1/workflows/{id}", get(workflows::get))
+        // A workflow may have this name too.
+        .route(
+            "/api/v1/workflows/validate",
+            post(drafts::validate).get(workflows::get).delete(lifecycle::delete),
+        )
+        .route("/api/v1/workflows/{id}", get(workflows::get).delete(lifecycle::delete))
+        .route("/api/v1/workflows/{id}/versions", get(workflows::versions))
+        .route("/api/v1/workflows/{id}/draft", get(drafts::get).put(drafts::put))
         .route("/api/v1/workflows/{id}/publish", post(workflows::publish))
+        .route("/api/v1/workflows/{id}/archive", post(lifecycle::archive))
+        .route("/api/v1/workflows/{id}/reactivate", post(lifecycle::reactivate))
+        .route("/api/v1/workflows/{id}/enable", post(lifecycle::enable))
+        .route("/api/v1/workflows/{id}/disable", post(lifecycle::disable))
         .route("/api/v1/workflows/{id}/execute", post(executions::start))
-        .route("/api/v1/executions", get(executions::list))
+        .route("/api/v1/executions", get(list::list))
         .route("/api/v1/executions/{id}", get(executions::get))
+        .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))

@@ -27,6 +27,8 @@ pub(crate) struct ApiError {
     pub details: Vec<Detail>,
     /// Seconds after which it is worth another try.
     pub retry_after: Option<u32>,
+    /// The ETag of what is there, if the request expected something else.
+    pub etag: Option<HeaderValue>,
 }
 
 /// One of several things that are wrong.
@@ -51,6 +53,7 @@ impl ApiError {
             message: message.into(),
             details: Vec::new(),
             retry_after: None,
+            etag: None,
         }
     }
 
@@ -91,12 +94,20 @@ impl ApiError {
     }
 }
 
+/// A checksum as an ETag.
+pub(crate) fn etag(checksum: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("\"{checksum}\"")).ok()
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         if let Some(seconds) = self.retry_after {
             let headers = response.headers_mut();
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(etag) = &self.etag {
+            response.headers_mut().insert(header::ETAG, etag.clone());
         }
         response.extensions_mut().insert(self);
         response
@@ -132,6 +143,17 @@ impl From<Refusal> for ApiError {
             Refusal::RequestIdTaken { .. } => ApiError::conflict("WFENG001", message),
             Refusal::NoDraft(_) => ApiError::conflict("NO_DRAFT", message),
             Refusal::Changed(_) => ApiError::conflict("DRAFT_CHANGED", message),
+            Refusal::IllegalTransition { .. } => ApiError::conflict("ILLEGAL_LIFECYCLE_TRANSITION", message),
+            Refusal::HasRuns { .. } => ApiError::conflict("WORKFLOW_HAS_EXECUTIONS", message),
+            Refusal::KeepsChanging(_) => ApiError {
+                retry_after: Some(1),
+                ..ApiError::conflict("WORKFLOW_CHANGING", message)
+            },
+            Refusal::OtherWorkflow { .. } => ApiError::new(StatusCode::BAD_REQUEST, "ID_MISMATCH", message),
+            Refusal::OtherDraft { checksum, .. } => ApiError {
+                etag: checksum.as_deref().and_then(etag),
+                ..ApiError::new(StatusCode::PRECONDITION_FAILED, "PRECONDITION_FAILED", message)
+            },
             Refusal::ReservedRequestId(_) => ApiError::new(StatusCode::BAD_REQUEST, "RESERVED_REQUEST_ID", message),
             Refusal::Immutable { .. } => ApiError::new(StatusCode::BAD_REQUEST, "WORKFLOW_IMMUTABLE", message),
             Refusal::InvalidTrigger { problems, .. } => {
@@ -187,6 +209,7 @@ mod tests {
         for (refusal, code) in [
             (Refusal::NoDraft("w".to_owned()), "NO_DRAFT"),
             (Refusal::Changed("w".to_owned()), "DRAFT_CHANGED"),
+            (Refusal::KeepsChanging("w".to_owned()), "WORKFLOW_CHANGING"),
         ] {
             let error = ApiError::from(refusal);
             assert_eq!((error.status, error.code), (StatusCode::CONFLICT, code));

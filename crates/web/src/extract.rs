@@ -3,7 +3,10 @@
 use crate::{Web, envelope, error::ApiError};
 use axum::{
     body::BodyDataStream,
-    extract::{FromRequest, FromRequestParts, Path, Request, rejection::PathRejection, rejection::QueryRejection},
+    extract::{
+        FromRequest, FromRequestParts, Path, RawPathParams, Request, rejection::PathRejection,
+        rejection::QueryRejection,
+    },
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bytes::{Bytes, BytesMut};
@@ -19,6 +22,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        // A place with a name of its own has no parameter; a workflow may have that name too.
+        let params = RawPathParams::from_request_parts(parts, state).await;
+        if params.is_ok_and(|params| params.iter().next().is_none()) {
+            let last = parts.uri.path().rsplit('/').next().unwrap_or_default();
+            return Ok(Name(last.to_owned()));
+        }
         let Path(name) = Path::from_request_parts(parts, state).await.map_err(bad_path)?;
         Ok(Name(name))
     }
@@ -85,8 +94,34 @@ impl<T: DeserializeOwned + Default> FromRequest<Web> for OptionalJson<T> {
         if !media {
             return Err(media_type("application/json"));
         }
+        if is_deeper(&bytes, MAX_DEPTH) {
+            let message = format!("the body is nested more than {MAX_DEPTH} levels deep");
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, "BODY_TOO_DEEP", message));
+        }
         serde_json::from_slice(&bytes).map(OptionalJson).map_err(bad_json)
     }
+}
+
+/// Levels of nesting in a JSON body; as many as in a document.
+const MAX_DEPTH: usize = 100;
+
+/// Whether JSON is nested deeper than this. Looks at bytes only, before anything that recurses does.
+fn is_deeper(json: &[u8], most: usize) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    for byte in json {
+        match (quoted, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => quoted = !quoted,
+            (false, b'[' | b'{') => depth += 1,
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > most {
+            return true;
+        }
+    }
+    false
 }
 
 /// The message of serde_json ends with line and column.
@@ -163,23 +198,31 @@ fn media_type(expected: &str) -> ApiError {
 /// How long somebody who sends too much may go on, so that he hears the answer before the connection ends.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// The whole body, within the limits of size and time.
+/// The whole body, within the limits of size and time. One that says it is too large is not read.
 async fn read(request: Request, web: &Web) -> Result<Bytes, ApiError> {
     let limit = web.config.max_body_bytes;
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let asks_first = request.headers().contains_key(header::EXPECT);
     let mut body = request.into_body().into_data_stream();
-    let whole = tokio::time::timeout(web.config.body_timeout, collect(&mut body, limit)).await;
+    let says_more = length.is_some_and(|length| length > limit as u64);
+    let whole = match says_more {
+        true => Ok(Ok(None)),
+        false => tokio::time::timeout(web.config.body_timeout, collect(&mut body, limit)).await,
+    };
     let whole = whole.map_err(|_| {
         let message = "the body did not arrive in time";
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message)
     })??;
-    match whole {
-        Some(whole) => Ok(whole),
-        None => {
-            let _ = tokio::time::timeout(DRAIN, drain(&mut body, limit.saturating_mul(4))).await;
-            let message = format!("the body has more than {limit} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message))
+    whole.ok_or_else(|| {
+        // Who asked whether to send it at all has not sent it.
+        if !(says_more && asks_first) {
+            let most = limit.saturating_mul(4);
+            tokio::spawn(async move { tokio::time::timeout(DRAIN, drain(&mut body, most)).await });
         }
-    }
+        let message = format!("the body has more than {limit} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
+    })
 }
 
 /// `None` if there is more than `limit`.
@@ -215,4 +258,25 @@ async fn drain(body: &mut BodyDataStream, mut left: usize) {
 
 fn broken(error: axum::Error) -> ApiError {
     ApiError::invalid(format!("the body could not be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_of_strings() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(!is_deeper(nested(100).as_bytes(), 100));
+        assert!(is_deeper(nested(101).as_bytes(), 100));
+        assert!(
+            is_deeper("{\"a\":".repeat(10_000).as_bytes(), 100),
+            "also if it never ends"
+        );
+        let side_by_side = format!("[{}]", vec![nested(99); 500].join(","));
+        assert!(!is_deeper(side_by_side.as_bytes(), 100));
+        let text = format!(r#"{{"a\"{}":"{}\\", "b":[1]}}"#, "[".repeat(500), "{".repeat(500));
+        assert!(!is_deeper(text.as_bytes(), 100));
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    }
 }

@@ -16,6 +16,7 @@ mod error;
 mod extract;
 mod paging;
 mod serve;
+mod strict;
 mod time;
 mod views;
 

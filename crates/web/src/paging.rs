@@ -43,6 +43,17 @@ pub(crate) fn name(cursor: &str) -> Result<String, ApiError> {
     bytes.filter(|name| !name.is_empty()).ok_or_else(invalid)
 }
 
+/// The cursor after this version.
+pub(crate) fn after_version(version: u32) -> String {
+    encode(&version.to_be_bytes())
+}
+
+/// The version that a cursor is after.
+pub(crate) fn version(cursor: &str) -> Result<u32, ApiError> {
+    let bytes = decode(cursor).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(u32::from_be_bytes).ok_or_else(invalid)
+}
+
 fn invalid() -> ApiError {
     let message = "this is no cursor of this list; send `nextCursor` of the page before, or leave it out";
     ApiError::new(StatusCode::BAD_REQUEST, "INVALID_CURSOR", message)
@@ -76,6 +87,10 @@ mod tests {
         let id = RunId(Uuid::now_v7());
         assert_eq!(run(&after_run(id)).unwrap(), id);
         assert_eq!(name(&after_name("größe")).unwrap(), "größe");
+        assert_eq!(version(&after_version(70_000)).unwrap(), 70_000);
+        for bad in ["", "00", "0000000000", "zzzzzzzz"] {
+            assert_eq!(version(bad).unwrap_err().code, "INVALID_CURSOR", "{bad}");
+        }
         for bad in ["", "0", "zz", "é", "00ff00", "ff", &"0".repeat(33)] {
             assert_eq!(run(bad).unwrap_err().code, "INVALID_CURSOR", "{bad}");
         }

@@ -26,9 +26,42 @@ impl Serialize for Iso {
     }
 }
 
+/// Milliseconds since 1970 from `2026-11-15T10:30:00Z` (any offset) or from the number itself; what no id can hold is
+/// refused.
+pub(crate) fn millis(text: &str) -> Option<u64> {
+    let millis = match text.parse::<u64>() {
+        Ok(millis) => millis,
+        Err(_) => u64::try_from(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()).ok()?,
+    };
+    (millis < 1 << 48).then_some(millis)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instants_are_read_in_both_ways() {
+        for text in [
+            "1794738600123",
+            "2026-11-15T10:30:00.123Z",
+            "2026-11-15T10:30:00.1239Z",
+            "2026-11-15T12:30:00.123+02:00",
+        ] {
+            assert_eq!(millis(text), Some(1_794_738_600_123), "{text}");
+        }
+        for text in [
+            "",
+            "now",
+            "2026-11-15",
+            "-1",
+            "1969-12-31T00:00:00Z",
+            "281474976710656",
+            "1e9",
+        ] {
+            assert_eq!(millis(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn instants_have_milliseconds_whatever_they_are() {

@@ -5,7 +5,7 @@ use fermata_core::{RunId, Status, Timestamp};
 use fermata_dialects::Diagnostic;
 use fermata_runtime::timeline::{Entry, Level};
 use fermata_store::{
-    definitions::Workflow,
+    definitions::{VersionRow, Workflow},
     reads::{ActionRecord, LinkRecord, RunRecord},
     runs::Principal,
 };
@@ -97,6 +97,27 @@ pub(crate) struct PublishedView {
     /// False if the newest version was the same already.
     pub created: bool,
     pub warnings: Vec<Diagnostic>,
+}
+
+/// A version without its document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VersionView<'a> {
+    version: u32,
+    dialect: &'a str,
+    checksum: &'a str,
+    created_at: Iso,
+}
+
+impl<'a> From<&'a VersionRow> for VersionView<'a> {
+    fn from(row: &'a VersionRow) -> Self {
+        VersionView {
+            version: row.version,
+            dialect: &row.dialect,
+            checksum: &row.checksum,
+            created_at: Iso(row.created_at),
+        }
+    }
 }
 
 /// A workflow with one of its documents.
@@ -279,6 +300,11 @@ pub(crate) struct Included<'a> {
     pub events_total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<ResourceView<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub children: Option<Vec<RunRow<'a>>>,
+    /// Whether there are more children than the window shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_children: Option<bool>,
 }
 
 impl<'a> RunView<'a> {

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     News, Result, Store, StoreError,
-    definitions::{Definition, Draft, Enablement, Published, Saved, Workflow, WorkflowFilter},
+    definitions::{Definition, Deleted, Draft, Enablement, Published, Saved, VersionRow, Workflow, WorkflowFilter},
     memory::MemoryStore,
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         Then, WaitRecord,
@@ -319,6 +319,22 @@ impl Store for FaultyStore {
         self.memory.publish(id, checksum, activate, at).await
     }
 
+    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
+        self.memory.snapshot(id, checksum, at).await
+    }
+
+    async fn delete_workflow(&self, id: &str) -> Result<Deleted> {
+        self.memory.delete_workflow(id).await
+    }
+
+    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        self.memory.versions(id, before, limit).await
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        self.memory.children(parent, after, limit).await
+    }
+
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
         self.memory.set_enablement(id, change, at).await
     }
@@ -335,7 +351,7 @@ impl Store for FaultyStore {
         self.memory.run(id).await
     }
 
-    async fn runs(&self, filter: RunFilter) -> Result<Page<RunRecord>> {
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
         self.memory.runs(filter).await
     }
 

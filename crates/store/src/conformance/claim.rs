@@ -225,3 +225,76 @@ pub async fn terminal_runs_are_never_claimed(store: &Arc<dyn Store>) {
     let claimed = store.claim(wish).await.unwrap();
     assert_eq!((claimed.runs.len(), claimed.next_due), (0, None));
 }
+
+/// Stores a pending run of a workflow.
+async fn prioritised(store: &Arc<dyn Store>, workflow: &str, time: i64, priority: Option<i32>) -> RunId {
+    let mut run = new_run(&format!("{workflow}-{time}"));
+    (run.workflow_id, run.created_at, run.priority) = (workflow.to_owned(), at(time), priority);
+    let id = run.id;
+    assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    id
+}
+
+/// Then whoever waits longest; no priority is 0.
+pub async fn higher_priority_goes_first_within_a_workflow(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut runs = Vec::new();
+    for (time, priority) in [
+        (1, None),
+        (2, Some(5)),
+        (3, Some(0)),
+        (4, Some(9)),
+        (5, Some(5)),
+        (6, None),
+    ] {
+        runs.push(prioritised(store, WORKFLOW, time, priority).await);
+    }
+    let order = [3, 1, 4, 0, 2, 5].map(|index: usize| runs[index]);
+    assert_eq!(ids(store, claim(runner(), 1, 100)).await, order[..1]);
+    assert_eq!(ids(store, claim(runner(), 3, 100)).await, order[1..4]);
+    let rest = store.claim(claim(runner(), 9, 100)).await.unwrap();
+    assert_eq!(rest.runs.iter().map(|run| run.id).collect::<Vec<_>>(), order[4..]);
+    assert_eq!(rest.next_due, None);
+    // One that comes back from its runner goes by its priority again.
+    committed(store, park(order[1], 1, 1, Some(50))).await;
+    committed(store, park(order[3], 1, 1, Some(40))).await;
+    assert_eq!(ids(store, claim(runner(), 1, 100)).await, [order[1]]);
+    assert_eq!(ids(store, claim(runner(), 1, 100)).await, [order[3]]);
+}
+
+/// A workflow's priorities matter in its own places only.
+pub async fn priority_takes_no_place_of_others(store: &Arc<dyn Store>) {
+    activate(store, "a").await;
+    activate(store, "b").await;
+    let first = prioritised(store, "a", 1, None).await;
+    let second = prioritised(store, "b", 2, None).await;
+    let urgent = prioritised(store, "b", 3, Some(9)).await;
+    let last = prioritised(store, "a", 4, None).await;
+    assert_eq!(ids(store, claim(runner(), 1, 100)).await, [first]);
+    assert_eq!(ids(store, claim(runner(), 1, 100)).await, [urgent]);
+    assert_eq!(ids(store, claim(runner(), 9, 100)).await, [second, last]);
+}
+
+/// Those that sleep are not in the way, however many and important.
+pub async fn priority_waits_until_it_is_due(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    for time in 0..20 {
+        prioritised(store, WORKFLOW, 500 + time, Some(9)).await;
+    }
+    let low = prioritised(store, WORKFLOW, 2, Some(1)).await;
+    let none = prioritised(store, WORKFLOW, 1, None).await;
+    let claimed = store.claim(claim(runner(), 9, 100)).await.unwrap();
+    assert_eq!(claimed.runs.iter().map(|run| run.id).collect::<Vec<_>>(), [low, none]);
+    assert_eq!(claimed.next_due, Some(at(500)));
+}
+
+/// Below 0 is behind those that say nothing.
+pub async fn lower_priority_waits(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let low = prioritised(store, WORKFLOW, 1, Some(-1)).await;
+    let lowest = prioritised(store, WORKFLOW, 2, Some(i32::MIN)).await;
+    let plain = prioritised(store, WORKFLOW, 3, None).await;
+    let highest = prioritised(store, WORKFLOW, 4, Some(i32::MAX)).await;
+    assert_eq!(ids(store, claim(runner(), 2, 100)).await, [highest, plain]);
+    assert_eq!(ids(store, claim(runner(), 2, 100)).await, [low, lowest]);
+}

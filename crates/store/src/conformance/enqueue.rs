@@ -177,3 +177,20 @@ pub async fn concurrent_twins_make_one_run(store: &Arc<dyn Store>) {
     }
     assert_eq!(count(store).await, 20);
 }
+
+/// The engine says whether drafts run; then it names a version.
+pub async fn drafts_take_pinned_runs_only(store: &Arc<dyn Store>) {
+    let mut first = draft(WORKFLOW, "one");
+    first.rule = DraftRule::NewOrDraft;
+    store.save_draft(first).await.unwrap();
+    let mut pinned = new_run("r1");
+    pinned.pinned = true;
+    assert_eq!(
+        store.enqueue(pinned.clone()).await.unwrap(),
+        Enqueued::Stale,
+        "no version yet"
+    );
+    store.snapshot(WORKFLOW, "one", at(2)).await.unwrap();
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
+    assert_eq!(store.enqueue(pinned).await.unwrap(), Enqueued::Created);
+}

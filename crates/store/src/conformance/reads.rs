@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    reads::{RunFilter, Window},
+    reads::{Order, RunFilter, RunRecord, Window},
     runs::Letter,
 };
 
@@ -15,7 +15,7 @@ fn filter(limit: u32) -> RunFilter {
 
 async fn ids(store: &Arc<dyn Store>, filter: RunFilter) -> (Vec<RunId>, bool) {
     let page = store.runs(filter).await.unwrap();
-    (page.items.into_iter().map(|run| run.id).collect(), page.more)
+    (page.items.into_iter().map(|run| run.id).collect(), page.next.is_some())
 }
 
 /// Each page goes on where the last one ended.
@@ -39,15 +39,41 @@ pub async fn runs_are_paged_newest_first(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, next).await, (Vec::new(), false));
 }
 
-/// Every combination of filters gives what fits all of them.
-pub async fn runs_are_filtered(store: &Arc<dyn Store>) {
+/// The same list from its other end.
+pub async fn runs_are_paged_oldest_first(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut runs = Vec::new();
+    for index in 0..5 {
+        runs.push(pending(store, &format!("r{index}")).await);
+    }
+    runs.sort();
+    let mut page = filter(2);
+    page.order = Order::OldestFirst;
+    assert_eq!(ids(store, page.clone()).await, (runs[..2].to_vec(), true));
+    page.from = Some(runs[2]);
+    assert_eq!(ids(store, page.clone()).await, (runs[2..4].to_vec(), true));
+    page.before = Some(runs[3]);
+    assert_eq!(ids(store, page.clone()).await, (vec![runs[2]], false));
+    page.before = Some(runs[2]);
+    assert_eq!(ids(store, page.clone()).await, (Vec::new(), false), "an empty range");
+    page.before = Some(runs[1]);
+    assert_eq!(
+        ids(store, page).await,
+        (Vec::new(), false),
+        "a range the wrong way round"
+    );
+}
+
+/// Runs of two workflows, three tenants and all statuses, newest first.
+async fn mixture(store: &Arc<dyn Store>) -> Vec<RunRecord> {
     activate(store, WORKFLOW).await;
     activate(store, "other").await;
     let mut rows = Vec::new();
     for index in 0..60 {
-        let mut run = new_run(&format!("r{index}"));
+        let mut run = new_run(&format!("R{index}"));
         run.workflow_id = [WORKFLOW, "other"][index % 2].to_owned();
         run.tenant = ["", "acme", "zeta"][index % 3].to_owned();
+        run.correlation_id = [None, Some("Trace-1".to_owned())][index % 2].clone();
         run.born = (index % 5 != 0).then(|| Born {
             runner: runner(),
             events: started(),
@@ -66,34 +92,191 @@ pub async fn runs_are_filtered(store: &Arc<dyn Store>) {
         if let Some(status) = end_with {
             committed(store, end(id, 1, 2, status)).await;
         }
-        rows.push(store.run(id).await.unwrap().unwrap());
+        rows.push(store.run(id).await.unwrap().unwrap().without_payloads());
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
-    let statuses = Status::ALL.map(Some).into_iter().chain([None]);
-    for status in statuses {
-        for workflow_id in [None, Some(WORKFLOW.to_owned()), Some("nobody".to_owned())] {
-            for tenant in [None, Some(String::new()), Some("acme".to_owned())] {
-                for before in [None, Some(rows[30].id)] {
-                    let workflow_id = workflow_id.clone();
-                    let filter = RunFilter {
-                        workflow_id,
-                        status,
-                        tenant: tenant.clone(),
-                        before,
-                        limit: 100,
-                    };
-                    let fits = |row: &&crate::reads::RunRecord| {
-                        status.is_none_or(|status| status == row.status)
-                            && filter.workflow_id.as_ref().is_none_or(|id| *id == row.workflow_id)
-                            && tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
-                            && before.is_none_or(|before| row.id < before)
-                    };
-                    let expected: Vec<_> = rows.iter().filter(fits).cloned().collect();
-                    assert_eq!(store.runs(filter.clone()).await.unwrap().items, expected, "{filter:?}");
+    rows
+}
+
+/// Filters in every combination that matters to a store.
+fn filters(rows: &[RunRecord]) -> Vec<RunFilter> {
+    let some = |text: &str| Some(text.to_owned());
+    let statuses = Status::ALL.map(|status| vec![status]).into_iter();
+    let statuses = statuses.chain([
+        Vec::new(),
+        vec![Status::Failed, Status::Pending, Status::Failed],
+        vec![Status::Succeeded, Status::Running],
+    ]);
+    let mut filters = Vec::new();
+    for statuses in statuses {
+        for workflow_id in [None, some(WORKFLOW), some("nobody")] {
+            for tenant in [None, some(""), some("acme")] {
+                for (from, before) in [
+                    (None, None),
+                    (None, Some(rows[30].id)),
+                    (Some(rows[50].id), Some(rows[9].id)),
+                ] {
+                    for search in [None, some("r1"), some("TRACE"), some("100%")] {
+                        filters.push(RunFilter {
+                            workflow_id: workflow_id.clone(),
+                            statuses: statuses.clone(),
+                            tenant: tenant.clone(),
+                            search,
+                            from,
+                            before,
+                            limit: 100,
+                            ..Default::default()
+                        });
+                    }
                 }
             }
         }
     }
+    filters
+}
+
+fn fits(filter: &RunFilter, row: &RunRecord) -> bool {
+    let contains = |needle: &String| {
+        let texts = [
+            Some(&row.request_id),
+            Some(&row.workflow_id),
+            row.correlation_id.as_ref(),
+        ];
+        let mut texts = texts.into_iter().flatten().map(|text| text.to_lowercase());
+        texts.any(|text| text.contains(&needle.to_lowercase()))
+    };
+    (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
+        && filter.workflow_id.as_ref().is_none_or(|id| *id == row.workflow_id)
+        && filter.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+        && filter.search.as_ref().is_none_or(contains)
+        && filter.from.is_none_or(|from| row.id >= from)
+        && filter.before.is_none_or(|before| row.id < before)
+}
+
+/// Every combination of filters gives what fits all of them.
+pub async fn runs_are_filtered(store: &Arc<dyn Store>) {
+    let rows = mixture(store).await;
+    for mut filter in filters(&rows) {
+        let mut expected: Vec<_> = rows.iter().filter(|row| fits(&filter, row)).cloned().collect();
+        assert_eq!(store.runs(filter.clone()).await.unwrap().items, expected, "{filter:?}");
+        expected.reverse();
+        filter.order = Order::OldestFirst;
+        assert_eq!(store.runs(filter.clone()).await.unwrap().items, expected, "{filter:?}");
+    }
+}
+
+/// Page after page, nothing comes twice and nothing is passed over.
+pub async fn pages_of_filtered_runs(store: &Arc<dyn Store>) {
+    let rows = mixture(store).await;
+    for filter in filters(&rows).into_iter().step_by(7) {
+        let expected: Vec<_> = rows.iter().filter(|row| fits(&filter, row)).map(|row| row.id).collect();
+        let mut page = filter.clone();
+        page.limit = 3;
+        let mut seen = Vec::new();
+        for _ in 0..=expected.len() / 3 + 1 {
+            let answer = store.runs(page.clone()).await.unwrap();
+            seen.extend(answer.items.iter().map(|run| run.id));
+            match answer.next {
+                Some(next) => page.before = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen, expected, "{filter:?}");
+    }
+}
+
+/// By what callers call them. A run without a correlation id has its own id.
+pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
+    let rows = mixture(store).await;
+    let mut wish = filter(100);
+    wish.correlation_id = Some("Trace-1".to_owned());
+    let of_trace = |row: &&RunRecord| row.correlation_id.is_some();
+    let expected: Vec<_> = rows.iter().filter(of_trace).map(|row| row.id).collect();
+    assert_eq!(ids(store, wish.clone()).await, (expected.clone(), false));
+    wish.limit = 7;
+    assert_eq!(ids(store, wish.clone()).await, (expected[..7].to_vec(), true));
+    wish.before = Some(expected[6]);
+    wish.statuses = vec![Status::Running, Status::Succeeded];
+    let rest: Vec<_> = rows
+        .iter()
+        .filter(of_trace)
+        .filter(|row| row.id < expected[6] && wish.statuses.contains(&row.status))
+        .map(|row| row.id)
+        .collect();
+    assert_eq!(ids(store, wish).await, (rest[..7].to_vec(), rest.len() > 7));
+    let (own, given) = (
+        rows.iter().find(|row| row.correlation_id.is_none()).unwrap(),
+        expected[0],
+    );
+    let mut wish = filter(9);
+    wish.correlation_id = Some(own.id.to_string());
+    assert_eq!(ids(store, wish.clone()).await, (vec![own.id], false));
+    wish.correlation_id = Some(given.to_string());
+    assert_eq!(
+        ids(store, wish.clone()).await,
+        (Vec::new(), false),
+        "it came with another one"
+    );
+
+    // The same request id of three tenants.
+    let mut twins = vec![rows[20].id];
+    for tenant in ["", "acme", "zeta", "new"] {
+        let mut run = new_run(&rows[20].request_id);
+        run.tenant = tenant.to_owned();
+        let id = run.id;
+        run.workflow_id = rows[20].workflow_id.clone();
+        if store.enqueue(run).await.unwrap() == Enqueued::Created {
+            twins.push(id);
+        }
+    }
+    assert_eq!(twins.len(), 4);
+    twins.sort_by_key(|id| std::cmp::Reverse(*id));
+    let mut wish = filter(9);
+    wish.request_id = Some(rows[20].request_id.clone());
+    assert_eq!(ids(store, wish.clone()).await, (twins.clone(), false));
+    wish.limit = 2;
+    assert_eq!(ids(store, wish.clone()).await, (twins[..2].to_vec(), true));
+    wish.before = Some(twins[1]);
+    assert_eq!(ids(store, wish.clone()).await, (twins[2..].to_vec(), false));
+    wish.before = None;
+    wish.tenant = Some(rows[20].tenant.clone());
+    assert_eq!(ids(store, wish.clone()).await, (vec![rows[20].id], false));
+    wish.request_id = Some("nobody's".to_owned());
+    assert_eq!(ids(store, wish).await, (Vec::new(), false));
+}
+
+/// Oldest first, in pages.
+pub async fn children_are_found(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (parent, childless) = (pending(store, "parent").await, pending(store, "childless").await);
+    let mut children = Vec::new();
+    for index in 0..3 {
+        let mut run = new_run(&format!("child {index}"));
+        run.parent = Some(parent);
+        children.push(run.id);
+        assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    }
+    children.sort();
+    let list = |run, after, limit| async move {
+        let page = store.children(run, after, limit).await.unwrap();
+        assert!(
+            page.items
+                .iter()
+                .all(|child| child.parent == Some(run) && child.trigger.is_empty())
+        );
+        (
+            page.items.into_iter().map(|child| child.id).collect::<Vec<_>>(),
+            page.more,
+        )
+    };
+    assert_eq!(list(parent, None, 9).await, (children.clone(), false));
+    assert_eq!(list(parent, None, 2).await, (children[..2].to_vec(), true));
+    assert_eq!(
+        list(parent, Some(children[1]), 2).await,
+        (children[2..].to_vec(), false)
+    );
+    assert_eq!(list(childless, None, 9).await, (Vec::new(), false));
+    assert_eq!(list(run_id(), None, 9).await, (Vec::new(), false));
 }
 
 /// The last attempt of some nodes or of all, and any one.

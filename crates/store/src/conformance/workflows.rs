@@ -1,7 +1,7 @@
 //! Workflows, drafts, versions.
 
 use super::*;
-use crate::definitions::{Enablement, Lifecycle, Saved, WorkflowFilter};
+use crate::definitions::{Deleted, DraftGuard, Enablement, Lifecycle, Saved, WorkflowFilter};
 
 fn version(version: u32, created: bool, status: Lifecycle) -> Published {
     Published::Version {
@@ -71,21 +71,30 @@ pub async fn draft_rules(store: &Arc<dyn Store>) {
 
 /// A draft saved over an unknown one is refused with what is there.
 pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
+    let is = |checksum: &str| Some(DraftGuard::Is(vec!["other".to_owned(), checksum.to_owned()]));
     let mut new = draft("w", "one");
     new.rule = DraftRule::NewOrDraft;
-    new.if_match = Some("zero".to_owned());
-    assert_eq!(store.save_draft(new.clone()).await.unwrap(), Saved::Changed(None));
-    assert_eq!(store.workflow("w").await.unwrap(), None);
-    new.if_match = None;
-    store.save_draft(new).await.unwrap();
+    for guard in [is("zero"), Some(DraftGuard::Present)] {
+        new.if_match = guard;
+        assert_eq!(store.save_draft(new.clone()).await.unwrap(), Saved::Changed(None));
+        assert_eq!(store.workflow("w").await.unwrap(), None);
+    }
+    new.if_match = Some(DraftGuard::Absent);
+    assert_eq!(store.save_draft(new).await.unwrap(), Saved::Saved { created: true });
     let mut second = draft("w", "two");
-    second.if_match = Some("zero".to_owned());
-    assert_eq!(
-        store.save_draft(second.clone()).await.unwrap(),
-        Saved::Changed(Some("one".to_owned()))
-    );
-    second.if_match = Some("one".to_owned());
+    for guard in [is("zero"), Some(DraftGuard::Absent)] {
+        second.if_match = guard;
+        assert_eq!(
+            store.save_draft(second.clone()).await.unwrap(),
+            Saved::Changed(Some("one".to_owned()))
+        );
+        assert_eq!(store.draft("w").await.unwrap().unwrap().checksum, "one");
+    }
+    second.if_match = is("one");
     assert_eq!(store.save_draft(second).await.unwrap(), Saved::Saved { created: false });
+    let mut third = draft("w", "three");
+    third.if_match = Some(DraftGuard::Present);
+    assert_eq!(store.save_draft(third).await.unwrap(), Saved::Saved { created: false });
 }
 
 /// X, Y, X makes three versions, and each stays as it was.
@@ -112,12 +121,12 @@ pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
 /// Also when it is sent again after an answer was lost, and it still activates.
 pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     activate(store, "w").await;
-    let archive = Enablement {
+    let disable = Enablement {
         from: vec![Lifecycle::Active],
-        status: Some(Lifecycle::Archived),
+        status: None,
         enabled: false,
     };
-    store.set_enablement("w", archive, at(3)).await.unwrap();
+    store.set_enablement("w", disable, at(3)).await.unwrap();
     assert_eq!(
         store.publish("w", "one", true, at(4)).await.unwrap(),
         version(1, false, Lifecycle::Active)
@@ -224,7 +233,142 @@ pub async fn workflows_are_paged_and_filtered(store: &Arc<dyn Store>) {
     let mut enabled = all.clone();
     enabled.enabled = Some(false);
     assert_eq!(list(enabled).await.0, names(&[]));
+    let mut dialect = all.clone();
+    dialect.dialect = Some("DataWorkflows".to_owned());
+    assert_eq!(list(dialect.clone()).await.0.len(), 5);
+    dialect.dialect = Some("runlater".to_owned());
+    assert_eq!(list(dialect).await.0, names(&[]));
     let mut search = all;
     search.search = Some("OF ÄRG".to_owned());
     assert_eq!(list(search).await.0, names(&["Ärger"]));
+}
+
+fn archive() -> Enablement {
+    Enablement {
+        from: vec![Lifecycle::Active],
+        status: Some(Lifecycle::Archived),
+        enabled: false,
+    }
+}
+
+/// What is archived is reactivated first; its draft stays.
+pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
+    activate(store, "w").await;
+    store.set_enablement("w", archive(), at(3)).await.unwrap();
+    store.save_draft(draft("w", "two")).await.unwrap();
+    let before = store.workflow("w").await.unwrap();
+    for activate in [true, false] {
+        assert_eq!(
+            store.publish("w", "two", activate, at(4)).await.unwrap(),
+            Published::Refused(Lifecycle::Archived)
+        );
+    }
+    assert_eq!(store.workflow("w").await.unwrap(), before);
+    assert!(store.draft("w").await.unwrap().is_some());
+    assert_eq!(store.definition("w", 2).await.unwrap(), None);
+}
+
+/// A version for runs of a draft, which is a draft as before.
+pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
+    assert_eq!(store.snapshot("w", "one", at(1)).await.unwrap(), Published::NotFound);
+    let mut first = draft("w", "one");
+    first.rule = DraftRule::NewOrDraft;
+    store.save_draft(first).await.unwrap();
+    for created in [true, false] {
+        assert_eq!(
+            store.snapshot("w", "one", at(2)).await.unwrap(),
+            version(1, created, Lifecycle::Draft)
+        );
+    }
+    assert_eq!(store.draft("w").await.unwrap().unwrap().checksum, "one");
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!(
+        (row.current_version, row.latest_version, row.status),
+        (None, Some(1), Lifecycle::Draft)
+    );
+    store.save_draft(draft("w", "two")).await.unwrap();
+    assert_eq!(store.snapshot("w", "one", at(3)).await.unwrap(), Published::Changed);
+    assert_eq!(
+        store.snapshot("w", "two", at(3)).await.unwrap(),
+        version(2, true, Lifecycle::Draft)
+    );
+    assert_eq!(
+        store.publish("w", "two", true, at(4)).await.unwrap(),
+        version(2, false, Lifecycle::Active)
+    );
+    assert_eq!(
+        store.snapshot("w", "two", at(5)).await.unwrap(),
+        Published::Refused(Lifecycle::Active)
+    );
+}
+
+/// Drafts, and what is archived and never ran. Numbers of versions are not used again.
+pub async fn deleting_takes_what_nothing_needs(store: &Arc<dyn Store>) {
+    assert_eq!(store.delete_workflow("w").await.unwrap(), Deleted::NotFound);
+    let mut first = draft("w", "one");
+    first.rule = DraftRule::NewOrDraft;
+    store.save_draft(first.clone()).await.unwrap();
+    assert_eq!(store.delete_workflow("w").await.unwrap(), Deleted::Deleted);
+    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.draft("w").await.unwrap(), None);
+
+    activate(store, "w").await;
+    store.save_draft(draft("w", "two")).await.unwrap();
+    store.publish("w", "two", true, at(3)).await.unwrap();
+    assert_eq!(
+        store.delete_workflow("w").await.unwrap(),
+        Deleted::Refused(Lifecycle::Active)
+    );
+    store.set_enablement("w", archive(), at(3)).await.unwrap();
+    store.save_draft(draft("w", "three")).await.unwrap();
+    assert_eq!(store.delete_workflow("w").await.unwrap(), Deleted::Deleted);
+    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.definition("w", 1).await.unwrap(), None);
+
+    store.save_draft(first).await.unwrap();
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!((row.current_version, row.latest_version), (None, None));
+    assert_eq!(
+        store.publish("w", "one", true, at(5)).await.unwrap(),
+        version(3, true, Lifecycle::Active)
+    );
+
+    activate(store, WORKFLOW).await;
+    pending(store, "r1").await;
+    assert_eq!(
+        store.delete_workflow(WORKFLOW).await.unwrap(),
+        Deleted::Refused(Lifecycle::Active)
+    );
+    store.set_enablement(WORKFLOW, archive(), at(3)).await.unwrap();
+    assert_eq!(
+        store.delete_workflow(WORKFLOW).await.unwrap(),
+        Deleted::HasRuns(Lifecycle::Archived)
+    );
+    assert!(store.definition(WORKFLOW, 1).await.unwrap().is_some());
+}
+
+/// In pages, without their documents.
+pub async fn versions_are_listed_newest_first(store: &Arc<dyn Store>) {
+    assert!(store.versions("w", None, 9).await.unwrap().items.is_empty());
+    activate(store, "w").await;
+    for (number, checksum) in [(2, "two"), (3, "one"), (4, "four")] {
+        store.save_draft(draft("w", checksum)).await.unwrap();
+        store.publish("w", checksum, true, at(number)).await.unwrap();
+    }
+    let list = |before, limit| async move {
+        let page = store.versions("w", before, limit).await.unwrap();
+        let rows = page
+            .items
+            .into_iter()
+            .map(|row| (row.version, row.checksum, row.created_at.0));
+        (rows.collect::<Vec<_>>(), page.more)
+    };
+    let row = |version: u32, checksum: &str, at: i64| (version, checksum.to_owned(), at);
+    assert_eq!(list(None, 2).await, (vec![row(4, "four", 4), row(3, "one", 3)], true));
+    assert_eq!(
+        list(Some(3), 2).await,
+        (vec![row(2, "two", 2), row(1, "one", 2)], false)
+    );
+    assert_eq!(list(Some(1), 2).await, (Vec::new(), false));
 }

@@ -2,7 +2,10 @@
 
 use super::State;
 use crate::{
-    definitions::{Definition, Draft, DraftRule, Enablement, Lifecycle, Published, Saved, Workflow, WorkflowFilter},
+    definitions::{
+        Definition, Deleted, Draft, DraftRule, Enablement, Lifecycle, PublishMode, Published, Saved, VersionRow,
+        Workflow, WorkflowFilter,
+    },
     reads::Page,
 };
 use fermata_core::Timestamp;
@@ -25,12 +28,12 @@ impl State {
             (DraftRule::Existing, None) => return Saved::NotFound,
             _ => {}
         }
-        if let Some(expected) = draft.if_match.take() {
+        if let Some(guard) = draft.if_match.take() {
             let there = existing
                 .as_ref()
                 .and_then(|entry| entry.draft.as_ref())
                 .map(|draft| draft.checksum.clone());
-            if there.as_ref() != Some(&expected) {
+            if !guard.holds(there.as_deref()) {
                 return Saved::Changed(there);
             }
         }
@@ -56,22 +59,32 @@ impl State {
         self.workflows.get(id)?.draft.clone()
     }
 
-    pub(super) fn publish(&mut self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Published {
+    pub(super) fn publish(&mut self, id: &str, checksum: &str, mode: PublishMode, at: Timestamp) -> Published {
         let Some(entry) = self.workflows.get_mut(id) else {
             return Published::NotFound;
         };
+        if !mode.is_for(entry.row.status) {
+            return Published::Refused(entry.row.status);
+        }
         let same = entry.versions.last().is_some_and(|newest| newest.checksum == checksum);
         match &entry.draft {
             Some(draft) if draft.checksum != checksum => return Published::Changed,
             None if !same => return Published::NoDraft,
             _ => {}
         }
-        if let Some(draft) = entry.draft.take() {
-            entry.row.shows(&draft);
+        let draft = match mode {
+            PublishMode::Snapshot => entry.draft.clone(),
+            PublishMode::Activate | PublishMode::Stage => entry.draft.take(),
+        };
+        if let Some(draft) = draft {
+            if mode != PublishMode::Snapshot {
+                entry.row.shows(&draft);
+            }
             if !same {
+                let mark = self.version_marks.get(id).copied();
                 entry.versions.push(Definition {
                     workflow_id: id.to_owned(),
-                    version: entry.row.latest_version.unwrap_or(0) + 1,
+                    version: entry.row.latest_version.or(mark).unwrap_or(0) + 1,
                     dialect: draft.dialect,
                     source: draft.source,
                     checksum: draft.checksum,
@@ -81,7 +94,7 @@ impl State {
         }
         let version = entry.versions.last().map_or(0, |newest| newest.version);
         entry.row.latest_version = Some(version);
-        if activate {
+        if mode == PublishMode::Activate {
             entry.row.current_version = Some(version);
             (entry.row.status, entry.row.enabled) = (Lifecycle::Active, true);
         }
@@ -91,6 +104,40 @@ impl State {
             created: !same,
             status: entry.row.status,
         }
+    }
+
+    pub(super) fn delete_workflow(&mut self, id: &str) -> Deleted {
+        let Some(row) = self.workflows.get(id).map(|entry| &entry.row) else {
+            return Deleted::NotFound;
+        };
+        if row.status == Lifecycle::Active {
+            return Deleted::Refused(row.status);
+        }
+        if self.by_workflow.get(id).is_some_and(|runs| !runs.is_empty()) {
+            return Deleted::HasRuns(row.status);
+        }
+        if let Some(latest) = row.latest_version {
+            self.version_marks.insert(id.to_owned(), latest);
+        }
+        self.workflows.remove(id);
+        Deleted::Deleted
+    }
+
+    pub(super) fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Page<VersionRow> {
+        let versions = self
+            .workflows
+            .get(id)
+            .into_iter()
+            .flat_map(|entry| entry.versions.iter().rev());
+        let rows = versions
+            .filter(|definition| before.is_none_or(|before| definition.version < before))
+            .map(|definition| VersionRow {
+                version: definition.version,
+                dialect: definition.dialect.clone(),
+                checksum: definition.checksum.clone(),
+                created_at: definition.created_at,
+            });
+        Page::cut(rows.take(limit as usize + 1).collect(), limit)
     }
 
     pub(super) fn set_enablement(&mut self, id: &str, change: &Enablement, at: Timestamp) -> Option<(Workflow, bool)> {

@@ -2,39 +2,64 @@
 
 use super::{State, runs::Entry};
 use crate::{
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    reads::{ActionRecord, EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{Mail, WaitRecord},
 };
 use fermata_core::{NodeId, RunId};
 use std::ops::Bound;
 
 impl State {
-    pub(super) fn list_runs(&self, filter: &RunFilter) -> Page<RunRecord> {
-        let range = (
-            Bound::Unbounded,
-            filter.before.map_or(Bound::Unbounded, Bound::Excluded),
-        );
-        let fits = |entry: &&Entry| {
-            filter.status.is_none_or(|status| status == entry.status)
-                && filter.tenant.as_ref().is_none_or(|tenant| *tenant == entry.new.tenant)
-        };
-        let limit = filter.limit as usize + 1;
-        let items = match &filter.workflow_id {
-            Some(workflow) => {
-                let ids = self
-                    .by_workflow
-                    .get(workflow)
-                    .into_iter()
-                    .flat_map(|ids| ids.range(range).rev());
-                let entries = ids.filter_map(|id| self.runs.get(id));
-                entries.filter(fits).take(limit).map(Entry::record).collect()
+    pub(super) fn list_runs(&self, filter: &RunFilter) -> RunPage {
+        let from = filter.from.map_or(Bound::Unbounded, Bound::Included);
+        let to = filter.before.map_or(Bound::Unbounded, Bound::Excluded);
+        let empty = filter
+            .from
+            .zip(filter.before)
+            .is_some_and(|(from, before)| from >= before);
+        let range = if empty { None } else { Some((from, to)) };
+        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (&filter.workflow_id, range) {
+            (_, None) => Box::new(std::iter::empty()),
+            (Some(workflow), Some(range)) => {
+                let of_workflow = self.by_workflow.get(workflow).into_iter();
+                Box::new(of_workflow.flat_map(move |ids| ids.range(range)).copied())
             }
-            None => {
-                let entries = self.runs.range(range).rev().map(|(_, entry)| entry);
-                entries.filter(fits).take(limit).map(Entry::record).collect()
-            }
+            (None, Some(range)) => Box::new(self.runs.range(range).map(|(id, _)| *id)),
         };
-        Page::cut(items, filter.limit)
+        let ids: Box<dyn Iterator<Item = RunId>> = match filter.order {
+            Order::NewestFirst => Box::new(ids.rev()),
+            Order::OldestFirst => ids,
+        };
+        let mut page = RunPage {
+            items: Vec::new(),
+            next: None,
+        };
+        let mut last = None;
+        for (examined, id) in ids.enumerate() {
+            if examined == MAX_EXAMINED as usize {
+                page.next = last;
+                break;
+            }
+            last = Some(id);
+            let record = self.runs.get(&id).map(Entry::record);
+            let Some(fitting) = record.filter(|run| filter.fits(run)) else {
+                continue;
+            };
+            if page.items.len() == filter.limit as usize {
+                page.next = page.items.last().map(|run| run.id);
+                break;
+            }
+            page.items.push(fitting.without_payloads());
+        }
+        page
+    }
+
+    pub(super) fn children_of(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Page<RunRecord> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = self.children.get(&parent).into_iter();
+        let ids = ids.flat_map(|ids| ids.range((after, Bound::Unbounded)));
+        let runs = ids.filter_map(|id| self.runs.get(id)).map(Entry::record);
+        let runs = runs.map(RunRecord::without_payloads);
+        Page::cut(runs.take(limit as usize + 1).collect(), limit)
     }
 
     pub(super) fn actions(&self, run: RunId, window: Window) -> (Vec<ActionRecord>, u64) {

@@ -7,6 +7,7 @@ use super::State;
 use crate::{
     News,
     definitions::Lifecycle,
+    priority::{self, Due, LOOK_AHEAD},
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Link, Mail, NewRun,
@@ -14,7 +15,7 @@ use crate::{
     },
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap, convert::Infallible};
 
 /// A run with all that belongs to it.
 pub(super) struct Entry {
@@ -64,6 +65,9 @@ impl State {
         let born = new.born.take();
         self.requests.insert(request, id);
         self.by_workflow.entry(new.workflow_id.clone()).or_default().insert(id);
+        if let Some(parent) = new.parent {
+            self.children.entry(parent).or_default().insert(id);
+        }
         self.runs.insert(id, Entry::new(new));
         match born {
             None => {
@@ -96,7 +100,12 @@ impl State {
         } else {
             row.current_version == Some(version)
         };
-        row.status == Lifecycle::Active && row.enabled && version_fits
+        let takes_runs = match row.status {
+            Lifecycle::Draft => new.pinned,
+            Lifecycle::Active => row.enabled,
+            Lifecycle::Archived => false,
+        };
+        takes_runs && version_fits
     }
 
     /// Says who has a run and when it is due.
@@ -104,6 +113,17 @@ impl State {
         let Some(entry) = self.runs.get_mut(&run) else {
             return;
         };
+        let priority = Reverse(entry.new.priority.unwrap_or(0));
+        if priority != Reverse(0) {
+            let prioritised = self.prioritised.entry(entry.new.workflow_id.clone()).or_default();
+            if let (None, Some(at)) = (entry.lease_owner, entry.wake_at) {
+                prioritised.remove(&(priority, at, run));
+            }
+            if let (None, Some(at)) = (owner, wake_at) {
+                prioritised.insert((priority, at, run));
+            }
+            self.prioritised.retain(|_, runs| !runs.is_empty());
+        }
         match (entry.lease_owner, entry.wake_at) {
             (None, Some(at)) => self.free.remove(&(at, run)),
             (Some(owner), Some(at)) => self.held.remove(&(owner, at, run)),
@@ -126,16 +146,12 @@ impl State {
                 .take(limit)
                 .collect(),
             None => {
-                let due = self
-                    .free
-                    .iter()
-                    .take_while(|(at, _)| *at <= claim.now)
-                    .map(|(_, id)| *id);
+                let due = self.due(claim.now, limit);
                 let held = claim.dead_before.iter().flat_map(|_| &self.held);
                 let dead = held
                     .filter(|(owner, ..)| self.is_dead(claim, *owner))
                     .map(|(.., id)| *id);
-                due.chain(dead).take(limit).collect()
+                due.into_iter().chain(dead).take(limit).collect()
             }
         };
         let mut runs = Vec::with_capacity(ids.len());
@@ -150,6 +166,37 @@ impl State {
         }
         let next_due = self.free.first().map(|(at, _)| *at);
         Claimed { runs, next_due }
+    }
+
+    /// Free runs that are due, oldest first except for their priority.
+    fn due(&self, now: Timestamp, limit: usize) -> Vec<RunId> {
+        let due = self.free.iter().take_while(|(at, _)| *at <= now);
+        if self.prioritised.is_empty() {
+            return due.take(limit).map(|(_, id)| *id).collect();
+        }
+        let looked_at = due.take(limit.saturating_mul(LOOK_AHEAD as usize));
+        let waiting = looked_at.filter_map(|(at, id)| {
+            let new = &self.runs.get(id)?.new;
+            Some(Due {
+                workflow: new.workflow_id.clone(),
+                priority: new.priority.unwrap_or(0),
+                wake_at: *at,
+                run: *id,
+            })
+        });
+        let urgent = |workflow: &str, most: usize| {
+            let all = self.prioritised.get(workflow).into_iter().flatten();
+            let urgent = all.filter(|(Reverse(priority), at, _)| *priority > 0 && *at <= now);
+            let dues = urgent.take(most).map(|(Reverse(priority), at, run)| Due {
+                workflow: workflow.to_owned(),
+                priority: *priority,
+                wake_at: *at,
+                run: *run,
+            });
+            Ok::<_, Infallible>(dues.collect())
+        };
+        let Ok(runs) = priority::choose(limit, waiting.collect(), urgent);
+        runs
     }
 
     fn claimable(&self, claim: &Claim, run: RunId) -> bool {

@@ -1,11 +1,14 @@
 //! Workflows, drafts and versions.
 //!
-//! What must stay true: a version is never changed; a draft goes when it is published, and publishing what is the
-//! newest version already makes no new one.
+//! What must stay true: a version is never changed and its number never used again; a draft goes when it is published,
+//! and publishing what is the newest version already makes no new one.
 
 use super::{columns::get, writer::Tx};
 use crate::{
-    definitions::{Definition, Draft, DraftRule, Enablement, Lifecycle, Published, Saved, Workflow, WorkflowFilter},
+    definitions::{
+        Definition, Deleted, Draft, DraftRule, Enablement, Lifecycle, PublishMode, Published, Saved, VersionRow,
+        Workflow, WorkflowFilter,
+    },
     reads::Page,
 };
 use fermata_core::Timestamp;
@@ -44,6 +47,17 @@ const INSERT_DEFINITION: &str = "INSERT INTO workflow_definitions
 const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2, description = ?3, dialect = ?4,
     current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE id = ?1";
 
+const MARK: &str = "SELECT latest_version FROM workflow_version_marks WHERE workflow_id = ?1";
+
+const SET_MARK: &str = "INSERT INTO workflow_version_marks (workflow_id, latest_version) VALUES (?1, ?2)
+    ON CONFLICT (workflow_id) DO UPDATE SET latest_version = excluded.latest_version";
+
+const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions INDEXED BY ix_executions_workflow
+    WHERE workflow_id = ?1 LIMIT 1";
+
+const VERSIONS: &str = "SELECT version, dialect, checksum, created_at FROM workflow_definitions
+    WHERE workflow_id = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
+
 /// Saves a draft.
 pub(super) fn save_draft(tx: &mut Tx<'_>, new: &Draft) -> rusqlite::Result<Saved> {
     let existing = workflow(tx.connection, &new.id)?;
@@ -54,9 +68,9 @@ pub(super) fn save_draft(tx: &mut Tx<'_>, new: &Draft) -> rusqlite::Result<Saved
         (DraftRule::Existing, None) => return Ok(Saved::NotFound),
         _ => {}
     }
-    if let Some(expected) = &new.if_match {
+    if let Some(guard) = &new.if_match {
         let there = draft(tx.connection, &new.id)?.map(|draft| draft.checksum);
-        if there.as_ref() != Some(expected) {
+        if !guard.holds(there.as_deref()) {
             return Ok(Saved::Changed(there));
         }
     }
@@ -81,12 +95,15 @@ pub(super) fn publish(
     tx: &mut Tx<'_>,
     id: &str,
     checksum: &str,
-    activate: bool,
+    mode: PublishMode,
     at: Timestamp,
 ) -> rusqlite::Result<Published> {
     let Some(mut workflow) = workflow(tx.connection, id)? else {
         return Ok(Published::NotFound);
     };
+    if !mode.is_for(workflow.status) {
+        return Ok(Published::Refused(workflow.status));
+    }
     let newest = match workflow.latest_version {
         Some(version) => definition(tx.connection, id, version)?,
         None => None,
@@ -98,13 +115,17 @@ pub(super) fn publish(
         (None, None) => return Ok(Published::NoDraft),
         (_, Some(newest)) => (newest.version, false),
         (Some(draft), None) => {
-            let version = workflow.latest_version.unwrap_or(0) + 1;
+            let latest = match workflow.latest_version {
+                Some(latest) => latest,
+                None => mark(tx, id)?,
+            };
+            let version = latest + 1;
             let row = params![id, version, draft.dialect, draft.source, draft.checksum, at.0];
             tx.connection.prepare_cached(INSERT_DEFINITION)?.execute(row)?;
             (version, true)
         }
     };
-    if let Some(draft) = draft {
+    if let Some(draft) = draft.filter(|_| mode != PublishMode::Snapshot) {
         (workflow.display_name, workflow.description) = (draft.display_name, draft.description);
         workflow.dialect = draft.dialect;
         tx.connection
@@ -112,7 +133,7 @@ pub(super) fn publish(
             .execute([id])?;
     }
     workflow.latest_version = Some(version);
-    if activate {
+    if mode == PublishMode::Activate {
         workflow.current_version = Some(version);
         (workflow.status, workflow.enabled) = (Lifecycle::Active, true);
     }
@@ -124,6 +145,38 @@ pub(super) fn publish(
         created,
         status,
     })
+}
+
+/// The newest version of a workflow of this id that was deleted.
+fn mark(tx: &Tx<'_>, id: &str) -> rusqlite::Result<u32> {
+    let mut statement = tx.connection.prepare_cached(MARK)?;
+    let mark = statement.query_row([id], |row| row.get(0)).optional()?;
+    Ok(mark.unwrap_or(0))
+}
+
+/// Removes a workflow that nothing needs.
+pub(super) fn delete(tx: &Tx<'_>, id: &str) -> rusqlite::Result<Deleted> {
+    let Some(workflow) = workflow(tx.connection, id)? else {
+        return Ok(Deleted::NotFound);
+    };
+    if workflow.status == Lifecycle::Active {
+        return Ok(Deleted::Refused(workflow.status));
+    }
+    if tx.connection.prepare_cached(HAS_RUNS)?.exists([id])? {
+        return Ok(Deleted::HasRuns(workflow.status));
+    }
+    if let Some(latest) = workflow.latest_version {
+        tx.connection.prepare_cached(SET_MARK)?.execute(params![id, latest])?;
+    }
+    for table in [
+        "workflow_drafts WHERE workflow_id",
+        "workflow_definitions WHERE workflow_id",
+        "workflows WHERE id",
+    ] {
+        let sql = format!("DELETE FROM {table} = ?1");
+        tx.connection.prepare_cached(&sql)?.execute([id])?;
+    }
+    Ok(Deleted::Deleted)
 }
 
 /// Changes status or the enabled flag.
@@ -230,4 +283,24 @@ pub(super) fn definition(connection: &Connection, id: &str, version: u32) -> rus
             })
         })
         .optional()
+}
+
+/// Versions without their documents, newest first.
+pub(super) fn versions(
+    connection: &Connection,
+    id: &str,
+    before: Option<u32>,
+    limit: u32,
+) -> rusqlite::Result<Page<VersionRow>> {
+    let mut statement = connection.prepare_cached(VERSIONS)?;
+    let before = before.map_or(i64::MAX, i64::from);
+    let rows = statement.query_map(params![id, before, i64::from(limit) + 1], |row| {
+        Ok(VersionRow {
+            version: row.get(0)?,
+            dialect: row.get(1)?,
+            checksum: row.get(2)?,
+            created_at: get(row, 3)?,
+        })
+    })?;
+    Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, limit))
 }

@@ -107,7 +107,12 @@ fn startable(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<bool> {
             } else {
                 current == Some(version)
             };
-            Ok(status == Lifecycle::Active && enabled && version_fits)
+            let takes_runs = match status {
+                Lifecycle::Draft => run.pinned,
+                Lifecycle::Active => enabled,
+                Lifecycle::Archived => false,
+            };
+            Ok(takes_runs && version_fits)
         })
         .optional()?;
     Ok(startable.unwrap_or(false))

@@ -1,18 +1,12 @@
-//! What is read of runs: rows, pages, windows.
-//!
-//! What must stay true: no list reads more than its page and what an index cannot rule out; the plans of all
-//! run lists are checked by a test.
+//! What is read of one run: its row, and windows of what belongs to it.
 
 use super::columns::{count, get, key, maybe, principal, run_id, signed};
 use crate::{
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunRecord, Window},
+    reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
     runs::{Letter, Mail, WaitRecord},
 };
-use fermata_core::{NodeId, RunId, Status};
-use rusqlite::{
-    Connection, OptionalExtension, Row, params,
-    types::{Type, Value},
-};
+use fermata_core::{NodeId, RunId};
+use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
 const RUN_COLUMNS: &str =
@@ -21,10 +15,17 @@ const RUN_COLUMNS: &str =
     trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
     lease_owner IS NOT NULL";
 
+/// The same without payloads, for lists.
+pub(super) const LIST_COLUMNS: &str =
+    "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
+    priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
+    '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner IS NOT NULL";
+
 const ACTION_COLUMNS: &str =
     "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time";
 
-fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+/// A row of [`LIST_COLUMNS`], or the same with payloads.
+pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     Ok(RunRecord {
         id: run_id(row, 0)?,
         workflow_id: row.get(1)?,
@@ -57,64 +58,6 @@ pub(super) fn run(connection: &Connection, id: RunId) -> rusqlite::Result<Option
         .prepare_cached(&sql)?
         .query_row([key(&id)], run_row)
         .optional()
-}
-
-/// The statement for a list of runs, and its parameters. The index is named: the planner has no statistics, and a
-/// list that walks all runs is worse than one that cannot be prepared.
-pub(super) fn runs_query(filter: &RunFilter) -> (String, Vec<Value>) {
-    let mut terms = Vec::new();
-    let mut values = Vec::new();
-    let mut term = |column: &str, value: Value| {
-        values.push(value);
-        terms.push(format!("{column} ?{}", values.len()));
-    };
-    let mut index = "";
-    if let Some(before) = filter.before {
-        term("id <", Value::Blob(key(&before).to_vec()));
-    }
-    if let Some(tenant) = &filter.tenant {
-        if tenant.is_empty() {
-            // Those without a tenant may be nearly all; the plus keeps SQLite from an index it would have to sort.
-            term("+tenant_id =", Value::Text(tenant.clone()));
-        } else {
-            term("tenant_id =", Value::Text(tenant.clone()));
-            index = "INDEXED BY ix_executions_tenant";
-        }
-    }
-    if let Some(workflow) = &filter.workflow_id {
-        term("workflow_id =", Value::Text(workflow.clone()));
-        index = "INDEXED BY ix_executions_workflow";
-    }
-    if let Some(status) = filter.status {
-        term("status =", Value::Text(status.as_str().to_owned()));
-        if status != Status::Succeeded {
-            index = "INDEXED BY ix_executions_status";
-        }
-    }
-    // The words of the partial indexes, which SQLite must find to use them.
-    if index.ends_with("status") {
-        terms.push("status <> 'Succeeded'".to_owned());
-    }
-    if index.ends_with("tenant") {
-        terms.push("tenant_id <> ''".to_owned());
-    }
-    let terms = if terms.is_empty() {
-        String::new()
-    } else {
-        format!("WHERE {}", terms.join(" AND "))
-    };
-    values.push(Value::Integer(i64::from(filter.limit) + 1));
-    let limit = values.len();
-    let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions {index} {terms} ORDER BY id DESC LIMIT ?{limit}");
-    (sql, values)
-}
-
-/// Runs, newest first.
-pub(super) fn runs(connection: &Connection, filter: &RunFilter) -> rusqlite::Result<Page<RunRecord>> {
-    let (sql, values) = runs_query(filter);
-    let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(rusqlite::params_from_iter(values), run_row)?;
-    Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, filter.limit))
 }
 
 fn action_row(row: &Row<'_>) -> rusqlite::Result<ActionRecord> {

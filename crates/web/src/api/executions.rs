@@ -1,4 +1,4 @@
-//! Executions (runs): start one, look at it, list them, cancel it.
+//! Executions (runs): start one, look at it, cancel it.
 
 use crate::{
     Web,
@@ -6,7 +6,8 @@ use crate::{
     error::ApiError,
     extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query},
     paging,
-    views::{AcceptedView, ActionView, EventView, Included, PageView, ResourceView, RunRow, RunView},
+    strict::Strict,
+    views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView},
 };
 use axum::{
     Json,
@@ -14,10 +15,10 @@ use axum::{
     http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
-use fermata_core::{RunId, Status, decode};
+use fermata_core::{RunId, decode};
 use fermata_runtime::{Refusal, Request, timeline};
 use fermata_store::{
-    reads::{EventRecord, RunFilter, RunRecord, Window},
+    reads::{EventRecord, RunRecord, Window},
     runs::Principal,
 };
 use serde::Deserialize;
@@ -41,10 +42,10 @@ pub(crate) struct StartQuery {
 pub(crate) struct StartBody {
     request_id: Option<String>,
     principal: Option<PrincipalBody>,
-    trigger: Option<Value>,
+    trigger: Option<Strict>,
     priority: Option<i32>,
     tenant_id: Option<String>,
-    spec: Option<Value>,
+    spec: Option<Strict>,
 }
 
 #[derive(Deserialize)]
@@ -107,8 +108,10 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
     Ok(Request {
         workflow_id,
         request_id: body.request_id,
-        trigger: body.trigger.unwrap_or_else(|| Value::Object(Map::new())),
-        spec: body.spec,
+        trigger: body
+            .trigger
+            .map_or_else(|| Value::Object(Map::new()), |trigger| trigger.0),
+        spec: body.spec.map(|spec| spec.0),
         priority: body.priority,
         tenant: body.tenant_id.unwrap_or_default(),
         correlation_id,
@@ -117,7 +120,7 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
     })
 }
 
-fn name(field: &str, text: &str) -> Result<(), ApiError> {
+pub(super) fn name(field: &str, text: &str) -> Result<(), ApiError> {
     if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
         let message = format!("`{field}` must have 1 to {MAX_NAME} bytes and no control characters");
         return Err(ApiError::invalid(message));
@@ -157,6 +160,7 @@ struct Include {
     actions: bool,
     events: bool,
     resources: bool,
+    children: bool,
 }
 
 impl Include {
@@ -167,9 +171,10 @@ impl Include {
                 "actions" => include.actions = true,
                 "events" => include.events = true,
                 "resources" => include.resources = true,
+                "children" => include.children = true,
                 _ => {
                     let shown: String = word.chars().take(60).collect();
-                    let message = format!("`{shown}` cannot be included; actions, events and resources can");
+                    let message = format!("`{shown}` cannot be included; actions, children, events and resources can");
                     return Err(ApiError::parameter(message));
                 }
             }
@@ -178,7 +183,7 @@ impl Include {
     }
 }
 
-/// `GET /api/v1/executions/{id}?include=actions,events,resources&limit=100&offset=0`
+/// `GET /api/v1/executions/{id}?include=actions,children,events,resources&limit=100&offset=0`
 pub(crate) async fn get(
     State(web): State<Web>,
     ExecutionId(id): ExecutionId,
@@ -212,6 +217,14 @@ pub(crate) async fn get(
     included.resources = links
         .as_ref()
         .map(|links| links.iter().map(ResourceView::from).collect());
+    let children = match include.children {
+        true => Some(store.children(id, None, window.limit).await?),
+        false => None,
+    };
+    if let Some(page) = &children {
+        included.children = Some(page.items.iter().map(RunRow::from).collect());
+        included.more_children = page.more.then_some(true);
+    }
     Ok(Json(RunView::new(&run, included)).into_response())
 }
 
@@ -233,7 +246,7 @@ async fn timeline_of(web: &Web, run: &RunRecord, rows: &[EventRecord]) -> Vec<Ev
     events
 }
 
-async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
+pub(super) async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
     let run = web.engine.store().run(id).await?;
     run.ok_or_else(|| Refusal::RunNotFound(id).into())
 }
@@ -242,40 +255,6 @@ async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
 async fn whole(web: &Web, id: RunId) -> Result<Response, ApiError> {
     let run = find(web, id).await?;
     Ok(Json(RunView::new(&run, Included::default())).into_response())
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct ListQuery {
-    status: Option<String>,
-    workflow_id: Option<String>,
-    tenant_id: Option<String>,
-    limit: Option<u32>,
-    cursor: Option<String>,
-}
-
-/// `GET /api/v1/executions`, newest first.
-pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
-    let word = query.status.filter(|word| !word.is_empty());
-    let filter = RunFilter {
-        workflow_id: query.workflow_id.filter(|id| !id.is_empty()),
-        status: word.as_deref().map(status).transpose()?,
-        tenant: query.tenant_id.filter(|tenant| !tenant.is_empty()),
-        before: query.cursor.as_deref().map(paging::run).transpose()?,
-        limit: paging::limit(query.limit)?,
-    };
-    let page = web.engine.store().runs(filter).await?;
-    let last = page.items.last().filter(|_| page.more);
-    let view = PageView {
-        next_cursor: last.map(|run| paging::after_run(run.id)),
-        items: page.items.iter().map(RunRow::from).collect(),
-    };
-    Ok(Json(view).into_response())
-}
-
-fn status(word: &str) -> Result<Status, ApiError> {
-    let unknown = || ApiError::parameter("`status` must be Pending, Running, Succeeded, Failed or Cancelled");
-    Status::parse(word).ok_or_else(unknown)
 }
 
 #[derive(Deserialize, Default)]

@@ -2,20 +2,20 @@
 
 use crate::{
     Web,
-    error::ApiError,
+    error::{ApiError, etag},
     extract::{DocumentBytes, Name, Query},
     paging,
-    views::{DefinitionView, PageView, PublishedView, SavedView, WorkflowView, WorkflowWithDefinition},
+    views::{DefinitionView, PageView, PublishedView, SavedView, VersionView, WorkflowView, WorkflowWithDefinition},
 };
 use axum::{
     Json,
     extract::State,
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use fermata_dialects::Document;
-use fermata_runtime::Refusal;
-use fermata_store::definitions::{Lifecycle, WorkflowFilter};
+use fermata_runtime::{Refusal, SavedWorkflow};
+use fermata_store::definitions::{Lifecycle, Workflow, WorkflowFilter};
 use serde::Deserialize;
 
 /// `POST /api/v1/workflows`: the body is the document itself.
@@ -25,12 +25,21 @@ pub(crate) async fn save(State(web): State<Web>, DocumentBytes(source): Document
         true => StatusCode::CREATED,
         false => StatusCode::OK,
     };
+    Ok(written(status, saved))
+}
+
+/// A draft that was saved, with its ETag.
+pub(super) fn written(status: StatusCode, saved: SavedWorkflow) -> Response {
     let view = SavedView {
         workflow: (&saved.workflow).into(),
         checksum: &saved.checksum,
         warnings: saved.warnings,
     };
-    Ok((status, Json(view)).into_response())
+    let mut response = (status, Json(view)).into_response();
+    if let Some(etag) = etag(&saved.checksum) {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
 }
 
 #[derive(Deserialize)]
@@ -66,6 +75,10 @@ pub(crate) struct ListQuery {
     status: Option<String>,
     is_enabled: Option<bool>,
     search: Option<String>,
+    dialect: Option<String>,
+    /// Taken and not looked at: workflows belong to no tenant, runs do.
+    #[serde(rename = "tenantId")]
+    _tenant_id: Option<String>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
@@ -77,6 +90,7 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
         status: status.as_deref().map(lifecycle).transpose()?,
         enabled: query.is_enabled,
         search: query.search.filter(|text| !text.is_empty()),
+        dialect: query.dialect.filter(|text| !text.is_empty()),
         after: query.cursor.as_deref().map(paging::name).transpose()?,
         limit: paging::limit(query.limit)?,
     };
@@ -122,24 +136,59 @@ pub(crate) async fn get(
         }
         (None, None) => return Err(Refusal::NoDraft(id).into()),
     };
-    let as_sent = serde_json::from_slice(&source).ok();
+    shown(&web, &workflow, version, &source, &checksum)
+}
+
+/// A workflow with one of its documents.
+pub(super) fn shown(
+    web: &Web,
+    workflow: &Workflow,
+    version: Option<u32>,
+    source: &[u8],
+    checksum: &str,
+) -> Result<Response, ApiError> {
+    let as_sent = serde_json::from_slice(source).ok();
     let definition = match as_sent {
         Some(raw) => DefinitionView::AsSent(raw),
         None => {
             let limits = &web.engine.settings().dialects.document;
-            let document = Document::parse(&source, "request", limits).map_err(Refusal::InvalidDocument)?;
+            let document = Document::parse(source, "request", limits).map_err(Refusal::InvalidDocument)?;
             DefinitionView::Read(document.value().clone())
         }
     };
     let view = WorkflowWithDefinition {
-        workflow: (&workflow).into(),
+        workflow: workflow.into(),
         version,
-        checksum: &checksum,
+        checksum,
         source: match definition {
             DefinitionView::AsSent(_) => None,
-            DefinitionView::Read(_) => std::str::from_utf8(&source).ok(),
+            DefinitionView::Read(_) => std::str::from_utf8(source).ok(),
         },
         definition,
+    };
+    Ok(Json(view).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct VersionsQuery {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+/// `GET /api/v1/workflows/{id}/versions`, newest first.
+pub(crate) async fn versions(
+    State(web): State<Web>,
+    Name(id): Name,
+    Query(query): Query<VersionsQuery>,
+) -> Result<Response, ApiError> {
+    let before = query.cursor.as_deref().map(paging::version).transpose()?;
+    let limit = paging::limit(query.limit)?;
+    let page = web.engine.workflows().versions(&id, before, limit).await?;
+    let last = page.items.last().filter(|_| page.more);
+    let view = PageView {
+        next_cursor: last.map(|row| paging::after_version(row.version)),
+        items: page.items.iter().map(VersionView::from).collect(),
     };
     Ok(Json(view).into_response())
 }

@@ -214,7 +214,7 @@ async fn the_list_is_walked_newest_first() {
             .await
             .error(400, "INVALID_CURSOR");
     }
-    for query in ["status=Done", "limit=0", "limit=1001", "order=asc"] {
+    for query in ["status=Done", "limit=0", "limit=1001", "order=up"] {
         server
             .get(&format!("/api/v1/executions?{query}"))
             .await

@@ -242,7 +242,7 @@ async fn bodies_that_cannot_be_understood_are_refused() {
     bad("\u{feff}{}".to_owned(), "INVALID_JSON").await;
     bad(
         format!("{{\"trigger\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000)),
-        "INVALID_JSON",
+        "BODY_TOO_DEEP",
     )
     .await;
     let message = bad(json!({ "triger": {} }).to_string(), "INVALID_REQUEST").await;

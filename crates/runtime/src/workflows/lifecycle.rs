@@ -1,0 +1,219 @@
+//! The life of a workflow: Draft → Active → Archived → Active.
+//!
+//! | command | Draft | Active | Archived |
+//! | --- | --- | --- | --- |
+//! | save | Draft | immutable | immutable |
+//! | put draft | Draft | Active | Archived |
+//! | publish | Active (or Draft, staged) | Active | refused: reactivate first |
+//! | archive | refused | Archived, disabled | refused |
+//! | reactivate | refused | refused | Active, enabled |
+//! | enable, disable | refused | Active | refused |
+//! | delete | gone | refused: archive first | gone |
+//!
+//! What must stay true: the store decides, in one transaction, from the state it finds; what is believed of a workflow
+//! here is forgotten with every change. A workflow that has runs is never deleted.
+
+use super::Workflows;
+use crate::error::{EngineError, Refusal};
+use fermata_core::Plan;
+use fermata_dialects::{Diagnostic, Diagnostics, Stage};
+use fermata_store::definitions::{
+    Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionRow, Workflow,
+};
+use fermata_store::reads::Page;
+use Command::*;
+
+/// What can be asked of a workflow and depends on its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Command {
+    Publish,
+    Archive,
+    Reactivate,
+    Enable,
+    Disable,
+    Delete,
+}
+
+impl Command {
+    /// The states in which it is allowed.
+    pub fn allowed_in(self) -> &'static [Lifecycle] {
+        match self {
+            Publish => &[Lifecycle::Draft, Lifecycle::Active],
+            Archive | Enable | Disable => &[Lifecycle::Active],
+            Reactivate => &[Lifecycle::Archived],
+            Delete => &[Lifecycle::Draft, Lifecycle::Archived],
+        }
+    }
+
+    /// What it leads to: the state, if that changes, and whether new runs may start.
+    fn change(self) -> (Option<Lifecycle>, bool) {
+        match self {
+            Archive => (Some(Lifecycle::Archived), false),
+            Publish | Reactivate => (Some(Lifecycle::Active), true),
+            Enable => (None, true),
+            Disable | Delete => (None, false),
+        }
+    }
+
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            Publish => "published",
+            Archive => "archived",
+            Reactivate => "reactivated",
+            Enable => "enabled",
+            Disable => "disabled",
+            Delete => "deleted",
+        }
+    }
+
+    /// What to do in a state that does not allow it.
+    pub(crate) fn instead(self, status: Lifecycle) -> &'static str {
+        match (self, status) {
+            (Archive | Enable | Disable | Reactivate, Lifecycle::Draft) => "a Draft can be published or deleted",
+            (Delete, Lifecycle::Active) => "archive it first",
+            (_, Lifecycle::Draft) => "a Draft can be saved, published or deleted",
+            (_, Lifecycle::Active) => "an Active workflow can be enabled, disabled, published again or archived",
+            (Archive, Lifecycle::Archived) => "it is archived already, and can be reactivated or deleted",
+            (_, Lifecycle::Archived) => "reactivate it first",
+        }
+    }
+
+    pub(crate) fn refused(self, workflow: &str, status: Lifecycle) -> EngineError {
+        Refusal::IllegalTransition {
+            workflow: workflow.to_owned(),
+            command: self,
+            status,
+        }
+        .into()
+    }
+}
+
+/// A document that was looked at and not stored.
+#[derive(Debug)]
+pub struct Validated {
+    /// What it compiles to, and its checksum; or everything that is wrong with it.
+    pub outcome: Result<(Plan, String), Diagnostics>,
+    /// What is odd about it.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Workflows {
+    /// Active → Archived: takes no new runs, and those that have not begun are cancelled.
+    pub async fn archive(&self, id: &str) -> Result<Workflow, EngineError> {
+        self.change(id, Archive).await
+    }
+
+    /// Archived → Active, enabled.
+    pub async fn reactivate(&self, id: &str) -> Result<Workflow, EngineError> {
+        self.change(id, Reactivate).await
+    }
+
+    /// Lets an active workflow take new runs, or not.
+    pub async fn set_enabled(&self, id: &str, enabled: bool) -> Result<Workflow, EngineError> {
+        self.change(id, if enabled { Enable } else { Disable }).await
+    }
+
+    async fn change(&self, id: &str, command: Command) -> Result<Workflow, EngineError> {
+        let (status, enabled) = command.change();
+        let from = command.allowed_in().to_vec();
+        let change = Enablement { from, status, enabled };
+        let changed = self.store.set_enablement(id, change, self.clock.now()).await?;
+        self.lock_heads().remove(id);
+        match changed {
+            Some((workflow, true)) => Ok(workflow),
+            Some((workflow, false)) => Err(command.refused(id, workflow.status)),
+            None => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
+        }
+    }
+
+    /// Removes a workflow that is a draft or archived and has no runs.
+    pub async fn delete(&self, id: &str) -> Result<(), EngineError> {
+        let deleted = self.store.delete_workflow(id).await?;
+        self.lock_heads().remove(id);
+        let workflow = id.to_owned();
+        match deleted {
+            Deleted::Deleted => {
+                self.lock_plans().retain(|(of, _), _| of != id);
+                Ok(())
+            }
+            Deleted::Refused(status) => Err(Delete.refused(id, status)),
+            Deleted::HasRuns(status) => Err(Refusal::HasRuns { workflow, status }.into()),
+            Deleted::NotFound => Err(Refusal::WorkflowNotFound(workflow).into()),
+        }
+    }
+
+    /// Saves a draft beside whatever version there is, if the guard holds.
+    pub async fn save_draft(
+        &self,
+        id: &str,
+        source: &[u8],
+        name: &str,
+        guard: Option<DraftGuard>,
+    ) -> Result<super::SavedWorkflow, EngineError> {
+        let (document, compiled) = self.check(source, name, Stage::Save)?;
+        if compiled.plan.workflow != id {
+            let (wanted, found) = (id.to_owned(), compiled.plan.workflow);
+            return Err(Refusal::OtherWorkflow { wanted, found }.into());
+        }
+        self.keep(source, &document, compiled, DraftRule::Existing, guard).await
+    }
+
+    /// The draft of a workflow.
+    pub async fn draft(&self, id: &str) -> Result<Draft, EngineError> {
+        let workflow = self.get(id).await?;
+        let draft = self.store.draft(id).await?;
+        draft.ok_or_else(|| Refusal::NoDraft(workflow.id).into())
+    }
+
+    /// The versions of a workflow, newest first.
+    pub async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>, EngineError> {
+        self.get(id).await?;
+        Ok(self.store.versions(id, before, limit).await?)
+    }
+
+    /// Looks at a document as publishing would, and stores nothing.
+    pub async fn validate(&self, source: &[u8], name: &str) -> Result<Validated, EngineError> {
+        match self.check(source, name, Stage::Publish) {
+            Ok((document, compiled)) => Ok(Validated {
+                outcome: Ok((compiled.plan, document.checksum())),
+                warnings: compiled.warnings,
+            }),
+            Err(EngineError::Refused(Refusal::InvalidDocument(problems))) => Ok(Validated {
+                outcome: Err(problems),
+                warnings: Vec::new(),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A version of what a draft is now, for a run of it; `None` if it changed meanwhile.
+    pub(crate) async fn snapshot(&self, id: &str) -> Result<Option<u32>, EngineError> {
+        let Some(draft) = self.store.draft(id).await? else {
+            return Ok(self.get(id).await?.latest_version);
+        };
+        self.check(&draft.source, id, Stage::Publish)?;
+        match self.store.snapshot(id, &draft.checksum, self.clock.now()).await? {
+            Published::Version { version, .. } => Ok(Some(version)),
+            Published::Changed | Published::NoDraft | Published::Refused(_) => Ok(None),
+            Published::NotFound => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_is_possible() {
+        let states = [Lifecycle::Draft, Lifecycle::Active, Lifecycle::Archived];
+        for command in [Publish, Archive, Reactivate, Enable, Disable, Delete] {
+            for status in states.iter().filter(|status| !command.allowed_in().contains(status)) {
+                let text = command.refused("w", *status).to_string();
+                let expected = format!("workflow `w` is {}: it cannot be {}; ", status.as_str(), command.done());
+                assert!(text.starts_with(&expected) && text.len() > expected.len() + 10, "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Drafts beside a version, guarded against two editors, and documents that are only looked at.
+//!
+//! The ETag of a draft is its checksum: of what the document says, so comments and the order of keys do not count.
+
+use super::workflows;
+use crate::{
+    Web,
+    error::{ApiError, etag},
+    extract::{DocumentBytes, Name},
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, HeaderName, StatusCode, header},
+    response::Response,
+};
+use fermata_core::Plan;
+use fermata_dialects::Diagnostic;
+use fermata_runtime::{EngineError, Refusal};
+use fermata_store::definitions::DraftGuard;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// `PUT /api/v1/workflows/{id}/draft`: the body is the document itself.
+pub(crate) async fn put(
+    State(web): State<Web>,
+    Name(id): Name,
+    headers: HeaderMap,
+    DocumentBytes(source): DocumentBytes,
+) -> Result<Response, ApiError> {
+    let guard = guard(&headers)?;
+    let saved = web
+        .engine
+        .workflows()
+        .save_draft(&id, &source, "request", guard)
+        .await?;
+    Ok(workflows::written(StatusCode::OK, saved))
+}
+
+/// What `If-Match` and `If-None-Match` ask for.
+fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
+    let (matches, differs) = (
+        value(headers, header::IF_MATCH)?,
+        value(headers, header::IF_NONE_MATCH)?,
+    );
+    match (matches.as_deref(), differs.as_deref()) {
+        (None, None) => Ok(None),
+        (Some("*"), None) => Ok(Some(DraftGuard::Present)),
+        (Some(list), None) => {
+            let tags = list.split(',').map(|tag| checksum(tag.trim()));
+            let tags = tags.collect::<Option<Vec<_>>>().ok_or_else(|| {
+                let message = "`If-Match` must be `*`, or the draft's ETag in double quotes, as GET and PUT give it";
+                ApiError::invalid(message)
+            })?;
+            Ok(Some(DraftGuard::Is(tags)))
+        }
+        (None, Some("*")) => Ok(Some(DraftGuard::Absent)),
+        (None, Some(_)) => Err(ApiError::invalid("`If-None-Match` can only be `*` here: no draft yet")),
+        (Some(_), Some(_)) => Err(ApiError::invalid("send `If-Match` or `If-None-Match`, not both")),
+    }
+}
+
+/// The values of a header as one list.
+fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<String>, ApiError> {
+    let lines = headers.get_all(&name).iter().map(|value| value.to_str());
+    let lines: Vec<&str> = lines
+        .collect::<Result<_, _>>()
+        .map_err(|_| ApiError::invalid(format!("the header {name} is not plain text")))?;
+    Ok((!lines.is_empty()).then(|| lines.join(",").trim().to_owned()))
+}
+
+/// What an ETag holds. A weak one never matches.
+fn checksum(tag: &str) -> Option<String> {
+    let (weak, tag) = match tag.strip_prefix("W/") {
+        Some(tag) => (true, tag),
+        None => (false, tag),
+    };
+    let text = tag.strip_prefix('"')?.strip_suffix('"')?;
+    let text = if weak { format!("W/{text}") } else { text.to_owned() };
+    (!text.contains('"')).then_some(text)
+}
+
+/// `GET /api/v1/workflows/{id}/draft`
+pub(crate) async fn get(State(web): State<Web>, Name(id): Name) -> Result<Response, ApiError> {
+    let workflows = web.engine.workflows();
+    let draft = workflows.draft(&id).await.map_err(|error| match error {
+        EngineError::Refused(Refusal::NoDraft(id)) => {
+            ApiError::not_found("NO_DRAFT", format!("workflow `{id}` has no draft; PUT one here"))
+        }
+        error => error.into(),
+    })?;
+    let workflow = workflows.get(&id).await?;
+    let mut response = workflows::shown(&web, &workflow, None, &draft.source, &draft.checksum)?;
+    if let Some(etag) = etag(&draft.checksum) {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    Ok(response)
+}
+
+/// A document that was looked at.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ValidatedView {
+    /// Whether it could be published.
+    valid: bool,
+    /// What is wrong or odd about it; `severity` tells which.
+    problems: Vec<Diagnostic>,
+    /// How many more there are than are listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_problems: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanView>,
+}
+
+/// A plan in short.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PlanView {
+    workflow_id: String,
+    display_name: String,
+    dialect: String,
+    checksum: String,
+    nodes: usize,
+    edges: usize,
+    /// The actions that its nodes use.
+    action_types: BTreeSet<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    has_trigger_schema: bool,
+}
+
+impl PlanView {
+    fn new(plan: Plan, checksum: String) -> PlanView {
+        PlanView {
+            nodes: plan.nodes.len(),
+            edges: plan.nodes.iter().map(|node| node.edges.len()).sum(),
+            action_types: plan
+                .nodes
+                .iter()
+                .map(|node| node.kind.action_type().to_owned())
+                .collect(),
+            timeout_ms: plan.timeout_ms,
+            has_trigger_schema: plan.trigger_schema.is_some(),
+            workflow_id: plan.workflow,
+            display_name: plan.display_name,
+            dialect: plan.dialect,
+            checksum,
+        }
+    }
+}
+
+/// `POST /api/v1/workflows/validate`: as publishing would look at it; nothing is stored.
+pub(crate) async fn validate(
+    State(web): State<Web>,
+    DocumentBytes(source): DocumentBytes,
+) -> Result<Json<ValidatedView>, ApiError> {
+    let validated = web.engine.workflows().validate(&source, "request").await?;
+    Ok(Json(match validated.outcome {
+        Ok((plan, checksum)) => ValidatedView {
+            valid: true,
+            problems: validated.warnings,
+            more_problems: None,
+            plan: Some(PlanView::new(plan, checksum)),
+        },
+        Err(problems) => ValidatedView {
+            valid: false,
+            more_problems: Some(problems.more()).filter(|more| *more > 0),
+            problems: problems.into_list(),
+            plan: None,
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_are_read_or_refused() {
+        let read = |name: &'static str, text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, text.parse().unwrap());
+            guard(&headers).map_err(|error| error.code)
+        };
+        let is = |tags: &[&str]| Ok(Some(DraftGuard::Is(tags.iter().map(|tag| (*tag).to_owned()).collect())));
+        assert_eq!(guard(&HeaderMap::new()).unwrap(), None);
+        assert_eq!(read("if-match", "\"ab\""), is(&["ab"]));
+        assert_eq!(read("if-match", "\"a\" , W/\"b\""), is(&["a", "W/b"]));
+        assert_eq!(read("if-match", " * "), Ok(Some(DraftGuard::Present)));
+        assert_eq!(read("if-none-match", "*"), Ok(Some(DraftGuard::Absent)));
+        for bad in ["", "ab", "\"", "\"a\"b\"", "\"a\",", "*,\"a\""] {
+            assert_eq!(read("if-match", bad), Err("INVALID_REQUEST"), "{bad}");
+        }
+        assert_eq!(read("if-none-match", "\"ab\""), Err("INVALID_REQUEST"));
+    }
+}

@@ -1,0 +1,70 @@
+//! The tree of a run: up to the run that started it all, and down to all that it started.
+//!
+//! What must stay true: the walk is bounded both ways, and an answer that had to leave something out says so.
+
+use super::executions::find;
+use crate::{Web, error::ApiError, extract::ExecutionId};
+use axum::{Json, extract::State};
+use fermata_core::RunId;
+use fermata_store::reads::RunRecord;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Levels above the run asked for, and levels below the root.
+const MAX_LEVELS: usize = 32;
+
+/// Runs in one answer.
+const MAX_RUNS: u32 = 1000;
+
+/// A run with the runs it started.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TreeView {
+    execution_id: RunId,
+    workflow_id: String,
+    status: &'static str,
+    /// The node of the parent that started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_node_id: Option<String>,
+    children: Vec<TreeView>,
+    /// Whether it started runs that are not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<bool>,
+}
+
+/// `GET /api/v1/executions/{id}/hierarchy`
+pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) -> Result<Json<TreeView>, ApiError> {
+    let mut root = find(&web, id).await?;
+    for _ in 0..MAX_LEVELS {
+        let Some(parent) = root.parent else { break };
+        match web.engine.store().run(parent).await? {
+            Some(parent) => root = parent,
+            None => break,
+        }
+    }
+    let mut children: BTreeMap<RunId, (Vec<RunRecord>, bool)> = BTreeMap::new();
+    let mut open = VecDeque::from([(root.id, 1)]);
+    let mut room = MAX_RUNS - 1;
+    while let Some((run, level)) = open.pop_front() {
+        // With no room left it is still told whether there are any.
+        let most = if level < MAX_LEVELS { room } else { 0 };
+        let page = web.engine.store().children(run, None, most).await?;
+        room -= u32::try_from(page.items.len()).unwrap_or(room).min(room);
+        open.extend(page.items.iter().map(|child| (child.id, level + 1)));
+        children.insert(run, (page.items, page.more));
+    }
+    Ok(Json(tree(root, &mut children)))
+}
+
+/// As deep as the walk was.
+fn tree(run: RunRecord, children: &mut BTreeMap<RunId, (Vec<RunRecord>, bool)>) -> TreeView {
+    let (below, more) = children.remove(&run.id).unwrap_or_default();
+    TreeView {
+        execution_id: run.id,
+        parent_node_id: run.parent_node().map(str::to_owned),
+        status: run.status.as_str(),
+        workflow_id: run.workflow_id,
+        children: below.into_iter().map(|child| tree(child, children)).collect(),
+        truncated: more.then_some(true),
+    }
+}

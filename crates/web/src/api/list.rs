@@ -1,0 +1,122 @@
+//! The list of executions: filters, order, pages.
+//!
+//! Times are places in the order of ids, which are UUIDv7, so every list is a range of an index. What no index rules
+//! out is looked at run by run, and only so far: a page may be short or empty and still have a `nextCursor`.
+
+use super::executions::name;
+use crate::{
+    Web,
+    error::ApiError,
+    extract::Query,
+    paging, time,
+    views::{PageView, RunRow},
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use fermata_core::{RunId, Status};
+use fermata_store::reads::{Order, RunFilter};
+use serde::Deserialize;
+use uuid::Uuid;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    status: Option<String>,
+    workflow_id: Option<String>,
+    tenant_id: Option<String>,
+    correlation_id: Option<String>,
+    request_id: Option<String>,
+    created_after: Option<String>,
+    created_before: Option<String>,
+    search: Option<String>,
+    order: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+/// `GET /api/v1/executions`, newest first unless `order=asc`.
+pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
+    let page = web.engine.store().runs(filter(query)?).await?;
+    let view = PageView {
+        next_cursor: page.next.map(paging::after_run),
+        items: page.items.iter().map(RunRow::from).collect(),
+    };
+    Ok(Json(view).into_response())
+}
+
+fn filter(query: ListQuery) -> Result<RunFilter, ApiError> {
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let order = match query.order.as_deref() {
+        None | Some("" | "desc") => Order::NewestFirst,
+        Some("asc") => Order::OldestFirst,
+        Some(_) => {
+            return Err(ApiError::parameter(
+                "`order` must be asc (oldest first) or desc (newest first)",
+            ));
+        }
+    };
+    let mut filter = RunFilter {
+        workflow_id: given(query.workflow_id),
+        statuses: statuses(query.status.as_deref().unwrap_or_default())?,
+        tenant: given(query.tenant_id),
+        correlation_id: given(query.correlation_id),
+        request_id: given(query.request_id),
+        search: given(query.search),
+        from: instant("createdAfter", given(query.created_after))?,
+        before: instant("createdBefore", given(query.created_before))?,
+        order,
+        limit: paging::limit(query.limit)?,
+    };
+    if let Some(search) = &filter.search {
+        name("search", search)?;
+    }
+    let cursor = query.cursor.as_deref().map(paging::run).transpose()?;
+    match (order, cursor) {
+        (_, None) => {}
+        (Order::NewestFirst, Some(last)) => filter.before = Some(filter.before.map_or(last, |before| before.min(last))),
+        (Order::OldestFirst, Some(last)) => {
+            let next = RunId(Uuid::from_u128(last.0.as_u128().saturating_add(1)));
+            filter.from = Some(filter.from.map_or(next, |from| from.max(next)));
+        }
+    }
+    Ok(filter)
+}
+
+/// Some words, with commas between.
+fn statuses(words: &str) -> Result<Vec<Status>, ApiError> {
+    let words = words.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let unknown = || {
+        ApiError::parameter(
+            "`status` must be Pending, Running, Succeeded, Failed or Cancelled, or several with commas between",
+        )
+    };
+    words.map(|word| Status::parse(word).ok_or_else(unknown)).collect()
+}
+
+/// The first id that a run made at this time can have.
+fn instant(parameter: &str, text: Option<String>) -> Result<Option<RunId>, ApiError> {
+    let Some(text) = text else { return Ok(None) };
+    let millis = time::millis(&text).ok_or_else(|| {
+        ApiError::parameter(format!(
+            "`{parameter}` must be an instant such as 2026-11-15T10:30:00Z, or milliseconds since 1970"
+        ))
+    })?;
+    Ok(Some(RunId(Uuid::from_u128(u128::from(millis) << 80))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_places_among_ids() {
+        let now = jiff::Timestamp::now().as_millisecond();
+        let id = RunId(Uuid::now_v7());
+        let place = |millis: i64| instant("x", Some(millis.to_string())).unwrap().unwrap();
+        assert!(place(now) <= id && id < place(now + 60_000));
+        assert!(instant("x", Some("soon".to_owned())).is_err());
+    }
+}
