@@ -2,8 +2,8 @@
 
 use fermata_core::{Join, Kind, NodeIx, Plan};
 use fermata_expr::{
-    ReadPath, Segment,
-    js::Expression,
+    ReadPath, Segment, SyntaxKind,
+    js::{Expression, scan_reads},
     template::{Options, ValueTemplate},
 };
 use serde_json::Value;
@@ -19,8 +19,46 @@ pub struct Compiled {
 
 pub(crate) struct CompiledNode {
     pub parameters: Option<(ValueTemplate, Needs)>,
-    pub guard: Option<(Expression, Needs)>,
-    pub conditions: Vec<Option<(Expression, Needs)>>,
+    pub guard: Option<(Condition, Needs)>,
+    pub conditions: Vec<Option<(Condition, Needs)>>,
+}
+
+/// The names a condition sees.
+const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
+
+/// A condition, and who evaluates it.
+pub(crate) enum Condition {
+    /// This process; the sandbox only if the data leads beyond what is covered.
+    Native(Expression),
+    /// The sandbox.
+    Sandboxed { source: String, reads: Vec<ReadPath> },
+}
+
+impl Condition {
+    fn parse(source: &str) -> Result<Condition, fermata_expr::SyntaxError> {
+        match Expression::parse(source) {
+            Ok(expression) => Ok(Condition::Native(expression)),
+            Err(error) if error.kind == SyntaxKind::NotCovered => Ok(Condition::Sandboxed {
+                source: source.to_owned(),
+                reads: scan_reads(source, &ROOTS),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn source(&self) -> &str {
+        match self {
+            Condition::Native(expression) => expression.source(),
+            Condition::Sandboxed { source, .. } => source,
+        }
+    }
+
+    pub fn reads(&self) -> &[ReadPath] {
+        match self {
+            Condition::Native(expression) => expression.reads(),
+            Condition::Sandboxed { reads, .. } => reads,
+        }
+    }
 }
 
 /// The nodes whose outputs an expression reads.
@@ -48,7 +86,7 @@ impl Compiled {
             };
             let expression = |source: &String| {
                 let parsed =
-                    Expression::parse(source).map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
+                    Condition::parse(source).map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
                 let needs = needs(&plan, parsed.reads());
                 Ok::<_, CompileError>((parsed, needs))
             };

@@ -7,6 +7,7 @@ use crate::{
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
     runner,
+    sandbox::Sandbox,
     settings::Settings,
     workflows::Workflows,
 };
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub runner: RunnerId,
     pub permits: Arc<Semaphore>,
     pub workflows: Workflows,
+    pub sandbox: Sandbox,
     pub observer: Option<Arc<dyn Observer>>,
     /// Set when the process is to stop: nothing new starts, what runs may finish.
     pub stopping: CancellationToken,
@@ -150,13 +152,16 @@ impl Engine {
         clock: Arc<dyn Clock>,
         observer: Option<Arc<dyn Observer>>,
     ) -> Engine {
+        let sandbox = Sandbox::new(settings.sandbox.clone());
         let shared = Shared {
             workflows: Workflows::new(
                 store.clone(),
                 registry.clone(),
                 settings.dialects.clone(),
                 clock.clone(),
+                sandbox.clone(),
             ),
+            sandbox,
             permits: Arc::new(Semaphore::new(settings.max_parallel_actions)),
             runner: RunnerId(Uuid::now_v7()),
             dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),

@@ -11,16 +11,19 @@
 pub mod actions;
 pub mod clock;
 mod compiled;
+mod documents;
 mod driver;
 mod engine;
 mod error;
 mod runner;
+pub mod sandbox;
 mod scope;
 mod settings;
 pub mod timeline;
 mod workflows;
 
 pub use compiled::Compiled;
+pub use documents::check_document;
 pub use engine::{Accepted, Ended, Engine, Observer, Request};
 pub use error::{EngineError, Refusal};
 pub use settings::Settings;

@@ -3,11 +3,13 @@
 //! An expression sees the context as of a place in the completion order, never as it happens to be: so a
 //! repetition after a crash renders the same bytes and reads the same values.
 
-use crate::compiled::Needs;
+use crate::{
+    compiled::{Condition, Needs},
+    sandbox::Sandbox,
+};
 use fermata_core::{Failure, NodeIx, Phase, Run, Verdict, code};
 use fermata_expr::{
-    Data, DataRef, Limits, ReadPath, Segment,
-    js::Expression,
+    Data, DataRef, EvalErrorKind, Limits, ReadPath, Segment,
     template::{Options, ValueTemplate},
 };
 use serde_json::{Map, Value};
@@ -90,28 +92,40 @@ impl Payloads {
     }
 
     /// Evaluates a condition; what cannot be evaluated is false and says why.
-    pub fn judge(
+    pub async fn judge(
         &self,
         run: &Run,
-        (expression, needs): &(Expression, Needs),
+        (condition, needs): &(Condition, Needs),
         edge: u32,
         sees: u32,
-        limits: &Limits,
+        (limits, sandbox): (&Limits, &Sandbox),
     ) -> Verdict {
         let scope = self.scope(run, needs, sees);
-        let result = match truncated(&scope, expression.reads()) {
-            Some(message) => Err(message),
-            None => expression.test(&scope, limits).map_err(|error| error.message),
+        let here = match (truncated(&scope, condition.reads()), condition) {
+            (Some(message), _) => Some(Err(message)),
+            (None, Condition::Sandboxed { .. }) => None,
+            (None, Condition::Native(expression)) => match expression.test(&scope, limits) {
+                Err(error) if error.kind == EvalErrorKind::NotCovered => None,
+                tested => Some(tested.map_err(|error| error.message)),
+            },
+        };
+        let result = match here {
+            Some(result) => result,
+            None => {
+                let data = scope.project(condition.reads());
+                let tested = sandbox.test(condition.source(), &data, limits).await;
+                tested.map_err(|error| error.to_string())
+            }
         };
         let error = result
             .as_ref()
             .err()
-            .map(|error| format!("`{}`: {error}", expression.source()));
+            .map(|error| format!("`{}`: {error}", condition.source()));
         Verdict {
             edge,
             value: result.unwrap_or(false),
             error,
-            saw: saw(&scope, expression.reads()),
+            saw: saw(&scope, condition.reads()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What an engine can be told about how to work. The defaults are the spec's (§5.1, §6.1, §8.4, §10).
 
+use crate::sandbox::SandboxSettings;
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use serde_json::{Map, Value};
@@ -22,6 +23,8 @@ pub struct Settings {
     pub shutdown_grace: Duration,
     /// Limits of conditions.
     pub conditions: Limits,
+    /// The processes that evaluate conditions beyond the native subset.
+    pub sandbox: SandboxSettings,
     /// How documents compile.
     pub dialects: DialectSettings,
     /// Seed of the jitter in retry delays; drawn if not given.
@@ -42,6 +45,7 @@ impl Default for Settings {
             lease_ttl: Duration::from_secs(15),
             shutdown_grace: Duration::from_secs(30),
             conditions: Limits::default(),
+            sandbox: SandboxSettings::default(),
             dialects: DialectSettings::default(),
             seed: None,
             vars: Map::new(),

@@ -9,7 +9,9 @@ use crate::{
     actions::Registry,
     clock::Clock,
     compiled::Compiled,
+    documents::check_uncovered,
     error::{EngineError, Refusal},
+    sandbox::Sandbox,
 };
 use fermata_core::Plan;
 use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
@@ -28,6 +30,7 @@ pub struct Workflows {
     registry: Registry,
     settings: Settings,
     clock: Arc<dyn Clock>,
+    sandbox: Sandbox,
     heads: Mutex<HashMap<String, Head>>,
     /// By (workflow, version); versions are immutable, so these never go stale.
     plans: Mutex<HashMap<(String, u32), Arc<Compiled>>>,
@@ -101,18 +104,32 @@ impl Workflows {
         registry: Registry,
         settings: Settings,
         clock: Arc<dyn Clock>,
-        ) -> Self {
+        sandbox: Sandbox,
+    ) -> Self {
         Workflows {
             store,
             registry,
             settings,
             clock,
+            sandbox,
             heads: Mutex::default(),
             plans: Mutex::default(),
         }
     }
 
-    /// Reads and checks a document without storing anything.
+    /// Reads and checks a document completely, without storing anything.
+    pub async fn check_document(
+        &self,
+        source: &[u8],
+        name: &str,
+        stage: Stage,
+    ) -> Result<(Document, CompiledDocument), EngineError> {
+        let (document, compiled) = self.check(source, name, stage)?;
+        let compiled = check_uncovered(&document, compiled, stage, &self.sandbox).await;
+        Ok((document, compiled.map_err(Refusal::InvalidDocument)?))
+    }
+
+    /// Reads and checks a document, except for the syntax of conditions that only the sandbox knows.
     pub fn check(&self, source: &[u8], name: &str, stage: Stage) -> Result<(Document, CompiledDocument), EngineError> {
         aside(source.len(), || {
             let document = Document::parse(source, name, &self.settings.document).map_err(Refusal::InvalidDocument)?;
@@ -124,8 +141,9 @@ impl Workflows {
 
     /// Creates a workflow as a draft, or changes one that still is.
     pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
-        let (document, compiled) = self.check(source, name, Stage::Save)?;
-        self.keep(source, &document, compiled, DraftRule::NewOrDraft, None).await
+        let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
+        self.keep(source, &document, compiled, DraftRule::NewOrDraft, None)
+            .await
     }
 
     /// Saves a draft that was checked.
@@ -180,7 +198,7 @@ impl Workflows {
             }
             (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
         };
-        let (_, compiled) = self.check(&source, id, Stage::Publish)?;
+        let (_, compiled) = self.check_document(&source, id, Stage::Publish).await?;
         let published = self.store.publish(id, &checksum, activate, self.clock.now()).await?;
         self.lock_heads().remove(id);
         match published {

@@ -304,9 +304,8 @@ impl Driver {
                     continue;
                 };
                 self.ensure(&condition.1, sees, step).await?;
-                let verdict = self
-                    .payloads
-                    .judge(&self.run, condition, edge, sees, &self.shared.settings.conditions);
+                let with = (&self.shared.settings.conditions, &self.shared.sandbox);
+                let verdict = self.payloads.judge(&self.run, condition, edge, sees, with).await;
                 let found = verdict.value;
                 verdicts.push(verdict);
                 if found && first_only {
@@ -328,8 +327,8 @@ impl Driver {
             None => fermata_core::Verdict::plain(0, true),
             Some(guard) => {
                 self.ensure(&guard.1, sees, step).await?;
-                self.payloads
-                    .judge(&self.run, guard, 0, sees, &self.shared.settings.conditions)
+                let with = (&self.shared.settings.conditions, &self.shared.sandbox);
+                self.payloads.judge(&self.run, guard, 0, sees, with).await
             }
         };
         Ok(Fact::Guarded { node, verdict })

@@ -120,7 +120,10 @@ impl Engine {
         }
         let out_of_memory = || {
             let bytes = question.limits.memory_bytes;
-            failed(EvalErrorKind::MemoryLimit, format!("needs more than {bytes} bytes of memory"))
+            failed(
+                EvalErrorKind::MemoryLimit,
+                format!("needs more than {bytes} bytes of memory"),
+            )
         };
         match error {
             Error::Exception => {}

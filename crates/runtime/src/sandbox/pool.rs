@@ -127,7 +127,9 @@ impl Pool {
         let deadline = Instant::now() + limits.timeout + MARGIN;
         let mut died = None;
         for _ in 0..2 {
-            let mut worker = self.take().map_err(|error| SandboxError::Unavailable(error.to_string()))?;
+            let mut worker = self
+                .take()
+                .map_err(|error| SandboxError::Unavailable(error.to_string()))?;
             match timeout_at(deadline, worker.ask(id, &question)).await {
                 Ok(Ok(answer)) => {
                     self.give_back(worker);
@@ -338,6 +340,9 @@ mod tests {
         let died = ask(&pool("exit 3"), 5000).await;
         assert!(matches!(died, Err(SandboxError::Crashed(_))), "{died:?}");
         let died = died.unwrap_err().to_string();
-        assert!(died.contains("exit status: 3") || died.contains("pipe") || died.contains("eof"), "{died}");
+        assert!(
+            died.contains("exit status: 3") || died.contains("pipe") || died.contains("eof"),
+            "{died}"
+        );
     }
 }

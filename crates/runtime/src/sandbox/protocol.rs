@@ -116,7 +116,9 @@ fn present<'de, D: Deserializer<'de>, V: Deserialize<'de>>(deserializer: D) -> R
 pub(super) fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)?;
-    let length = u32::try_from(bytes.len() - 4).ok().filter(|length| *length as usize <= LONGEST_FRAME);
+    let length = u32::try_from(bytes.len() - 4)
+        .ok()
+        .filter(|length| *length as usize <= LONGEST_FRAME);
     let Some(length) = length else {
         let message = format!("more than {LONGEST_FRAME} bytes cannot be sent to the sandbox");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -142,9 +144,15 @@ mod tests {
             limits: Budget::from(&Limits::default()),
         };
         let bytes = frame(&asked).unwrap();
-        assert_eq!(u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize, bytes.len() - 4);
+        assert_eq!(
+            u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize,
+            bytes.len() - 4
+        );
         let question: Question<'_> = serde_json::from_slice(&bytes[4..]).unwrap();
-        assert_eq!((question.id, question.op, &*question.source), (7, Op::Test, asked.source));
+        assert_eq!(
+            (question.id, question.op, &*question.source),
+            (7, Op::Test, asked.source)
+        );
         assert_eq!(question.data["trigger"].get(), data["trigger"].to_string());
         assert_eq!(question.limits.timeout(), Duration::from_secs(2));
     }

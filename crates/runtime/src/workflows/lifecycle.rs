@@ -15,13 +15,13 @@
 
 use super::Workflows;
 use crate::error::{EngineError, Refusal};
+use Command::*;
 use fermata_core::Plan;
 use fermata_dialects::{Diagnostic, Diagnostics, Stage};
 use fermata_store::definitions::{
     Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionRow, Workflow,
 };
 use fermata_store::reads::Page;
-use Command::*;
 
 /// What can be asked of a workflow and depends on its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Workflows {
         name: &str,
         guard: Option<DraftGuard>,
     ) -> Result<super::SavedWorkflow, EngineError> {
-        let (document, compiled) = self.check(source, name, Stage::Save)?;
+        let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
         if compiled.plan.workflow != id {
             let (wanted, found) = (id.to_owned(), compiled.plan.workflow);
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
@@ -174,7 +174,7 @@ impl Workflows {
 
     /// Looks at a document as publishing would, and stores nothing.
     pub async fn validate(&self, source: &[u8], name: &str) -> Result<Validated, EngineError> {
-        match self.check(source, name, Stage::Publish) {
+        match self.check_document(source, name, Stage::Publish).await {
             Ok((document, compiled)) => Ok(Validated {
                 outcome: Ok((compiled.plan, document.checksum())),
                 warnings: compiled.warnings,
@@ -192,7 +192,7 @@ impl Workflows {
         let Some(draft) = self.store.draft(id).await? else {
             return Ok(self.get(id).await?.latest_version);
         };
-        self.check(&draft.source, id, Stage::Publish)?;
+        self.check_document(&draft.source, id, Stage::Publish).await?;
         match self.store.snapshot(id, &draft.checksum, self.clock.now()).await? {
             Published::Version { version, .. } => Ok(Some(version)),
             Published::Changed | Published::NoDraft | Published::Refused(_) => Ok(None),
@@ -212,7 +212,10 @@ mod tests {
             for status in states.iter().filter(|status| !command.allowed_in().contains(status)) {
                 let text = command.refused("w", *status).to_string();
                 let expected = format!("workflow `w` is {}: it cannot be {}; ", status.as_str(), command.done());
-                assert!(text.starts_with(&expected) && text.len() > expected.len() + 10, "{text}");
+                assert!(
+                    text.starts_with(&expected) && text.len() > expected.len() + 10,
+                    "{text}"
+                );
             }
         }
     }

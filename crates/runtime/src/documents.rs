@@ -1,0 +1,48 @@
+//! Checking documents, with what only the sandbox can tell about them.
+
+use crate::sandbox::{Sandbox, SandboxError};
+use fermata_dialects::{Catalog, Compiled, Diagnostics, Document, MAX_SHOWN, Settings, Severity, Stage, compile};
+
+/// Reads, compiles and checks a document completely, without an engine.
+///
+/// # Errors
+/// Everything that is wrong with the document.
+pub async fn check_document(
+    source: &[u8],
+    name: &str,
+    settings: &Settings,
+    catalog: &(dyn Catalog + Sync),
+    stage: Stage,
+    sandbox: &Sandbox,
+) -> Result<(Document, Compiled), Diagnostics> {
+    let document = Document::parse(source, name, &settings.document)?;
+    let compiled = compile(&document, settings, catalog, stage)?;
+    let compiled = check_uncovered(&document, compiled, stage, sandbox).await?;
+    Ok((document, compiled))
+}
+
+/// Asks the sandbox about the syntax of conditions that the native subset does not cover.
+pub(crate) async fn check_uncovered(
+    document: &Document,
+    mut compiled: Compiled,
+    stage: Stage,
+    sandbox: &Sandbox,
+) -> Result<Compiled, Diagnostics> {
+    let mut problems = Vec::new();
+    for condition in &compiled.uncovered {
+        match sandbox.check(&condition.source).await {
+            Ok(()) => continue,
+            Err(SandboxError::Syntax(error)) => problems.push(condition.wrong(document, &error)),
+            Err(error) => problems.push(condition.unchecked(document, stage, &error.to_string())),
+        }
+        if problems.len() > MAX_SHOWN {
+            break;
+        }
+    }
+    let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
+    compiled.warnings.append(&mut problems);
+    match wrong {
+        true => Err(document.report(compiled.warnings)),
+        false => Ok(compiled),
+    }
+}
