@@ -73,6 +73,9 @@ enum Command {
     /// Look at workflows on a server, publish them, archive them.
     #[command(after_help = client::WORKFLOWS_HELP)]
     Workflows(client::WorkflowsArgs),
+    /// Evaluate what the server sends here; started by the server itself.
+    #[command(hide = true)]
+    Sandbox,
     /// Print what makes a shell complete this command.
     Completions {
         /// The shell.
@@ -138,7 +141,10 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             let config = usable(given.preset("http.allow_private_networks", true))?;
             block_on(run::run(args, &config))
         }
-        Command::Validate(args) => validate::validate(&args, &usable(given)?),
+        Command::Validate(args) => {
+            let config = usable(given)?;
+            block_on(validate::validate(args, &config))
+        }
         Command::Graph(args) => graph::graph(&args, &usable(given)?),
         Command::Schema {
             dialect: Schema::Dataworkflows,
@@ -158,6 +164,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             print(String::from_utf8_lossy(&script));
             Ok(ExitCode::SUCCESS)
         }
+        Command::Sandbox => Ok(fermata_runtime::sandbox::serve_child()),
         Command::Bench(args) => block_on(bench::bench(args)),
     }
 }

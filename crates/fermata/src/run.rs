@@ -15,9 +15,10 @@ use crate::{
 use anyhow::Context;
 use clap::Args;
 use fermata_core::RunId;
-use fermata_dialects::{Compiled, Document, Stage, compile};
+use fermata_dialects::{Compiled, Stage};
 use fermata_runtime::{
-    Ended, Engine, EngineError, Observer, Refusal, Request, Settings, actions::Registry, clock::SystemClock,
+    Ended, Engine, EngineError, Observer, Refusal, Request, Settings, actions::Registry, check_document,
+    clock::SystemClock, sandbox::Sandbox,
 };
 use fermata_store::{Store, memory::MemoryStore, reads::Window};
 pub use outcome::Outcome;
@@ -95,7 +96,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     settings.vars = input::vars(settings.vars, &args.var).map_err(Usage)?;
     let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let (source, name) = validate::read(&args.file).map_err(Usage)?;
-    let Some(compiled) = check(&source, &name, &settings, &registry) else {
+    let Some(compiled) = check(&source, &name, &settings, &registry).await else {
         return Ok(ExitCode::from(USAGE));
     };
     let trigger = input::value("--input", &args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
@@ -160,13 +161,12 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// The document, compiled; `None` if it has errors, which are told.
-fn check(source: &[u8], name: &str, settings: &Settings, registry: &Registry) -> Option<Compiled> {
-    let problems = match Document::parse(source, name, &settings.dialects.document) {
+async fn check(source: &[u8], name: &str, settings: &Settings, registry: &Registry) -> Option<Compiled> {
+    let sandbox = Sandbox::new(settings.sandbox.clone());
+    let checked = check_document(source, name, &settings.dialects, registry, Stage::Publish, &sandbox).await;
+    let problems = match checked {
         Err(problems) => problems,
-        Ok(document) => match compile(&document, &settings.dialects, registry, Stage::Publish) {
-            Err(problems) => problems,
-            Ok(compiled) => return Some(compiled),
-        },
+        Ok((_, compiled)) => return Some(compiled),
     };
     cli::say(problems.render(cli::colors(&std::io::stderr())).trim_end());
     None

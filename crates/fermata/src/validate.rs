@@ -6,8 +6,8 @@ use crate::{
 };
 use anyhow::Context;
 use clap::Args;
-use fermata_dialects::{Diagnostics, Document, Settings, Severity, Stage, compile};
-use fermata_runtime::actions::Registry;
+use fermata_dialects::{Diagnostics, Settings, Severity, Stage};
+use fermata_runtime::{actions::Registry, check_document, sandbox::Sandbox};
 use serde_json::{Value, json};
 use std::{
     io::Read,
@@ -50,12 +50,14 @@ struct Checked {
 }
 
 /// Checks documents as publishing would.
-pub fn validate(args: &ValidateArgs, config: &Config) -> anyhow::Result<ExitCode> {
-    let settings = config.settings().dialects;
+pub async fn validate(args: ValidateArgs, config: &Config) -> anyhow::Result<ExitCode> {
+    let settings = config.settings();
+    let sandbox = Sandbox::new(settings.sandbox);
+    let settings = settings.dialects;
     let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let mut checked = Vec::new();
     for file in documents(&args.files)? {
-        checked.push(check(&file, &settings, &registry));
+        checked.push(check(&file, &settings, &registry, &sandbox).await);
     }
     let valid = checked.iter().all(|file| file.errors() == 0);
     let answer = match args.json {
@@ -131,7 +133,7 @@ pub fn read(path: &Path) -> Result<(Vec<u8>, String), String> {
     }
 }
 
-fn check(path: &Path, settings: &Settings, registry: &Registry) -> Checked {
+async fn check(path: &Path, settings: &Settings, registry: &Registry, sandbox: &Sandbox) -> Checked {
     let (source, name) = match read(path) {
         Ok(read) => read,
         Err(unreadable) => {
@@ -143,12 +145,10 @@ fn check(path: &Path, settings: &Settings, registry: &Registry) -> Checked {
             };
         }
     };
-    let (workflow, problems) = match Document::parse(&source, &name, &settings.document) {
+    let checked = check_document(&source, &name, settings, registry, Stage::Publish, sandbox).await;
+    let (workflow, problems) = match checked {
         Err(problems) => (None, Some(problems)),
-        Ok(document) => match compile(&document, settings, registry, Stage::Publish) {
-            Err(problems) => (None, Some(problems)),
-            Ok(compiled) => (Some(compiled.plan.workflow), Some(document.report(compiled.warnings))),
-        },
+        Ok((document, compiled)) => (Some(compiled.plan.workflow), Some(document.report(compiled.warnings))),
     };
     Checked {
         name,
