@@ -3,6 +3,7 @@
 //! Machines differ and are noisy, so every figure that matters is a ratio to the raw limit measured in the
 //! same run: the same rows, written by the same committer, without an engine in front of it.
 
+mod conditions;
 mod http;
 mod load;
 mod raw;
@@ -31,7 +32,7 @@ pub struct BenchArgs {
     /// Where the scratch database goes; a fresh temporary folder if not given. Must be on a real disk.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only these sections: main, one, fanout, large, http.
+    /// Only these sections: main, one, fanout, large, conditions, http.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -91,6 +92,10 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
     bench.close().await?;
     report.rss_mb = report::rss_mb();
+    if args.wants("conditions") {
+        progress("conditions, native and in the sandbox");
+        report.conditions = Some(conditions::measure().await?);
+    }
     if args.wants("http") {
         progress("the same workload over HTTP, against a server of its own");
         let workflows = args.workflows.min(20_000);

@@ -17,6 +17,7 @@ pub(super) struct Report {
     pub one_at_a_time: Option<Latency>,
     pub fan_out: Option<FanOut>,
     pub large: Option<Large>,
+    pub conditions: Option<Conditions>,
     pub http: Option<Http>,
 }
 
@@ -71,6 +72,14 @@ impl Large {
     }
 }
 
+/// What evaluating one condition costs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Conditions {
+    pub native_ns: f64,
+    pub sandbox_us: f64,
+}
+
 /// The workload against a server process.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -120,6 +129,7 @@ impl Report {
             one_at_a_time: None,
             fan_out: None,
             large: None,
+            conditions: None,
             http: None,
         }
     }
@@ -146,6 +156,7 @@ impl Report {
         put("oneAtATime", json!(self.one_at_a_time));
         put("fanOut", json!(self.fan_out));
         put("large", json!(self.large));
+        put("conditions", json!(self.conditions));
         put("http", json!(self.http));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)
