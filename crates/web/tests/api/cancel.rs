@@ -96,6 +96,49 @@ async fn one_that_is_over_stays_as_it_is() {
     assert_eq!(server.get(&format!("/api/v1/executions/{id}")).await.expect(200), run);
 }
 
+/// Cancel is the only command there is for an execution, and it is legal in every status: what is over stays as it is.
+/// So no request gets WFENG002; commands that can be illegal belong into this table when they come.
+#[tokio::test]
+async fn every_command_in_every_status() {
+    let settings = Settings {
+        max_active_runs: 1,
+        ..Settings::default()
+    };
+    let server = Server::with(settings, WebConfig::default()).await;
+    server.publish(&echo("hello")).await;
+    server.publish(&single("broken", "core.fail", json!({}))).await;
+    server
+        .publish(&single("gated", "test.gate", json!({ "obeys": true })))
+        .await;
+    let ended = async |workflow: &str| {
+        let path = format!("/api/v1/workflows/{workflow}/execute?wait=15s");
+        let run = server.post_nothing(&path).await.expect(200);
+        run["id"].as_str().unwrap().to_owned()
+    };
+    let (succeeded, failed) = (ended("hello").await, ended("broken").await);
+    let running = server.execute("gated", json!({})).await;
+    let pending = server.execute("hello", json!({})).await;
+    let table = [
+        (&pending, "Pending", "Cancelled"),
+        (&running, "Running", "Cancelled"),
+        (&running, "Cancelled", "Cancelled"),
+        (&succeeded, "Succeeded", "Succeeded"),
+        (&failed, "Failed", "Failed"),
+    ];
+    for (id, status, next) in table {
+        let get = format!("/api/v1/executions/{id}");
+        let before = server.get(&get).await.expect(200);
+        assert_eq!(before["status"], status);
+        let answer = server.post(&path(id), json!({ "reason": "table" })).await;
+        assert_eq!(answer.expect(200), short(id, next), "{status}");
+        let after = server.get(&get).await.expect(200);
+        match status == next {
+            true => assert_eq!(after, before, "what is over stays as it is"),
+            false => assert_eq!((&after["status"], &after["reason"]), (&json!(next), &json!("table"))),
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_makes_no_sense_is_refused() {
     let server = Server::start().await;

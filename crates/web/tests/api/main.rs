@@ -1,8 +1,13 @@
 //! The API over HTTP: a real server on a real socket, the real engine, the memory store.
 
+mod barrage;
 mod cancel;
+mod drafts;
 mod executions;
 mod harness;
+mod lifecycle;
+mod lists;
+mod reference;
 mod starting;
 mod surroundings;
 mod workflows;

@@ -1,0 +1,335 @@
+//! Everything that is wrong, sent to a real server: each gets a clear 4xx, nothing is stored, and afterwards the server
+//! answers as before.
+
+use crate::harness::{LONG, Server, echo, single};
+use fermata_dialects::Stage;
+use fermata_runtime::{EngineError, Refusal, Request, Settings};
+use fermata_store::{Store, definitions::WorkflowFilter, reads::RunFilter};
+use fermata_web::WebConfig;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const WORKFLOWS: &str = "/api/v1/workflows";
+const EXECUTE: &str = "/api/v1/workflows/hello/execute";
+
+/// Everything the store holds, as text.
+async fn contents(server: &Server) -> String {
+    let workflows = WorkflowFilter {
+        limit: 1000,
+        ..Default::default()
+    };
+    let runs = RunFilter {
+        limit: 1000,
+        ..Default::default()
+    };
+    let workflows = server.store.workflows(workflows).await.unwrap();
+    let runs = server.store.runs(runs).await.unwrap();
+    let draft = server.store.draft("hello").await.unwrap();
+    format!("{workflows:?} {runs:?} {draft:?}")
+}
+
+async fn still_works(server: &Server) {
+    server.get("/health/ready").await.expect(200);
+    let run = server.post_nothing(&format!("{EXECUTE}?wait=15s")).await.expect(200);
+    assert_eq!(run["status"], "Succeeded");
+}
+
+fn with_node(change: impl FnOnce(&mut Value)) -> String {
+    let mut document = echo("hello");
+    change(&mut document);
+    document.to_string()
+}
+
+fn nested(open: &str, close: &str, inner: &str) -> String {
+    open.repeat(10_000) + inner + &close.repeat(10_000)
+}
+
+fn many_nodes(count: usize) -> String {
+    let mut text = r#"{"id":"hello","displayName":"H","startNode":"n0","nodes":["#.to_owned();
+    for n in 0..count {
+        let comma = if n == 0 { "" } else { "," };
+        text.push_str(&format!(r#"{comma}{{"id":"n{n}","actionType":"core.echo"}}"#));
+    }
+    text + "]}"
+}
+
+/// What is sent, and a code that must be among the details.
+fn documents() -> Vec<(String, &'static str)> {
+    let list = |item: &str| format!("[{}]", [item; 9].join(","));
+    let bomb = format!(
+        "id: hello\nstartNode: a\na: &a {}\nb: &b {}\nc: &c {}\nd: &d {}\ne: &e {}\nf: &f {}\ng: &g {}\nh: &h {}\n",
+        list("lol"),
+        list("*a"),
+        list("*b"),
+        list("*c"),
+        list("*d"),
+        list("*e"),
+        list("*f"),
+        list("*g"),
+    );
+    let two = |second: Value| {
+        let edges = json!([{ "targetNode": "b" }]);
+        let first = json!({ "id": "a", "actionType": "core.echo", "edges": edges });
+        json!({ "id": "hello", "displayName": "H", "startNode": "a", "nodes": [first, second] }).to_string()
+    };
+    let cycle = json!({ "id": "b", "actionType": "core.echo", "edges": [{ "targetNode": "a" }] });
+    vec![
+        ("{ \"id\": ".to_owned(), "SYNTAX"),
+        ("id: [hello".to_owned(), "SYNTAX"),
+        ("id: hello\n\tstartNode: a\n".to_owned(), "SYNTAX"),
+        ("just words".to_owned(), "UNKNOWN_DIALECT"),
+        ("[1, 2]".to_owned(), "UNKNOWN_DIALECT"),
+        (nested("[", "]", ""), "TOO_DEEP"),
+        (format!("{{\"id\":{}}}", nested("{\"a\":", "}", "1")), "TOO_DEEP"),
+        (format!("{{\"id\":{}", "[".repeat(1_000_000)), "TOO_DEEP"),
+        (format!("id: {}", nested("[", "]", "")), "TOO_DEEP"),
+        (format!("id: {}", "- ".repeat(10_000)), ""),
+        (
+            (0..10_000).map(|n| format!("{}a:\n", " ".repeat(n % 400))).collect(),
+            "",
+        ),
+        (
+            r#"{"id":"hello","id":"hello","startNode":"a"}"#.to_owned(),
+            "DUPLICATE_KEY",
+        ),
+        ("id: hello\nstartNode: a\nid: other\n".to_owned(), "DUPLICATE_KEY"),
+        (many_nodes(100_000), ""),
+        (bomb, ""),
+        (with_node(|document| document["colour"] = json!("red")), "UNKNOWN_FIELD"),
+        (with_node(|document| document["nodes"] = json!("none")), "WRONG_TYPE"),
+        (with_node(|document| document["id"] = json!(7)), "WRONG_TYPE"),
+        (
+            with_node(|document| document["startNode"] = json!("nowhere")),
+            "UNKNOWN_NODE",
+        ),
+        (two(cycle), "CYCLE"),
+        (two(json!({ "id": "c", "actionType": "core.echo" })), "UNKNOWN_NODE"),
+        (
+            with_node(|document| {
+                let node = json!({ "id": "next", "actionType": "core.echo" });
+                document["nodes"].as_array_mut().unwrap().push(node);
+                let edge = json!({ "targetNode": "next", "condition": "trigger.a ===== )" });
+                document["nodes"][0]["edges"] = json!([edge]);
+            }),
+            "CONDITION_SYNTAX",
+        ),
+        (
+            with_node(|document| document["nodes"][0]["parameters"] = json!({ "a": "{{ trigger. }}" })),
+            "TEMPLATE_SYNTAX",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_that_cannot_be_used() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    let before = contents(&server).await;
+    for (text, code) in documents() {
+        let shown: String = text.chars().take(80).collect();
+        let places = [
+            (Method::POST, WORKFLOWS),
+            (Method::PUT, "/api/v1/workflows/hello/draft"),
+        ];
+        for (method, path) in places {
+            let headers = [("content-type", "application/yaml")];
+            let answer = server.send(method, path, &headers, text.clone()).await;
+            let error = answer.error(400, "WFENG005");
+            let details = error["details"].as_array().unwrap();
+            let codes: Vec<&str> = details.iter().map(|detail| detail["code"].as_str().unwrap()).collect();
+            assert!(
+                code.is_empty() || codes.contains(&code),
+                "{shown}: {code} is not in {codes:?}"
+            );
+            assert!(
+                details.iter().all(|detail| detail["line"].as_u64() >= Some(1)),
+                "each problem has a place: {shown}: {error}"
+            );
+        }
+        let looked_at = server.send(Method::POST, "/api/v1/workflows/validate", &[], text).await;
+        assert_eq!(looked_at.expect(200)["valid"], false, "{shown}");
+    }
+    assert_eq!(contents(&server).await, before);
+    still_works(&server).await;
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_understood() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    let before = contents(&server).await;
+    let bodies = [
+        ("{", "INVALID_JSON"),
+        ("{\"trigger\": tru}", "INVALID_JSON"),
+        ("trigger: yaml", "INVALID_JSON"),
+        ("{} {}", "INVALID_JSON"),
+        (&format!("{{\"trigger\":{}}}", nested("[", "]", "")), "BODY_TOO_DEEP"),
+        (
+            &format!("{{\"spec\":{}}}", nested("{\"a\":", "}", "1")),
+            "BODY_TOO_DEEP",
+        ),
+        (&"[".repeat(1_000_000), "BODY_TOO_DEEP"),
+        (r#"{"trigger":{},"trigger":{}}"#, "INVALID_REQUEST"),
+        (r#"{"trigger":{"a":[{"b":1,"b":2}]}}"#, "INVALID_REQUEST"),
+        (r#"{"spec":{"b":1,"b":1}}"#, "INVALID_REQUEST"),
+        (r#"{"trigger":{},"colour":"red"}"#, "INVALID_REQUEST"),
+        (r#"{"priority":"high"}"#, "INVALID_REQUEST"),
+        (r#"{"priority":99999999999}"#, "INVALID_REQUEST"),
+        (r#"{"principal":"me"}"#, "INVALID_REQUEST"),
+        ("[]", "INVALID_REQUEST"),
+        ("nil", "INVALID_JSON"),
+    ];
+    let json = [("content-type", "application/json")];
+    for (body, code) in bodies {
+        let answer = server.send(Method::POST, EXECUTE, &json, body.to_owned()).await;
+        answer.error(400, code);
+    }
+    let nobody = "01890000-0000-7000-8000-000000000000";
+    let lost = [
+        (Method::POST, "/api/v1/workflows/nobody/execute".to_owned(), 404),
+        (Method::GET, format!("/api/v1/executions/{nobody}"), 404),
+        (Method::GET, format!("/api/v1/executions/{nobody}/hierarchy"), 404),
+        (Method::POST, format!("/api/v1/executions/{nobody}/cancel"), 404),
+        (Method::GET, "/api/v1/executions/1".to_owned(), 400),
+        (Method::GET, "/api/v1/executions?cursor=abc".to_owned(), 400),
+        (Method::GET, "/api/v1/workflows?cursor=%F0%9F%8E%B5".to_owned(), 400),
+        (
+            Method::GET,
+            "/api/v1/workflows/hello/versions?cursor=00".to_owned(),
+            400,
+        ),
+        (Method::GET, "/api/v1/workflows/hello?version=99".to_owned(), 404),
+        (Method::GET, "/api/v1/workflows/hello?version=-1".to_owned(), 400),
+        (Method::GET, "/api/v1/workflows/%FF".to_owned(), 400),
+        (Method::PATCH, "/api/v1/workflows/hello".to_owned(), 405),
+        (Method::GET, "/api/v2/workflows".to_owned(), 404),
+    ];
+    for (method, path, status) in lost {
+        let answer = server.send(method, &path, &[], "").await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+        let body: Value = serde_json::from_str(&answer.text).unwrap();
+        answer.error(status, body["error"]["code"].as_str().unwrap());
+    }
+    assert_eq!(contents(&server).await, before);
+    still_works(&server).await;
+}
+
+async fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(server.base.trim_start_matches("http://"))
+        .await
+        .unwrap()
+}
+
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(LONG, stream.read_to_end(&mut answer)).await;
+    // A connection that is cut after its answer is as good as one that is closed.
+    let _ = read.expect("the server ends it");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn too_much_is_refused_before_it_is_sent() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    let before = contents(&server).await;
+    for path in [EXECUTE, WORKFLOWS] {
+        for extra in ["", "expect: 100-continue\r\n"] {
+            let mut stream = connect(&server).await;
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{extra}content-length: 20000000\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut start = [0; 12];
+            let read = tokio::time::timeout(LONG, stream.read_exact(&mut start)).await;
+            read.expect("an answer without a body").unwrap();
+            assert_eq!(&start, b"HTTP/1.1 413", "nothing of the body was sent");
+        }
+        // Without a length it is counted.
+        let pieces = futures::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1_000_000])));
+        let body = reqwest::Body::wrap_stream(pieces);
+        let json = [("content-type", "application/json")];
+        let answer = server.send(Method::POST, path, &json, body).await;
+        answer.error(413, "BODY_TOO_LARGE");
+    }
+    assert_eq!(contents(&server).await, before);
+    still_works(&server).await;
+}
+
+#[tokio::test]
+async fn slow_and_broken_connections_hold_up_nobody() {
+    let config = WebConfig {
+        body_timeout: Duration::from_millis(300),
+        head_timeout: Duration::from_millis(300),
+        ..WebConfig::default()
+    };
+    let server = Server::with(Settings::default(), config).await;
+    server.publish(&echo("hello")).await;
+    let before = contents(&server).await;
+    let body = json!({ "requestId": "cut" }).to_string();
+    let head = |length: usize| {
+        format!(
+            "POST {EXECUTE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    // Cut in the head, after the head, in the body.
+    let whole = head(body.len()) + &body;
+    for length in [5, 40, whole.len() - body.len(), whole.len() - 1] {
+        let mut stream = connect(&server).await;
+        stream.write_all(&whole.as_bytes()[..length]).await.unwrap();
+        drop(stream);
+    }
+    // Slow ones, all at once: heads that never end, bodies that never come.
+    let mut slow = Vec::new();
+    for n in 0..100 {
+        let mut stream = connect(&server).await;
+        let text = match n % 2 {
+            0 => "GET /health/live HTTP/1.1\r\nhost: x\r\nx-slow: ".to_owned(),
+            _ => head(1000) + "{\"trigger\": [",
+        };
+        stream.write_all(text.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    server.get("/health/ready").await.expect(200);
+    let mut timeouts = 0;
+    for mut stream in slow {
+        let _ = stream.write_all(b"a").await;
+        let answer = rest(&mut stream).await;
+        assert!(
+            !answer.contains("202 Accepted") && !answer.contains("200 OK"),
+            "{answer}"
+        );
+        timeouts += u32::from(answer.starts_with("HTTP/1.1 408"));
+    }
+    assert_eq!(timeouts, 50, "who sent a head hears why");
+    assert_eq!(contents(&server).await, before);
+    still_works(&server).await;
+}
+
+#[tokio::test]
+async fn a_workflow_that_keeps_changing_is_refused() {
+    let server = Server::start().await;
+    let document = single("w", "core.echo", json!({}));
+    server.publish(&document).await;
+    // A version that is known here and that the store has never heard of, again and again.
+    let workflows = server.engine.workflows();
+    let (_, compiled) = workflows
+        .check(document.to_string().as_bytes(), "request", Stage::Run)
+        .unwrap();
+    workflows.install(compiled.plan, 5).unwrap();
+    let request = Request {
+        workflow_id: "w".to_owned(),
+        version: Some(5),
+        ..Request::default()
+    };
+    let error = server.engine.start(request).await.unwrap_err();
+    assert!(
+        matches!(&error, EngineError::Refused(Refusal::KeepsChanging(id)) if id == "w"),
+        "{error}"
+    );
+}
