@@ -62,12 +62,12 @@ async fn executions_are_found_by_what_is_known_of_them() {
         [&one, &two, &three].map(String::clone)
     );
     assert_eq!(list("correlationId=trace-7").await, [&three, &one].map(String::clone));
-    assert_eq!(list(&format!("correlationId={two}")).await, [two.clone()]);
+    assert_eq!(list(&format!("correlationId={two}")).await, [&two].map(String::clone));
     assert_eq!(list("requestId=Order-1").await, [&two, &one].map(String::clone));
-    assert_eq!(list("requestId=Order-1&tenantId=acme").await, [one.clone()]);
+    assert_eq!(list("requestId=Order-1&tenantId=acme").await, [&one].map(String::clone));
     assert_eq!(list("search=ORDER").await, [&three, &two, &one].map(String::clone));
-    assert_eq!(list("search=race&workflowId=hello").await, [one.clone()]);
-    assert_eq!(list("search=gat").await, [four.clone()]);
+    assert_eq!(list("search=race&workflowId=hello").await, [&one].map(String::clone));
+    assert_eq!(list("search=gat").await, [&four].map(String::clone));
     assert_eq!(list("search=%25").await, Vec::<String>::new(), "nothing is a wildcard");
 
     let millis = |id: &str| (id.parse::<Uuid>().unwrap().as_u128() >> 80) as u64;
