@@ -3,5 +3,7 @@
 mod cli_run;
 mod cli_validate;
 mod crash;
+mod differential;
+mod sandbox;
 mod serve;
 mod support;

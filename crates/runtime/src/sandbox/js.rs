@@ -272,7 +272,15 @@ impl Thrown {
     }
 
     fn syntax(self, source: &str, lines_before: usize) -> SyntaxError {
-        let (line, column) = self.place.unwrap_or((0, 1));
+        let Some((line, column)) = self.place else {
+            // Of a regular expression it is not said where it stands.
+            return SyntaxError {
+                kind: SyntaxKind::Invalid,
+                message: self.message,
+                offset: 0,
+                length: source.len(),
+            };
+        };
         let line = line.saturating_sub(1 + lines_before);
         let start: usize = source.split_inclusive('\n').take(line).map(str::len).sum();
         let rest = source.get(start..).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The engine end to end: real documents, real actions, the memory store, an HTTP service on loopback.
 
+mod conditions;
 mod flow;
 mod http;
 mod parameters;

@@ -1,0 +1,66 @@
+//! Conditions beyond the native subset when there is no sandbox. With one, they are tested with the real binary.
+
+use crate::support::{Bed, workflow};
+use fermata_core::Status;
+use fermata_dialects::Severity;
+use fermata_runtime::{EngineError, Refusal, Settings, sandbox::SandboxSettings, timeline::Level};
+use serde_json::{Value, json};
+
+fn without_sandbox() -> Bed {
+    let sandbox = SandboxSettings {
+        command: Some(("/nonexistent/fermata".into(), Vec::new())),
+        ..SandboxSettings::default()
+    };
+    let settings = Settings {
+        sandbox,
+        ..Settings::default()
+    };
+    Bed::with(settings, |registry| registry)
+}
+
+fn deciding(condition: &str) -> Value {
+    workflow(json!([
+        { "id": "a", "actionType": "core.echo", "routePolicy": "firstMatch",
+          "edges": [{ "targetNode": "yes", "condition": condition }, { "targetNode": "no" }] },
+        { "id": "yes", "actionType": "core.echo", "parameters": { "went": "yes" } },
+        { "id": "no", "actionType": "core.echo", "parameters": { "went": "no" } },
+    ]))
+}
+
+#[tokio::test]
+async fn what_only_the_data_shows_is_false_and_says_why() {
+    let document = deciding("trigger.go && typeof trigger.name.localeCompare === 'function'");
+    let left = without_sandbox().carry(document, json!({ "go": 1, "name": "a" })).await;
+    assert_eq!(
+        (left.status(), left.outputs()),
+        (Status::Succeeded, json!({ "went": "no" }))
+    );
+    let warning = left.timeline.iter().find(|entry| entry.level == Level::Warn);
+    let warning = warning.expect("the verdict is told");
+    assert!(
+        warning.message.contains("localeCompare") && warning.message.contains("the sandbox cannot be started"),
+        "{}",
+        warning.message
+    );
+    let saw = &warning.data["verdicts"][0]["saw"];
+    assert_eq!(saw["trigger.go"], json!(1), "{}", warning.data);
+}
+
+#[tokio::test]
+async fn a_condition_that_cannot_be_checked_is_kept_but_not_published() {
+    let bed = without_sandbox();
+    let text = deciding("/^a/.test(trigger.name)").to_string();
+    let saved = bed.engine.workflows().save(text.as_bytes(), "test.json").await.unwrap();
+    let codes: Vec<_> = saved
+        .warnings
+        .iter()
+        .map(|warning| (warning.code, warning.severity))
+        .collect();
+    assert_eq!(codes, [("CONDITION_UNCHECKED", Severity::Warning)]);
+    match bed.engine.workflows().publish(&saved.workflow.id, true).await {
+        Err(EngineError::Refused(Refusal::InvalidDocument(problems))) => {
+            assert_eq!(problems.list()[0].code, "CONDITION_UNCHECKED");
+        }
+        other => panic!("{other:?}"),
+    }
+}
