@@ -22,8 +22,8 @@
 //! has allocated at a time, not the total that was ever made.
 //!
 //! The language is that of scripts: sloppy mode, the value of the last statement. There is no `eval`, no `Function`
-//! (by any way to it), no `Math.random`, no `Proxy`, no `WeakRef`, no shared memory, no modules; `Date` exists but does
-//! not know the current time, and its time zone is UTC.
+//! (by any way to it), no `Math.random`, no `Proxy`, no `WeakRef`, no typed arrays or shared memory, no modules. `Date`
+//! exists for sources that write its name; it does not know the current time, and its time zone is UTC.
 
 mod child;
 mod js;

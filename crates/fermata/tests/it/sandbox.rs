@@ -115,13 +115,15 @@ async fn it_speaks_javascript() {
 #[tokio::test]
 async fn a_context_has_nothing_but_what_is_listed() {
     let sandbox = sandbox("globals", 1);
-    let names = "Reflect.ownKeys(globalThis).map(String).sort().join(' ')";
+    let names = "Date && Reflect.ownKeys(globalThis).map(String).sort().join(' ')";
     let expected = "AggregateError Array BigInt Boolean Date Error EvalError Infinity InternalError Iterator JSON Map \
                     Math NaN Number Object RangeError ReferenceError Reflect RegExp Set String Symbol \
                     Symbol(Symbol.toStringTag) SyntaxError \
                     TypeError URIError WeakMap WeakSet decodeURI decodeURIComponent encodeURI encodeURIComponent \
                     escape globalThis isFinite isNaN parseFloat parseInt trigger undefined unescape";
     assert_eq!(value(&sandbox, names, &json!({ "trigger": 1 })).await, json!(expected));
+    let computed = "typeof globalThis['Da' + 'te']";
+    assert_eq!(value(&sandbox, computed, &json!({})).await, json!("undefined"));
     for source in [
         "eval('1')",
         "new Function('return 1')()",
