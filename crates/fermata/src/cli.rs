@@ -152,7 +152,10 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             print(fermata_dialects::dataworkflows::SCHEMA);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Eval(args) => eval::eval(&args, &usable(given)?),
+        Command::Eval(args) => {
+            let config = usable(given)?;
+            block_on(eval::eval(args, &config))
+        }
         Command::Executions(args) => block_on(client::executions(args)),
         Command::Workflows(args) => {
             let config = usable(given)?;
@@ -205,5 +208,50 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The section of a command, up to the next one of its level.
+    fn section<'a>(page: &'a str, name: &str) -> &'a str {
+        let (_, rest) = page
+            .split_once(&format!("\n## {name}\n"))
+            .unwrap_or_else(|| panic!("docs/cli.md has no section `{name}`"));
+        rest.split("\n## ").next().unwrap_or_default()
+    }
+
+    fn words(command: &clap::Command) -> Vec<String> {
+        let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        let flags = arguments.filter_map(|argument| argument.get_long().map(|long| format!("--{long}")));
+        let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let below: Vec<_> = below
+            .flat_map(|command| std::iter::once(command.get_name().to_owned()).chain(words(command)))
+            .collect();
+        flags.chain(below).collect()
+    }
+
+    #[test]
+    fn every_command_and_flag_is_in_the_manual() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let cli = Cli::command();
+        let mut missing = Vec::new();
+        for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let text = section(&page, command.get_name());
+            let told = |word: &String| {
+                text.split(|c: char| !c.is_alphanumeric() && c != '-')
+                    .any(|told| told == word)
+            };
+            let unknown = words(command).into_iter().filter(|word| !told(word));
+            missing.extend(unknown.map(|word| format!("{}: {word}", command.get_name())));
+            if !text.contains("Exit codes") {
+                missing.push(format!("{}: its exit codes", command.get_name()));
+            }
+        }
+        missing.extend(
+            ["--config", "--version"]
+                .iter()
+                .filter(|word| !page.contains(**word))
+                .map(|word| (*word).to_owned()),
+        );
+        assert!(missing.is_empty(), "docs/cli.md does not tell of {missing:#?}");
     }
 }

@@ -17,6 +17,7 @@ use fermata_expr::{
     js::Expression,
     template::{Options, Template},
 };
+use fermata_runtime::sandbox::{Sandbox, SandboxError};
 use serde::Deserialize;
 use serde_json::Value;
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ enum Language {
 struct Rules {
     limits: Limits,
     templates: Options,
+    sandbox: Sandbox,
 }
 
 /// An evaluation that gave no value.
@@ -74,18 +76,19 @@ struct Trouble {
 }
 
 /// Evaluates what was asked for.
-pub fn eval(args: &EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
+pub async fn eval(args: EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let settings = config.settings();
     let rules = Rules {
         limits: settings.conditions,
         templates: settings.dialects.templates,
+        sandbox: Sandbox::new(settings.sandbox),
     };
     let (Some(language), Some(expression)) = (args.language, &args.expression) else {
-        batch::run(&rules, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
+        batch::run(&rules, &mut std::io::stdin().lock(), &mut std::io::stdout().lock()).await?;
         return Ok(ExitCode::SUCCESS);
     };
     let data = input::value("--data", &args.data, &mut std::io::stdin().lock()).map_err(Usage)?;
-    match evaluate(language, expression, &data, &rules) {
+    match evaluate(language, expression, &data, &rules).await {
         Ok(Some(value)) => {
             cli::print(format_args!("{value}\n"));
             Ok(ExitCode::SUCCESS)
@@ -110,7 +113,7 @@ pub fn eval(args: &EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// The value; `None` is JavaScript's `undefined`.
-fn evaluate(language: Language, source: &str, data: &Value, rules: &Rules) -> Result<Option<Value>, Trouble> {
+async fn evaluate(language: Language, source: &str, data: &Value, rules: &Rules) -> Result<Option<Value>, Trouble> {
     let scope = Data::Json(data);
     let outcome = match language {
         Language::Js => Expression::parse(source)
@@ -121,14 +124,31 @@ fn evaluate(language: Language, source: &str, data: &Value, rules: &Rules) -> Re
             .and_then(|template| Ok(Some(template.render(&scope, &rules.templates)?))),
     };
     match outcome {
-        Err(trouble) if trouble.kind == NOT_COVERED && language == Language::Js => beyond(source, data, rules, trouble),
+        Err(trouble) if trouble.kind == NOT_COVERED && language == Language::Js => {
+            beyond(source, data, rules, trouble).await
+        }
         outcome => outcome,
     }
 }
 
 /// JavaScript that the native subset does not cover.
-fn beyond(_source: &str, _data: &Value, _rules: &Rules, trouble: Trouble) -> Result<Option<Value>, Trouble> {
-    Err(trouble)
+async fn beyond(source: &str, data: &Value, rules: &Rules, trouble: Trouble) -> Result<Option<Value>, Trouble> {
+    let nothing = Value::Object(serde_json::Map::new());
+    let data = if data.is_object() { data } else { &nothing };
+    let value = rules.sandbox.evaluate(source, data, &rules.limits).await;
+    value.map_err(|error| match error {
+        SandboxError::Syntax(error) => Trouble::from(error),
+        SandboxError::Failed(error) => Trouble::from(error),
+        other => Trouble {
+            kind: match other.is_timeout() {
+                true => "Timeout",
+                false => trouble.kind,
+            },
+            message: other.to_string(),
+            syntax: false,
+            ..trouble
+        },
+    })
 }
 
 const NOT_COVERED: &str = "NotCovered";

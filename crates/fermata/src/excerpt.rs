@@ -35,7 +35,10 @@ impl Place {
 pub fn draw(source: &str, place: Place) -> String {
     let line = source.split('\n').nth(place.line.saturating_sub(1)).unwrap_or_default();
     let column = place.column.saturating_sub(1);
-    let skipped = column.saturating_sub(WIDTH / 2);
+    let skipped = match line.chars().nth(WIDTH) {
+        Some(_) => column.saturating_sub(WIDTH / 2),
+        None => 0,
+    };
     let printable = |c: char| match c {
         c if c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
@@ -47,7 +50,12 @@ pub fn draw(source: &str, place: Place) -> String {
     let shown: String = line.chars().skip(skipped).take(WIDTH).map(printable).collect();
     let number = place.line.to_string();
     let margin = " ".repeat(number.len());
-    let carets = "^".repeat(place.width.min(WIDTH.saturating_sub(column - skipped)).max(1));
+    let carets = "^".repeat(
+        place
+            .width
+            .min(WIDTH.saturating_sub(column.saturating_sub(skipped)))
+            .max(1),
+    );
     let mut text = String::new();
     let _ = writeln!(text, "{margin} |\n{number} | {}", shown.trim_end());
     let _ = writeln!(text, "{margin} | {}{carets}", " ".repeat(column - skipped));

@@ -11,7 +11,10 @@ use clap::{Args, Subcommand};
 use fermata_dialects::{Document, Format as Written};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -171,7 +174,7 @@ async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, 
 }
 
 /// Saves a draft and publishes it. The document is read here too: its id says where its draft belongs.
-async fn publish(client: &Client, file: &PathBuf, config: &Config, format: Format) -> anyhow::Result<ExitCode> {
+async fn publish(client: &Client, file: &Path, config: &Config, format: Format) -> anyhow::Result<ExitCode> {
     let (source, name) = validate::read(file).map_err(Usage)?;
     let document = match Document::parse(&source, &name, &config.settings().dialects.document) {
         Ok(document) => document,

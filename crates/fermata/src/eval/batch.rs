@@ -22,13 +22,13 @@ fn nothing() -> Value {
 }
 
 /// Answers every line. A reader that has gone ends it in peace.
-pub(super) fn run(rules: &Rules, input: &mut dyn BufRead, output: &mut dyn Write) -> io::Result<()> {
+pub(super) async fn run(rules: &Rules, input: &mut dyn BufRead, output: &mut dyn Write) -> io::Result<()> {
     while let Some(line) = next(input)? {
         if line.as_ref().is_ok_and(|line| line.trim_ascii().is_empty()) {
             continue;
         }
         let answer = match line {
-            Ok(line) => answer(&line, rules),
+            Ok(line) => answer(&line, rules).await,
             Err(TooLong) => refusal(&format!("the line is longer than {LONGEST} bytes"), 0),
         };
         let written = writeln!(output, "{answer}").and_then(|()| output.flush());
@@ -67,12 +67,12 @@ fn next(input: &mut dyn BufRead) -> io::Result<Option<Result<Vec<u8>, TooLong>>>
     Ok(any.then_some(if too_long { Err(TooLong) } else { Ok(line) }))
 }
 
-fn answer(line: &[u8], rules: &Rules) -> Value {
+async fn answer(line: &[u8], rules: &Rules) -> Value {
     let asked: Line = match serde_json::from_slice(line) {
         Ok(asked) => asked,
         Err(error) => return refusal(&format!("the line is not a request: {error}"), error.column()),
     };
-    match evaluate(asked.language, &asked.expression, &asked.data, rules) {
+    match evaluate(asked.language, &asked.expression, &asked.data, rules).await {
         Ok(Some(value)) => json!({ "value": value }),
         Ok(None) => json!({ "value": null, "undefined": true }),
         Err(Trouble {

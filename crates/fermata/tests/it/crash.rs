@@ -183,10 +183,10 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
 
 async fn check(server: &Server, load: &Load, effects: &Effects) {
     let all = all_runs(server).await;
-    let acknowledged = load.acknowledged.lock().unwrap();
-    let starts = acknowledged.starts.clone();
-    let cancels = acknowledged.cancels.clone();
-    drop(acknowledged);
+    let (starts, cancels) = {
+        let acknowledged = load.acknowledged.lock().unwrap();
+        (acknowledged.starts.clone(), acknowledged.cancels.clone())
+    };
     assert!(
         starts.len() > 20,
         "the server was hardly under load: {} runs",

@@ -1,8 +1,13 @@
 //! The real binary, from outside: what it prints, what it serves, how it ends.
 
+mod bench;
+mod cli_client;
+mod cli_eval;
 mod cli_run;
+mod cli_tools;
 mod cli_validate;
 mod crash;
+mod dev;
 mod differential;
 mod sandbox;
 mod serve;

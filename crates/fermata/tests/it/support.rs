@@ -55,7 +55,13 @@ struct Lines {
 impl Process {
     /// Starts the binary with these arguments and nothing of this process's environment but `environment`.
     pub fn start(arguments: &[&str], environment: &[(&str, &str)], stdin: &str) -> Process {
+        Process::start_in(Path::new("."), arguments, environment, stdin)
+    }
+
+    /// The same, in a folder.
+    pub fn start_in(folder: &Path, arguments: &[&str], environment: &[(&str, &str)], stdin: &str) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fermata"))
+            .current_dir(folder)
             .args(arguments)
             .env_clear()
             .envs(environment.iter().copied())
@@ -204,6 +210,18 @@ impl Server {
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
         let process = Process::start(&strings, &variables, "");
+        Server::of(process, arguments, environment)
+    }
+
+    /// `fermata dev` in a folder, once it is ready.
+    pub fn dev(folder: &Path, arguments: &[&str]) -> Server {
+        let mut all = vec!["dev", "--listen", "127.0.0.1:0"];
+        all.extend(arguments);
+        let process = Process::start_in(folder, &all, &[], "");
+        Server::of(process, Vec::new(), Vec::new())
+    }
+
+    fn of(process: Process, arguments: Vec<String>, environment: Vec<(String, String)>) -> Server {
         let ready = process.wait_for_line("listening on http://");
         let url = ready
             .split_once("listening on ")
