@@ -1,7 +1,7 @@
 //! `fermata eval`: one expression, or many as JSON lines.
 //!
 //! The answer is data: a value, or an error with its kind and place. What a language does not cover natively goes
-//! through [`beyond`], the one place where another engine can take over.
+//! through [`beyond`] to the sandbox, as in the server.
 
 mod batch;
 

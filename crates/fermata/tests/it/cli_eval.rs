@@ -25,6 +25,16 @@ fn one_expression_is_its_value() {
             json!([2, 4, 6]),
         ),
         (&["js", "-1"], json!(-1)),
+        (&["js", "/^A.*d$/.test('Approved')"], json!(true)),
+        (
+            &[
+                "js",
+                "let n = 0; for (const i of trigger.items) n += i; n",
+                "--data",
+                &at_data,
+            ],
+            json!(6),
+        ),
         (
             &["template", "{{ trigger.items }}", "--data", &at_data],
             json!([1, 2, 3]),
@@ -59,6 +69,13 @@ fn errors_have_a_place_and_a_code() {
             1,
             &["error[Undefined]", "1 | a {{ nope.x }}", "  |      ^^^^"],
         ),
+        (&["js", "/a/.test("], 2, &["error[Syntax]"]),
+        (
+            &["js", "throw new TypeError('no')"],
+            1,
+            &["error[Thrown]", "TypeError: no"],
+        ),
+        (&["js", "while (true) {}"], 1, &["error[Timeout]"]),
         (&["template", "{{ a"], 2, &["error[Syntax]"]),
         (&["js", "x", "--data", "x"], 2, &["--data x: write it as key=value"]),
         (&["js"], 2, &["EXPRESSION"]),
@@ -96,6 +113,7 @@ fn a_batch_answers_every_line_and_survives_every_line() {
             "]".repeat(5000)
         ),
         r#"{"language": "js", "expression": "[1,2,3].map(x => x).length"}"#,
+        r#"{"language": "js", "expression": "'a-b'.split(/-/)"}"#,
     ];
     let ran = Process::start(&["eval", "--batch"], &[], &lines.join("\n")).output();
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
@@ -104,7 +122,7 @@ fn a_batch_answers_every_line_and_survives_every_line() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(answers.len(), 11, "{answers:#?}");
+    assert_eq!(answers.len(), 12, "{answers:#?}");
     assert_eq!(answers[0], json!({ "value": 3 }));
     assert_eq!(answers[1], json!({ "value": { "b": null } }));
     assert_eq!(answers[2], json!({ "value": null, "undefined": true }));
@@ -119,4 +137,5 @@ fn a_batch_answers_every_line_and_survives_every_line() {
         );
     }
     assert_eq!(answers[10], json!({ "value": 3 }));
+    assert_eq!(answers[11], json!({ "value": ["a", "b"] }));
 }
