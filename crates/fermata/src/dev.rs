@@ -95,6 +95,8 @@ fn guide(config: &Config, url: &str, workflows: &[String], what: &str, first: &s
         false => workflows.join(", "),
     };
     let place = config.database.url.place();
+    // As it was called, so that the lines can be copied also where it is not installed.
+    let program = std::env::args().next().unwrap_or_else(|| "fermata".to_owned());
     // The usual address need not be told to commands that look there anyway.
     let server = match url {
         "http://127.0.0.1:7070" => String::new(),
@@ -109,10 +111,10 @@ fn guide(config: &Config, url: &str, workflows: &[String], what: &str, first: &s
 
 Try:
   curl -sX POST '{url}/api/v1/workflows/{first}/execute?wait=30s' -H 'content-type: application/json' -d '{{\"trigger\": {{}}}}'
-  fermata executions list{server}
-  fermata workflows get {first} --definition{server} | fermata run -
+  {program} executions list{server}
+  {program} workflows get {first} --definition{server} | {program} run -
 
-Ctrl-C stops it; nothing is lost. `fermata dev --reset` begins anew.
+Ctrl-C stops it; nothing is lost. `{program} dev --reset` begins anew.
 "
     )
 }

@@ -1,7 +1,7 @@
 //! `fermata serve`: the HTTP API and the engine, until told to stop.
 //!
-//! The order of stopping: no new requests and no new claims; what runs may finish for the grace period or is
-//! parked; the store is closed; exit 0. A second signal ends the process at once, as a crash would.
+//! The order of stopping: no new runs and no new claims; what runs may finish for the grace period or is parked; no
+//! new connections; the store is closed; exit 0. A second signal ends the process at once, as a crash would.
 
 use crate::{
     cli,
@@ -113,11 +113,12 @@ impl Running {
             ..
         } = self;
         engine.stop();
-        let _ = quit.send(());
         let stopping = async {
+            // Until the engine has handed everything back, whoever asks hears that this server is stopping.
             if !working.is_finished() {
                 let _ = working.await;
             }
+            let _ = quit.send(());
             // Nothing happens any more that an open request could wait for.
             if !serving.is_finished() && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
                 tracing::warn!("some connections did not end in time and are dropped");

@@ -7,6 +7,7 @@
 
 mod attempt;
 mod commit;
+mod judge;
 mod step;
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     scope::Payloads,
 };
 use attempt::{Parameters, Report};
-use fermata_core::{Effect, Fact, Input, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{
     StoreError,
     runs::{CommitAnswer, Conflict, Enqueued, Letter, Mail, NewRun, Principal, StoredRun},
@@ -75,6 +76,9 @@ pub(crate) struct Driver {
     attempts: FuturesUnordered<BoxFuture<'static, Report>>,
     /// Attempts that are in `attempts`, and how to tell them to stop.
     running: BTreeMap<(NodeIx, u32), CancellationToken>,
+    /// Conditions that the sandbox evaluates, and the nodes they belong to.
+    judging: FuturesUnordered<BoxFuture<'static, Fact>>,
+    asked: BTreeSet<NodeId>,
     /// Attempts to start once their events are durable.
     ready: BTreeSet<(NodeIx, u32)>,
     /// Sleeps whose duration must be rendered.
@@ -92,6 +96,8 @@ enum Incoming {
     Start,
     Report(Arc<Report>),
     Mail(Mail),
+    /// What the sandbox says of the conditions of a node.
+    Verdicts(Fact),
     Tick,
     /// The workflow was archived before the run began.
     Archived,
@@ -167,6 +173,8 @@ impl Driver {
             archived: false,
             attempts: FuturesUnordered::new(),
             running: BTreeMap::new(),
+            judging: FuturesUnordered::new(),
+            asked: BTreeSet::new(),
             ready: BTreeSet::new(),
             untimed: Vec::new(),
             waiting: BTreeSet::new(),
@@ -211,6 +219,8 @@ impl Driver {
         self.seq = stored.journal.len() as u32;
         self.inbox_seen = stored.inbox_seen;
         self.payloads.entries.clear();
+        self.judging.clear();
+        self.asked.clear();
         self.ready.clear();
         self.untimed.clear();
         self.waiting.clear();
@@ -448,6 +458,7 @@ impl Driver {
         tokio::select! {
             biased;
             Some(report) = self.attempts.next(), if !self.attempts.is_empty() => self.reports_with(report),
+            Some(fact) = self.judging.next(), if !self.judging.is_empty() => vec![Incoming::Verdicts(fact)],
             () = mail.notified() => self.fetch_mail().await,
             () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => vec![Incoming::Tick],
             () = shared.stopping.cancelled(), if !stopping => vec![Incoming::Tick],

@@ -91,15 +91,15 @@ impl Payloads {
         })
     }
 
-    /// Evaluates a condition; what cannot be evaluated is false and says why.
-    pub async fn judge(
+    /// Evaluates a condition, or says what the sandbox must be asked. What cannot be evaluated is false.
+    pub fn judge(
         &self,
         run: &Run,
         (condition, needs): &(Condition, Needs),
         edge: u32,
         sees: u32,
-        (limits, sandbox): (&Limits, &Sandbox),
-    ) -> Verdict {
+        limits: &Limits,
+    ) -> Judgement {
         let scope = self.scope(run, needs, sees);
         let here = match (truncated(&scope, condition.reads()), condition) {
             (Some(message), _) => Some(Err(message)),
@@ -109,23 +109,56 @@ impl Payloads {
                 tested => Some(tested.map_err(|error| error.message)),
             },
         };
-        let result = match here {
-            Some(result) => result,
-            None => {
-                let data = scope.project(condition.reads());
-                let tested = sandbox.test(condition.source(), &data, limits).await;
-                tested.map_err(|error| error.to_string())
-            }
-        };
-        let error = result
-            .as_ref()
-            .err()
-            .map(|error| format!("`{}`: {error}", condition.source()));
-        Verdict {
+        let mut question = Question {
             edge,
+            source: condition.source().to_owned(),
+            data: Value::Null,
+            saw: saw(&scope, condition.reads()),
+        };
+        match here {
+            Some(result) => Judgement::Here(question.answered(result)),
+            None => match serde_json::to_value(scope.project(condition.reads())) {
+                Ok(data) => {
+                    question.data = data;
+                    Judgement::Elsewhere(question)
+                }
+                Err(error) => Judgement::Here(question.answered(Err(error.to_string()))),
+            },
+        }
+    }
+}
+
+/// What became of a condition.
+pub(crate) enum Judgement {
+    /// It was evaluated here.
+    Here(Verdict),
+    /// Only the sandbox can evaluate it.
+    Elsewhere(Question),
+}
+
+/// A condition for the sandbox, with the data it reads.
+pub(crate) struct Question {
+    edge: u32,
+    source: String,
+    data: Value,
+    saw: Map<String, Value>,
+}
+
+impl Question {
+    /// Asks the sandbox.
+    pub async fn ask(self, sandbox: &Sandbox, limits: &Limits) -> Verdict {
+        let tested = sandbox.test(&self.source, &self.data, limits).await;
+        self.answered(tested.map_err(|error| error.to_string()))
+    }
+
+    /// The verdict that follows from an answer.
+    pub fn answered(self, result: Result<bool, String>) -> Verdict {
+        let error = result.as_ref().err().map(|error| format!("`{}`: {error}", self.source));
+        Verdict {
+            edge: self.edge,
             value: result.unwrap_or(false),
             error,
-            saw: saw(&scope, condition.reads()),
+            saw: self.saw,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The journal as people read it: one line for each event, with a level and a category.
 
-use fermata_core::{Event, Outcome, Plan, SkipReason, Status, Timestamp};
+use fermata_core::{Event, NodeId, Outcome, Plan, SkipReason, Status, Timestamp, Verdict};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How much an event matters to a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,20 +32,40 @@ pub struct Entry {
     pub data: Value,
 }
 
-/// The entries of one journal row.
+/// The entries of one journal row. Each condition that could not be evaluated has one of its own.
 pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -> Vec<Entry> {
-    let entry = |event: &Event| {
-        let (level, message) = describe(event, plan);
-        Entry {
-            seq,
-            at,
-            level,
-            category: category(event, plan),
-            message,
-            data: serde_json::to_value(event).unwrap_or(Value::Null),
-        }
+    let entry = |level, category, message, data| Entry {
+        seq,
+        at,
+        level,
+        category,
+        message,
+        data,
     };
-    events.iter().map(entry).collect()
+    let mut entries = Vec::with_capacity(events.len());
+    for event in events {
+        for (node, verdict, error) in broken_conditions(event) {
+            let message = format!("a condition of {node} could not be evaluated and counts as false: {error}");
+            let data = json!({ "type": "conditionFailed", "node": node, "verdict": verdict });
+            entries.push(entry(Level::Warn, "Orchestrator".to_owned(), message, data));
+        }
+        let (level, message) = describe(event, plan);
+        let data = serde_json::to_value(event).unwrap_or(Value::Null);
+        entries.push(entry(level, category(event, plan), message, data));
+    }
+    entries
+}
+
+fn broken_conditions(event: &Event) -> Vec<(&NodeId, &Verdict, &str)> {
+    let (node, verdicts) = match event {
+        Event::Routed { node, verdicts, .. } => (node, verdicts.as_slice()),
+        Event::Opened { node, verdict, .. } | Event::Skipped { node, verdict, .. } => (node, verdict.as_slice()),
+        _ => return Vec::new(),
+    };
+    let broken = verdicts
+        .iter()
+        .filter_map(|verdict| Some((node, verdict, verdict.error.as_deref()?)));
+    broken.collect()
 }
 
 fn category(event: &Event, plan: Option<&Plan>) -> String {
@@ -88,14 +108,7 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
             Outcome::Succeeded(_) => (Level::Info, format!("{node} succeeded")),
             Outcome::Failed(failure) => (Level::Error, format!("{node} failed: {}", failure.message)),
         },
-        Event::Routed { node, taken, verdicts } => {
-            let broken = verdicts.iter().find_map(|verdict| verdict.error.as_ref());
-            if let Some(error) = broken {
-                return (
-                    Level::Warn,
-                    format!("a condition of {node} could not be evaluated and counts as false: {error}"),
-                );
-            }
+        Event::Routed { node, taken, .. } => {
             let targets = taken.iter().filter_map(|edge| {
                 let plan = plan?;
                 let from = plan.node(plan.find(node.as_str())?);

@@ -1,9 +1,7 @@
 //! Deciding: what happened becomes events and the rows that belong to them.
 
-use super::{Driver, Incoming, Report, Trouble, attempt::Parameters};
-use fermata_core::{
-    Effect, Event, Fact, Failure, Kind, NodeIx, Outcome, Output, Phase, Timestamp, advance, code, conductor,
-};
+use super::{Driver, Incoming, Report, Trouble, attempt::Parameters, judge::Judged};
+use fermata_core::{Effect, Event, Fact, Failure, Kind, NodeIx, Outcome, Output, Timestamp, advance, code, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
@@ -81,6 +79,12 @@ impl Driver {
             Incoming::Archived => Fact::Cancel {
                 reason: "workflow_archived".to_owned(),
             },
+            Incoming::Verdicts(fact) => {
+                if let Fact::Judged { node, .. } | Fact::Guarded { node, .. } = &fact {
+                    self.asked.remove(node);
+                }
+                fact
+            }
             Incoming::Tick => {
                 self.wake_waiting(step.at);
                 Fact::Tick
@@ -261,77 +265,42 @@ impl Driver {
         opened.collect()
     }
 
-    /// Evaluates what must be evaluated before the run can go on; false if there is nothing.
+    /// Evaluates what must be evaluated before the run can go on; false if nothing came of it now.
     async fn evaluate(&mut self, step: &mut Step) -> Result<bool, Trouble> {
-        let effects = conductor::evaluations(&self.run);
         let untimed = std::mem::take(&mut self.untimed);
-        let any = !effects.is_empty() || !untimed.is_empty();
-        for effect in effects {
-            let fact = match effect {
+        let mut any = !untimed.is_empty();
+        for effect in conductor::evaluations(&self.run) {
+            let (Effect::Judge { node, .. } | Effect::Guard { node }) = &effect else {
+                continue;
+            };
+            let node = node.clone();
+            if self.asked.contains(&node) {
+                continue;
+            }
+            let judged = match effect {
                 Effect::Judge {
                     node,
                     edges,
                     first_only,
                 } => self.judge(node, edges, first_only, step).await?,
-                Effect::Guard { node } => self.guard(node, step).await?,
-                _ => continue,
+                _ => self.guard(node.clone(), step).await?,
             };
-            self.advance(fact, None, step).await?;
+            match judged {
+                Judged::Now(fact) => {
+                    any = true;
+                    self.advance(fact, None, step).await?;
+                }
+                Judged::Later(fact) => {
+                    self.asked.insert(node);
+                    self.judging.push(fact);
+                }
+            }
         }
         for ix in untimed {
             let fact = self.time(ix, step).await?;
             self.advance(fact, None, step).await?;
         }
         Ok(any)
-    }
-
-    async fn judge(
-        &mut self,
-        node: fermata_core::NodeId,
-        edges: Vec<u32>,
-        first_only: bool,
-        step: &Step,
-    ) -> Result<Fact, Trouble> {
-        let compiled = self.compiled.clone();
-        let mut verdicts = Vec::new();
-        if let Some(ix) = compiled.plan.find(node.as_str()) {
-            let sees = match self.run.node(ix).phase {
-                Phase::Finished { order, .. } => order + 1,
-                _ => 0,
-            };
-            for edge in edges {
-                let Some(Some(condition)) = compiled.nodes[ix.at()].conditions.get(edge as usize) else {
-                    continue;
-                };
-                self.ensure(&condition.1, sees, step).await?;
-                let with = (&self.shared.settings.conditions, &self.shared.sandbox);
-                let verdict = self.payloads.judge(&self.run, condition, edge, sees, with).await;
-                let found = verdict.value;
-                verdicts.push(verdict);
-                if found && first_only {
-                    break;
-                }
-            }
-        }
-        Ok(Fact::Judged { node, verdicts })
-    }
-
-    async fn guard(&mut self, node: fermata_core::NodeId, step: &Step) -> Result<Fact, Trouble> {
-        let compiled = self.compiled.clone();
-        let sees = self.run.completed().len() as u32;
-        let guard = compiled
-            .plan
-            .find(node.as_str())
-            .and_then(|ix| compiled.nodes[ix.at()].guard.as_ref());
-        let verdict = match guard {
-            None => fermata_core::Verdict::plain(0, true),
-            Some(guard) => {
-                self.ensure(&guard.1, sees, step).await?;
-                let with = (&self.shared.settings.conditions, &self.shared.sandbox);
-                self.payloads.judge(&self.run, guard, 0, sees, with).await
-            }
-        };
-        Ok(Fact::Guarded { node, verdict })
     }
 
     /// How long a sleep is to last.
@@ -365,10 +334,11 @@ impl Driver {
         }
         let due = self.next_due();
         if self.shared.stopping.is_cancelled() {
-            return Some(if self.ready.is_empty() { due } else { Some(now) });
+            let unfinished = !self.ready.is_empty() || !self.judging.is_empty();
+            return Some(if unfinished { Some(now) } else { due });
         }
         let soon = now.plus_millis(self.shared.settings.park_after.as_millis() as u64);
-        let idle = self.ready.is_empty() && due.is_none_or(|due| due > soon);
+        let idle = self.ready.is_empty() && self.judging.is_empty() && due.is_none_or(|due| due > soon);
         idle.then_some(due)
     }
 }

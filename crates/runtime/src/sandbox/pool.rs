@@ -11,6 +11,8 @@ use fermata_expr::Limits;
 use serde::Serialize;
 use serde_json::Value;
 use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash, Hasher},
     io,
     path::PathBuf,
     process::Stdio,
@@ -34,6 +36,9 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long compiling a source may take, for a check.
 const CHECK_TIME: Duration = Duration::from_secs(2);
 
+/// How many slow sources are remembered; beyond that the list begins anew.
+const MAX_SLOW: usize = 10_000;
+
 /// Processes that evaluate what this one should not. Cheap to clone; started when first needed.
 #[derive(Clone)]
 pub struct Sandbox {
@@ -43,6 +48,9 @@ pub struct Sandbox {
 struct Pool {
     settings: SandboxSettings,
     permits: Semaphore,
+    /// Sources that once went over their time take turns, so that they never hold all children.
+    slow_lane: Semaphore,
+    slow: Mutex<HashSet<u64>>,
     idle: Mutex<Idle>,
     ids: AtomicU64,
 }
@@ -60,6 +68,8 @@ impl Sandbox {
     pub fn new(settings: SandboxSettings) -> Sandbox {
         let pool = Pool {
             permits: Semaphore::new(settings.max_children.max(1)),
+            slow_lane: Semaphore::new(1),
+            slow: Mutex::default(),
             settings,
             idle: Mutex::default(),
             ids: AtomicU64::new(1),
@@ -98,6 +108,13 @@ impl Sandbox {
     }
 }
 
+/// What a source is remembered by.
+fn mark_of(source: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    source.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Why a child gave no answer.
 enum Broken {
     /// It is gone.
@@ -124,7 +141,13 @@ impl Pool {
             limits: Budget::from(limits),
         });
         let question = question.map_err(|error| SandboxError::Unavailable(error.to_string()))?;
-        // The semaphore is never closed; were it, asking on would do no harm.
+        let mark = mark_of(source);
+        // The semaphores are never closed; were they, asking on would do no harm.
+        let is_slow = self.slow().contains(&mark);
+        let _turn = match is_slow {
+            true => self.slow_lane.acquire().await.ok(),
+            false => None,
+        };
         let _permit = self.permits.acquire().await.ok();
         let deadline = Instant::now() + limits.timeout + MARGIN;
         let mut died = None;
@@ -138,7 +161,13 @@ impl Pool {
                     return match answer.error {
                         None => Ok(answer.value),
                         Some(Trouble::Syntax(error)) => Err(SandboxError::Syntax(error)),
-                        Some(Trouble::Failed(error)) => Err(SandboxError::Failed(error)),
+                        Some(Trouble::Failed(error)) => {
+                            let error = SandboxError::Failed(error);
+                            if error.is_timeout() {
+                                self.remember_slow(mark);
+                            }
+                            Err(error)
+                        }
                     };
                 }
                 Ok(Err(Broken::Gone(how))) => died = Some(worker.last_words(how).await),
@@ -147,6 +176,7 @@ impl Pool {
                     return Err(SandboxError::Crashed(what));
                 }
                 Err(_) => {
+                    self.remember_slow(mark);
                     worker.end().await;
                     return Err(SandboxError::Killed(limits.timeout));
                 }
@@ -185,6 +215,18 @@ impl Pool {
         let next = idle.children.iter().map(|worker| worker.idle_since + limit).min();
         idle.watched = next.is_some();
         (old, next)
+    }
+
+    fn slow(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember_slow(&self, mark: u64) {
+        let mut slow = self.slow();
+        if slow.len() >= MAX_SLOW {
+            slow.clear();
+        }
+        slow.insert(mark);
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {

@@ -42,7 +42,7 @@ async fn what_only_the_data_shows_is_false_and_says_why() {
         "{}",
         warning.message
     );
-    let saw = &warning.data["verdicts"][0]["saw"];
+    let saw = &warning.data["verdict"]["saw"];
     assert_eq!(saw["trigger.go"], json!(1), "{}", warning.data);
 }
 

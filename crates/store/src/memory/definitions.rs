@@ -77,7 +77,8 @@ impl State {
             PublishMode::Activate | PublishMode::Stage => entry.draft.take(),
         };
         if let Some(draft) = draft {
-            if mode != PublishMode::Snapshot {
+            let unpublished = entry.row.current_version.is_none();
+            if mode == PublishMode::Activate || (mode == PublishMode::Stage && unpublished) {
                 entry.row.shows(&draft);
             }
             if !same {

@@ -126,8 +126,11 @@ pub(super) fn publish(
         }
     };
     if let Some(draft) = draft.filter(|_| mode != PublishMode::Snapshot) {
-        (workflow.display_name, workflow.description) = (draft.display_name, draft.description);
-        workflow.dialect = draft.dialect;
+        // What people see is the current version, or the newest while there is none.
+        if mode == PublishMode::Activate || workflow.current_version.is_none() {
+            (workflow.display_name, workflow.description) = (draft.display_name, draft.description);
+            workflow.dialect = draft.dialect;
+        }
         tx.connection
             .prepare_cached("DELETE FROM workflow_drafts WHERE workflow_id = ?1")?
             .execute([id])?;
