@@ -133,11 +133,11 @@ section! {
     Conditions {
         /// How long one may take.
         script_timeout_ms: Millis<1> = Millis(Limits::default().timeout),
-        /// How many statements it may run.
+        /// How many statements it may run; in the sandbox, time and memory bound it instead.
         max_statements: u32 = Limits::default().max_statements,
         /// How many bytes of values it may make; what it reads is not counted.
         memory_limit_bytes: usize = Limits::default().memory_bytes,
-        /// How deeply calls may nest.
+        /// How deeply calls may nest; in the sandbox, a small stack bounds it instead.
         max_recursion_depth: u32 = Limits::default().max_depth,
     }
 }
