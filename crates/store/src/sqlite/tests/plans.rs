@@ -1,0 +1,168 @@
+//! How SQLite finds what it is asked for, and where it stops looking.
+
+use super::*;
+use crate::reads::Order;
+
+/// The plan of a statement, one step a line.
+fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.query_map(
+        rusqlite::params_from_iter(vec![0; statement.parameter_count()]),
+        |row| row.get(3),
+    );
+    // The parameters are only there to be counted.
+    steps.map(|steps| steps.map(|step| step.unwrap()).collect()).unwrap()
+}
+
+#[test]
+fn lists_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    let id = Some(RunId(Uuid::now_v7()));
+    let some = |text: &str| Some(text.to_owned());
+    let statuses = Status::ALL.map(|status| vec![status]).into_iter();
+    let statuses = statuses.chain([Vec::new(), vec![Status::Failed, Status::Running], Status::ALL.to_vec()]);
+    let mut filters = Vec::new();
+    for statuses in statuses {
+        for workflow_id in [None, some("w")] {
+            for tenant in [None, some(""), some("acme")] {
+                for correlation_id in [None, some("c"), id.map(|id| id.to_string())] {
+                    for (from, before, search) in [(None, None, None), (id, id, some("x")), (None, id, None)] {
+                        for order in [Order::NewestFirst, Order::OldestFirst] {
+                            filters.push(RunFilter {
+                                workflow_id: workflow_id.clone(),
+                                statuses: statuses.clone(),
+                                tenant: tenant.clone(),
+                                correlation_id: correlation_id.clone(),
+                                request_id: None,
+                                search: search.clone(),
+                                from,
+                                before,
+                                order,
+                                limit: 9,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for filter in filters {
+        let by_key = filter.workflow_id.is_none()
+            && filter.correlation_id.is_none()
+            && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Succeeded))
+            && filter.tenant.as_ref().is_none_or(String::is_empty);
+        for walk in lists::walks(&filter, None) {
+            let plan = plan(&connection, &walk.sql).join("; ");
+            assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
+            if !by_key {
+                assert!(
+                    plan.starts_with("SEARCH") && !plan.contains("SCAN"),
+                    "{filter:?}: {plan}"
+                );
+            }
+        }
+        let one = lists::walks(&filter, Some(id.into_iter().collect()));
+        let plan = plan(&connection, &one[0].sql).join("; ");
+        assert!(plan.starts_with("SEARCH") && plan.contains("PRIMARY KEY"), "{plan}");
+    }
+    let plan_of = |sql: &str| plan(&connection, sql).join("; ");
+    let children = plan_of(&lists::children_query());
+    assert!(
+        children.starts_with("SEARCH") && children.contains("ix_executions_parent"),
+        "{children}"
+    );
+    assert!(!children.contains("TEMP B-TREE"), "{children}");
+    let request = plan_of(lists::BY_REQUEST);
+    assert!(
+        !request.contains("SCAN workflow_executions"),
+        "all tenants are visited, not all runs: {request}"
+    );
+}
+
+#[test]
+fn claims_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for sql in [claim::FREE, claim::HELD_BY, claim::NEXT_OWNER, claim::NEXT_DUE] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(
+            plan.starts_with("SEARCH") && plan.contains("COVERING INDEX ix_executions_claim"),
+            "{sql}: {plan}"
+        );
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+    for sql in [claim::ANY_PRIORITY, claim::NEXT_PRIORITY, claim::OF_PRIORITY] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(plan.contains("INDEX ix_executions_priority"), "{sql}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        assert!(
+            plan.starts_with("SEARCH") || sql == claim::ANY_PRIORITY,
+            "the first entry is enough to know that there is one: {sql}: {plan}"
+        );
+    }
+}
+
+/// Runs that nothing is asked of: they fill the file so that a list has to give up somewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_stops_and_goes_on() {
+    let folder = Folder::new();
+    let store = folder.open().unwrap();
+    activate(&store).await;
+    let many = crate::reads::MAX_EXAMINED + 10;
+    let fill = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {many})
+         INSERT INTO workflow_executions (id, status, workflow_id, workflow_version, workflow_request_id,
+           requester_user_id, created_at, trigger_payload_json)
+         SELECT CAST(printf('%016d', n) AS BLOB), 'Succeeded', 'w', 1,
+           CASE WHEN n = 1 THEN 'a NEEDLE' ELSE 'hay ' || n END, 'u', 1, '{{}}' FROM n"
+    );
+    store
+        .writer
+        .write(move |tx| tx.connection.execute(&fill, []))
+        .await
+        .unwrap();
+    let mut filter = RunFilter {
+        search: Some("needle".to_owned()),
+        limit: 5,
+        ..Default::default()
+    };
+    let first = store.runs(filter.clone()).await.unwrap();
+    assert!(first.items.is_empty() && first.next.is_some(), "{first:?}");
+    filter.before = first.next;
+    let second = store.runs(filter.clone()).await.unwrap();
+    assert_eq!((second.items.len(), second.next), (1, None));
+    assert_eq!(second.items[0].request_id, "a NEEDLE");
+    filter.before = None;
+    filter.order = Order::OldestFirst;
+    filter.limit = 1;
+    let other_way = store.runs(filter).await.unwrap();
+    assert_eq!(other_way.items[0].request_id, "a NEEDLE");
+
+    // Two walks, of which one stops long before the other has found everything.
+    let split = "UPDATE workflow_executions SET status = CASE WHEN workflow_request_id = 'a NEEDLE' THEN 'Cancelled'
+         ELSE 'Failed' END";
+    store
+        .writer
+        .write(move |tx| tx.connection.execute(split, []))
+        .await
+        .unwrap();
+    let mut filter = RunFilter {
+        search: Some("needle".to_owned()),
+        statuses: vec![Status::Failed, Status::Cancelled],
+        limit: 5,
+        ..Default::default()
+    };
+    let mut found = 0;
+    for _ in 0..9 {
+        let page = store.runs(filter.clone()).await.unwrap();
+        found += page.items.len();
+        filter.before = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    assert_eq!((found, filter.before), (1, None), "it is found once");
+}
