@@ -16,7 +16,7 @@ Examples:
   fermata executions cancel 0199a7c2-… --reason 'ordered twice'
 
 Exit codes: 0 done (watch: the run succeeded), 1 the server cannot be reached or refuses (watch: the run failed or was
-cancelled), 2 the call is wrong, 3 watch: --timeout was reached.";
+cancelled), 2 the call is wrong, 3 watch: --timeout was reached, 130 Ctrl-C (the run goes on).";
 
 /// What `fermata executions` takes.
 #[derive(Debug, Args)]

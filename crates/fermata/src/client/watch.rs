@@ -7,6 +7,7 @@ use super::{Client, ClientError, Format, LARGEST_PAGE, text};
 use crate::{
     cli, duration,
     run::{Outcome, Progress, Steps, TIMED_OUT, Timing},
+    signals::Signals,
 };
 use fermata_core::{Event, NodeId};
 use fermata_dialects::{AnyAction, Document, Settings, Stage, compile};
@@ -25,6 +26,7 @@ pub(super) async fn watch(
     format: Format,
 ) -> anyhow::Result<ExitCode> {
     let deadline = Instant::now() + timeout.unwrap_or(duration::LONGEST);
+    let mut signals = Signals::listen()?;
     let first = client.get(&["executions", id], &[]).await?;
     let progress = match format {
         Format::Table => Some(Progress::new(steps(client, &first).await)),
@@ -62,8 +64,17 @@ pub(super) async fn watch(
             true => (pause * 2).min(LONGEST_PAUSE),
             false => SHORTEST_PAUSE,
         };
-        if !over {
-            tokio::time::sleep_until((Instant::now() + pause).min(deadline)).await;
+        if over {
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until((Instant::now() + pause).min(deadline)) => {}
+            signal = signals.next() => {
+                if let Some(progress) = &progress {
+                    progress.finish();
+                }
+                return Ok(signal.exit_code());
+            }
         }
     };
     if let Some(progress) = &progress {

@@ -265,6 +265,6 @@ async fn ctrl_c_stops_the_watching_and_not_the_run() {
     let mut watcher = Process::start(&["executions", "watch", &id, "--server", &server.url], &[], "");
     watcher.wait_for_line("✓ succeeded  first");
     watcher.signal(Signal::INT);
-    watcher.output();
+    assert_eq!(watcher.output().code, Some(130));
     assert_eq!(server.execution(&id).await["status"], "Running");
 }
