@@ -35,7 +35,8 @@ impl Latency {
         times.sort_unstable();
         let at = |part: f64| {
             let place = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len().max(1)) - 1;
-            rounded(times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0))
+            // Microseconds are as fine as it gets.
+            times.get(place).map_or(0.0, |time| time.as_micros() as f64 / 1000.0)
         };
         Latency {
             p50_ms: at(0.50),

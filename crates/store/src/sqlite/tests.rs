@@ -9,7 +9,7 @@ use crate::{
 };
 use fermata_core::{Event, Status};
 use rusqlite::Connection;
-use std::{fs, path::PathBuf, time::Instant};
+use std::{fs, path::PathBuf};
 use uuid::Uuid;
 
 struct Folder(tempfile::TempDir);
@@ -327,34 +327,4 @@ async fn a_member_that_fails_fails_alone() {
             _ => assert_eq!(answer.unwrap(), Enqueued::Created),
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "writes 300,000 runs; for measuring"]
-async fn a_large_file_opens_at_once() {
-    let folder = Folder::new();
-    let store = Arc::new(folder.open().unwrap());
-    activate(&store).await;
-    let tasks: Vec<_> = (0..256)
-        .map(|task| {
-            let store = Arc::clone(&store);
-            tokio::spawn(async move {
-                for index in 0..1172 {
-                    let run = new_run(&format!("{task}-{index}"));
-                    let id = run.id;
-                    store.enqueue(run).await.unwrap();
-                    store.commit(last(id)).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    drop(store);
-    let start = Instant::now();
-    let store = folder.open().unwrap();
-    store.ping().await.unwrap();
-    let took = start.elapsed();
-    assert!(took.as_millis() < 100, "{took:?}");
 }
