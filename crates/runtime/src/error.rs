@@ -2,7 +2,7 @@
 
 use crate::workflows::Command;
 use fermata_core::RunId;
-use fermata_dialects::Diagnostics;
+use fermata_dialects::{Diagnostics, Severity};
 use fermata_store::{StoreError, definitions::Lifecycle};
 
 /// What came of a call that did not work.
@@ -75,7 +75,7 @@ pub enum Refusal {
         problems: Vec<(String, String)>,
     },
     /// The document has errors.
-    #[error("the document has {} problem(s)", .0.list().len() + .0.more())]
+    #[error("the document has {}", count_errors(.0))]
     InvalidDocument(Diagnostics),
     /// Only drafts can be changed.
     #[error("workflow `{workflow}` is {} and cannot be changed; only drafts can", status.as_str())]
@@ -144,6 +144,18 @@ fn not_that_draft(workflow: &str, checksum: Option<&str>) -> String {
              Read it, merge and send it again with that in If-Match"
         ),
         None => format!("workflow `{workflow}` has no draft; send it without If-Match, or with If-None-Match: *"),
+    }
+}
+
+fn count_errors(problems: &Diagnostics) -> String {
+    let errors = problems
+        .list()
+        .iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .count();
+    match errors + problems.more() {
+        1 => "1 error".to_owned(),
+        count => format!("{count} errors"),
     }
 }
 

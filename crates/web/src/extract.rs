@@ -75,7 +75,12 @@ pub(crate) struct Query<T>(pub T);
 
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> ApiError {
-        ApiError::parameter(rejection.body_text())
+        // The parser's own words come last: `limit: invalid digit found in string`.
+        let text = rejection.body_text();
+        let what = text
+            .rsplit_once("query string: ")
+            .map_or(text.as_str(), |(_, what)| what);
+        ApiError::parameter(format!("the query cannot be read: {what}"))
     }
 }
 
