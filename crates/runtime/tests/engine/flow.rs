@@ -105,21 +105,26 @@ async fn on_failure_handles_and_later_nodes_see_the_error() {
 }
 
 #[tokio::test]
-async fn retries_count_up_and_the_first_parameters_are_reused() {
-    for (rerender, keys_differ) in [(false, false), (true, true)] {
+async fn retries_count_up_and_reuse_the_first_parameters_unless_told_to_render_anew() {
+    for (rerender, last, keys_differ) in [(false, "nothing yet", false), (true, "b is done", true)] {
         let flaky = Scripted::new("test.flaky", |_, call| match call.attempt {
             3 => Ok(Success::from(json!({ "attempt": 3 }))),
             _ => Err(Failure::retriable("FLAKY", "not yet")),
         });
         let calls = flaky.calls.clone();
         let bed = Bed::with(Settings::default(), |registry| registry.with_action(Arc::new(flaky)));
+        // When `a` opens, `b` has not ended; when its second attempt fails, it has.
+        let retry = json!({ "maxAttempts": 3, "baseDelayMs": 20, "jitter": false });
         let left = bed
             .carry(
-                workflow(json!([{
-                    "id": "a", "actionType": "test.flaky", "parameters": { "what": "{{ trigger.what }}" },
-                    "policies": { "retry": { "maxAttempts": 3, "baseDelayMs": 1 }, "rerenderOnRetry": rerender },
-                }])),
-                json!({ "what": [1, 2] }),
+                workflow(json!([
+                    { "id": "begin", "actionType": "core.echo", "edges": [{ "targetNode": "a" }, { "targetNode": "b" }] },
+                    { "id": "a", "actionType": "test.flaky",
+                      "parameters": { "seen": "{{ context.data.b.word ?? 'nothing yet' }}" },
+                      "policies": { "retry": retry, "rerenderOnRetry": rerender } },
+                    { "id": "b", "actionType": "core.echo", "parameters": { "word": "b is done" } },
+                ])),
+                json!({}),
             )
             .await;
         let expected = [(1, "RetriableFailure"), (2, "RetriableFailure"), (3, "Succeeded")];
@@ -128,10 +133,10 @@ async fn retries_count_up_and_the_first_parameters_are_reused() {
             (Status::Succeeded, expected.to_vec())
         );
         let calls = calls.lock().unwrap().clone();
-        assert!(
-            calls
-                .iter()
-                .all(|(parameters, _)| *parameters == json!({ "what": [1, 2] }))
+        assert_eq!(
+            (&calls[0].0["seen"], &calls[2].0["seen"]),
+            (&json!("nothing yet"), &json!(last)),
+            "{calls:?}"
         );
         assert_eq!(calls[0].1 != calls[1].1, keys_differ, "{calls:?}");
     }
