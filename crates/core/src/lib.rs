@@ -35,7 +35,7 @@ pub use input::{Fact, Input};
 pub use journal::{
     Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, Verdict, decode, encode,
 };
-pub use plan::{Edge, Join, Kind, Node, NodeIx, OnFailure, Plan, Policies, Route, When};
+pub use plan::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Route, Scope, When};
 pub use retry::Retry;
 pub use run::{End, NodeState, Open, Phase, Run, Status, Stop};
 pub use time::Timestamp;

@@ -50,6 +50,10 @@ pub struct Plan {
     pub trigger_schema: Option<Value>,
     /// What is kept of the context, and how large it may grow.
     pub context: ContextPolicy,
+    /// Which names its expressions see.
+    pub scope: Scope,
+    /// How its expressions are written.
+    pub language: Language,
     #[serde(skip)]
     by_id: BTreeMap<NodeId, NodeIx>,
     #[serde(skip)]
@@ -168,6 +172,29 @@ pub enum OnFailure {
     Continue,
 }
 
+/// Which names the expressions of a plan see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// `trigger`, `context.data.<node>`, `vars`, `spec`. The entry of a node is what it gave.
+    #[default]
+    Context,
+    /// `trigger.body`, `tasks.<node>`, `wait.<node>.url`. The entry of a node is how it went: `status`, `status_code`,
+    /// `body`, `headers`. Nodes that were skipped have one too.
+    Tasks,
+}
+
+/// How the expressions of a plan are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Language {
+    /// Conditions are JavaScript, templates a subset of Scriban.
+    #[default]
+    Script,
+    /// Conditions compare a path with a literal, templates are paths. Names may contain `-`.
+    Paths,
+}
+
 /// Time limit and retries of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -260,6 +287,8 @@ impl Plan {
             timeout_ms: plan.timeout_ms,
             trigger_schema: plan.trigger_schema,
             context: plan.context,
+            scope: plan.scope,
+            language: plan.language,
             by_id,
             incoming,
         })
@@ -305,4 +334,8 @@ pub struct PlanParts {
     pub trigger_schema: Option<Value>,
     /// See [`Plan::context`].
     pub context: ContextPolicy,
+    /// See [`Plan::scope`].
+    pub scope: Scope,
+    /// See [`Plan::language`].
+    pub language: Language,
 }

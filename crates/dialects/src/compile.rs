@@ -16,6 +16,8 @@ pub struct Compiled {
     pub plan: Plan,
     /// What the document says about itself.
     pub description: Option<String>,
+    /// Whether the document wants new runs to start.
+    pub enabled: bool,
     /// What somebody should look at. Draw it with [`Document::report`].
     pub warnings: Vec<Diagnostic>,
     /// Conditions whose syntax was not checked, because only a full JavaScript engine can.

@@ -64,6 +64,7 @@ pub fn compile(
         Ok(plan) => Ok(Compiled {
             plan,
             description: text(document.value(), "description").map(str::to_owned),
+            enabled: true,
             warnings: report.into_list(),
             uncovered: check.uncovered,
         }),

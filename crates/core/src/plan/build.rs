@@ -1,7 +1,8 @@
 //! A plan by hand, for tests, simulations and benchmarks.
 
 use super::{
-    ContextPolicy, Edge, GraphError, Join, Kind, Node, NodeIx, OnFailure, Plan, PlanParts, Policies, Route, When,
+    ContextPolicy, Edge, GraphError, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanParts, Policies, Route,
+    Scope, When,
 };
 use serde_json::Value;
 
@@ -25,6 +26,8 @@ impl PlanBuilder {
                 timeout_ms: None,
                 trigger_schema: None,
                 context: ContextPolicy::default(),
+                scope: Scope::default(),
+                language: Language::default(),
             },
             edges: Vec::new(),
         }

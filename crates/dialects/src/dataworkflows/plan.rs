@@ -6,7 +6,7 @@ use super::text;
 use super::view::{Node, View};
 use crate::compile::Settings;
 use fermata_core::plan::{ContextPolicy, GraphError, PlanParts};
-use fermata_core::{Edge, Join, Kind, NodeIx, OnFailure, Plan, Policies, Route, When};
+use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, Scope, When};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -24,6 +24,8 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         timeout_ms: settings.workflow_timeout_ms,
         trigger_schema: document.get("triggerSchema").cloned(),
         context: context(document.get("contextSnapshot"), &settings.context),
+        scope: Scope::Context,
+        language: Language::Script,
     })
 }
 
