@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     error::Error,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,6 +43,9 @@ pub struct HttpSettings {
     /// Whether requests may go to addresses that are not public: loopback, private networks, a cloud's metadata.
     /// Off unless every author of a workflow may call what the engine can reach.
     pub allow_private_networks: bool,
+    /// Names that stand for services of this process, with their addresses. They are called there whatever port a
+    /// URL names, and pass the guard.
+    pub stand_ins: Vec<(String, SocketAddr)>,
 }
 
 impl Default for HttpSettings {
@@ -49,6 +53,7 @@ impl Default for HttpSettings {
         HttpSettings {
             user_agent: concat!("fermata/", env!("CARGO_PKG_VERSION")).to_owned(),
             allow_private_networks: false,
+            stand_ins: Vec::new(),
         }
     }
 }
@@ -57,6 +62,7 @@ impl Default for HttpSettings {
 pub struct HttpRequest {
     client: Client,
     guard: Guard,
+    stand_ins: Vec<(String, SocketAddr)>,
 }
 
 impl HttpRequest {
@@ -76,9 +82,17 @@ impl HttpRequest {
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
-            .dns_resolver(GuardedResolver { guard, lookup })
+            .dns_resolver(GuardedResolver {
+                guard,
+                lookup,
+                stand_ins: settings.stand_ins.clone(),
+            })
             .build()?;
-        Ok(HttpRequest { client, guard })
+        Ok(HttpRequest {
+            client,
+            guard,
+            stand_ins: settings.stand_ins.clone(),
+        })
     }
 }
 
@@ -232,6 +246,10 @@ impl HttpRequest {
                 _ => on_the_way(hop, &to, failure),
             };
             *request.timeout_mut() = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            if guard::is_stand_in(&self.stand_ins, request.url()) {
+                // The connector prefers a port of the URL, which would lead to any service of this machine.
+                let _ = request.url_mut().set_port(None);
+            }
             self.guard
                 .check(request.url())
                 .map_err(|refused| named(refusal(&refused)))?;

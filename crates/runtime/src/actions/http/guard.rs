@@ -11,6 +11,8 @@
 //! What was checked is what is connected to: nothing looks a name up a second time, so an answer that changes
 //! between check and use (DNS rebinding) changes nothing. A kept connection was made by the same client under
 //! the same guard; clients are never shared between guards. There is no proxy that could resolve names itself.
+//! Stand-ins ([`super::HttpSettings::stand_ins`]) are addresses that the program itself listens on; only they pass
+//! unchecked.
 //!
 //! Addresses are refused by the IANA special-purpose registries. Of IPv6 only global unicast (2000::/3) passes.
 //! IPv4-mapped, NAT64 and 6to4 addresses are as good as the IPv4 address they carry.
@@ -118,10 +120,16 @@ impl Lookup for SystemLookup {
 pub(super) struct GuardedResolver {
     pub(super) guard: Guard,
     pub(super) lookup: Arc<dyn Lookup>,
+    /// Names whose addresses this process gave itself; documents cannot add to them.
+    pub(super) stand_ins: Vec<(String, SocketAddr)>,
 }
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
+        if let Some((_, address)) = self.stand_ins.iter().find(|(host, _)| host == name.as_str()) {
+            let addresses: Addrs = Box::new(std::iter::once(*address));
+            return Box::pin(std::future::ready(Ok(addresses)));
+        }
         let (guard, lookup) = (self.guard, self.lookup.clone());
         Box::pin(async move {
             let addresses = lookup.lookup(name.as_str()).await?;
@@ -129,6 +137,11 @@ impl Resolve for GuardedResolver {
             Ok(Box::new(permitted.into_iter()) as Addrs)
         })
     }
+}
+
+/// Whether a URL leads to one of these names.
+pub(super) fn is_stand_in(stand_ins: &[(String, SocketAddr)], url: &Url) -> bool {
+    stand_ins.iter().any(|(host, _)| url.host_str() == Some(host))
 }
 
 /// What kind of special-purpose address this is; `None` if it is public.

@@ -147,6 +147,29 @@ async fn the_default_is_to_refuse() {
 }
 
 #[tokio::test]
+async fn a_stand_in_is_called_where_it_listens_whatever_the_url_says() {
+    let (address, requests) = service("127.0.0.2:0", |_| fine()).await;
+    let (other, others) = service("127.0.0.2:0", |_| fine()).await;
+    let settings = HttpSettings {
+        stand_ins: vec![("stand-in.test".to_owned(), address)],
+        ..HttpSettings::default()
+    };
+    let action = HttpRequest::guarded(&settings, GUARD, Names::new(&[])).unwrap();
+    for url in ["http://stand-in.test/a", "http://Stand-In.test:80/b"] {
+        assert_eq!(get(&action, url.to_owned()).await.unwrap().status, 200, "{url}");
+    }
+    let elsewhere = format!("http://stand-in.test:{}/c", other.port());
+    assert_eq!(get(&action, elsewhere).await.unwrap().status, 200);
+    assert_eq!((requests.lock().unwrap().len(), others.lock().unwrap().len()), (3, 0));
+    assert!(requests.lock().unwrap()[0].contains("host: stand-in.test\r\n"));
+    // Its address is as refused as ever, and so is every other name.
+    let failure = get(&action, format!("http://{address}/")).await.unwrap_err();
+    assert_refused(&failure, &["`127.0.0.2` is a private address (test)"]);
+    let failure = get(&action, "http://x.stand-in.test/".to_owned()).await.unwrap_err();
+    assert_eq!(failure.code, "CONNECTION_FAILED", "{failure:?}");
+}
+
+#[tokio::test]
 async fn names_that_resolve_to_refused_addresses_are_refused() {
     let (address, requests) = service("127.0.0.2:0", |_| fine()).await;
     let action = action(&Names::new(&[&["127.0.0.2", "127.0.0.2"]]));
