@@ -34,7 +34,7 @@ impl<'a> Data<'a> {
 
     /// What lies at `path`, or `None` if the path leaves the data.
     pub fn at(&self, path: &[Segment]) -> Option<DataRef<'_>> {
-        path.iter().try_fold(self.view(), |data, segment| data.get(segment))
+        self.view().at(path)
     }
 
     /// The part of the data that lies on and below `reads`, to be handed to somebody else.
@@ -114,6 +114,11 @@ pub enum DataRef<'a> {
 }
 
 impl<'a> DataRef<'a> {
+    /// What lies at `path`, or `None` if the path leaves the data.
+    pub fn at(self, path: &[Segment]) -> Option<DataRef<'a>> {
+        path.iter().try_fold(self, |data, segment| data.get(segment))
+    }
+
     /// The member or element that `segment` names.
     pub fn get(self, segment: &Segment) -> Option<DataRef<'a>> {
         match segment {
@@ -201,6 +206,16 @@ pub enum Segment {
     Index(usize),
     /// A member of an object.
     Key(String),
+}
+
+/// The bare name: what the step would be called as a member.
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "{index}"),
+            Self::Key(key) => f.write_str(key),
+        }
+    }
 }
 
 /// A path an expression reads, from the root name on.

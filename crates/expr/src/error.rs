@@ -1,4 +1,4 @@
-//! The errors of both languages: what does not parse, and what fails while evaluating.
+//! The errors of all languages: what does not parse, and what fails while evaluating.
 //!
 //! Both carry a byte range of the source, because the reader wants to see the place. Both are
 //! plain data (serializable), because they end up in diagnostics and in the journal.

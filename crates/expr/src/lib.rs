@@ -1,11 +1,13 @@
 //! Conditions and templates: parse once, list what is read, evaluate within limits.
 //!
-//! Two small languages over the same data:
+//! Three small languages over the same data:
 //!
 //! * [`js`]: the JavaScript expressions that conditions use, evaluated natively with ECMAScript
 //!   semantics. What lies outside the subset is refused as [`SyntaxKind::NotCovered`], so that a
 //!   caller can hand it to a full engine instead of getting a wrong answer.
-//! * [`template`]: the Scriban subset of parameters and documents, strict and typed.
+//! * [`template`]: the Scriban subset of parameters and documents, strict and typed; or templates that
+//!   hold plain paths and nothing else.
+//! * [`paths`]: plain dotted paths, and conditions that compare one with a literal.
 //!
 //! What must stay true:
 //!
@@ -25,11 +27,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod compare;
 mod data;
 mod error;
 pub mod js;
 mod limits;
 mod number;
+pub mod paths;
 mod suggest;
 pub mod template;
 

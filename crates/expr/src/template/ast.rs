@@ -6,7 +6,22 @@
 use serde_json::Value;
 
 use super::function::Function;
-use crate::error::Span;
+use crate::{compare::Operator, data::Segment, error::Span};
+
+/// A template as it was read.
+pub(super) struct Parsed {
+    pub blocks: Vec<Block>,
+    /// Whether the source is exactly one expression.
+    pub typed: bool,
+    pub uses: Uses,
+}
+
+impl Parsed {
+    pub fn new(source: &str, blocks: Vec<Block>, uses: Uses) -> Self {
+        let typed = matches!(&blocks[..], [Block::Output(_)]) && source.starts_with("{{") && source.ends_with("}}");
+        Self { blocks, typed, uses }
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum Block {
@@ -33,6 +48,8 @@ pub(super) struct Expr {
 #[derive(Debug)]
 pub(super) enum Kind {
     Literal(Value),
+    /// A path of the language of plain paths: it means exactly the value that lies there.
+    Plain(Vec<Segment>),
     /// A name and what follows it.
     Path(String, Vec<Step>),
     /// Steps from the value of an expression in parentheses.
@@ -42,7 +59,7 @@ pub(super) enum Kind {
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Not(Box<Expr>),
-    Compare(Comparison, Box<(Expr, Expr)>),
+    Compare(Operator, Box<(Expr, Expr)>),
     Call(Function, Vec<Expr>),
 }
 
@@ -51,16 +68,6 @@ pub(super) enum Step {
     Key(String),
     Index(usize),
     Computed(Expr),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
-    Equal,
-    NotEqual,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
 }
 
 /// What a template needs switched on.

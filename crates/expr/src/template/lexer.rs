@@ -5,7 +5,6 @@
 
 use serde_json::{Number, Value};
 
-use super::Options;
 use crate::error::{Span, SyntaxError};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,12 +34,8 @@ const PUNCTUATORS: [&str; 32] = [
 ];
 
 /// The pieces of a template; texts that white space control leaves empty are dropped.
-pub(super) fn pieces(source: &str, options: &Options) -> Result<Vec<Piece>, SyntaxError> {
-    let mut lexer = Lexer {
-        source,
-        at: 0,
-        dashed_names: options.dashed_names,
-    };
+pub(super) fn pieces(source: &str) -> Result<Vec<Piece>, SyntaxError> {
+    let mut lexer = Lexer { source, at: 0 };
     let mut pieces = Vec::new();
     let mut text = String::new();
     while lexer.at < source.len() {
@@ -97,7 +92,6 @@ fn strip_end(text: &mut String, mode: Option<char>) {
 struct Lexer<'s> {
     source: &'s str,
     at: usize,
-    dashed_names: bool,
 }
 
 impl<'s> Lexer<'s> {
@@ -174,17 +168,8 @@ impl<'s> Lexer<'s> {
 
     fn name(&mut self) -> String {
         let rest = self.rest();
-        let dashed = self.dashed_names;
-        let mut length = 0;
-        for (at, c) in rest.char_indices() {
-            let part = c == '_' || c.is_alphanumeric();
-            let dash =
-                dashed && c == '-' && rest[at + 1..].starts_with(|c: char| c == '_' || c == '-' || c.is_alphanumeric());
-            if !part && !dash {
-                break;
-            }
-            length = at + c.len_utf8();
-        }
+        let part = |c: char| c == '_' || c.is_alphanumeric();
+        let length = rest.find(|c| !part(c)).unwrap_or(rest.len());
         self.at += length;
         rest[..length].to_owned()
     }

@@ -6,6 +6,8 @@
 //! and functions (pipes). `{{-`, `-}}`, `{{~`, `~}}` strip white space as in Scriban;
 //! `{%{ … }%}` is copied as it stands.
 //!
+//! With [`Syntax::Paths`] an expression is one plain path, and nothing else: `{{tasks.charge.body.id}}`.
+//!
 //! What must stay true:
 //!
 //! * Rendering never reads its own output: what comes from data is copied, whatever it holds.
@@ -20,6 +22,7 @@ mod lexer;
 mod missing;
 mod output;
 mod parser;
+mod plain;
 mod reads;
 mod render;
 mod value;
@@ -39,6 +42,17 @@ use render::Renderer;
 
 pub use value::ValueTemplate;
 
+/// How the expressions of templates are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Syntax {
+    /// The Scriban subset.
+    #[default]
+    Scriban,
+    /// An expression is exactly one path of [`paths`](crate::paths), and always strict: what is not there, and
+    /// `null` in longer text, is an error.
+    Paths,
+}
+
 /// What templates may do. The default is what the specification asks for parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -50,8 +64,8 @@ pub struct Options {
     pub loops: bool,
     /// Whether functions and pipes are allowed.
     pub functions: bool,
-    /// Whether names may contain `-`, as in Runlater's `{{tasks.payment-result.body.id}}`.
-    pub dashed_names: bool,
+    /// How expressions are written.
+    pub syntax: Syntax,
     /// How long rendering may take.
     pub timeout: Duration,
     /// How long the output may become, as JSON.
@@ -65,7 +79,7 @@ impl Default for Options {
             null_text: String::new(),
             loops: false,
             functions: false,
-            dashed_names: false,
+            syntax: Syntax::default(),
             timeout: Duration::from_secs(2),
             max_output_bytes: 10 * 1024 * 1024,
         }

@@ -6,28 +6,27 @@
 use serde_json::Value;
 
 use super::{
-    Options,
-    ast::{Block, Comparison, Expr, Kind, Step, Uses},
+    Options, Syntax,
+    ast::{Block, Expr, Kind, Parsed, Step, Uses},
     function::Function,
     lexer::{Piece, Tok, Token, pieces},
+    plain,
 };
 use crate::{
     MAX_NESTING,
+    compare::Operator,
     error::{MAX_SOURCE, Span, SyntaxError},
 };
-
-pub(super) struct Parsed {
-    pub blocks: Vec<Block>,
-    pub typed: bool,
-    pub uses: Uses,
-}
 
 pub(super) fn parse(source: &str, options: &Options) -> Result<Parsed, SyntaxError> {
     if source.len() > MAX_SOURCE {
         let message = format!("the template is longer than {MAX_SOURCE} bytes");
         return Err(SyntaxError::invalid(Span::new(0, 0), message));
     }
-    let pieces = pieces(source, options)?;
+    if options.syntax == Syntax::Paths {
+        return plain::parse(source);
+    }
+    let pieces = pieces(source)?;
     let mut parser = Parser {
         source,
         options,
@@ -42,12 +41,7 @@ pub(super) fn parse(source: &str, options: &Options) -> Result<Parsed, SyntaxErr
         let message = format!("`{keyword}` without an `if` or `for` before it");
         return Err(SyntaxError::invalid(span, message));
     }
-    let typed = matches!(&blocks[..], [Block::Output(_)]) && source.starts_with("{{") && source.ends_with("}}");
-    Ok(Parsed {
-        blocks,
-        typed,
-        uses: parser.uses,
-    })
+    Ok(Parsed::new(source, blocks, parser.uses))
 }
 
 struct Parser<'s> {
@@ -360,21 +354,15 @@ impl Parser<'_> {
         let Tok::Punct(punct) = self.peek().tok else {
             return Ok(left);
         };
-        let comparison = match punct {
-            "==" => Comparison::Equal,
-            "!=" => Comparison::NotEqual,
-            "<" => Comparison::Less,
-            "<=" => Comparison::LessEqual,
-            ">" => Comparison::Greater,
-            ">=" => Comparison::GreaterEqual,
-            _ => return Ok(left),
+        let Some(operator) = Operator::from_sign(punct) else {
+            return Ok(left);
         };
-        let operator = self.bump().span;
-        self.require_loops(operator, "comparisons are")?;
+        let sign = self.bump().span;
+        self.require_loops(sign, "comparisons are")?;
         let right = self.unary()?;
         let span = left.span.to(right.span);
         Ok(Expr {
-            kind: Kind::Compare(comparison, Box::new((left, right))),
+            kind: Kind::Compare(operator, Box::new((left, right))),
             span,
         })
     }

@@ -45,6 +45,10 @@ impl<'t> Collector<'t> {
     fn expr(&mut self, expression: &'t Expr, below: bool) {
         match &expression.kind {
             Kind::Literal(_) => {}
+            Kind::Plain(segments) => self.out.push(ReadPath {
+                segments: segments.clone(),
+                open: below,
+            }),
             Kind::Path(name, steps) => self.path(name, steps, below),
             Kind::Steps(base, steps) => {
                 self.expr(base, true);

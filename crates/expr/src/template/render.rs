@@ -145,6 +145,11 @@ impl<'a> Renderer<'a> {
                 }
                 Block::Output(expression) => {
                     let value = self.value(expression)?;
+                    let is_null = matches!(value, Held::Data(data) if data.is_null());
+                    // Text with a hole in it is what the strictness of plain paths is there to prevent.
+                    if is_null && matches!(expression.kind, Kind::Plain(_)) {
+                        return Err(self.unresolved(expression.span));
+                    }
                     self.write(&value, expression.span, out)?;
                 }
                 Block::If { branches, otherwise } => {
@@ -248,6 +253,10 @@ impl<'a> Renderer<'a> {
         self.step(1, expression.span)?;
         match &expression.kind {
             Kind::Literal(value) => Ok(Held::Data(DataRef::Json(value))),
+            Kind::Plain(path) => match self.scope.at(path) {
+                Some(data) => Ok(Held::Data(data)),
+                None => Err(self.unresolved(expression.span)),
+            },
             Kind::Path(name, steps) => self.path(name, steps, expression.span),
             Kind::Steps(base, steps) => {
                 let base = self.eval(base)?;
@@ -260,12 +269,12 @@ impl<'a> Renderer<'a> {
                 let value = self.value(operand)?;
                 Ok(made(Value::Bool(!truthy(&value))))
             }
-            Kind::Compare(comparison, sides) => {
+            Kind::Compare(operator, sides) => {
                 let left = self.value(&sides.0)?;
                 let right = self.value(&sides.1)?;
                 let left = self.json(&left, expression.span)?;
                 let right = self.json(&right, expression.span)?;
-                compare(*comparison, &left, &right, expression.span).map(|holds| made(Value::Bool(holds)))
+                compare(*operator, &left, &right, expression.span).map(|holds| made(Value::Bool(holds)))
             }
             Kind::Call(function, arguments) => self.call(*function, arguments, expression.span),
         }
@@ -311,6 +320,12 @@ impl<'a> Renderer<'a> {
             return Ok(Held::Missing(Box::new(error)));
         };
         self.walk(Held::Data(data), vec![Segment::Key(name.to_owned())], steps, span)
+    }
+
+    /// The error for a plain path that leads nowhere.
+    fn unresolved(&self, span: Span) -> EvalError {
+        let message = format!("Failed to resolve {{{{{}}}}}", self.text(span));
+        EvalError::new(EvalErrorKind::Undefined, span, message)
     }
 
     fn text(&self, span: Span) -> &'a str {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Options, Template, ValueTemplate};
+use super::{Options, Syntax, Template, ValueTemplate};
 use crate::{Data, EvalError, EvalErrorKind, SyntaxKind};
 
 fn data() -> (Value, Value) {
@@ -227,14 +227,96 @@ fn refusals_are_located() {
     assert!(Template::parse(&blocks, &everything()).is_err());
 }
 
-#[test]
-fn names_may_contain_dashes_where_enabled() {
-    let options = Options {
-        dashed_names: true,
+fn paths() -> Options {
+    Options {
+        syntax: Syntax::Paths,
         ..Options::default()
+    }
+}
+
+#[test]
+fn plain_paths_are_values_or_text() {
+    let table = [
+        ("{{trigger.user-name}}", json!("Ada")),
+        ("{{ trigger.user-name }}", json!("Ada")),
+        ("{{trigger.items.1.Name}}!", json!("B!")),
+        ("{{trigger.items}}", json!([{"Name": "A"}, {"Name": "B"}])),
+        ("{{trigger.big}}", json!(18446744073709551615u64)),
+        ("{{trigger.user}}", json!(null)),
+        ("{{trigger.obj.length}}", json!("own")),
+        ("{{context.data.fetch-items.items.0}}", json!(1)),
+        ("is {{trigger.obj}}", json!("is {\"a\":1,\"length\":\"own\"}")),
+        (
+            "{{trigger.flag}}, {{trigger.items}}",
+            json!("false, [{\"Name\":\"A\"},{\"Name\":\"B\"}]"),
+        ),
+        ("{%{ a }%} } }} { {", json!("{%{ a }%} } }} { {")),
+        ("ü{{\ttrigger.count\n}}ö", json!("ü3ö")),
+        ("", json!("")),
+    ];
+    for (source, expected) in table {
+        assert_eq!(render_with(source, &paths()), Ok(expected), "{source}");
+    }
+}
+
+#[test]
+fn a_plain_path_that_leads_nowhere_fails_by_name() {
+    let lenient = Options {
+        strict: false,
+        null_text: "-".into(),
+        ..paths()
     };
-    assert_eq!(render_with("{{trigger.user-name}}", &options), Ok(json!("Ada")));
-    assert_eq!(render_with("{{trigger.user-name-}}", &options), Ok(json!("Ada")));
+    let table = [
+        ("{{ tasks.charge.body.order_id }}", "tasks.charge.body.order_id", 3),
+        ("to {{trigger.nope}}", "trigger.nope", 5),
+        ("{{trigger.items.2}}", "trigger.items.2", 2),
+        ("{{trigger.items.length}}", "trigger.items.length", 2),
+        ("{{trigger.user.name}}", "trigger.user.name", 2),
+        ("{{trigger.items.01}}", "trigger.items.01", 2),
+        ("{{trigger.count}} {{ trigger.user }}", "trigger.user", 21),
+    ];
+    for (source, path, offset) in table {
+        for options in [paths(), lenient.clone()] {
+            let error = render_with(source, &options).expect_err(source);
+            assert_eq!(error.kind, EvalErrorKind::Undefined);
+            assert_eq!(error.message, format!("Failed to resolve {{{{{path}}}}}"));
+            assert_eq!((error.offset, error.length), (offset, path.len()), "{source}");
+        }
+    }
+}
+
+#[test]
+fn anything_but_a_plain_path_is_refused() {
+    let table = [
+        ("x {{ a", "lacks its closing `}}`", 2, 2),
+        (
+            "{{ }}",
+            "a path is missing: between `{{` and `}}` stands one path",
+            3,
+            2,
+        ),
+        ("{{a ?? 'b'}}", "`??` cannot stand here; between `{{` and `}}`", 4, 2),
+        ("{{a | upcase}}", "there are no pipes", 4, 1),
+        ("{{a['b']}}", "write `items.0`", 3, 1),
+        ("{{'a'}}", "a text in quotes cannot stand here", 2, 1),
+        ("{{a == 1}}", "`==` cannot stand here", 4, 2),
+        ("{{f(a)}}", "no functions", 3, 1),
+        ("{{a b}}", "`b` cannot stand here", 4, 1),
+        ("{{- a -}}", "`a` cannot stand here", 4, 1),
+        ("{{~a}}", "`~` cannot stand here", 2, 1),
+        ("{{{a}}}", "`{` cannot stand here", 2, 1),
+        ("{{a.}}", "a path needs a name", 4, 0),
+        ("{{.a}}", "a path needs a name", 2, 1),
+        ("{{grün}}", "`ü` cannot stand here", 4, 2),
+    ];
+    for (source, what, offset, length) in table {
+        let error = Template::parse(source, &paths()).expect_err(source);
+        assert!(error.message.contains(what), "{source}: {error}");
+        assert_eq!((error.offset, error.length), (offset, length), "{source}: {error}");
+    }
+    let template = Template::parse("{{b.c-d}} {{a.0.x}} {{b.c-d}}", &paths()).unwrap();
+    let reads: Vec<String> = template.reads().iter().map(ToString::to_string).collect();
+    assert_eq!(reads, ["a[0].x", "b['c-d']"]);
 }
 
 #[test]
@@ -323,15 +405,22 @@ proptest! {
     #[test]
     fn parsing_never_panics(source in any::<String>()) {
         let _ = Template::parse(&source, &everything());
-        let _ = Template::parse(&format!("{{{{{source}}}}}"), &everything());
+        let tag = format!("{{{{{source}}}}}");
+        let _ = Template::parse(&tag, &everything());
+        for source in [source, tag] {
+            if let Err(error) = Template::parse(&source, &paths()) {
+                prop_assert!(source.get(error.offset..error.offset + error.length).is_some(), "{error:?}");
+            }
+        }
     }
 
     #[test]
     fn one_expression_gives_the_identical_value(value in any_json()) {
         let scope = Data::object([("v", Data::Json(&value))]);
-        let options = Options::default();
-        let template = Template::parse("{{ v }}", &options).unwrap();
-        prop_assert_eq!(template.render(&scope, &options), Ok(value.clone()));
+        for options in [Options::default(), paths()] {
+            let template = Template::parse("{{ v }}", &options).unwrap();
+            prop_assert_eq!(template.render(&scope, &options), Ok(value.clone()));
+        }
     }
 
     #[test]

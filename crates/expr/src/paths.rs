@@ -1,0 +1,273 @@
+//! Plain paths, and conditions that compare one with a literal: `tasks.charge.status_code == 200`.
+//!
+//! A path is names with dots between them. A name is letters, digits, `_` and `-`; one that is a
+//! number selects an element where it meets an array, and a member elsewhere.
+//!
+//! What must stay true: a condition has a verdict for any data, and cannot fail. A path that leads
+//! nowhere is `null`; `==` and `!=` compare type and value; the other operators hold between two
+//! numbers or two strings only.
+
+use serde_json::{Number, Value};
+
+use crate::{
+    compare::Operator,
+    data::{Data, DataRef, ReadPath, Segment},
+    error::{MAX_SOURCE, Span, SyntaxError},
+};
+
+/// The longest path, in bytes: it is repeated in messages.
+const MAX_PATH: usize = 1024;
+
+/// What a condition is, for messages.
+const ALLOWED: &str = "a condition is `path op value`, such as `tasks.charge.status_code == 200`";
+/// What may stand on the right.
+const VALUES: &str = "a number, a text in quotes, `true`, `false` or `null`";
+
+/// A condition: a path, an operator and a literal. Parsed once.
+///
+/// ```
+/// use fermata_expr::{Data, paths::Comparison};
+///
+/// let tasks = serde_json::json!({ "pay-out": { "status_code": 200 } });
+/// let scope = Data::object([("tasks", Data::Json(&tasks))]);
+/// let condition = Comparison::parse("tasks.pay-out.status_code >= 200")?;
+/// assert!(condition.test(&scope));
+/// assert!(!Comparison::parse("tasks.refund.status_code == 200")?.test(&scope));
+/// # Ok::<(), fermata_expr::SyntaxError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    source: String,
+    path: [ReadPath; 1],
+    operator: Operator,
+    literal: Value,
+}
+
+impl Comparison {
+    /// Parses a source.
+    ///
+    /// # Errors
+    /// It is anything but one path, one operator and one literal.
+    pub fn parse(source: &str) -> Result<Self, SyntaxError> {
+        if source.len() > MAX_SOURCE {
+            let message = format!("the condition is longer than {MAX_SOURCE} bytes");
+            return Err(SyntaxError::invalid(Span::new(0, 0), message));
+        }
+        let start = left(source)?;
+        let (segments, after) = path(source, start)?;
+        let (operator, after) = operator(source, skip_blanks(source, after))?;
+        let (literal, after) = literal(source, skip_blanks(source, after))?;
+        let rest = skip_blanks(source, after);
+        if rest < source.len() {
+            return Err(unexpected(source, rest, ALLOWED));
+        }
+        Ok(Self {
+            source: source.to_owned(),
+            path: [ReadPath { segments, open: false }],
+            operator,
+            literal,
+        })
+    }
+
+    /// The source as it was given.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The path of the scope that the condition reads.
+    pub fn reads(&self) -> &[ReadPath] {
+        &self.path
+    }
+
+    /// What the value at the path is compared with.
+    pub fn literal(&self) -> &Value {
+        &self.literal
+    }
+
+    /// Whether the condition is true for this scope.
+    pub fn test(&self, scope: &Data<'_>) -> bool {
+        let found = scope.at(&self.path[0].segments);
+        match found {
+            Some(DataRef::Json(value)) => self.operator.holds(value, &self.literal),
+            // An object put together from parts is as good as any: no literal is an object.
+            Some(DataRef::Object(_)) => self.operator == Operator::NotEqual,
+            None => self.operator.holds(&Value::Null, &self.literal),
+        }
+    }
+}
+
+/// The first place from `at` on that is not blank.
+pub(crate) fn skip_blanks(source: &str, at: usize) -> usize {
+    source.len() - source[at..].trim_start().len()
+}
+
+/// The path at `start`, and where it ends.
+pub(crate) fn path(source: &str, start: usize) -> Result<(Vec<Segment>, usize), SyntaxError> {
+    let in_path = |c: char| c == '.' || is_name(c);
+    let length = source[start..].find(|c| !in_path(c)).unwrap_or(source.len() - start);
+    let end = start + length;
+    if length == 0 {
+        return Err(unexpected(
+            source,
+            start,
+            "a path begins with a name, such as `trigger` or `tasks`",
+        ));
+    }
+    if length > MAX_PATH {
+        let message = format!("the path is longer than {MAX_PATH} bytes");
+        return Err(SyntaxError::invalid(Span::new(start, end), message));
+    }
+    let mut segments = Vec::new();
+    let mut at = start;
+    for name in source[start..end].split('.') {
+        if name.is_empty() {
+            let found = source[at..].chars().next().map_or(0, char::len_utf8);
+            let message = "between dots, a path needs a name of letters, digits, `_` and `-`";
+            return Err(SyntaxError::invalid(Span::new(at, at + found), message));
+        }
+        segments.push(match index(name).filter(|_| at > start) {
+            Some(index) => Segment::Index(index),
+            None => Segment::Key(name.to_owned()),
+        });
+        at += name.len() + 1;
+    }
+    Ok((segments, end))
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// The position that a name stands for. `007` is none: it would be read back as `7`.
+fn index(name: &str) -> Option<usize> {
+    let canonical = name == "0" || !name.starts_with('0');
+    let digits = name.bytes().all(|byte| byte.is_ascii_digit());
+    name.parse().ok().filter(|_| digits && canonical)
+}
+
+/// The error for what stands at `at` but must not; `allowed` says what may.
+pub(crate) fn unexpected(source: &str, at: usize, allowed: &str) -> SyntaxError {
+    let rest = &source[at..];
+    let Some(first) = rest.chars().next() else {
+        return SyntaxError::invalid(Span::new(at, at), format!("something is missing here: {allowed}"));
+    };
+    let word = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+    let sign = ["&&", "||", "??", "=="].into_iter().find(|sign| rest.starts_with(sign));
+    let length = sign.map_or(word.max(first.len_utf8()), str::len);
+    let what = match (sign, first) {
+        (Some("&&" | "||"), _) => "there is no `&&` and no `||`: one comparison is all".to_owned(),
+        (None, '[') => "there are no brackets in paths: write `items.0`, not `items[0]`".to_owned(),
+        (None, '(' | ')') => "there are no parentheses and no functions".to_owned(),
+        (None, '"' | '\'') => "a text in quotes cannot stand here".to_owned(),
+        (None, '|') => "there are no pipes".to_owned(),
+        (None, '!') => "there is no `!`".to_owned(),
+        _ => format!("`{}` cannot stand here", &rest[..length].escape_debug()),
+    };
+    SyntaxError::invalid(Span::new(at, at + length), format!("{what}; {allowed}"))
+}
+
+/// Where the left side begins, if something can stand there.
+fn left(source: &str) -> Result<usize, SyntaxError> {
+    let start = skip_blanks(source, 0);
+    if start == source.len() {
+        let message = format!("the condition is empty; {ALLOWED}");
+        return Err(SyntaxError::invalid(Span::new(0, source.len()), message));
+    }
+    match source[start..].starts_with(is_name) {
+        true => Ok(start),
+        false => Err(unexpected(source, start, ALLOWED)),
+    }
+}
+
+/// The operator at `at`, and where it ends.
+fn operator(source: &str, at: usize) -> Result<(Operator, usize), SyntaxError> {
+    let rest = &source[at..];
+    let length = rest.find(|c| !matches!(c, '=' | '!' | '<' | '>')).unwrap_or(rest.len());
+    let sign = &rest[..length];
+    if let Some(operator) = Operator::from_sign(sign) {
+        return Ok((operator, at + length));
+    }
+    let meant = match sign {
+        "" if rest.is_empty() => {
+            let message = format!("an operator is missing: `==`, `!=`, `>`, `>=`, `<` or `<=`; {ALLOWED}");
+            return Err(SyntaxError::invalid(Span::new(at, at), message));
+        }
+        "" => return Err(unexpected(source, at, ALLOWED)),
+        "=" | "===" => Some("=="),
+        "!==" | "<>" => Some("!="),
+        "=>" => Some(">="),
+        "=<" => Some("<="),
+        _ => None,
+    };
+    let message = match meant {
+        Some(meant) => format!("`{sign}` is not an operator here: write `{meant}`"),
+        None => "the operators are `==`, `!=`, `>`, `>=`, `<` and `<=`".to_owned(),
+    };
+    Err(SyntaxError::invalid(Span::new(at, at + length), message))
+}
+
+/// The literal at `at`, and where it ends.
+fn literal(source: &str, at: usize) -> Result<(Value, usize), SyntaxError> {
+    let rest = &source[at..];
+    if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
+        return string(source, at, quote);
+    }
+    let in_word = |c: char| is_name(c) || matches!(c, '.' | '+');
+    let length = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
+    let word = &rest[..length];
+    let value = match word {
+        "" if rest.is_empty() => {
+            let message = format!("the value to compare with is missing: {VALUES}");
+            return Err(SyntaxError::invalid(Span::new(at, at), message));
+        }
+        "" => return Err(unexpected(source, at, &format!("on the right stands {VALUES}"))),
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        "null" => Value::Null,
+        number => match number.parse::<Number>() {
+            Ok(number) => Value::Number(number),
+            Err(_) => return Err(no_value(word, Span::new(at, at + length))),
+        },
+    };
+    Ok((value, at + length))
+}
+
+/// The error for a bare word on the right.
+fn no_value(word: &str, span: Span) -> SyntaxError {
+    let lower = word.to_ascii_lowercase();
+    let what = match lower.as_str() {
+        "true" | "false" | "null" => format!("write `{lower}` in lower case"),
+        "nil" | "none" | "undefined" => "write `null`".to_owned(),
+        _ if word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) => {
+            "this is not a number".to_owned()
+        }
+        _ if word.contains('.') => "a path cannot stand on the right".to_owned(),
+        _ => "a text stands in quotes".to_owned(),
+    };
+    SyntaxError::invalid(span, format!("{what}; on the right stands {VALUES}"))
+}
+
+/// The text in quotes at `start`. A backslash makes the quote or backslash after it part of the text.
+fn string(source: &str, start: usize, quote: char) -> Result<(Value, usize), SyntaxError> {
+    let mut text = String::new();
+    let mut chars = source[start..].char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            _ if c == quote => return Ok((Value::String(text), start + at + 1)),
+            '\\' => match chars.next() {
+                Some((_, c @ ('\\' | '\'' | '"'))) => text.push(c),
+                other => {
+                    let end = start + at + 1 + other.map_or(0, |(_, c)| c.len_utf8());
+                    let message = "a backslash stands before a quote or another backslash only";
+                    return Err(SyntaxError::invalid(Span::new(start + at, end), message));
+                }
+            },
+            c => text.push(c),
+        }
+    }
+    let message = format!("this text lacks its closing {quote}");
+    Err(SyntaxError::invalid(Span::new(start, source.len()), message))
+}
+
+#[cfg(test)]
+mod tests;
