@@ -68,6 +68,14 @@ impl Dialect {
         }
     }
 
+    /// Whether documents are kept as drafts until somebody publishes them. The others publish what they are given.
+    pub fn has_drafts(self) -> bool {
+        match self {
+            Dialect::DataWorkflows => true,
+            Dialect::Runlater | Dialect::Jsondagapi | Dialect::EngineJs => false,
+        }
+    }
+
     /// The key that tells the dialect.
     pub(crate) fn mark(self) -> &'static str {
         match self {

@@ -19,15 +19,18 @@
 //! What must stay true: no input makes this crate panic, exhaust the stack or the memory; every
 //! problem has a place in the source; the same document gets the same answer.
 
+mod check;
 mod compile;
 pub mod dataworkflows;
 mod diagnostics;
 mod document;
 mod explain;
+mod graph;
 mod json;
 mod nearest;
 mod render;
 mod source;
+mod structure;
 mod tree;
 mod yaml;
 

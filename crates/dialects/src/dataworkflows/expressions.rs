@@ -1,12 +1,13 @@
 //! Conditions and templates: they must be well-formed, and what they name must exist.
 
-use super::graph::{Graph, Upstream};
+use super::graph::Graph;
 use super::view::{Node, View};
-use super::{Check, text};
+use crate::check::{Check, Name, template_strings, text};
 use crate::compile::Uncovered;
-use crate::diagnostics::{Diagnostic, Severity, quote};
+use crate::diagnostics::{Severity, quote};
+use crate::graph::Upstream;
 use crate::nearest::nearest;
-use crate::tree::join;
+use crate::source::Span;
 use fermata_expr::js::{Expression, scan_reads};
 use fermata_expr::template::Template;
 use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind};
@@ -14,8 +15,6 @@ use serde_json::Value;
 
 /// What conditions and templates see.
 const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
-/// In longer strings names are not looked for: the whole string is shown.
-const LONGEST_SEARCHED: usize = 64 * 1024;
 /// A condition is a line or two; what is longer is a program.
 const LONGEST_CONDITION: usize = 64 * 1024;
 /// What `context` holds.
@@ -58,7 +57,7 @@ fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &
         Err(_) if !check.room(Severity::Error) => {}
         Err(error) => {
             let what = format!("a condition of node {} is not a valid expression", names.this());
-            let problem = syntax(check, "CONDITION_SYNTAX", &what, pointer, &error);
+            let problem = check.syntax("CONDITION_SYNTAX", &what, pointer, &error);
             check.add(problem);
         }
     }
@@ -84,19 +83,13 @@ fn uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &str, e
     });
 }
 
-fn syntax(check: &Check, code: &'static str, what: &str, pointer: &str, error: &SyntaxError) -> Diagnostic {
-    let mut problem = check.error(code, pointer, format!("{what}: {}", error.message));
-    problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
-    problem
-}
-
 /// Checks every string in the parameters of `node`; the depth of a document is limited.
 fn templates(check: &mut Check, names: &Names, node: &Node) {
     let Some(parameters) = node.value.get("parameters").filter(|parameters| parameters.is_object()) else {
         return;
     };
     let mut strings = Vec::new();
-    collect(parameters, format!("{}/parameters", node.pointer), &mut strings);
+    template_strings(parameters, format!("{}/parameters", node.pointer), &mut strings);
     for (pointer, text) in strings {
         match Template::parse(text, &check.settings.templates) {
             Ok(template) => {
@@ -107,7 +100,7 @@ fn templates(check: &mut Check, names: &Names, node: &Node) {
             }
             Err(error) if check.room(Severity::Error) => {
                 let what = format!("a template of node {} cannot be used", names.this());
-                let problem = syntax(check, "TEMPLATE_SYNTAX", &what, &pointer, &error);
+                let problem = check.syntax("TEMPLATE_SYNTAX", &what, &pointer, &error);
                 check.add(problem);
             }
             Err(_) => {}
@@ -158,26 +151,8 @@ fn placeholder(value: &mut Value, path: &[Segment]) {
             if !value.is_object() {
                 *value = Value::Object(serde_json::Map::new());
             }
-            placeholder(&mut value[step(first)], rest);
+            placeholder(&mut value[first.to_string()], rest);
         }
-    }
-}
-
-/// The strings of `value` that can hold a template.
-fn collect<'a>(value: &'a Value, pointer: String, strings: &mut Vec<(String, &'a str)>) {
-    match value {
-        Value::String(text) if text.contains("{{") || text.contains("}}") => strings.push((pointer, text)),
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                collect(item, format!("{pointer}/{at}"), strings);
-            }
-        }
-        Value::Object(map) => {
-            for (key, item) in map {
-                collect(item, join(&pointer, key), strings);
-            }
-        }
-        _ => {}
     }
 }
 
@@ -201,7 +176,7 @@ impl Names<'_> {
 
     fn check(&self, check: &mut Check, pointer: &str, text: &str, reads: &[ReadPath]) {
         for read in reads {
-            let mut steps = read.segments.iter().map(step);
+            let mut steps = read.segments.iter().map(Segment::to_string);
             let Some(root) = steps.next() else { continue };
             if !ROOTS.contains(&root.as_str()) {
                 if !check.room(Severity::Error) {
@@ -269,37 +244,7 @@ fn in_context(check: &mut Check, pointer: &str, text: &str, part: &str) {
     }
 }
 
-fn step(segment: &Segment) -> String {
-    match segment {
-        Segment::Key(key) => key.clone(),
-        Segment::Index(index) => index.to_string(),
-    }
-}
-
-/// Where `name` is read in `text`: preferably as a member of `owner`, else where it first stands
-/// as a whole word, else the whole string.
-fn name_span(check: &Check, pointer: &str, text: &str, name: &str, owner: &str) -> crate::Span {
-    if text.len() > LONGEST_SEARCHED {
-        return check.document.locate(pointer);
-    }
+fn name_span(check: &Check, pointer: &str, text: &str, name: &str, owner: &str) -> Span {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-    let whole = |at: &usize| {
-        let (before, after) = (&text[..*at], &text[at + name.len()..]);
-        !before.ends_with(word) && !after.starts_with(word)
-    };
-    let owned = |at: &usize| {
-        let before = text[..*at].trim_end_matches(['[', '\'', '"', '.', '?', ' ']);
-        !owner.is_empty() && before.len() < *at && before.ends_with(owner)
-    };
-    let places: Vec<usize> = text
-        .match_indices(name)
-        .map(|(at, _)| at)
-        .filter(whole)
-        .take(1000)
-        .collect();
-    let best = places.iter().find(|at| owned(at)).or(places.first());
-    match best {
-        Some(at) if !name.is_empty() => check.document.locate_in_string(pointer, *at, name.len()),
-        _ => check.document.locate(pointer),
-    }
+    check.name_span(pointer, text, &Name { name, owner }, word)
 }

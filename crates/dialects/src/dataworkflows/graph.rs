@@ -3,12 +3,15 @@
 use super::view::{Node, View};
 use super::{Check, text};
 use crate::diagnostics::{Severity, quote};
+use crate::graph::{CycleWords, Upstream, report_cycles};
 use crate::nearest::nearest;
-use fermata_core::plan::{find_cycle, reachable};
+use fermata_core::plan::reachable;
 use serde_json::Value;
 
-/// No more cycles than this are looked for.
-const MAX_CYCLES: usize = 10;
+const WORDS: CycleWords = CycleWords {
+    nodes: "nodes",
+    help: "a workflow only goes forward; to try a step again, use its `policies.retry`",
+};
 
 /// The superset graph: all edges, `onFailure` included, conditions ignored.
 pub(super) struct Graph {
@@ -26,7 +29,9 @@ pub(super) fn check(check: &mut Check, view: &View) -> Graph {
         targets.push(known);
         guessed.push(guesses);
     }
-    let acyclic = cycles(check, view, &targets);
+    let names: Vec<&str> = view.ids().collect();
+    let closing = |last: usize, first: usize| closing_edge(&view.nodes[last], view.nodes[first].id);
+    let acyclic = report_cycles(check, &WORDS, &names, &targets, closing);
     unreachable(check, view, &targets, &guessed);
     snapshot_keys(check, view);
     Graph { targets, acyclic }
@@ -74,40 +79,6 @@ fn node_targets(check: &mut Check, view: &View, node: &Node) -> (Vec<usize>, Vec
     known.sort_unstable();
     known.dedup();
     (known, guessed)
-}
-
-/// Reports cycles, each at the edge that closes it. Returns whether there are none.
-fn cycles(check: &mut Check, view: &View, targets: &[Vec<usize>]) -> bool {
-    let mut open = targets.to_vec();
-    for found in 0..MAX_CYCLES {
-        let Some(cycle) = find_cycle(&open) else {
-            return found == 0;
-        };
-        let [.., last, first] = cycle.as_slice() else {
-            return false;
-        };
-        let (last, first) = (*last, *first);
-        let names: Vec<&str> = cycle.iter().map(|at| view.nodes[*at].id).collect();
-        let message = format!("the nodes form a cycle: {}", shorten(&names));
-        let problem = check.error("CYCLE", &closing_edge(&view.nodes[last], view.nodes[first].id), message);
-        check.add(problem.help("a workflow only goes forward; to try a step again, use its `policies.retry`"));
-        open[last].retain(|target| *target != first);
-    }
-    false
-}
-
-/// `a → b → … → z → a`, at most a line long.
-fn shorten(names: &[&str]) -> String {
-    const ENDS: usize = 6;
-    let quoted: Vec<String> = names
-        .iter()
-        .map(|name| quote(name).trim_matches('`').to_owned())
-        .collect();
-    if quoted.len() <= 2 * ENDS {
-        return quoted.join(" → ");
-    }
-    let (head, tail) = (&quoted[..ENDS], &quoted[quoted.len() - ENDS..]);
-    format!("{} → … → {}", head.join(" → "), tail.join(" → "))
 }
 
 /// The pointer to the edge, or the `onFailure`, that leads from `node` to `target`.
@@ -173,43 +144,8 @@ fn snapshot_keys(check: &mut Check, view: &View) {
 }
 
 impl Graph {
-    /// For each node, the set of nodes that may have ended before it starts; nothing when that
-    /// cannot be told because of a cycle.
+    /// What comes before what; nothing when that cannot be told because of a cycle.
     pub(super) fn upstream(&self) -> Option<Upstream> {
-        if !self.acyclic {
-            return None;
-        }
-        let count = self.targets.len();
-        let words = count.div_ceil(64);
-        let mut sets = vec![vec![0_u64; words]; count];
-        let mut waiting = vec![0_usize; count];
-        for target in self.targets.iter().flatten() {
-            waiting[*target] += 1;
-        }
-        let mut ready: Vec<usize> = (0..count).filter(|at| waiting[*at] == 0).collect();
-        while let Some(at) = ready.pop() {
-            let mut set = sets[at].clone();
-            set[at / 64] |= 1 << (at % 64);
-            for target in &self.targets[at] {
-                for (word, more) in sets[*target].iter_mut().zip(&set) {
-                    *word |= more;
-                }
-                waiting[*target] -= 1;
-                if waiting[*target] == 0 {
-                    ready.push(*target);
-                }
-            }
-        }
-        Some(Upstream(sets))
-    }
-}
-
-/// Which nodes come before which: a set of bits per node.
-pub(super) struct Upstream(Vec<Vec<u64>>);
-
-impl Upstream {
-    /// Whether `earlier` may have ended when `node` starts.
-    pub(super) fn precedes(&self, earlier: usize, node: usize) -> bool {
-        self.0[node][earlier / 64] & (1 << (earlier % 64)) != 0
+        self.acyclic.then(|| Upstream::new(&self.targets))
     }
 }

@@ -1,48 +1,18 @@
 //! The structure of the document: what `schemas/dataworkflows.json` says, in our own words.
 
 use super::view::{Node, View};
-use super::{Check, MAX_PROBLEMS, SCHEMA, text};
+use super::{Check, SCHEMA, text};
 use crate::diagnostics::{Severity, quote};
-use crate::explain::{Explained, explain, without_echoes};
-use jsonschema::Validator;
+use crate::structure::Structure;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-struct Compiled {
-    schema: Value,
-    validator: Validator,
-}
-
-static COMPILED: LazyLock<Compiled> = LazyLock::new(|| {
-    let schema: Value = serde_json::from_str(SCHEMA).expect("schemas/dataworkflows.json is JSON");
-    let validator = jsonschema::validator_for(&schema).expect("schemas/dataworkflows.json is a JSON Schema");
-    Compiled { schema, validator }
-});
+static STRUCTURE: LazyLock<Structure> = LazyLock::new(|| Structure::new(SCHEMA));
 
 pub(super) fn check(check: &mut Check, view: &View) {
     let value = check.document.value();
-    let mut all = Vec::new();
-    for error in COMPILED.validator.iter_errors(value) {
-        if all.len() < MAX_PROBLEMS {
-            all.extend(explain(&error, &COMPILED.schema, |pointer| subject(value, pointer)));
-        } else {
-            check.dropped += 1;
-        }
-    }
-    let meant: HashSet<String> = all
-        .iter()
-        .filter(|found| found.at_key)
-        .filter_map(Explained::meant_pointer)
-        .collect();
-    for found in without_echoes(all) {
-        let mut problem = check.error(found.code, &found.pointer, found.message);
-        if found.at_key {
-            problem.span = check.document.locate_key(&found.pointer);
-        }
-        problem.suggestion = found.suggestion;
-        check.add(problem);
-    }
+    let meant = STRUCTURE.check(check, |pointer| subject(value, pointer), |_| false);
     for node in &view.nodes {
         required_by_type(check, node, &meant);
     }

@@ -1,0 +1,191 @@
+//! What the checks of every dialect need, and where they put what they find.
+//!
+//! Checks run one after the other and do not rely on each other's success: each looks only at what
+//! has the shape it expects, so that all problems are found at once. Only a document without errors
+//! is compiled ([`Check::finish`]), and compiling it cannot fail.
+
+use crate::compile::{Catalog, Compiled, Settings, Stage, Uncovered};
+use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity};
+use crate::document::Document;
+use crate::source::Span;
+use crate::tree::join;
+use fermata_core::Plan;
+use fermata_core::plan::GraphError;
+use fermata_expr::SyntaxError;
+use serde_json::Value;
+
+/// No more problems than this are described. Finding a place and a near name costs time, and a
+/// document can have a hundred thousand problems.
+pub(crate) const MAX_PROBLEMS: usize = 2 * MAX_SHOWN;
+/// In longer strings names are not looked for: the whole string is shown.
+const LONGEST_SEARCHED: usize = 64 * 1024;
+
+pub(crate) struct Check<'a> {
+    pub(crate) document: &'a Document,
+    pub(crate) settings: &'a Settings,
+    pub(crate) catalog: &'a dyn Catalog,
+    pub(crate) stage: Stage,
+    pub(crate) problems: Vec<Diagnostic>,
+    pub(crate) uncovered: Vec<Uncovered>,
+    /// How many of the problems are errors.
+    errors: usize,
+    /// Problems beyond [`MAX_PROBLEMS`].
+    pub(crate) dropped: usize,
+}
+
+impl<'a> Check<'a> {
+    pub(crate) fn new(document: &'a Document, settings: &'a Settings, catalog: &'a dyn Catalog, stage: Stage) -> Self {
+        Check {
+            document,
+            settings,
+            catalog,
+            stage,
+            problems: Vec::new(),
+            uncovered: Vec::new(),
+            errors: 0,
+            dropped: 0,
+        }
+    }
+
+    pub(crate) fn error(&self, code: &'static str, pointer: &str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, self.document.locate(pointer), message).at(pointer)
+    }
+
+    pub(crate) fn warning(&self, code: &'static str, pointer: &str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Severity::Warning, code, self.document.locate(pointer), message).at(pointer)
+    }
+
+    /// What keeps a workflow from running, but not from being saved.
+    pub(crate) fn not_ready(&self, code: &'static str, pointer: &str, message: impl Into<String>) -> Diagnostic {
+        let mut problem = self.error(code, pointer, message);
+        problem.severity = self.readiness();
+        problem
+    }
+
+    /// An expression that cannot be read, shown at the place inside its string.
+    pub(crate) fn syntax(&self, code: &'static str, what: &str, pointer: &str, error: &SyntaxError) -> Diagnostic {
+        let mut problem = self.error(code, pointer, format!("{what}: {}", error.message));
+        problem.span = self.document.locate_in_string(pointer, error.offset, error.length);
+        problem
+    }
+
+    /// How bad it is what keeps a workflow from running, but not from being saved.
+    pub(crate) fn readiness(&self) -> Severity {
+        self.stage.readiness()
+    }
+
+    /// Whether one more problem can be described; if not, it is counted. Errors and warnings are
+    /// counted apart: however many warnings there are, the first error is described.
+    pub(crate) fn room(&mut self, severity: Severity) -> bool {
+        let taken = match severity {
+            Severity::Error => self.errors,
+            Severity::Warning => self.problems.len() - self.errors,
+        };
+        self.dropped += usize::from(taken >= MAX_PROBLEMS);
+        taken < MAX_PROBLEMS
+    }
+
+    pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
+        self.problems.push(diagnostic);
+    }
+
+    /// Refuses a document that is too large to be looked at any further. `what` is what it has too
+    /// many of, which is also the key they stand under.
+    pub(crate) fn limit_nodes(&self, count: usize, what: &str) -> Result<(), Diagnostics> {
+        let most = self.settings.max_nodes;
+        if count <= most {
+            return Ok(());
+        }
+        let pointer = format!("/{what}");
+        let message = format!("the workflow has {count} {what}; at most {most} are allowed");
+        let error = Diagnostic::error("TOO_MANY_NODES", self.document.locate_key(&pointer), message).at(pointer);
+        Err(self.document.report(vec![error]))
+    }
+
+    /// Where `name` is read in the string `text`: preferably as a member of `owner`, else where it
+    /// first stands as a whole word, else the whole string. `word` says what names consist of.
+    pub(crate) fn name_span(&self, pointer: &str, text: &str, name: &Name, word: fn(char) -> bool) -> Span {
+        let Name { name, owner } = *name;
+        if text.len() > LONGEST_SEARCHED || name.is_empty() {
+            return self.document.locate(pointer);
+        }
+        let whole = |at: &usize| {
+            let (before, after) = (&text[..*at], &text[at + name.len()..]);
+            !before.ends_with(word) && !after.starts_with(word)
+        };
+        let owned = |at: &usize| {
+            let before = text[..*at].trim_end_matches(['[', '\'', '"', '.', '?', ' ']);
+            !owner.is_empty() && before.len() < *at && before.ends_with(owner)
+        };
+        let places: Vec<usize> = text
+            .match_indices(name)
+            .map(|(at, _)| at)
+            .filter(whole)
+            .take(1000)
+            .collect();
+        match places.iter().find(|at| owned(at)).or(places.first()) {
+            Some(at) => self.document.locate_in_string(pointer, *at, name.len()),
+            None => self.document.locate(pointer),
+        }
+    }
+
+    /// The report if there are errors, else the plan that `build` makes. `nodes` is the key that
+    /// holds the nodes.
+    pub(crate) fn finish(
+        self,
+        nodes: &str,
+        build: impl FnOnce() -> Result<Plan, GraphError>,
+    ) -> Result<Compiled, Diagnostics> {
+        let document = self.document;
+        let report = document.report_with_more(self.problems, self.dropped);
+        if report.has_errors() {
+            return Err(report);
+        }
+        let value = document.value();
+        match build() {
+            Ok(plan) => Ok(Compiled {
+                plan,
+                description: text(value, "description").map(str::to_owned),
+                enabled: value.get("enabled").and_then(Value::as_bool).unwrap_or(true),
+                warnings: report.into_list(),
+                uncovered: self.uncovered,
+            }),
+            Err(error) => {
+                let pointer = format!("/{nodes}");
+                let error = Diagnostic::error("INVALID_GRAPH", document.locate_key(&pointer), error.to_string());
+                Err(document.report(vec![error.at(pointer)]))
+            }
+        }
+    }
+}
+
+/// A name in an expression, and what it is read of.
+pub(crate) struct Name<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) owner: &'n str,
+}
+
+/// The string at `key` of an object.
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+/// The strings of `value` that can hold a template, with their pointers; the depth of a document
+/// is limited.
+pub(crate) fn template_strings<'a>(value: &'a Value, pointer: String, strings: &mut Vec<(String, &'a str)>) {
+    match value {
+        Value::String(text) if text.contains("{{") || text.contains("}}") => strings.push((pointer, text)),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                template_strings(item, format!("{pointer}/{at}"), strings);
+            }
+        }
+        Value::Object(map) => {
+            for (key, item) in map {
+                template_strings(item, join(&pointer, key), strings);
+            }
+        }
+        _ => {}
+    }
+}
