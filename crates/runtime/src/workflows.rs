@@ -17,12 +17,15 @@ use fermata_core::Plan;
 use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
 use fermata_store::{
     Store,
-    definitions::{Definition, Draft, DraftGuard, DraftRule, Lifecycle, Published, Saved, Workflow},
+    definitions::{
+        Activation, Definition, Draft, DraftGuard, DraftRule, Lifecycle, Publication, Published, Saved, Workflow,
+    },
 };
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use uuid::Uuid;
 
 /// Drafts, versions and compiled plans.
 pub struct Workflows {
@@ -67,16 +70,28 @@ pub struct SavedWorkflow {
 /// A version that was published.
 #[derive(Debug, Clone)]
 pub struct PublishedWorkflow {
-    /// The workflow.
-    pub id: String,
+    /// The workflow as it is now.
+    pub workflow: Workflow,
     /// The version.
     pub version: u32,
     /// Whether it is new.
     pub created: bool,
-    /// Where the workflow stands now.
-    pub status: Lifecycle,
+    /// How many nodes it has.
+    pub nodes: usize,
     /// What is odd about it.
     pub warnings: Vec<Diagnostic>,
+}
+
+impl PublishedWorkflow {
+    fn new(publication: Publication, compiled: CompiledDocument) -> PublishedWorkflow {
+        PublishedWorkflow {
+            workflow: publication.workflow,
+            version: publication.version,
+            created: publication.created,
+            nodes: compiled.plan.nodes.len(),
+            warnings: compiled.warnings,
+        }
+    }
 }
 
 /// Plans in memory; beyond this the cache begins anew.
@@ -142,8 +157,8 @@ impl Workflows {
     /// Creates a workflow as a draft, or changes one that still is.
     pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
         let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
-        self.keep(source, &document, compiled, DraftRule::NewOrDraft, None)
-            .await
+        let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
+        self.keep(source, &document, compiled, rule, None).await
     }
 
     /// Saves a draft that was checked.
@@ -163,11 +178,9 @@ impl Workflows {
             source: source.to_vec(),
             checksum: document.checksum(),
             at: self.clock.now(),
-            rule,
-            if_match: guard,
         };
         let (id, checksum) = (draft.id.clone(), draft.checksum.clone());
-        let created = match self.store.save_draft(draft).await? {
+        let created = match self.store.save_draft(draft, rule, guard).await? {
             Saved::Saved { created } => created,
             Saved::Refused(status) => return Err(Refusal::Immutable { workflow: id, status }.into()),
             Saved::NotFound => return Err(Refusal::WorkflowNotFound(id).into()),
@@ -199,20 +212,19 @@ impl Workflows {
             (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
         };
         let (_, compiled) = self.check_document(&source, id, Stage::Publish).await?;
-        let published = self.store.publish(id, &checksum, activate, self.clock.now()).await?;
+        let activation = match activate {
+            true => Activation::Activate {
+                enabled: compiled.enabled,
+            },
+            false => Activation::Stage,
+        };
+        let published = self
+            .store
+            .publish(id, &checksum, activation, self.clock.now())
+            .await?;
         self.lock_heads().remove(id);
         match published {
-            Published::Version {
-                version,
-                created,
-                status,
-            } => Ok(PublishedWorkflow {
-                id: id.to_owned(),
-                version,
-                created,
-                status,
-                warnings: compiled.warnings,
-            }),
+            Published::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),
             Published::Changed => Err(Refusal::Changed(id.to_owned()).into()),
             Published::NoDraft => Err(Refusal::NoDraft(id.to_owned()).into()),
             Published::Refused(status) => Err(Command::Publish.refused(id, status)),

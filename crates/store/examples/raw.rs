@@ -10,7 +10,7 @@
 use fermata_core::{Event, NodeId, Outcome, Output, RunId, RunnerId, Shape, Status, Timestamp};
 use fermata_store::{
     Store,
-    definitions::{Draft, DraftRule},
+    definitions::{Draft, Release, ReleaseRule},
     runs::{Attempt, AttemptStatus, Born, CommitAnswer, NewRun, Principal, RunCommit, StatusChange, Then},
     sqlite::SqliteStore,
 };
@@ -47,11 +47,13 @@ async fn main() {
         source: b"{}".to_vec(),
         checksum: "1".to_owned(),
         at: now(),
-        rule: DraftRule::NewOrDraft,
-        if_match: None,
     };
-    store.save_draft(draft).await.expect("a draft");
-    store.publish("three-steps", "1", true, now()).await.expect("a version");
+    let release = Release {
+        draft,
+        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        enabled: true,
+    };
+    store.release(release).await.expect("a version");
     if preloaded > 0 {
         measure(&store, preloaded, "preload").await;
         store.close().await.expect("closing");

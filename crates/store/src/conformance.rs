@@ -12,11 +12,12 @@ pub mod enqueue;
 pub mod inbox;
 pub mod races;
 pub mod reads;
+pub mod releases;
 pub mod workflows;
 
 use crate::{
     Store,
-    definitions::{Draft, DraftRule, Published},
+    definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
     runs::{
         Attempt, AttemptStatus, Born, Claim, CommitAnswer, Enqueued, Link, NewRun, Principal, RunCommit, StatusChange,
         StoredRun, Then, WaitChange,
@@ -59,6 +60,10 @@ macro_rules! conformance_tests {
                 publishing_the_same_is_no_new_version, publishing_needs_the_draft_it_names, activation_is_optional,
                 enablement_follows_its_rule, workflows_are_paged_and_filtered, archived_workflows_are_not_published,
                 snapshots_leave_the_draft, deleting_takes_what_nothing_needs, versions_are_listed_newest_first;
+            releases: a_release_is_current_at_once, release_rules, releasing_the_same_is_no_new_version,
+                releasing_activates_what_was_staged, documents_say_whether_runs_start, workflows_are_found_by_uid,
+                soft_deleted_workflows_are_not_found, runs_outlive_their_workflow, a_deleted_id_can_be_used_again,
+                drafts_over_old_runs_are_deleted, concurrent_releases;
             enqueue: pending_run_is_stored_whole, born_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
                 concurrent_twins_make_one_run, drafts_take_pinned_runs_only;
@@ -126,21 +131,33 @@ pub(crate) fn draft(id: &str, checksum: &str) -> Draft {
         source: format!("# {checksum}").into_bytes(),
         checksum: checksum.to_owned(),
         at: at(1),
-        rule: DraftRule::Existing,
-        if_match: None,
     }
 }
 
+/// The rule for a draft that makes a workflow.
+pub(crate) fn new_or_draft() -> DraftRule {
+    DraftRule::NewOrDraft { uid: Uuid::now_v7() }
+}
+
+/// A document for a workflow that does not exist yet.
+pub(crate) fn release_new(id: &str, checksum: &str) -> Release {
+    Release {
+        draft: draft(id, checksum),
+        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        enabled: true,
+    }
+}
+
+/// New runs use the version.
+pub(crate) const ACTIVATE: Activation = Activation::Activate { enabled: true };
+
 /// Makes `id` an active workflow with version 1.
 pub(crate) async fn activate(store: &Arc<dyn Store>, id: &str) {
-    let mut first = draft(id, "one");
-    first.rule = DraftRule::NewOrDraft;
-    store.save_draft(first).await.unwrap();
-    let published = store.publish(id, "one", true, at(2)).await.unwrap();
-    assert!(
-        matches!(published, Published::Version { version: 1, .. }),
-        "{published:?}"
-    );
+    store.save_draft(draft(id, "one"), new_or_draft(), None).await.unwrap();
+    match store.publish(id, "one", ACTIVATE, at(2)).await.unwrap() {
+        Published::Version(publication) => assert_eq!(publication.version, 1),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) fn new_run(request_id: &str) -> NewRun {

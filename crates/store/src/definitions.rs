@@ -2,6 +2,7 @@
 
 use fermata_core::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// The lifecycle of a workflow: `Draft → Active → Archived → Active`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,8 @@ impl Lifecycle {
 pub struct Workflow {
     /// Its id, from the document.
     pub id: String,
+    /// A UUIDv7 of its own: a workflow that was deleted and made again under the same id has another one.
+    pub uid: Uuid,
     /// What people call it.
     pub display_name: String,
     /// What it is for.
@@ -54,6 +57,40 @@ pub struct Workflow {
     pub updated_at: Timestamp,
 }
 
+impl Workflow {
+    /// A workflow that is made with this draft.
+    pub(crate) fn new(draft: &Draft, uid: Uuid) -> Workflow {
+        Workflow {
+            id: draft.id.clone(),
+            uid,
+            display_name: draft.display_name.clone(),
+            description: draft.description.clone(),
+            dialect: draft.dialect.clone(),
+            current_version: None,
+            latest_version: None,
+            status: Lifecycle::Draft,
+            enabled: true,
+            created_at: draft.at,
+            updated_at: draft.at,
+        }
+    }
+
+    /// A draft was saved. A workflow that has a version shows that until the draft is published.
+    pub(crate) fn has_draft(&mut self, draft: &Draft) {
+        if self.latest_version.is_none() {
+            self.shows(draft);
+        }
+        self.updated_at = draft.at;
+    }
+
+    /// What people see of it is from this document now.
+    fn shows(&mut self, draft: &Draft) {
+        self.display_name.clone_from(&draft.display_name);
+        self.description.clone_from(&draft.description);
+        self.dialect.clone_from(&draft.dialect);
+    }
+}
+
 /// A document that can still change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
@@ -71,10 +108,6 @@ pub struct Draft {
     pub checksum: String,
     /// When it was saved.
     pub at: Timestamp,
-    /// Which states allow saving it. Ignored when read.
-    pub rule: DraftRule,
-    /// What must be true of the draft that is there now for this one to replace it. Ignored when read.
-    pub if_match: Option<DraftGuard>,
 }
 
 /// What must be true of the draft that is there, for another one to replace it.
@@ -103,7 +136,10 @@ impl DraftGuard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DraftRule {
     /// A workflow that does not exist yet or is a draft.
-    NewOrDraft,
+    NewOrDraft {
+        /// What a new one is known by.
+        uid: Uuid,
+    },
     /// Any workflow that exists, whatever its state: the draft waits beside the current version.
     Existing,
 }
@@ -124,18 +160,34 @@ pub enum Saved {
     Changed(Option<String>),
 }
 
+/// Whether new runs use a version from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// The version waits to be made current.
+    Stage,
+    /// It is the current one of an active workflow.
+    Activate {
+        /// Whether new runs may start.
+        enabled: bool,
+    },
+}
+
+/// A document that is a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    /// The workflow as it is now.
+    pub workflow: Workflow,
+    /// The version.
+    pub version: u32,
+    /// Whether it is new, or the newest was the same already.
+    pub created: bool,
+}
+
 /// What became of a publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
-    /// The draft is this version now.
-    Version {
-        /// The version.
-        version: u32,
-        /// Whether it is new, or the newest was the same already.
-        created: bool,
-        /// The state of the workflow now.
-        status: Lifecycle,
-    },
+    /// The draft is a version now.
+    Version(Publication),
     /// The draft is another one by now.
     Changed,
     /// There is no draft to publish.
@@ -146,32 +198,77 @@ pub enum Published {
     NotFound,
 }
 
+/// A document that becomes the current version at once, without having been a draft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// The document.
+    pub draft: Draft,
+    /// Which workflows it is for.
+    pub rule: ReleaseRule,
+    /// Whether new runs may start.
+    pub enabled: bool,
+}
+
+/// Which workflows a release is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseRule {
+    /// One that does not exist yet.
+    New {
+        /// What it is known by.
+        uid: Uuid,
+    },
+    /// One that exists and is not archived.
+    Existing,
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Released {
+    /// The document is the current version.
+    Version(Publication),
+    /// There is such a workflow already, in this state.
+    Exists(Lifecycle),
+    /// The workflow is in a state that does not allow it.
+    Refused(Lifecycle),
+    /// There is no such workflow.
+    NotFound,
+}
+
 /// What becomes of the draft and the workflow when a draft is made a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublishMode {
-    /// New runs use the version; the draft is gone.
-    Activate,
-    /// The version waits to be made current; the draft is gone.
-    Stage,
+    /// The draft is gone.
+    Publish(Activation),
     /// Only a run that names the version uses it; the draft stays as it is. For workflows in `Draft` only.
     Snapshot,
 }
 
 impl PublishMode {
-    pub(crate) fn new(activate: bool) -> PublishMode {
-        if activate {
-            PublishMode::Activate
-        } else {
-            PublishMode::Stage
-        }
-    }
-
     /// Whether a workflow in this state can be published so. What is archived is reactivated first.
     pub(crate) fn is_for(self, status: Lifecycle) -> bool {
         match self {
-            PublishMode::Activate | PublishMode::Stage => status != Lifecycle::Archived,
+            PublishMode::Publish(_) => status != Lifecycle::Archived,
             PublishMode::Snapshot => status == Lifecycle::Draft,
         }
+    }
+
+    /// Changes the row of a workflow of which `draft` is `version` now (no draft: it was that version before).
+    pub(crate) fn apply(self, workflow: &mut Workflow, draft: Option<&Draft>, version: u32, at: Timestamp) {
+        // What people see is the current version, or the newest while there is none.
+        let shown = match self {
+            PublishMode::Publish(Activation::Activate { .. }) => true,
+            PublishMode::Publish(Activation::Stage) => workflow.current_version.is_none(),
+            PublishMode::Snapshot => false,
+        };
+        if let Some(draft) = draft.filter(|_| shown) {
+            workflow.shows(draft);
+        }
+        workflow.latest_version = Some(version);
+        if let PublishMode::Publish(Activation::Activate { enabled }) = self {
+            workflow.current_version = Some(version);
+            (workflow.status, workflow.enabled) = (Lifecycle::Active, enabled);
+        }
+        workflow.updated_at = at;
     }
 }
 

@@ -20,12 +20,16 @@ pub mod runs;
 pub mod sqlite;
 
 use async_trait::async_trait;
-use definitions::{Definition, Deleted, Draft, Enablement, Published, Saved, VersionRow, Workflow, WorkflowFilter};
+use definitions::{
+    Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
+    VersionRow, Workflow, WorkflowFilter,
+};
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window};
 use runs::{
     Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun, WaitRecord,
 };
+use uuid::Uuid;
 
 pub use error::StoreError;
 
@@ -46,16 +50,21 @@ pub enum News {
 pub trait Store: Send + Sync + 'static {
     // ── workflows ───────────────────────────────────────────────────────────────────────────────
 
-    /// Saves a draft, creating the workflow if needed. The rule in the draft says which states allow it.
-    async fn save_draft(&self, draft: Draft) -> Result<Saved>;
+    /// Saves a draft, creating the workflow if needed. The rule says which states allow it, the guard what must be
+    /// true of the draft that it replaces.
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved>;
 
     /// The draft of a workflow, if it has one.
     async fn draft(&self, id: &str) -> Result<Option<Draft>>;
 
     /// Makes the draft with this checksum the newest version, unless the newest already is the same,
-    /// and with `activate` the current one of an active, enabled workflow. The draft is gone then; publishing
-    /// again with the checksum of the newest version finds that version. An archived workflow is refused.
-    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published>;
+    /// and the current one if the activation says so. The draft is gone then; publishing again with the checksum of
+    /// the newest version finds that version. An archived workflow is refused.
+    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published>;
+
+    /// Saves a document and makes it the current version of an active workflow, as `save_draft` and `publish` would,
+    /// but at once: nobody sees it as a draft. A draft that was there is gone.
+    async fn release(&self, release: Release) -> Result<Released>;
 
     /// Makes the draft with this checksum the newest version of a workflow that is a draft, unless the newest already
     /// is the same. The draft stays as it is: for runs of what is not published.
@@ -63,7 +72,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes a workflow that is a draft or archived and has no runs, with its draft and its versions. Their numbers
     /// are not used again when a workflow of this id is made anew.
-    async fn delete_workflow(&self, id: &str) -> Result<Deleted>;
+    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted>;
+
+    /// Deletes a workflow in whatever state and leaves its runs in peace: nothing finds it any more and it takes no new
+    /// runs, but its versions stay, and runs that there are go on. Its id is free. False if there is no such workflow.
+    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool>;
 
     /// Changes status or the enabled flag, if the status now is one of `change.from`.
     /// `None` if there is no such workflow; otherwise the workflow as it is now and whether the change was allowed.
@@ -72,10 +85,13 @@ pub trait Store: Send + Sync + 'static {
     /// A workflow's row.
     async fn workflow(&self, id: &str) -> Result<Option<Workflow>>;
 
+    /// The row of the workflow that is known by `uid`.
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>>;
+
     /// Workflows by id.
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>>;
 
-    /// An immutable version.
+    /// An immutable version. Those of workflows that were soft-deleted stay.
     async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>>;
 
     /// The versions of a workflow, newest first; only those before `before`, if given.

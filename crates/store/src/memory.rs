@@ -10,7 +10,8 @@ mod runs;
 use crate::{
     News, Result, Store, StoreError,
     definitions::{
-        Definition, Deleted, Draft, Enablement, PublishMode, Published, Saved, VersionRow, Workflow, WorkflowFilter,
+        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
+        Released, Saved, VersionRow, Workflow, WorkflowFilter,
     },
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{
@@ -26,6 +27,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::sync::broadcast;
+use uuid::Uuid;
 
 /// How many news a slow listener may be behind.
 const NEWS: usize = 1024;
@@ -110,24 +112,32 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn save_draft(&self, draft: Draft) -> Result<Saved> {
-        self.with(|state| state.save_draft(draft))
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
+        self.with(|state| state.save_draft(draft, rule, guard.as_ref()))
     }
 
     async fn draft(&self, id: &str) -> Result<Option<Draft>> {
         self.with(|state| state.draft(id))
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
-        self.with(|state| state.publish(id, checksum, PublishMode::new(activate), at))
+    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
+        self.with(|state| state.publish(id, checksum, PublishMode::Publish(activation), at))
+    }
+
+    async fn release(&self, release: Release) -> Result<Released> {
+        self.with(|state| state.release(release))
     }
 
     async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
         self.with(|state| state.publish(id, checksum, PublishMode::Snapshot, at))
     }
 
-    async fn delete_workflow(&self, id: &str) -> Result<Deleted> {
+    async fn delete_workflow(&self, id: &str, _at: Timestamp) -> Result<Deleted> {
         self.with(|state| state.delete_workflow(id))
+    }
+
+    async fn soft_delete_workflow(&self, id: &str, _at: Timestamp) -> Result<bool> {
+        self.with(|state| state.soft_delete_workflow(id))
     }
 
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
@@ -136,6 +146,10 @@ impl Store for MemoryStore {
 
     async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
         self.with(|state| state.workflow(id))
+    }
+
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
+        self.with(|state| state.workflow_by_uid(uid))
     }
 
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {

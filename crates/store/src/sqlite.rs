@@ -21,7 +21,8 @@ mod writer;
 use crate::{
     News, Result, Store, StoreError,
     definitions::{
-        Definition, Deleted, Draft, Enablement, PublishMode, Published, Saved, VersionRow, Workflow, WorkflowFilter,
+        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
+        Released, Saved, VersionRow, Workflow, WorkflowFilter,
     },
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{
@@ -34,6 +35,7 @@ use fermata_core::{Event, NodeId, RunId, RunnerId, Timestamp, encode};
 use readers::Readers;
 use std::{path::Path, sync::Arc};
 use tokio::sync::broadcast;
+use uuid::Uuid;
 use writer::Writer;
 
 /// How many news a slow listener may be behind.
@@ -83,8 +85,10 @@ fn journal_text(events: Vec<Event>) -> Option<String> {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn save_draft(&self, draft: Draft) -> Result<Saved> {
-        self.writer.write(move |tx| definitions::save_draft(tx, &draft)).await
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
+        self.writer
+            .write(move |tx| definitions::save_draft(tx, &draft, rule, guard.as_ref()))
+            .await
     }
 
     async fn draft(&self, id: &str) -> Result<Option<Draft>> {
@@ -94,11 +98,15 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
+    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
         let (id, checksum) = (id.to_owned(), checksum.to_owned());
         self.writer
-            .write(move |tx| definitions::publish(tx, &id, &checksum, PublishMode::new(activate), at))
+            .write(move |tx| definitions::publish(tx, &id, &checksum, PublishMode::Publish(activation), at))
             .await
+    }
+
+    async fn release(&self, release: Release) -> Result<Released> {
+        self.writer.write(move |tx| definitions::release(tx, &release)).await
     }
 
     async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
@@ -108,9 +116,14 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn delete_workflow(&self, id: &str) -> Result<Deleted> {
+    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
         let id = id.to_owned();
-        self.writer.write(move |tx| definitions::delete(tx, &id)).await
+        self.writer.write(move |tx| definitions::delete(tx, &id, at)).await
+    }
+
+    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
+        let id = id.to_owned();
+        self.writer.write(move |tx| definitions::soft_delete(tx, &id, at)).await
     }
 
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
@@ -124,6 +137,12 @@ impl Store for SqliteStore {
         let id = id.to_owned();
         self.readers
             .read(move |connection| definitions::workflow(connection, &id))
+            .await
+    }
+
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
+        self.readers
+            .read(move |connection| definitions::workflow_by_uid(connection, uid))
             .await
     }
 

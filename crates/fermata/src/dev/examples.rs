@@ -40,14 +40,14 @@ pub async fn offer(engine: &Engine) -> anyhow::Result<Vec<Sample>> {
     for (name, document) in EXAMPLES {
         let published = publish(engine, document.as_bytes(), name).await?;
         let request = Request {
-            workflow_id: published.id.clone(),
-            request_id: Some(format!("dev-sample-{}-{}", published.id, published.version)),
+            workflow_id: published.workflow.id.clone(),
+            request_id: Some(format!("dev-sample-{}-{}", published.workflow.id, published.version)),
             trigger: serde_json::Value::Object(serde_json::Map::new()),
             ..Request::default()
         };
         let run = engine.start(request).await?;
         samples.push(Sample {
-            workflow: published.id,
+            workflow: published.workflow.id,
             run,
         });
     }

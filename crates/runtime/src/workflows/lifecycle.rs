@@ -129,7 +129,7 @@ impl Workflows {
 
     /// Removes a workflow that is a draft or archived and has no runs.
     pub async fn delete(&self, id: &str) -> Result<(), EngineError> {
-        let deleted = self.store.delete_workflow(id).await?;
+        let deleted = self.store.delete_workflow(id, self.clock.now()).await?;
         self.lock_heads().remove(id);
         let workflow = id.to_owned();
         match deleted {
@@ -194,7 +194,7 @@ impl Workflows {
         };
         self.check_document(&draft.source, id, Stage::Publish).await?;
         match self.store.snapshot(id, &draft.checksum, self.clock.now()).await? {
-            Published::Version { version, .. } => Ok(Some(version)),
+            Published::Version(publication) => Ok(Some(publication.version)),
             Published::Changed | Published::NoDraft | Published::Refused(_) => Ok(None),
             Published::NotFound => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
         }

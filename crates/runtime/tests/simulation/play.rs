@@ -15,7 +15,7 @@ use fermata_runtime::{
 };
 use fermata_store::{
     Store,
-    definitions::{Draft, DraftRule},
+    definitions::{Draft, Release, ReleaseRule},
     memory::MemoryStore,
 };
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ pub fn play(scenario: Scenario, verbose: bool) -> Played {
 /// The workflows are there before anything happens. Their documents do not matter: the plans are installed.
 async fn prepare(world: &World) {
     let memory = world.lock().memory.clone();
-    for plan in &world.scenario.plans {
+    for (index, plan) in world.scenario.plans.iter().enumerate() {
         let draft = Draft {
             id: plan.workflow.clone(),
             display_name: plan.workflow.clone(),
@@ -79,12 +79,15 @@ async fn prepare(world: &World) {
             source: Vec::new(),
             checksum: "-".to_owned(),
             at: world.now(),
-            rule: DraftRule::NewOrDraft,
-            if_match: None,
         };
-        memory.save_draft(draft).await.expect("the memory store saves");
-        let published = memory.publish(&plan.workflow, "-", true, world.now()).await;
-        published.expect("the memory store publishes");
+        let release = Release {
+            draft,
+            rule: ReleaseRule::New {
+                uid: Uuid::from_u128(index as u128),
+            },
+            enabled: true,
+        };
+        memory.release(release).await.expect("the memory store publishes");
     }
 }
 

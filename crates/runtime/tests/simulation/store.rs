@@ -8,7 +8,10 @@ use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     News, Result, Store, StoreError,
-    definitions::{Definition, Deleted, Draft, Enablement, Published, Saved, VersionRow, Workflow, WorkflowFilter},
+    definitions::{
+        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
+        VersionRow, Workflow, WorkflowFilter,
+    },
     memory::MemoryStore,
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runs::{
@@ -307,24 +310,32 @@ impl Store for FaultyStore {
 
     // ── what the simulated engine does not use, or what cannot matter ───────────────────────────
 
-    async fn save_draft(&self, draft: Draft) -> Result<Saved> {
-        self.memory.save_draft(draft).await
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
+        self.memory.save_draft(draft, rule, guard).await
     }
 
     async fn draft(&self, id: &str) -> Result<Option<Draft>> {
         self.memory.draft(id).await
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activate: bool, at: Timestamp) -> Result<Published> {
-        self.memory.publish(id, checksum, activate, at).await
+    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
+        self.memory.publish(id, checksum, activation, at).await
+    }
+
+    async fn release(&self, release: Release) -> Result<Released> {
+        self.memory.release(release).await
     }
 
     async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
         self.memory.snapshot(id, checksum, at).await
     }
 
-    async fn delete_workflow(&self, id: &str) -> Result<Deleted> {
-        self.memory.delete_workflow(id).await
+    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
+        self.memory.delete_workflow(id, at).await
+    }
+
+    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
+        self.memory.soft_delete_workflow(id, at).await
     }
 
     async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
@@ -337,6 +348,10 @@ impl Store for FaultyStore {
 
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
         self.memory.set_enablement(id, change, at).await
+    }
+
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
+        self.memory.workflow_by_uid(uid).await
     }
 
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {

@@ -98,11 +98,10 @@ pub async fn request_id_of_another_workflow(store: &Arc<dyn Store>) {
 /// Missing, never active, disabled, archived, another version.
 pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
-    let mut first = draft(WORKFLOW, "one");
-    first.rule = DraftRule::NewOrDraft;
-    store.save_draft(first).await.unwrap();
+    let first = draft(WORKFLOW, "one");
+    store.save_draft(first, new_or_draft(), None).await.unwrap();
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
-    store.publish(WORKFLOW, "one", true, at(2)).await.unwrap();
+    store.publish(WORKFLOW, "one", ACTIVATE, at(2)).await.unwrap();
     let change = |from, status, enabled| {
         let from = vec![from];
         store.set_enablement(WORKFLOW, Enablement { from, status, enabled }, at(3))
@@ -134,8 +133,11 @@ pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
 /// A version asked for by number need not be the current one, but it must exist.
 pub async fn pinned_versions_must_exist(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    store.save_draft(draft(WORKFLOW, "two")).await.unwrap();
-    store.publish(WORKFLOW, "two", true, at(3)).await.unwrap();
+    store
+        .save_draft(draft(WORKFLOW, "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
+    store.publish(WORKFLOW, "two", ACTIVATE, at(3)).await.unwrap();
     for (version, pinned, fits) in [
         (1, false, false),
         (2, false, true),
@@ -180,9 +182,8 @@ pub async fn concurrent_twins_make_one_run(store: &Arc<dyn Store>) {
 
 /// The engine says whether drafts run; then it names a version.
 pub async fn drafts_take_pinned_runs_only(store: &Arc<dyn Store>) {
-    let mut first = draft(WORKFLOW, "one");
-    first.rule = DraftRule::NewOrDraft;
-    store.save_draft(first).await.unwrap();
+    let first = draft(WORKFLOW, "one");
+    store.save_draft(first, new_or_draft(), None).await.unwrap();
     let mut pinned = new_run("r1");
     pinned.pinned = true;
     assert_eq!(

@@ -3,11 +3,11 @@
 use super::*;
 use crate::definitions::{Deleted, DraftGuard, Enablement, Lifecycle, Saved, WorkflowFilter};
 
-fn version(version: u32, created: bool, status: Lifecycle) -> Published {
-    Published::Version {
-        version,
-        created,
-        status,
+/// What a publish came to: the version, whether it is new, and where the workflow stands.
+fn version(published: Published) -> (u32, bool, Lifecycle) {
+    match published {
+        Published::Version(publication) => (publication.version, publication.created, publication.workflow.status),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -15,9 +15,9 @@ fn version(version: u32, created: bool, status: Lifecycle) -> Published {
 pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
     assert_eq!(store.draft("w").await.unwrap(), None);
     assert_eq!(store.workflow("w").await.unwrap(), None);
-    let mut first = draft("w", "one");
-    first.rule = DraftRule::NewOrDraft;
-    assert_eq!(store.save_draft(first).await.unwrap(), Saved::Saved { created: true });
+    let first = draft("w", "one");
+    let saved = store.save_draft(first, new_or_draft(), None).await.unwrap();
+    assert_eq!(saved, Saved::Saved { created: true });
     assert_eq!(store.draft("w").await.unwrap(), Some(draft("w", "one")));
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!(
@@ -31,7 +31,10 @@ pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
     second.display_name = "Other".to_owned();
     second.at = at(5);
     assert_eq!(
-        store.save_draft(second.clone()).await.unwrap(),
+        store
+            .save_draft(second.clone(), DraftRule::Existing, None)
+            .await
+            .unwrap(),
         Saved::Saved { created: false }
     );
     assert_eq!(store.draft("w").await.unwrap(), Some(second));
@@ -41,72 +44,75 @@ pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
         ("Other", at(1), at(5))
     );
 
-    store.publish("w", "two", true, at(6)).await.unwrap();
+    store.publish("w", "two", ACTIVATE, at(6)).await.unwrap();
     assert_eq!(store.draft("w").await.unwrap(), None);
 }
 
 /// Which states allow a draft is the draft's rule.
 pub async fn draft_rules(store: &Arc<dyn Store>) {
-    assert_eq!(store.save_draft(draft("w", "one")).await.unwrap(), Saved::NotFound);
+    assert_eq!(
+        store
+            .save_draft(draft("w", "one"), DraftRule::Existing, None)
+            .await
+            .unwrap(),
+        Saved::NotFound
+    );
     assert_eq!(store.workflow("w").await.unwrap(), None);
     activate(store, "w").await;
     let mut new = draft("w", "two");
-    new.rule = DraftRule::NewOrDraft;
     assert_eq!(
-        store.save_draft(new.clone()).await.unwrap(),
+        store.save_draft(new.clone(), new_or_draft(), None).await.unwrap(),
         Saved::Refused(Lifecycle::Active)
     );
     assert_eq!(store.draft("w").await.unwrap(), None);
-    new.rule = DraftRule::Existing;
     new.display_name = "Later".to_owned();
-    assert_eq!(store.save_draft(new).await.unwrap(), Saved::Saved { created: false });
+    let saved = store.save_draft(new, DraftRule::Existing, None).await.unwrap();
+    assert_eq!(saved, Saved::Saved { created: false });
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!(
         row.display_name, "Name of w",
         "a published workflow shows its version, not its draft"
     );
-    store.publish("w", "two", true, at(9)).await.unwrap();
+    store.publish("w", "two", ACTIVATE, at(9)).await.unwrap();
     assert_eq!(store.workflow("w").await.unwrap().unwrap().display_name, "Later");
 }
 
 /// A draft saved over an unknown one is refused with what is there.
 pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
-    let is = |checksum: &str| Some(DraftGuard::Is(vec!["other".to_owned(), checksum.to_owned()]));
-    let mut new = draft("w", "one");
-    new.rule = DraftRule::NewOrDraft;
-    for guard in [is("zero"), Some(DraftGuard::Present)] {
-        new.if_match = guard;
-        assert_eq!(store.save_draft(new.clone()).await.unwrap(), Saved::Changed(None));
+    let is = |checksum: &str| DraftGuard::Is(vec!["other".to_owned(), checksum.to_owned()]);
+    let save = |checksum, rule, guard| store.save_draft(draft("w", checksum), rule, Some(guard));
+    let saved = |created| Saved::Saved { created };
+    for guard in [is("zero"), DraftGuard::Present] {
+        assert_eq!(save("one", new_or_draft(), guard).await.unwrap(), Saved::Changed(None));
         assert_eq!(store.workflow("w").await.unwrap(), None);
     }
-    new.if_match = Some(DraftGuard::Absent);
-    assert_eq!(store.save_draft(new).await.unwrap(), Saved::Saved { created: true });
-    let mut second = draft("w", "two");
-    for guard in [is("zero"), Some(DraftGuard::Absent)] {
-        second.if_match = guard;
+    let first = save("one", new_or_draft(), DraftGuard::Absent);
+    assert_eq!(first.await.unwrap(), saved(true));
+    for guard in [is("zero"), DraftGuard::Absent] {
         assert_eq!(
-            store.save_draft(second.clone()).await.unwrap(),
+            save("two", DraftRule::Existing, guard).await.unwrap(),
             Saved::Changed(Some("one".to_owned()))
         );
         assert_eq!(store.draft("w").await.unwrap().unwrap().checksum, "one");
     }
-    second.if_match = is("one");
-    assert_eq!(store.save_draft(second).await.unwrap(), Saved::Saved { created: false });
-    let mut third = draft("w", "three");
-    third.if_match = Some(DraftGuard::Present);
-    assert_eq!(store.save_draft(third).await.unwrap(), Saved::Saved { created: false });
+    for (checksum, guard) in [("two", is("one")), ("three", DraftGuard::Present)] {
+        assert_eq!(save(checksum, DraftRule::Existing, guard).await.unwrap(), saved(false));
+    }
 }
 
 /// X, Y, X makes three versions, and each stays as it was.
 pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     for (number, checksum) in [(2, "two"), (3, "one")] {
-        store.save_draft(draft("w", checksum)).await.unwrap();
-        let published = store
-            .publish("w", checksum, true, at(10 + i64::from(number)))
+        store
+            .save_draft(draft("w", checksum), DraftRule::Existing, None)
             .await
             .unwrap();
-        assert_eq!(published, version(number, true, Lifecycle::Active));
+        let published = store
+            .publish("w", checksum, ACTIVATE, at(10 + i64::from(number)))
+            .await
+            .unwrap();
+        assert_eq!(version(published), (number, true, Lifecycle::Active));
     }
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(3), Some(3)));
@@ -128,13 +134,16 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     };
     store.set_enablement("w", disable, at(3)).await.unwrap();
     assert_eq!(
-        store.publish("w", "one", true, at(4)).await.unwrap(),
-        version(1, false, Lifecycle::Active)
+        version(store.publish("w", "one", ACTIVATE, at(4)).await.unwrap()),
+        (1, false, Lifecycle::Active)
     );
-    store.save_draft(draft("w", "one")).await.unwrap();
+    store
+        .save_draft(draft("w", "one"), DraftRule::Existing, None)
+        .await
+        .unwrap();
     assert_eq!(
-        store.publish("w", "one", true, at(5)).await.unwrap(),
-        version(1, false, Lifecycle::Active)
+        version(store.publish("w", "one", ACTIVATE, at(5)).await.unwrap()),
+        (1, false, Lifecycle::Active)
     );
     assert_eq!(store.draft("w").await.unwrap(), None);
     assert!(store.workflow("w").await.unwrap().unwrap().enabled);
@@ -143,17 +152,20 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
 /// Nothing is published that the caller has not seen.
 pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
     assert_eq!(
-        store.publish("w", "one", true, at(1)).await.unwrap(),
+        store.publish("w", "one", ACTIVATE, at(1)).await.unwrap(),
         Published::NotFound
     );
     activate(store, "w").await;
     assert_eq!(
-        store.publish("w", "two", true, at(3)).await.unwrap(),
+        store.publish("w", "two", ACTIVATE, at(3)).await.unwrap(),
         Published::NoDraft
     );
-    store.save_draft(draft("w", "two")).await.unwrap();
+    store
+        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
     assert_eq!(
-        store.publish("w", "three", true, at(3)).await.unwrap(),
+        store.publish("w", "three", ACTIVATE, at(3)).await.unwrap(),
         Published::Changed
     );
     assert_eq!(store.workflow("w").await.unwrap().unwrap().latest_version, Some(1));
@@ -163,16 +175,19 @@ pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
 /// A version can wait until it is made current.
 pub async fn activation_is_optional(store: &Arc<dyn Store>) {
     activate(store, "w").await;
-    store.save_draft(draft("w", "two")).await.unwrap();
+    store
+        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
     assert_eq!(
-        store.publish("w", "two", false, at(3)).await.unwrap(),
-        version(2, true, Lifecycle::Active)
+        version(store.publish("w", "two", Activation::Stage, at(3)).await.unwrap()),
+        (2, true, Lifecycle::Active)
     );
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(1), Some(2)));
     assert_eq!(
-        store.publish("w", "two", true, at(4)).await.unwrap(),
-        version(2, false, Lifecycle::Active)
+        version(store.publish("w", "two", ACTIVATE, at(4)).await.unwrap()),
+        (2, false, Lifecycle::Active)
     );
     assert_eq!(store.workflow("w").await.unwrap().unwrap().current_version, Some(2));
 }
@@ -208,9 +223,8 @@ pub async fn workflows_are_paged_and_filtered(store: &Arc<dyn Store>) {
     for id in ["c", "a", "Ärger", "b"] {
         activate(store, id).await;
     }
-    let mut disabled = draft("d", "one");
-    disabled.rule = DraftRule::NewOrDraft;
-    store.save_draft(disabled).await.unwrap();
+    let disabled = draft("d", "one");
+    store.save_draft(disabled, new_or_draft(), None).await.unwrap();
     let list = |filter: WorkflowFilter| async move {
         let page = store.workflows(filter).await.unwrap();
         (page.items.into_iter().map(|row| row.id).collect::<Vec<_>>(), page.more)
@@ -255,11 +269,14 @@ fn archive() -> Enablement {
 pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     store.set_enablement("w", archive(), at(3)).await.unwrap();
-    store.save_draft(draft("w", "two")).await.unwrap();
+    store
+        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
     let before = store.workflow("w").await.unwrap();
-    for activate in [true, false] {
+    for activation in [ACTIVATE, Activation::Stage] {
         assert_eq!(
-            store.publish("w", "two", activate, at(4)).await.unwrap(),
+            store.publish("w", "two", activation, at(4)).await.unwrap(),
             Published::Refused(Lifecycle::Archived)
         );
     }
@@ -271,13 +288,12 @@ pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
 /// A version for runs of a draft, which is a draft as before.
 pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
     assert_eq!(store.snapshot("w", "one", at(1)).await.unwrap(), Published::NotFound);
-    let mut first = draft("w", "one");
-    first.rule = DraftRule::NewOrDraft;
-    store.save_draft(first).await.unwrap();
+    let first = draft("w", "one");
+    store.save_draft(first, new_or_draft(), None).await.unwrap();
     for created in [true, false] {
         assert_eq!(
-            store.snapshot("w", "one", at(2)).await.unwrap(),
-            version(1, created, Lifecycle::Draft)
+            version(store.snapshot("w", "one", at(2)).await.unwrap()),
+            (1, created, Lifecycle::Draft)
         );
     }
     assert_eq!(store.draft("w").await.unwrap().unwrap().checksum, "one");
@@ -286,15 +302,18 @@ pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
         (row.current_version, row.latest_version, row.status),
         (None, Some(1), Lifecycle::Draft)
     );
-    store.save_draft(draft("w", "two")).await.unwrap();
+    store
+        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
     assert_eq!(store.snapshot("w", "one", at(3)).await.unwrap(), Published::Changed);
     assert_eq!(
-        store.snapshot("w", "two", at(3)).await.unwrap(),
-        version(2, true, Lifecycle::Draft)
+        version(store.snapshot("w", "two", at(3)).await.unwrap()),
+        (2, true, Lifecycle::Draft)
     );
     assert_eq!(
-        store.publish("w", "two", true, at(4)).await.unwrap(),
-        version(2, false, Lifecycle::Active)
+        version(store.publish("w", "two", ACTIVATE, at(4)).await.unwrap()),
+        (2, false, Lifecycle::Active)
     );
     assert_eq!(
         store.snapshot("w", "two", at(5)).await.unwrap(),
@@ -304,45 +323,50 @@ pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
 
 /// Drafts, and what is archived and never ran. Numbers of versions are not used again.
 pub async fn deleting_takes_what_nothing_needs(store: &Arc<dyn Store>) {
-    assert_eq!(store.delete_workflow("w").await.unwrap(), Deleted::NotFound);
-    let mut first = draft("w", "one");
-    first.rule = DraftRule::NewOrDraft;
-    store.save_draft(first.clone()).await.unwrap();
-    assert_eq!(store.delete_workflow("w").await.unwrap(), Deleted::Deleted);
+    assert_eq!(store.delete_workflow("w", at(9)).await.unwrap(), Deleted::NotFound);
+    let first = draft("w", "one");
+    store.save_draft(first.clone(), new_or_draft(), None).await.unwrap();
+    assert_eq!(store.delete_workflow("w", at(9)).await.unwrap(), Deleted::Deleted);
     assert_eq!(store.workflow("w").await.unwrap(), None);
     assert_eq!(store.draft("w").await.unwrap(), None);
 
     activate(store, "w").await;
-    store.save_draft(draft("w", "two")).await.unwrap();
-    store.publish("w", "two", true, at(3)).await.unwrap();
+    store
+        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
+    store.publish("w", "two", ACTIVATE, at(3)).await.unwrap();
     assert_eq!(
-        store.delete_workflow("w").await.unwrap(),
+        store.delete_workflow("w", at(9)).await.unwrap(),
         Deleted::Refused(Lifecycle::Active)
     );
     store.set_enablement("w", archive(), at(3)).await.unwrap();
-    store.save_draft(draft("w", "three")).await.unwrap();
-    assert_eq!(store.delete_workflow("w").await.unwrap(), Deleted::Deleted);
+    store
+        .save_draft(draft("w", "three"), DraftRule::Existing, None)
+        .await
+        .unwrap();
+    assert_eq!(store.delete_workflow("w", at(9)).await.unwrap(), Deleted::Deleted);
     assert_eq!(store.workflow("w").await.unwrap(), None);
     assert_eq!(store.draft("w").await.unwrap(), None);
     assert_eq!(store.definition("w", 1).await.unwrap(), None);
 
-    store.save_draft(first).await.unwrap();
+    store.save_draft(first, new_or_draft(), None).await.unwrap();
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (None, None));
     assert_eq!(
-        store.publish("w", "one", true, at(5)).await.unwrap(),
-        version(3, true, Lifecycle::Active)
+        version(store.publish("w", "one", ACTIVATE, at(5)).await.unwrap()),
+        (3, true, Lifecycle::Active)
     );
 
     activate(store, WORKFLOW).await;
     pending(store, "r1").await;
     assert_eq!(
-        store.delete_workflow(WORKFLOW).await.unwrap(),
+        store.delete_workflow(WORKFLOW, at(9)).await.unwrap(),
         Deleted::Refused(Lifecycle::Active)
     );
     store.set_enablement(WORKFLOW, archive(), at(3)).await.unwrap();
     assert_eq!(
-        store.delete_workflow(WORKFLOW).await.unwrap(),
+        store.delete_workflow(WORKFLOW, at(9)).await.unwrap(),
         Deleted::HasRuns(Lifecycle::Archived)
     );
     assert!(store.definition(WORKFLOW, 1).await.unwrap().is_some());
@@ -353,8 +377,11 @@ pub async fn versions_are_listed_newest_first(store: &Arc<dyn Store>) {
     assert!(store.versions("w", None, 9).await.unwrap().items.is_empty());
     activate(store, "w").await;
     for (number, checksum) in [(2, "two"), (3, "one"), (4, "four")] {
-        store.save_draft(draft("w", checksum)).await.unwrap();
-        store.publish("w", checksum, true, at(number)).await.unwrap();
+        store
+            .save_draft(draft("w", checksum), DraftRule::Existing, None)
+            .await
+            .unwrap();
+        store.publish("w", checksum, ACTIVATE, at(number)).await.unwrap();
     }
     let list = |before, limit| async move {
         let page = store.versions("w", before, limit).await.unwrap();

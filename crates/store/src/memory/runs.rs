@@ -91,7 +91,7 @@ impl State {
     }
 
     fn startable(&self, new: &NewRun) -> bool {
-        let Some(row) = self.workflows.get(&new.workflow_id).map(|entry| &entry.row) else {
+        let Some(row) = self.live(&new.workflow_id).map(|entry| &entry.row) else {
             return false;
         };
         let version = new.workflow_version;

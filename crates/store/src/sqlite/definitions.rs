@@ -1,24 +1,29 @@
 //! Workflows, drafts and versions.
 //!
 //! What must stay true: a version is never changed and its number never used again; a draft goes when it is published,
-//! and publishing what is the newest version already makes no new one.
+//! and publishing what is the newest version already makes no new one. A workflow that was soft-deleted is found by
+//! nobody: every statement that reads `workflows` says so.
 
 use super::{columns::get, writer::Tx};
 use crate::{
     definitions::{
-        Definition, Deleted, Draft, DraftRule, Enablement, Lifecycle, PublishMode, Published, Saved, VersionRow,
-        Workflow, WorkflowFilter,
+        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Publication, PublishMode,
+        Published, Release, ReleaseRule, Released, Saved, VersionRow, Workflow, WorkflowFilter,
     },
     reads::Page,
 };
 use fermata_core::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
 
-const WORKFLOW: &str = "SELECT id, display_name, description, dialect, current_version, latest_version, status,
-    is_enabled, created_at, updated_at FROM workflows WHERE id = ?1";
+const WORKFLOW: &str = "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status,
+    is_enabled, created_at, updated_at FROM workflows WHERE id = ?1 AND deleted_at IS NULL";
 
-const WORKFLOWS: &str = "SELECT id, display_name, description, dialect, current_version, latest_version, status,
-    is_enabled, created_at, updated_at FROM workflows WHERE id > ?1 ORDER BY id";
+const WORKFLOW_BY_UID: &str = "SELECT id, uid, display_name, description, dialect, current_version, latest_version,
+    status, is_enabled, created_at, updated_at FROM workflows WHERE uid = ?1 AND deleted_at IS NULL";
+
+const WORKFLOWS: &str = "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status,
+    is_enabled, created_at, updated_at FROM workflows WHERE id > ?1 AND deleted_at IS NULL ORDER BY id";
 
 const DRAFT: &str = "SELECT workflow_id, display_name, description, dialect, definition_source, checksum, updated_at
     FROM workflow_drafts WHERE workflow_id = ?1";
@@ -30,13 +35,14 @@ const SAVE_DRAFT: &str = "INSERT INTO workflow_drafts
     description = excluded.description, dialect = excluded.dialect,
     definition_source = excluded.definition_source, checksum = excluded.checksum, updated_at = excluded.updated_at";
 
-/// A new workflow shows its draft; one that has a version shows that until the draft is published.
-const SAVE_WORKFLOW: &str = "INSERT INTO workflows (id, display_name, description, dialect, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?5)
-    ON CONFLICT (id) DO UPDATE SET updated_at = excluded.updated_at,
-    display_name = CASE WHEN latest_version IS NULL THEN excluded.display_name ELSE display_name END,
-    description = CASE WHEN latest_version IS NULL THEN excluded.description ELSE description END,
-    dialect = CASE WHEN latest_version IS NULL THEN excluded.dialect ELSE dialect END";
+/// The row of a workflow that was soft-deleted becomes that of the new one.
+const CREATE_WORKFLOW: &str = "INSERT INTO workflows
+    (id, uid, display_name, description, dialect, status, is_enabled, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+    ON CONFLICT (id) DO UPDATE SET uid = excluded.uid, display_name = excluded.display_name,
+    description = excluded.description, dialect = excluded.dialect, current_version = NULL, latest_version = NULL,
+    status = excluded.status, is_enabled = excluded.is_enabled, created_at = excluded.created_at,
+    updated_at = excluded.updated_at, deleted_at = NULL WHERE workflows.deleted_at IS NOT NULL";
 
 const DEFINITION: &str = "SELECT workflow_id, version, dialect, definition_source, checksum, created_at
     FROM workflow_definitions WHERE workflow_id = ?1 AND version = ?2";
@@ -46,6 +52,10 @@ const INSERT_DEFINITION: &str = "INSERT INTO workflow_definitions
 
 const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2, description = ?3, dialect = ?4,
     current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE id = ?1";
+
+const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_id = ?1";
+
+const SOFT_DELETE: &str = "UPDATE workflows SET deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
 
 const MARK: &str = "SELECT latest_version FROM workflow_version_marks WHERE workflow_id = ?1";
 
@@ -59,23 +69,34 @@ const VERSIONS: &str = "SELECT version, dialect, checksum, created_at FROM workf
     WHERE workflow_id = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
 
 /// Saves a draft.
-pub(super) fn save_draft(tx: &mut Tx<'_>, new: &Draft) -> rusqlite::Result<Saved> {
+pub(super) fn save_draft(
+    tx: &mut Tx<'_>,
+    new: &Draft,
+    rule: DraftRule,
+    guard: Option<&DraftGuard>,
+) -> rusqlite::Result<Saved> {
     let existing = workflow(tx.connection, &new.id)?;
-    match (new.rule, &existing) {
-        (DraftRule::NewOrDraft, Some(workflow)) if workflow.status != Lifecycle::Draft => {
+    let created = existing.is_none();
+    let mut workflow = match (existing, rule) {
+        (Some(workflow), DraftRule::NewOrDraft { .. }) if workflow.status != Lifecycle::Draft => {
             return Ok(Saved::Refused(workflow.status));
         }
-        (DraftRule::Existing, None) => return Ok(Saved::NotFound),
-        _ => {}
-    }
-    if let Some(guard) = &new.if_match {
+        (Some(workflow), _) => workflow,
+        (None, DraftRule::NewOrDraft { uid }) => Workflow::new(new, uid),
+        (None, DraftRule::Existing) => return Ok(Saved::NotFound),
+    };
+    if let Some(guard) = guard {
         let there = draft(tx.connection, &new.id)?.map(|draft| draft.checksum);
         if !guard.holds(there.as_deref()) {
             return Ok(Saved::Changed(there));
         }
     }
-    let row = params![new.id, new.display_name, new.description, new.dialect, new.at.0];
-    tx.connection.prepare_cached(SAVE_WORKFLOW)?.execute(row)?;
+    if created {
+        create_workflow(tx, &workflow)?;
+    } else {
+        workflow.has_draft(new);
+        update_workflow(tx, &workflow)?;
+    }
     tx.connection.prepare_cached(SAVE_DRAFT)?.execute(params![
         new.id,
         new.display_name,
@@ -85,9 +106,7 @@ pub(super) fn save_draft(tx: &mut Tx<'_>, new: &Draft) -> rusqlite::Result<Saved
         new.checksum,
         new.at.0,
     ])?;
-    Ok(Saved::Saved {
-        created: existing.is_none(),
-    })
+    Ok(Saved::Saved { created })
 }
 
 /// Publishes the draft with this checksum.
@@ -98,55 +117,88 @@ pub(super) fn publish(
     mode: PublishMode,
     at: Timestamp,
 ) -> rusqlite::Result<Published> {
-    let Some(mut workflow) = workflow(tx.connection, id)? else {
+    let Some(workflow) = workflow(tx.connection, id)? else {
         return Ok(Published::NotFound);
     };
     if !mode.is_for(workflow.status) {
         return Ok(Published::Refused(workflow.status));
     }
-    let newest = match workflow.latest_version {
-        Some(version) => definition(tx.connection, id, version)?,
-        None => None,
-    };
-    let same = newest.filter(|newest| newest.checksum == checksum);
     let draft = draft(tx.connection, id)?;
-    let (version, created) = match (&draft, same) {
-        (Some(draft), _) if draft.checksum != checksum => return Ok(Published::Changed),
-        (None, None) => return Ok(Published::NoDraft),
-        (_, Some(newest)) => (newest.version, false),
-        (Some(draft), None) => {
-            let latest = match workflow.latest_version {
-                Some(latest) => latest,
-                None => mark(tx, id)?,
-            };
-            let version = latest + 1;
-            let row = params![id, version, draft.dialect, draft.source, draft.checksum, at.0];
-            tx.connection.prepare_cached(INSERT_DEFINITION)?.execute(row)?;
-            (version, true)
-        }
+    let version = match &draft {
+        Some(draft) if draft.checksum != checksum => return Ok(Published::Changed),
+        Some(draft) => version_of(tx, &workflow, draft, at)?,
+        None => match newest(tx, &workflow, checksum)? {
+            Some(version) => (version, false),
+            None => return Ok(Published::NoDraft),
+        },
     };
-    if let Some(draft) = draft.filter(|_| mode != PublishMode::Snapshot) {
-        // What people see is the current version, or the newest while there is none.
-        if mode == PublishMode::Activate || workflow.current_version.is_none() {
-            (workflow.display_name, workflow.description) = (draft.display_name, draft.description);
-            workflow.dialect = draft.dialect;
+    published(tx, workflow, draft.as_ref(), version, mode, at).map(Published::Version)
+}
+
+/// Makes a document the current version at once.
+pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Released> {
+    let Release { draft, rule, enabled } = release;
+    let workflow = match (workflow(tx.connection, &draft.id)?, rule) {
+        (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
+        (Some(workflow), ReleaseRule::Existing) if workflow.status == Lifecycle::Archived => {
+            return Ok(Released::Refused(workflow.status));
         }
-        tx.connection
-            .prepare_cached("DELETE FROM workflow_drafts WHERE workflow_id = ?1")?
-            .execute([id])?;
+        (Some(workflow), ReleaseRule::Existing) => workflow,
+        (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),
+        (None, ReleaseRule::Existing) => return Ok(Released::NotFound),
+    };
+    if let ReleaseRule::New { .. } = rule {
+        create_workflow(tx, &workflow)?;
     }
-    workflow.latest_version = Some(version);
-    if mode == PublishMode::Activate {
-        workflow.current_version = Some(version);
-        (workflow.status, workflow.enabled) = (Lifecycle::Active, true);
+    let version = version_of(tx, &workflow, draft, draft.at)?;
+    let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
+    published(tx, workflow, Some(draft), version, mode, draft.at).map(Released::Version)
+}
+
+/// The newest version, if it has this checksum.
+fn newest(tx: &Tx<'_>, workflow: &Workflow, checksum: &str) -> rusqlite::Result<Option<u32>> {
+    let Some(version) = workflow.latest_version else {
+        return Ok(None);
+    };
+    let newest = definition(tx.connection, &workflow.id, version)?;
+    Ok(newest
+        .is_some_and(|newest| newest.checksum == checksum)
+        .then_some(version))
+}
+
+/// The version that a document is, and whether it is new.
+fn version_of(tx: &Tx<'_>, workflow: &Workflow, draft: &Draft, at: Timestamp) -> rusqlite::Result<(u32, bool)> {
+    if let Some(version) = newest(tx, workflow, &draft.checksum)? {
+        return Ok((version, false));
     }
-    workflow.updated_at = at;
+    let latest = match workflow.latest_version {
+        Some(latest) => latest,
+        None => mark(tx, &workflow.id)?,
+    };
+    let version = latest + 1;
+    let row = params![workflow.id, version, draft.dialect, draft.source, draft.checksum, at.0];
+    tx.connection.prepare_cached(INSERT_DEFINITION)?.execute(row)?;
+    Ok((version, true))
+}
+
+/// What follows for the workflow and its draft.
+fn published(
+    tx: &Tx<'_>,
+    mut workflow: Workflow,
+    draft: Option<&Draft>,
+    (version, created): (u32, bool),
+    mode: PublishMode,
+    at: Timestamp,
+) -> rusqlite::Result<Publication> {
+    if mode != PublishMode::Snapshot {
+        tx.connection.prepare_cached(DELETE_DRAFT)?.execute([&workflow.id])?;
+    }
+    mode.apply(&mut workflow, draft, version, at);
     update_workflow(tx, &workflow)?;
-    let status = workflow.status;
-    Ok(Published::Version {
+    Ok(Publication {
+        workflow,
         version,
         created,
-        status,
     })
 }
 
@@ -158,7 +210,7 @@ fn mark(tx: &Tx<'_>, id: &str) -> rusqlite::Result<u32> {
 }
 
 /// Removes a workflow that nothing needs.
-pub(super) fn delete(tx: &Tx<'_>, id: &str) -> rusqlite::Result<Deleted> {
+pub(super) fn delete(tx: &Tx<'_>, id: &str, at: Timestamp) -> rusqlite::Result<Deleted> {
     let Some(workflow) = workflow(tx.connection, id)? else {
         return Ok(Deleted::NotFound);
     };
@@ -166,11 +218,13 @@ pub(super) fn delete(tx: &Tx<'_>, id: &str) -> rusqlite::Result<Deleted> {
         return Ok(Deleted::Refused(workflow.status));
     }
     if tx.connection.prepare_cached(HAS_RUNS)?.exists([id])? {
-        return Ok(Deleted::HasRuns(workflow.status));
+        return match workflow.latest_version {
+            Some(_) => Ok(Deleted::HasRuns(workflow.status)),
+            // They are of one that was soft-deleted before, and need its versions.
+            None => bury(tx, &workflow, at).map(|()| Deleted::Deleted),
+        };
     }
-    if let Some(latest) = workflow.latest_version {
-        tx.connection.prepare_cached(SET_MARK)?.execute(params![id, latest])?;
-    }
+    set_mark(tx, &workflow)?;
     for table in [
         "workflow_drafts WHERE workflow_id",
         "workflow_definitions WHERE workflow_id",
@@ -180,6 +234,33 @@ pub(super) fn delete(tx: &Tx<'_>, id: &str) -> rusqlite::Result<Deleted> {
         tx.connection.prepare_cached(&sql)?.execute([id])?;
     }
     Ok(Deleted::Deleted)
+}
+
+/// Deletes a workflow and leaves its versions and runs.
+pub(super) fn soft_delete(tx: &Tx<'_>, id: &str, at: Timestamp) -> rusqlite::Result<bool> {
+    match workflow(tx.connection, id)? {
+        Some(workflow) => bury(tx, &workflow, at).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+fn bury(tx: &Tx<'_>, workflow: &Workflow, at: Timestamp) -> rusqlite::Result<()> {
+    set_mark(tx, workflow)?;
+    tx.connection.prepare_cached(DELETE_DRAFT)?.execute([&workflow.id])?;
+    tx.connection
+        .prepare_cached(SOFT_DELETE)?
+        .execute(params![workflow.id, at.0])?;
+    Ok(())
+}
+
+/// Remembers the newest version, so that another workflow of this id goes on from there.
+fn set_mark(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
+    if let Some(latest) = workflow.latest_version {
+        tx.connection
+            .prepare_cached(SET_MARK)?
+            .execute(params![workflow.id, latest])?;
+    }
+    Ok(())
 }
 
 /// Changes status or the enabled flag.
@@ -200,6 +281,21 @@ pub(super) fn set_enablement(
     workflow.updated_at = at;
     update_workflow(tx, &workflow)?;
     Ok(Some((workflow, true)))
+}
+
+fn create_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(CREATE_WORKFLOW)?.execute(params![
+        workflow.id,
+        workflow.uid.as_bytes().as_slice(),
+        workflow.display_name,
+        workflow.description,
+        workflow.dialect,
+        workflow.status.as_str(),
+        workflow.enabled,
+        workflow.created_at.0,
+        workflow.updated_at.0,
+    ])?;
+    Ok(())
 }
 
 fn update_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
@@ -225,18 +321,27 @@ pub(super) fn workflow(connection: &Connection, id: &str) -> rusqlite::Result<Op
         .optional()
 }
 
+/// The row of the workflow that is known by `uid`.
+pub(super) fn workflow_by_uid(connection: &Connection, uid: Uuid) -> rusqlite::Result<Option<Workflow>> {
+    connection
+        .prepare_cached(WORKFLOW_BY_UID)?
+        .query_row([uid.as_bytes().as_slice()], workflow_row)
+        .optional()
+}
+
 fn workflow_row(row: &Row<'_>) -> rusqlite::Result<Workflow> {
     Ok(Workflow {
         id: row.get(0)?,
-        display_name: row.get(1)?,
-        description: row.get(2)?,
-        dialect: row.get(3)?,
-        current_version: row.get(4)?,
-        latest_version: row.get(5)?,
-        status: get(row, 6)?,
-        enabled: row.get(7)?,
-        created_at: get(row, 8)?,
-        updated_at: get(row, 9)?,
+        uid: get(row, 1)?,
+        display_name: row.get(2)?,
+        description: row.get(3)?,
+        dialect: row.get(4)?,
+        current_version: row.get(5)?,
+        latest_version: row.get(6)?,
+        status: get(row, 7)?,
+        enabled: row.get(8)?,
+        created_at: get(row, 9)?,
+        updated_at: get(row, 10)?,
     })
 }
 
@@ -264,8 +369,6 @@ pub(super) fn draft(connection: &Connection, id: &str) -> rusqlite::Result<Optio
                 source: row.get(4)?,
                 checksum: row.get(5)?,
                 at: get(row, 6)?,
-                rule: DraftRule::Existing,
-                if_match: None,
             })
         })
         .optional()

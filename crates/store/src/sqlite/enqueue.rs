@@ -16,7 +16,8 @@ use rusqlite::{OptionalExtension, params};
 const BY_REQUEST: &str = "SELECT id, workflow_id, status FROM workflow_executions
     WHERE tenant_id = ?1 AND workflow_request_id = ?2";
 
-const WORKFLOW_STATE: &str = "SELECT status, is_enabled, current_version, latest_version FROM workflows WHERE id = ?1";
+const WORKFLOW_STATE: &str = "SELECT status, is_enabled, current_version, latest_version FROM workflows
+    WHERE id = ?1 AND deleted_at IS NULL";
 
 const INSERT_RUN: &str = "INSERT INTO workflow_executions
     (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,

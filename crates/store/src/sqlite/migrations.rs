@@ -31,6 +31,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0002_lifecycle_and_lists.sql"),
         oldest_program: "0.1.0",
     },
+    Migration {
+        version: 3,
+        name: "workflows without drafts",
+        sql: include_str!("migrations/0003_workflows_without_drafts.sql"),
+        oldest_program: "0.1.0",
+    },
 ];
 
 const BOOKKEEPING: &str = "
@@ -131,5 +137,47 @@ mod tests {
         let before = schema(&connection);
         apply(&connection).unwrap();
         assert_eq!(schema(&connection), before);
+    }
+
+    /// Applies the migrations up to this one, as the program of that time did.
+    fn apply_up_to(connection: &Connection, version: u32) {
+        connection.execute_batch(BOOKKEEPING).unwrap();
+        for migration in MIGRATIONS.iter().filter(|migration| migration.version <= version) {
+            connection.execute_batch(migration.sql).unwrap();
+            let done = "INSERT INTO schema_version (version, name) VALUES (?1, ?2)";
+            connection.execute(done, (migration.version, migration.name)).unwrap();
+        }
+    }
+
+    #[test]
+    fn workflows_from_before_get_a_uid_of_their_time() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply_up_to(&connection, 2);
+        let insert =
+            "INSERT INTO workflows (id, display_name, dialect, created_at, updated_at) VALUES (?1, 'W', 'd', ?2, 0)";
+        for number in 0..200_i64 {
+            let created_at = 1_770_000_000_000_000 + number * 1_000_000;
+            connection
+                .execute(insert, (format!("w{number:03}"), created_at))
+                .unwrap();
+        }
+        apply(&connection).unwrap();
+        let mut statement = connection
+            .prepare("SELECT uid, created_at, deleted_at FROM workflows ORDER BY id")
+            .unwrap();
+        let rows = statement.query_map([], |row| {
+            let uid = uuid::Uuid::from_slice(&row.get::<_, Vec<u8>>(0)?).unwrap();
+            Ok((uid, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?))
+        });
+        let rows: Vec<_> = rows.unwrap().map(|row| row.unwrap()).collect();
+        assert_eq!(rows.len(), 200);
+        for (uid, created_at, deleted_at) in &rows {
+            assert_eq!(uid.get_version_num(), 7, "{uid}");
+            assert_eq!(uid.get_variant(), uuid::Variant::RFC4122, "{uid}");
+            let (seconds, nanos) = uid.get_timestamp().unwrap().to_unix();
+            assert_eq!(seconds as i64 * 1_000_000 + i64::from(nanos) / 1000, *created_at);
+            assert_eq!(*deleted_at, None);
+        }
+        assert!(rows.is_sorted_by_key(|(uid, ..)| *uid));
     }
 }

@@ -4,7 +4,7 @@ mod plans;
 
 use super::*;
 use crate::{
-    definitions::DraftRule,
+    definitions::ReleaseRule,
     runs::{Born, Principal, StatusChange, Then},
 };
 use fermata_core::{Event, Status};
@@ -45,11 +45,13 @@ async fn activate(store: &SqliteStore) {
         source: b"{}".to_vec(),
         checksum: "1".to_owned(),
         at: Timestamp(1),
-        rule: DraftRule::NewOrDraft,
-        if_match: None,
     };
-    store.save_draft(draft).await.unwrap();
-    store.publish("w", "1", true, Timestamp(1)).await.unwrap();
+    let release = Release {
+        draft,
+        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        enabled: true,
+    };
+    store.release(release).await.unwrap();
 }
 
 fn new_run(request_id: &str) -> NewRun {

@@ -61,9 +61,9 @@ pub(crate) async fn publish(
 ) -> Result<Json<PublishedView>, ApiError> {
     let published = web.engine.workflows().publish(&id, query.auto_activate).await?;
     Ok(Json(PublishedView {
-        workflow_id: published.id,
+        workflow_id: published.workflow.id,
         version: published.version,
-        status: published.status.as_str(),
+        status: published.workflow.status.as_str(),
         created: published.created,
         warnings: published.warnings,
     }))

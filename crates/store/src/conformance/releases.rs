@@ -1,0 +1,338 @@
+//! Workflows without drafts: released at once, known by a uid, soft-deleted and made again.
+
+use super::*;
+use crate::{
+    definitions::{Deleted, Enablement, Lifecycle, Publication, Released, WorkflowFilter},
+    reads::RunFilter,
+};
+
+fn existing(id: &str, checksum: &str) -> Release {
+    Release {
+        rule: ReleaseRule::Existing,
+        ..release_new(id, checksum)
+    }
+}
+
+/// Releases what must be possible.
+async fn released(store: &Arc<dyn Store>, release: Release) -> Publication {
+    match store.release(release).await.unwrap() {
+        Released::Version(publication) => publication,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn archive(store: &Arc<dyn Store>, id: &str) {
+    let change = Enablement {
+        from: vec![Lifecycle::Active],
+        status: Some(Lifecycle::Archived),
+        enabled: false,
+    };
+    store.set_enablement(id, change, at(3)).await.unwrap();
+}
+
+/// One step from nothing to the current version, which can be read as it was sent.
+pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
+    let mut first = release_new("w", "one");
+    first.draft.at = at(5);
+    let publication = released(store, first).await;
+    assert_eq!((publication.version, publication.created), (1, true));
+    let row = publication.workflow;
+    assert_eq!((row.status, row.enabled), (Lifecycle::Active, true));
+    assert_eq!((row.current_version, row.latest_version), (Some(1), Some(1)));
+    assert_eq!((row.created_at, row.updated_at), (at(5), at(5)));
+    assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
+    assert_eq!(store.draft("w").await.unwrap(), None, "it never was a draft");
+    let definition = store.definition("w", 1).await.unwrap().unwrap();
+    assert_eq!(
+        (
+            definition.source.as_slice(),
+            definition.checksum.as_str(),
+            definition.created_at
+        ),
+        (b"# one".as_slice(), "one", at(5))
+    );
+
+    let mut second = existing("w", "two");
+    (second.draft.display_name, second.draft.at) = ("Other".to_owned(), at(6));
+    let publication = released(store, second).await;
+    assert_eq!((publication.version, publication.created), (2, true));
+    let later = publication.workflow;
+    assert_eq!((later.uid, later.created_at, later.updated_at), (row.uid, at(5), at(6)));
+    assert_eq!((later.display_name.as_str(), later.current_version), ("Other", Some(2)));
+    assert_eq!(store.workflow("w").await.unwrap(), Some(later));
+}
+
+/// New means new, existing means existing, and what is archived is reactivated first. Refusing changes nothing.
+pub async fn release_rules(store: &Arc<dyn Store>) {
+    assert_eq!(store.release(existing("w", "one")).await.unwrap(), Released::NotFound);
+    assert_eq!(store.workflow("w").await.unwrap(), None);
+    store.save_draft(draft("w", "one"), new_or_draft(), None).await.unwrap();
+    let exists = |status| Released::Exists(status);
+    assert_eq!(
+        store.release(release_new("w", "two")).await.unwrap(),
+        exists(Lifecycle::Draft)
+    );
+    assert_eq!(released(store, existing("w", "two")).await.version, 1);
+    assert_eq!(
+        store.release(release_new("w", "three")).await.unwrap(),
+        exists(Lifecycle::Active)
+    );
+    archive(store, "w").await;
+    let before = store.workflow("w").await.unwrap();
+    assert_eq!(
+        store.release(release_new("w", "three")).await.unwrap(),
+        exists(Lifecycle::Archived)
+    );
+    assert_eq!(
+        store.release(existing("w", "three")).await.unwrap(),
+        Released::Refused(Lifecycle::Archived)
+    );
+    assert_eq!(store.workflow("w").await.unwrap(), before);
+    assert_eq!(store.definition("w", 2).await.unwrap(), None);
+}
+
+/// What is the newest version already makes no new one; a draft beside it goes.
+pub async fn releasing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
+    released(store, release_new("w", "one")).await;
+    store
+        .save_draft(draft("w", "other"), DraftRule::Existing, None)
+        .await
+        .unwrap();
+    let again = released(store, existing("w", "one")).await;
+    assert_eq!((again.version, again.created), (1, false));
+    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.definition("w", 2).await.unwrap(), None);
+    for (checksum, number) in [("two", 2), ("one", 3)] {
+        assert_eq!(released(store, existing("w", checksum)).await.version, number);
+    }
+}
+
+/// A version that was staged becomes current when its document is released.
+pub async fn releasing_activates_what_was_staged(store: &Arc<dyn Store>) {
+    released(store, release_new("w", "one")).await;
+    store
+        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .await
+        .unwrap();
+    store.publish("w", "two", Activation::Stage, at(3)).await.unwrap();
+    let again = released(store, existing("w", "two")).await;
+    assert_eq!((again.version, again.created), (2, false));
+    assert_eq!(again.workflow.current_version, Some(2));
+}
+
+/// A document may say that new runs do not start, whichever way it is published.
+pub async fn documents_say_whether_runs_start(store: &Arc<dyn Store>) {
+    let mut off = release_new(WORKFLOW, "one");
+    off.enabled = false;
+    assert!(!released(store, off).await.workflow.enabled);
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
+    assert!(released(store, existing(WORKFLOW, "one")).await.workflow.enabled);
+    assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Created);
+    for enabled in [false, true] {
+        let activation = Activation::Activate { enabled };
+        store.publish(WORKFLOW, "one", activation, at(4)).await.unwrap();
+        let row = store.workflow(WORKFLOW).await.unwrap().unwrap();
+        assert_eq!((row.status, row.enabled), (Lifecycle::Active, enabled));
+    }
+}
+
+/// A workflow keeps the uid it was made with, and is found by it.
+pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
+    let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
+    assert_eq!(store.workflow_by_uid(first).await.unwrap(), None);
+    let rule = DraftRule::NewOrDraft { uid: first };
+    store.save_draft(draft("a", "one"), rule, None).await.unwrap();
+    let mut b = release_new("b", "one");
+    b.rule = ReleaseRule::New { uid: second };
+    released(store, b).await;
+    store.save_draft(draft("a", "two"), new_or_draft(), None).await.unwrap();
+    released(store, existing("a", "three")).await;
+    for (uid, id) in [(first, "a"), (second, "b")] {
+        let found = store.workflow_by_uid(uid).await.unwrap().unwrap();
+        assert_eq!((found.id.as_str(), found.uid), (id, uid));
+        assert_eq!(store.workflow(id).await.unwrap(), Some(found));
+    }
+}
+
+/// Nothing finds it, it takes no runs, and its draft is gone; what was published stays.
+pub async fn soft_deleted_workflows_are_not_found(store: &Arc<dyn Store>) {
+    assert!(!store.soft_delete_workflow(WORKFLOW, at(1)).await.unwrap());
+    let uid = released(store, release_new(WORKFLOW, "one")).await.workflow.uid;
+    released(store, release_new("other", "one")).await;
+    let edit = store.save_draft(draft(WORKFLOW, "two"), DraftRule::Existing, None);
+    edit.await.unwrap();
+    assert!(store.soft_delete_workflow(WORKFLOW, at(9)).await.unwrap());
+    assert!(!store.soft_delete_workflow(WORKFLOW, at(10)).await.unwrap());
+
+    assert_eq!(store.workflow(WORKFLOW).await.unwrap(), None);
+    assert_eq!(store.workflow_by_uid(uid).await.unwrap(), None);
+    assert_eq!(store.draft(WORKFLOW).await.unwrap(), None);
+    let all = WorkflowFilter {
+        limit: 9,
+        ..Default::default()
+    };
+    let listed = store.workflows(all).await.unwrap().items;
+    assert_eq!(listed.into_iter().map(|row| row.id).collect::<Vec<_>>(), ["other"]);
+    for pinned in [false, true] {
+        let mut run = new_run("r1");
+        run.pinned = pinned;
+        assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Stale);
+    }
+    let change = Enablement {
+        from: vec![Lifecycle::Active],
+        status: None,
+        enabled: true,
+    };
+    assert_eq!(store.set_enablement(WORKFLOW, change, at(11)).await.unwrap(), None);
+    assert_eq!(
+        store.publish(WORKFLOW, "one", ACTIVATE, at(11)).await.unwrap(),
+        Published::NotFound
+    );
+    assert_eq!(
+        store.release(existing(WORKFLOW, "one")).await.unwrap(),
+        Released::NotFound
+    );
+    assert_eq!(
+        store.delete_workflow(WORKFLOW, at(11)).await.unwrap(),
+        Deleted::NotFound
+    );
+
+    assert_eq!(
+        store.definition(WORKFLOW, 1).await.unwrap().unwrap().source,
+        b"# one".to_vec()
+    );
+    assert_eq!(store.versions(WORKFLOW, None, 9).await.unwrap().items.len(), 1);
+}
+
+/// Runs that wait to begin, that are parked and that are held go on to their ends and stay readable.
+pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
+    released(store, release_new(WORKFLOW, "one")).await;
+    let waiting = pending(store, "waiting").await;
+    let (parked, _) = born(store, "parked", vec![open("a", "token")]).await;
+    committed(store, park(parked, 1, 2, None)).await;
+    let (held, _) = born(store, "held", Vec::new()).await;
+    assert!(store.soft_delete_workflow(WORKFLOW, at(9)).await.unwrap());
+
+    committed(store, end(held, 1, 2, Status::Succeeded)).await;
+    let claimed = take(store, waiting).await;
+    committed(store, end(waiting, claimed.epoch, 1, Status::Succeeded)).await;
+    store.answer("token", "{}", at(300)).await.unwrap();
+    let claimed = store.claim(claim(runner(), 9, 300)).await.unwrap().runs;
+    assert_eq!(claimed.iter().map(|run| run.id).collect::<Vec<_>>(), [parked]);
+    committed(store, end(parked, claimed[0].epoch, 3, Status::Failed)).await;
+
+    for (run, status) in [
+        (waiting, Status::Succeeded),
+        (parked, Status::Failed),
+        (held, Status::Succeeded),
+    ] {
+        assert_eq!(store.run(run).await.unwrap().unwrap().status, status);
+    }
+    let of_it = RunFilter {
+        workflow_id: Some(WORKFLOW.to_owned()),
+        limit: 9,
+        ..Default::default()
+    };
+    assert_eq!(store.runs(of_it).await.unwrap().items.len(), 3);
+    let twin = store.enqueue(new_run("held")).await.unwrap();
+    let status = Status::Succeeded;
+    assert_eq!(twin, Enqueued::Existing { run: held, status });
+}
+
+/// The id is free. Another workflow has it then: its own uid and dates, and numbers that were not used.
+pub async fn a_deleted_id_can_be_used_again(store: &Arc<dyn Store>) {
+    let first = released(store, release_new("w", "one")).await.workflow;
+    released(store, existing("w", "two")).await;
+    archive(store, "w").await;
+    store.soft_delete_workflow("w", at(9)).await.unwrap();
+
+    let mut again = release_new("w", "two");
+    again.draft.at = at(20);
+    let publication = released(store, again).await;
+    assert_eq!(
+        (publication.version, publication.created),
+        (3, true),
+        "the same document, but another workflow"
+    );
+    let second = publication.workflow;
+    assert_ne!(second.uid, first.uid);
+    assert_eq!((second.created_at, second.status), (at(20), Lifecycle::Active));
+    assert!(second.enabled);
+    assert_eq!(store.workflow_by_uid(first.uid).await.unwrap(), None);
+    assert_eq!(store.workflow_by_uid(second.uid).await.unwrap(), Some(second));
+    let versions = store.versions("w", None, 9).await.unwrap().items;
+    assert_eq!(versions.iter().map(|row| row.version).collect::<Vec<_>>(), [3, 2, 1]);
+
+    store.soft_delete_workflow("w", at(30)).await.unwrap();
+    let saved = store
+        .save_draft(draft("w", "four"), new_or_draft(), None)
+        .await
+        .unwrap();
+    assert_eq!(saved, crate::definitions::Saved::Saved { created: true });
+    let third = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!((third.status, third.enabled), (Lifecycle::Draft, true));
+    assert_eq!((third.current_version, third.latest_version), (None, None));
+    match store.publish("w", "four", ACTIVATE, at(31)).await.unwrap() {
+        Published::Version(publication) => assert_eq!(publication.version, 4),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A draft is deleted, also if a workflow of its id has left runs behind; those keep their versions.
+pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
+    released(store, release_new(WORKFLOW, "one")).await;
+    pending(store, "r1").await;
+    store.soft_delete_workflow(WORKFLOW, at(9)).await.unwrap();
+    for _ in 0..2 {
+        let save = store.save_draft(draft(WORKFLOW, "two"), new_or_draft(), None);
+        save.await.unwrap();
+        assert_eq!(store.delete_workflow(WORKFLOW, at(10)).await.unwrap(), Deleted::Deleted);
+        assert_eq!(store.workflow(WORKFLOW).await.unwrap(), None);
+        assert_eq!(store.draft(WORKFLOW).await.unwrap(), None);
+    }
+    assert!(store.definition(WORKFLOW, 1).await.unwrap().is_some());
+    assert_eq!(released(store, release_new(WORKFLOW, "one")).await.version, 2);
+    archive(store, WORKFLOW).await;
+    assert_eq!(
+        store.delete_workflow(WORKFLOW, at(12)).await.unwrap(),
+        Deleted::HasRuns(Lifecycle::Archived)
+    );
+}
+
+/// Many at once make one workflow, and every replacement its own version.
+pub async fn concurrent_releases(store: &Arc<dyn Store>) {
+    let tasks = |releases: Vec<Release>| {
+        let spawn = |release: Release| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move { store.release(release).await.unwrap() })
+        };
+        all(releases.into_iter().map(spawn).collect())
+    };
+    let new = (0..16).map(|index| release_new("w", &format!("new {index}")));
+    let answers = tasks(new.collect()).await;
+    let made = |answer: &&Released| matches!(answer, Released::Version(_));
+    assert_eq!(answers.iter().filter(made).count(), 1);
+    let lost = |answer: &&Released| **answer == Released::Exists(Lifecycle::Active);
+    assert_eq!(answers.iter().filter(lost).count(), 15);
+
+    let replace = (0..16).map(|index| existing("w", &format!("{index}")));
+    let mut numbers = Vec::new();
+    for answer in tasks(replace.collect()).await {
+        match answer {
+            Released::Version(publication) => numbers.push(publication.version),
+            other => panic!("{other:?}"),
+        }
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (2..=17).collect::<Vec<_>>());
+    let row = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!((row.current_version, row.latest_version), (Some(17), Some(17)));
+}
+
+async fn all<T>(tasks: Vec<tokio::task::JoinHandle<T>>) -> Vec<T> {
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}
