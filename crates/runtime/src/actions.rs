@@ -31,7 +31,7 @@ pub trait Action: Send + Sync + 'static {
     fn info(&self) -> &ActionInfo;
 
     /// Does it once.
-    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure>;
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed>;
 }
 
 /// The catalog entry of an action.
@@ -97,6 +97,21 @@ impl From<Value> for Success {
             outputs,
             links: Vec::new(),
         }
+    }
+}
+
+/// Why an action failed, and what it learned all the same: the answer of a service that refused, for example.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failed {
+    /// Why.
+    pub failure: Failure,
+    /// In the form of its outputs. Recorded with the attempt; not part of the journal.
+    pub outputs: Option<Value>,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        Failed { failure, outputs: None }
     }
 }
 

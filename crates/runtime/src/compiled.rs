@@ -1,19 +1,22 @@
 //! A plan with its expressions parsed, kept by (workflow, version).
 
-use fermata_core::{Join, Kind, NodeIx, Plan};
+use fermata_core::{Join, Kind, Language, NodeIx, Plan, Scope};
 use fermata_expr::{
     ReadPath, Segment, SyntaxKind,
     js::{Expression, scan_reads},
-    template::{Options, ValueTemplate},
+    paths::Comparison,
+    template::{Options, Syntax, ValueTemplate},
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// A plan that is ready to run.
 pub struct Compiled {
     /// The plan.
     pub plan: Arc<Plan>,
     pub(crate) nodes: Vec<CompiledNode>,
+    /// What its templates may do.
+    pub(crate) templates: Options,
     pub(crate) trigger: Option<jsonschema::Validator>,
 }
 
@@ -32,10 +35,15 @@ pub(crate) enum Condition {
     Native(Expression),
     /// The sandbox.
     Sandboxed { source: String, reads: Vec<ReadPath> },
+    /// This process; it cannot go wrong.
+    Comparison(Comparison),
 }
 
 impl Condition {
-    fn parse(source: &str) -> Result<Condition, fermata_expr::SyntaxError> {
+    fn parse(source: &str, language: Language) -> Result<Condition, fermata_expr::SyntaxError> {
+        if language == Language::Paths {
+            return Comparison::parse(source).map(Condition::Comparison);
+        }
         match Expression::parse(source) {
             Ok(expression) => Ok(Condition::Native(expression)),
             Err(error) if error.kind == SyntaxKind::NotCovered => Ok(Condition::Sandboxed {
@@ -50,6 +58,7 @@ impl Condition {
         match self {
             Condition::Native(expression) => expression.source(),
             Condition::Sandboxed { source, .. } => source,
+            Condition::Comparison(comparison) => comparison.source(),
         }
     }
 
@@ -57,15 +66,33 @@ impl Condition {
         match self {
             Condition::Native(expression) => expression.reads(),
             Condition::Sandboxed { reads, .. } => reads,
+            Condition::Comparison(comparison) => comparison.reads(),
         }
     }
 }
 
-/// The nodes whose outputs an expression reads.
+/// What an expression reads that is not in memory by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) struct Needs {
+    /// The nodes whose entries it reads.
+    pub nodes: Nodes,
+    /// Whether it reads the addresses of callbacks.
+    pub waits: bool,
+}
+
+/// Some nodes of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Nodes {
     These(Vec<NodeIx>),
     All,
+}
+
+/// Where the entries of nodes stand in a scope.
+pub(crate) fn entries_at(scope: Scope) -> &'static [&'static str] {
+    match scope {
+        Scope::Context => &["context", "data"],
+        Scope::Tasks => &["tasks"],
+    }
 }
 
 /// An expression that does not parse. Publishing checks them all, so this means a newer or damaged document.
@@ -79,14 +106,22 @@ pub struct CompileError {
 impl Compiled {
     /// Parses every expression of `plan`.
     pub fn new(plan: Arc<Plan>, templates: &Options) -> Result<Compiled, CompileError> {
+        let syntax = match plan.language {
+            Language::Script => Syntax::Scriban,
+            Language::Paths => Syntax::Paths,
+        };
+        let templates = Options {
+            syntax,
+            ..templates.clone()
+        };
         let compile_node = |node: &fermata_core::Node| {
             let fail = |what: String| CompileError {
                 node: node.id.to_string(),
                 what,
             };
             let expression = |source: &String| {
-                let parsed =
-                    Condition::parse(source).map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
+                let parsed = Condition::parse(source, plan.language)
+                    .map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
                 let needs = needs(&plan, parsed.reads());
                 Ok::<_, CompileError>((parsed, needs))
             };
@@ -95,7 +130,7 @@ impl Compiled {
                 Kind::Action { parameters, .. } | Kind::Sleep { parameters, .. } => Some(parameters),
             };
             let parse = |value: &Value| {
-                let parsed = ValueTemplate::parse(value, templates).map_err(|errors| {
+                let parsed = ValueTemplate::parse(value, &templates).map_err(|errors| {
                     let texts = errors
                         .iter()
                         .map(|(pointer, error)| format!("{pointer}: {}", error.message));
@@ -128,24 +163,43 @@ impl Compiled {
             node: "triggerSchema".to_owned(),
             what: error.to_string(),
         })?;
-        Ok(Compiled { plan, nodes, trigger })
+        Ok(Compiled {
+            plan,
+            nodes,
+            templates,
+            trigger,
+        })
     }
 }
 
-/// Which outputs paths such as `context.data['a'].x` lead into.
+/// The name of a step of a path.
+pub(crate) fn key(step: &Segment) -> Cow<'_, str> {
+    match step {
+        Segment::Key(key) => Cow::Borrowed(key),
+        Segment::Index(index) => Cow::Owned(index.to_string()),
+    }
+}
+
+/// Which entries paths such as `context.data['a'].x` lead into, and whether some lead to the addresses of callbacks.
 fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
+    let entries = entries_at(plan.scope);
     let mut nodes = Vec::new();
+    let mut all = false;
     for read in reads {
-        match read.segments.as_slice() {
-            [Segment::Key(root), Segment::Key(data), Segment::Key(node), ..] if root == "context" && data == "data" => {
-                nodes.extend(plan.find(node));
-            }
-            [Segment::Key(root), Segment::Key(data)] if root == "context" && data == "data" => return Needs::All,
-            [Segment::Key(root)] if root == "context" => return Needs::All,
-            _ => {}
+        let mut shared = entries.iter().zip(&read.segments);
+        if !shared.all(|(name, step)| key(step) == *name) {
+            continue;
+        }
+        match read.segments.get(entries.len()) {
+            Some(node) => nodes.extend(plan.find(&key(node))),
+            None => all = true,
         }
     }
     nodes.sort();
     nodes.dedup();
-    Needs::These(nodes)
+    let is_wait = |read: &ReadPath| matches!(read.segments.first(), Some(Segment::Key(root)) if root == "wait");
+    Needs {
+        nodes: if all { Nodes::All } else { Nodes::These(nodes) },
+        waits: plan.scope == Scope::Tasks && reads.iter().any(is_wait),
+    }
 }

@@ -16,7 +16,7 @@ use fermata_store::{
     Store, StoreError,
     definitions::Lifecycle,
     reads::RunRecord,
-    runs::{Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal},
+    runs::{Answer, Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal, WaitChange},
 };
 use serde_json::Value;
 use std::{
@@ -349,7 +349,13 @@ impl Engine {
             waits: shared.wait_tokens(&run),
         });
         let meta = Meta::of_new(new);
-        let payloads = crate::scope::Payloads::new(request.trigger.clone(), request.spec.clone());
+        let mut payloads = crate::scope::Payloads::new(request.trigger.clone(), request.spec.clone());
+        let tokens = new.born.iter().flat_map(|born| &born.waits);
+        let tokens = tokens.filter_map(|change| match change {
+            WaitChange::Open { node, token } => Some((node, token.as_str())),
+            WaitChange::Close { .. } => None,
+        });
+        payloads.learn_waits(tokens, &shared.settings.public_url);
         Some(Driver::born(shared.clone(), meta, compiled, run, payloads))
     }
 
@@ -373,6 +379,12 @@ impl Engine {
                 return Ok(None);
             }
         }
+    }
+
+    /// Answers the wait behind a callback's token. Durable when this returns; the run is woken at once.
+    pub async fn answer(&self, token: &str, payload: &str) -> Result<Answer, EngineError> {
+        let now = self.shared.clock.now();
+        Ok(self.shared.store.answer(token, payload, now).await?)
     }
 
     /// Asks a run to stop. A run that is over stays as it is.
@@ -492,14 +504,14 @@ impl Shared {
     }
 
     /// A token for every wait of a run that starts: callbacks have an address before their node opens.
-    pub fn wait_tokens(&self, run: &Run) -> Vec<fermata_store::runs::WaitChange> {
+    pub fn wait_tokens(&self, run: &Run) -> Vec<WaitChange> {
         let waits = run
             .plan()
             .nodes
             .iter()
             .filter(|node| matches!(node.kind, fermata_core::Kind::Wait { .. }));
         waits
-            .map(|node| fermata_store::runs::WaitChange::Open {
+            .map(|node| WaitChange::Open {
                 node: node.id.clone(),
                 token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
             })

@@ -4,25 +4,36 @@
 //! repetition after a crash renders the same bytes and reads the same values.
 
 use crate::{
-    compiled::{Condition, Needs},
+    compiled::{Condition, Needs, Nodes, entries_at, key},
+    entry::{TRUNCATED, skipped_task},
     sandbox::Sandbox,
 };
-use fermata_core::{Failure, NodeIx, Phase, Run, Verdict, code};
+use fermata_core::{Failure, Language, NodeId, NodeIx, Phase, Run, Scope, Verdict, code};
 use fermata_expr::{
     Data, DataRef, EvalErrorKind, Limits, ReadPath, Segment,
     template::{Options, ValueTemplate},
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 /// The texts a run's expressions can see.
 #[derive(Debug, Default)]
 pub(crate) struct Payloads {
     pub trigger: Value,
     pub spec: Option<Value>,
-    /// Entries of `context.data`, of those nodes that were needed so far or ended here.
+    /// Entries of those nodes that were needed so far or ended here.
     pub entries: BTreeMap<NodeIx, Arc<Value>>,
+    /// Where the callbacks of waits go; `None` if that was not needed so far.
+    waits: Option<Value>,
 }
+
+/// A task that was skipped.
+static SKIPPED: LazyLock<Value> = LazyLock::new(skipped_task);
+/// The headers of a trigger that came without any.
+static NO_HEADERS: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 impl Payloads {
     /// `spec` is also visible as `trigger.spec`, unless the trigger has a `spec` of its own.
@@ -34,16 +45,31 @@ impl Payloads {
             trigger,
             spec,
             entries: BTreeMap::new(),
+            waits: None,
         }
+    }
+
+    pub fn knows_waits(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// Keeps where callbacks go: the tokens must be those that are durable.
+    pub fn learn_waits<'a>(&mut self, tokens: impl Iterator<Item = (&'a NodeId, &'a str)>, public_url: &str) {
+        let base = public_url.trim_end_matches('/');
+        let address = |(node, token): (&NodeId, &str)| {
+            let url = format!("{base}/wh/{token}");
+            (node.to_string(), serde_json::json!({ "url": url }))
+        };
+        self.waits = Some(Value::Object(tokens.map(address).collect()));
     }
 
     /// The nodes that an expression needs, that ended before `sees`, and whose entries are not here.
     pub fn missing(&self, run: &Run, needs: &Needs, sees: u32) -> Vec<NodeIx> {
         let visible = &run.completed()[..(sees as usize).min(run.completed().len())];
         let absent = |ix: &NodeIx| !self.entries.contains_key(ix);
-        match needs {
-            Needs::All => visible.iter().copied().filter(absent).collect(),
-            Needs::These(nodes) => nodes
+        match &needs.nodes {
+            Nodes::All => visible.iter().copied().filter(absent).collect(),
+            Nodes::These(nodes) => nodes
                 .iter()
                 .copied()
                 .filter(|ix| order(run, *ix) < sees && absent(ix))
@@ -52,24 +78,39 @@ impl Payloads {
     }
 
     fn scope<'a>(&'a self, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
+        let plan = run.plan();
         let visible = |ix: NodeIx| {
-            let entry = self.entries.get(&ix).filter(|_| order(run, ix) < sees)?;
-            Some((run.plan().node(ix).id.as_str(), Data::Json(entry)))
+            let entry = match run.node(ix).phase {
+                Phase::Skipped if plan.scope == Scope::Tasks => &*SKIPPED,
+                _ => self.entries.get(&ix).filter(|_| order(run, ix) < sees)?,
+            };
+            Some((plan.node(ix).id.as_str(), Data::Json(entry)))
         };
-        let data = match needs {
-            Needs::All => run.completed().iter().copied().filter_map(visible).collect(),
-            Needs::These(nodes) => nodes.iter().copied().filter_map(visible).collect(),
+        let entries = match &needs.nodes {
+            Nodes::All => plan.indices().filter_map(visible).collect(),
+            Nodes::These(nodes) => nodes.iter().copied().filter_map(visible).collect(),
         };
-        let context = BTreeMap::from([("data", Data::Object(data))]);
-        let mut roots = BTreeMap::from([
-            ("trigger", Data::Json(&self.trigger)),
-            ("context", Data::Object(context)),
-            ("vars", Data::Json(run.vars())),
-        ]);
-        if let Some(spec) = &self.spec {
-            roots.insert("spec", Data::Json(spec));
+        let entries = Data::Object(entries);
+        match plan.scope {
+            Scope::Context => {
+                let spec = self.spec.iter().map(|spec| ("spec", Data::Json(spec)));
+                let roots = [
+                    ("trigger", Data::Json(&self.trigger)),
+                    ("context", Data::object([("data", entries)])),
+                    ("vars", Data::Json(run.vars())),
+                ];
+                Data::object(roots.into_iter().chain(spec))
+            }
+            Scope::Tasks => {
+                let trigger = [
+                    ("body", Data::Json(&self.trigger)),
+                    ("headers", Data::Json(&NO_HEADERS)),
+                ];
+                let waits = self.waits.iter().map(|waits| ("wait", Data::Json(waits)));
+                let roots = [("trigger", Data::object(trigger)), ("tasks", entries)];
+                Data::object(roots.into_iter().chain(waits))
+            }
         }
-        Data::Object(roots)
     }
 
     /// Renders a node's parameters.
@@ -82,13 +123,19 @@ impl Payloads {
     ) -> Result<Value, Failure> {
         let scope = self.scope(run, needs, sees);
         let refuse = |message: String| Failure::permanent(code::TEMPLATE_ERROR, message);
-        if let Some(message) = truncated(&scope, template.reads()) {
+        if let Some(message) = truncated(run.plan().scope, &scope, template.reads()) {
             return Err(refuse(message));
         }
-        template.render(&scope, options).map_err(|(pointer, error)| {
-            let place = if pointer.is_empty() { "parameters" } else { &pointer };
-            refuse(format!("{place}: {}", error.message))
-        })
+        template
+            .render(&scope, options)
+            .map_err(|(pointer, error)| match run.plan().language {
+                // It names the path, which says all.
+                Language::Paths => refuse(error.message),
+                Language::Script => {
+                    let place = if pointer.is_empty() { "parameters" } else { &pointer };
+                    refuse(format!("{place}: {}", error.message))
+                }
+            })
     }
 
     /// Evaluates a condition, or says what the sandbox must be asked. What cannot be evaluated is false.
@@ -101,9 +148,10 @@ impl Payloads {
         limits: &Limits,
     ) -> Judgement {
         let scope = self.scope(run, needs, sees);
-        let here = match (truncated(&scope, condition.reads()), condition) {
+        let here = match (truncated(run.plan().scope, &scope, condition.reads()), condition) {
             (Some(message), _) => Some(Err(message)),
             (None, Condition::Sandboxed { .. }) => None,
+            (None, Condition::Comparison(comparison)) => Some(Ok(comparison.test(&scope))),
             (None, Condition::Native(expression)) => match expression.test(&scope, limits) {
                 Err(error) if error.kind == EvalErrorKind::NotCovered => None,
                 tested => Some(tested.map_err(|error| error.message)),
@@ -171,23 +219,19 @@ fn order(run: &Run, ix: NodeIx) -> u32 {
 }
 
 /// Refuses to read a body of which only the beginning was kept.
-fn truncated(scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
+fn truncated(names: Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
+    let depth = entries_at(names).len() + 1;
     reads.iter().find_map(|read| {
-        let [
-            Segment::Key(_),
-            Segment::Key(_),
-            Segment::Key(node),
-            Segment::Key(body),
-            ..,
-        ] = read.segments.as_slice()
-        else {
-            return None;
-        };
-        let flag = [&read.segments[..3], &[Segment::Key("isTruncated".to_owned())]].concat();
-        let cut = body == "body" && matches!(scope.at(&flag), Some(DataRef::Json(Value::Bool(true))));
+        let (entry, rest) = read.segments.split_at_checked(depth)?;
+        let of_body = matches!(rest.first(), Some(Segment::Key(member)) if member == "body");
+        let flag = [entry, &[Segment::Key(TRUNCATED.to_owned())]].concat();
+        let cut = of_body && matches!(scope.at(&flag), Some(DataRef::Json(Value::Bool(true))));
         cut.then(|| {
-            let limit = crate::actions::MAX_BODY_KB;
-            format!("the body of `{node}` was longer than {limit} KB and was cut, so `{read}` cannot be used")
+            let path: Vec<_> = rest.iter().map(key).collect();
+            let (path, node, limit) = (path.join("."), key(&entry[depth - 1]), crate::actions::MAX_BODY_KB);
+            format!(
+                "Cannot read '{path}' because the response from '{node}' exceeded the {limit}KB limit and was truncated"
+            )
         })
     })
 }

@@ -33,6 +33,8 @@ pub struct Settings {
     pub vars: Map<String, Value>,
     /// Whether drafts may be executed.
     pub allow_draft_execution: bool,
+    /// How others reach this server: callbacks come to `/wh/{token}` below it.
+    pub public_url: String,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             seed: None,
             vars: Map::new(),
             allow_draft_execution: false,
+            public_url: "http://127.0.0.1:7070".to_owned(),
         }
     }
 }

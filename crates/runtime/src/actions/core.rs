@@ -1,6 +1,6 @@
 //! The actions of the engine itself: `core.echo`, `core.delay`, `core.fail`, `core.sometimes-fails`.
 
-use super::{ActionInfo, Call, Done, TypedAction};
+use super::{ActionInfo, Call, Done, Failed, TypedAction};
 use async_trait::async_trait;
 use fermata_core::Failure;
 use schemars::JsonSchema;
@@ -41,7 +41,7 @@ impl TypedAction for Echo {
         )
     }
 
-    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failure> {
+    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
         Ok(parameters.into())
     }
 }
@@ -72,7 +72,7 @@ impl TypedAction for Delay {
         )
     }
 
-    async fn run(&self, _: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failure> {
+    async fn run(&self, _: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
         Ok(Map::new().into())
     }
 }
@@ -105,11 +105,12 @@ impl TypedAction for Fail {
         info("core.fail", "Fail", "Fails with the given message.", &["test"])
     }
 
-    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failure> {
-        Err(match parameters.retriable {
+    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
+        let failure = match parameters.retriable {
             true => Failure::retriable("FAILED_ON_PURPOSE", parameters.message),
             false => Failure::permanent("FAILED_ON_PURPOSE", parameters.message),
-        })
+        };
+        Err(failure.into())
     }
 }
 
@@ -164,13 +165,13 @@ impl TypedAction for SometimesFails {
         }
     }
 
-    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failure> {
+    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
         let mut hasher = DefaultHasher::new(); // its keys are fixed, so this is the same in every process
         (parameters.seed, call.attempt).hash(&mut hasher);
         let drawn = (hasher.finish() >> 11) as f64 / (1u64 << 53) as f64;
         if drawn < parameters.failure_rate {
             let message = format!("attempt {} fails under seed {}", call.attempt, parameters.seed);
-            return Err(Failure::retriable("SOMETIMES_FAILS", message));
+            return Err(Failure::retriable("SOMETIMES_FAILS", message).into());
         }
         let outputs = SometimesFailsOutputs {
             attempt: call.attempt,

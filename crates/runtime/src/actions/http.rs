@@ -1,8 +1,9 @@
 //! `http.request`: calls an HTTP service.
 //!
 //! A 2xx answer is a success. Connection errors, timeouts, 408, 425, 429 and 5xx may pass; any other answer
-//! will not, nor will an address that must not be called. At most [`MAX_BODY`] bytes of an answer are kept: beyond that the outputs say `isTruncated`, and
-//! an expression that reads the body fails instead of working with half of it.
+//! will not, nor will an address that must not be called. An answer that is a failure is recorded with it. At most
+//! [`MAX_BODY`] bytes of an answer are kept: beyond that the outputs say `isTruncated`, and an expression that reads the
+//! body fails instead of working with half of it.
 
 mod answer;
 mod guard;
@@ -14,7 +15,7 @@ use self::{
     guard::{Guard, GuardedResolver, Lookup, Refused, SystemLookup},
     redirect::MAX_REDIRECTS,
 };
-use super::{ActionInfo, Call, Done, TypedAction};
+use super::{ActionInfo, Call, Done, Failed, TypedAction};
 use async_trait::async_trait;
 use fermata_core::{Failure, code};
 use jiff::Timestamp;
@@ -114,10 +115,26 @@ pub struct HttpParameters {
     /// Text is sent as it is, anything else as JSON.
     #[serde(default)]
     pub body: Option<Value>,
+    /// Whether the answer's body is read as JSON.
+    #[serde(default)]
+    pub parse_body: ParseBody,
     /// For this request; the node's own timeout applies as well.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub timeout_ms: Option<u64>,
+}
+
+/// When an answer's body is read as JSON. What is not JSON stays text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ParseBody {
+    /// If its media type says so.
+    #[default]
+    Auto,
+    /// Whatever its media type says.
+    Json,
+    /// Never.
+    Text,
 }
 
 fn get() -> String {
@@ -132,7 +149,7 @@ pub struct HttpOutputs {
     pub status: u16,
     /// The answer's headers, names in lower case.
     pub headers: Map<String, Value>,
-    /// Parsed, if the answer says it is JSON and it is; else text.
+    /// Parsed, if it is to be read as JSON and is; else text.
     pub body: Value,
     /// Whether the body was longer than is kept.
     pub is_truncated: bool,
@@ -159,12 +176,13 @@ impl TypedAction for HttpRequest {
         }
     }
 
-    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failure> {
+    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
+        let parse = parameters.parse_body;
         let request = self.build(parameters, &call)?;
         let response = self.send(request).await?;
         let status = response.status();
         let retry_after = answer::retry_after_ms(response.headers(), Timestamp::now());
-        let outputs = answer::read(response).await?;
+        let outputs = answer::read(response, parse).await?;
         if status.is_success() {
             return Ok(outputs.into());
         }
@@ -174,7 +192,10 @@ impl TypedAction for HttpRequest {
             false => Failure::permanent(format!("HTTP_{}", status.as_u16()), message),
         };
         failure.retry_after_ms = retry_after.filter(|_| failure.retriable);
-        Err(failure)
+        Err(Failed {
+            failure,
+            outputs: serde_json::to_value(outputs).ok(),
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Typed actions: parameters are bound to a Rust type, and the JSON Schemas come from the types.
 
-use super::{Action, ActionInfo, Call, ResourceLink, Success};
+use super::{Action, ActionInfo, Call, Failed, ResourceLink, Success};
 use async_trait::async_trait;
 use fermata_core::{Failure, code};
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -25,7 +25,7 @@ pub trait TypedAction: Send + Sync + 'static {
     }
 
     /// Does it once.
-    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failure>;
+    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed>;
 }
 
 /// What a typed action gave.
@@ -77,7 +77,7 @@ impl<A: TypedAction> Action for Typed<A> {
         &self.info
     }
 
-    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
         let refuse = |what: String| {
             let message = format!("the parameters do not fit {}: {what}", self.info.id);
             Failure::permanent(code::INVALID_PARAMETERS, message)

@@ -1,12 +1,10 @@
 //! Attempts: rendering parameters, calling actions, and what comes back.
 
-use super::{
-    Driver, Trouble,
-    step::{Step, error_entry},
-};
+use super::{Driver, Trouble, step::Step};
 use crate::{
-    actions::{Action, Call, ResourceLink, Success},
+    actions::{Action, Call, Failed, ResourceLink, Success},
     compiled::Needs,
+    entry::{Went, entry},
 };
 use fermata_core::{Failure, NodeId, NodeIx, Phase, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
@@ -33,7 +31,7 @@ pub(super) struct Report {
     pub parameters: Option<Parameters>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Timestamp,
-    pub result: Option<Result<Given, Failure>>,
+    pub result: Option<Result<Given, Failed>>,
 }
 
 /// What an action gave, and its text.
@@ -83,6 +81,10 @@ impl Report {
         self.result.as_ref().and_then(|result| result.as_ref().ok())
     }
 
+    pub fn failed(&self) -> Option<&Failed> {
+        self.result.as_ref().and_then(|result| result.as_ref().err())
+    }
+
     /// The same attempt, failed because what it created belongs to another run.
     pub fn with_link_conflict(&self, link: &Link, owner: RunId) -> Report {
         let message = format!(
@@ -90,7 +92,7 @@ impl Report {
             link.system, link.resource_type, link.resource_id
         );
         Report {
-            result: Some(Err(Failure::permanent(code::RESOURCE_LINK_CONFLICT, message))),
+            result: Some(Err(Failure::permanent(code::RESOURCE_LINK_CONFLICT, message).into())),
             ..self.clone()
         }
     }
@@ -107,7 +109,7 @@ impl Driver {
         let parameters = match rendered {
             Ok(parameters) => parameters,
             Err(failure) => {
-                let result = Some(Err(failure));
+                let result = Some(Err(failure.into()));
                 let report = Report {
                     started_at: Some(now),
                     result,
@@ -154,7 +156,7 @@ impl Driver {
             let limit = Duration::from_millis(policies.timeout_ms);
             let result = match action {
                 Some(action) => invoke(action, parameters.0.clone(), call, limit).await,
-                None => Err(unknown_action(&action_type)),
+                None => Err(unknown_action(&action_type).into()),
             };
             drop(permit);
             Report {
@@ -221,18 +223,28 @@ impl Driver {
             _ => self.run.completed().len() as u32,
         };
         self.ensure(&template.1, sees, step).await?;
-        Ok(self
-            .payloads
-            .render(&self.run, template, sees, &self.shared.settings.dialects.templates))
+        Ok(self.payloads.render(&self.run, template, sees, &compiled.templates))
     }
 
-    /// Fetches the outputs an expression needs and that are not in memory.
+    /// Fetches what an expression needs and is not in memory.
     pub(super) async fn ensure(&mut self, needs: &Needs, sees: u32, step: &Step) -> Result<(), Trouble> {
+        if needs.waits && !self.payloads.knows_waits() {
+            let waits = self.shared.store.waits(self.meta.id).await;
+            let waits = waits.map_err(|error| self.read_failed(&error, step))?;
+            let tokens = waits.iter().map(|wait| (&wait.node, wait.token.as_str()));
+            self.payloads.learn_waits(tokens, &self.shared.settings.public_url);
+        }
         let missing = self.payloads.missing(&self.run, needs, sees);
         if missing.is_empty() {
             return Ok(());
         }
         self.fetch(missing, step).await
+    }
+
+    /// Keeps what later nodes see of a node that ended.
+    pub(super) fn learn(&mut self, ix: NodeIx, went: Went<'_>) {
+        let entry = entry(&self.compiled.plan, ix, went);
+        self.payloads.entries.insert(ix, entry);
     }
 
     pub(super) async fn fetch(&mut self, nodes: Vec<NodeIx>, step: &Step) -> Result<(), Trouble> {
@@ -242,17 +254,14 @@ impl Driver {
             let Some(ix) = self.compiled.plan.find(row.node.as_str()) else {
                 continue;
             };
-            let value = match row.status {
-                AttemptStatus::Succeeded => row
-                    .outputs
-                    .and_then(|text| serde_json::from_str(&text).ok())
-                    .unwrap_or(Value::Null),
-                _ => match row.error.and_then(|text| serde_json::from_str::<Failure>(&text).ok()) {
-                    Some(failure) => error_entry(row.node.as_str(), &failure),
-                    None => continue,
-                },
+            let outputs = row.outputs.and_then(|text| serde_json::from_str(&text).ok());
+            let failure: Option<Failure> = row.error.and_then(|text| serde_json::from_str(&text).ok());
+            let went = match (row.status, &failure) {
+                (AttemptStatus::Succeeded, _) => Went::Well(Arc::new(outputs.unwrap_or_default())),
+                (_, Some(failure)) => Went::Badly(failure, outputs.as_ref()),
+                (_, None) => continue,
             };
-            self.payloads.entries.insert(ix, Arc::new(value));
+            self.learn(ix, went);
         }
         Ok(())
     }
@@ -263,7 +272,7 @@ async fn invoke(
     parameters: Arc<Value>,
     call: Call,
     limit: Duration,
-) -> Result<Success, Failure> {
+) -> Result<Success, Failed> {
     let parameters = Arc::unwrap_or_clone(parameters);
     let running = AssertUnwindSafe(action.run(parameters, call)).catch_unwind();
     match tokio::time::timeout(limit, running).await {
@@ -273,14 +282,11 @@ async fn invoke(
             let what = what
                 .or_else(|| panic.downcast_ref::<String>().cloned())
                 .unwrap_or_default();
-            Err(Failure::permanent(
-                code::ACTION_PANICKED,
-                format!("the action panicked: {what}"),
-            ))
+            Err(Failure::permanent(code::ACTION_PANICKED, format!("the action panicked: {what}")).into())
         }
         Err(_) => {
             let message = format!("the attempt took longer than {} ms", limit.as_millis());
-            Err(Failure::retriable(code::TIMEOUT, message))
+            Err(Failure::retriable(code::TIMEOUT, message).into())
         }
     }
 }

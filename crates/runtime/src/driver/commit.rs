@@ -5,7 +5,7 @@ use super::{
     step::{Step, to_text},
 };
 use crate::engine::Ended;
-use fermata_core::{Event, Phase, snapshot};
+use fermata_core::{Event, Failure, NodeId, NodeIx, Outcome, Phase, Status, snapshot};
 use fermata_store::runs::{RunCommit, StatusChange, Then};
 use serde_json::{Map, Value, json};
 use std::mem::take;
@@ -68,13 +68,17 @@ impl Driver {
         }))
     }
 
+    /// What the run failed of: what stopped it, or else the first node that failed.
     fn error(&self) -> Option<String> {
-        let stop = self.run.stop()?;
-        let failure = stop.failure.as_ref()?;
+        let (failure, node) = match self.run.stop() {
+            Some(stop) => (stop.failure.as_ref()?, stop.node.as_ref()),
+            None if self.run.status() == Status::Failed => self.first_failure()?,
+            None => return None,
+        };
         let mut error = Map::new();
         error.insert("code".to_owned(), failure.code.clone().into());
         error.insert("message".to_owned(), failure.message.clone().into());
-        if let Some(node) = &stop.node {
+        if let Some(node) = node {
             error.insert("node".to_owned(), node.as_str().into());
             if let Some(Phase::Finished { attempt, .. }) =
                 self.run.plan().find(node.as_str()).map(|ix| &self.run.node(ix).phase)
@@ -85,8 +89,20 @@ impl Driver {
         Some(to_text(&error))
     }
 
+    fn first_failure(&self) -> Option<(&Failure, Option<&NodeId>)> {
+        let completed = self.run.completed().iter().copied();
+        let mut failures = completed.filter_map(|ix| match &self.run.node(ix).phase {
+            Phase::Finished {
+                outcome: Outcome::Failed(failure),
+                ..
+            } => Some((failure, Some(&self.run.plan().node(ix).id))),
+            _ => None,
+        });
+        failures.next()
+    }
+
     /// The shallow merge of what the leaves gave, in completion order.
-    fn outputs(&self, results: &[fermata_core::NodeIx]) -> String {
+    fn outputs(&self, results: &[NodeIx]) -> String {
         let mut merged = Map::new();
         for ix in results {
             if let Some(Value::Object(entry)) = self.payloads.entries.get(ix).map(AsRef::as_ref) {
@@ -96,8 +112,8 @@ impl Driver {
         to_text(&merged)
     }
 
-    fn snapshot(&self, kept: &[(fermata_core::NodeId, snapshot::Keep)]) -> String {
-        let entry = |(id, keep): &(fermata_core::NodeId, snapshot::Keep)| {
+    fn snapshot(&self, kept: &[(NodeId, snapshot::Keep)]) -> String {
+        let entry = |(id, keep): &(NodeId, snapshot::Keep)| {
             let value = match keep {
                 snapshot::Keep::Summary(output) => json!({ "bytes": output.bytes, "type": output.shape }),
                 snapshot::Keep::Whole => {

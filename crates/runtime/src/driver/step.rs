@@ -1,6 +1,7 @@
 //! Deciding: what happened becomes events and the rows that belong to them.
 
 use super::{Driver, Incoming, Report, Trouble, attempt::Parameters, judge::Judged};
+use crate::entry::Went;
 use fermata_core::{Effect, Event, Fact, Failure, Kind, NodeIx, Outcome, Output, Timestamp, advance, code, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
 use serde_json::{Value, json};
@@ -103,7 +104,7 @@ impl Driver {
                         attempt,
                         result: match result {
                             Ok(success) => Ok(Output::of(&success.outputs, success.text.len())),
-                            Err(failure) => Err(failure.clone()),
+                            Err(failed) => Err(failed.failure.clone()),
                         },
                         luck: self.shared.luck(),
                     },
@@ -229,7 +230,7 @@ impl Driver {
                     None => (Arc::new(json!({})), "{}".to_owned()),
                 };
                 row.outputs = Some(text);
-                self.payloads.entries.insert(ix, value);
+                self.learn(ix, Went::Well(value));
             }
             Some(Err((failure, again))) => {
                 row.status = if again {
@@ -238,10 +239,12 @@ impl Driver {
                     AttemptStatus::Failed
                 };
                 row.error = Some(to_text(failure));
+                let outputs = report
+                    .and_then(Report::failed)
+                    .and_then(|failed| failed.outputs.as_ref());
+                row.outputs = outputs.map(Value::to_string);
                 if !again {
-                    self.payloads
-                        .entries
-                        .insert(ix, Arc::new(error_entry(node.as_str(), failure)));
+                    self.learn(ix, Went::Badly(failure, outputs));
                 }
             }
         }
@@ -345,13 +348,4 @@ impl Driver {
 
 pub(super) fn to_text(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| json!({ "unprintable": error.to_string() }).to_string())
-}
-
-/// What later nodes see of a node that failed.
-pub(super) fn error_entry(node: &str, failure: &Failure) -> Value {
-    json!({
-        "error": { "code": failure.code, "message": failure.message },
-        "errorNode": node,
-        "status": "failed",
-    })
 }

@@ -2,7 +2,11 @@
 
 use crate::support::{Bed, PATIENCE, Scripted, link, workflow};
 use fermata_core::{Failure, Status};
-use fermata_runtime::{Request, Settings, actions::Success, timeline::Level};
+use fermata_runtime::{
+    Request, Settings,
+    actions::{Failed, Success},
+    timeline::Level,
+};
 use fermata_store::Store;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -166,7 +170,7 @@ async fn an_attempt_over_its_time_may_be_repeated() {
         fn info(&self) -> &fermata_runtime::actions::ActionInfo {
             self.0.info()
         }
-        async fn run(&self, parameters: Value, call: fermata_runtime::actions::Call) -> Result<Success, Failure> {
+        async fn run(&self, parameters: Value, call: fermata_runtime::actions::Call) -> Result<Success, Failed> {
             if call.attempt == 1 {
                 std::future::pending::<()>().await;
             }
@@ -397,7 +401,7 @@ async fn actions_beyond_the_permits_wait_their_turn() {
         fn info(&self) -> &fermata_runtime::actions::ActionInfo {
             self.0.info()
         }
-        async fn run(&self, _: Value, _: fermata_runtime::actions::Call) -> Result<Success, Failure> {
+        async fn run(&self, _: Value, _: fermata_runtime::actions::Call) -> Result<Success, Failed> {
             MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             for _ in 0..50 {
                 tokio::task::yield_now().await;

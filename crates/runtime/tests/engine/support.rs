@@ -3,7 +3,7 @@
 use fermata_core::{Failure, RunId, Status, decode};
 use fermata_runtime::{
     Ended, Engine, Request, Settings,
-    actions::{Action, ActionInfo, Call, HttpSettings, Registry, ResourceLink, Success},
+    actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, ResourceLink, Success},
     clock::SystemClock,
     timeline,
 };
@@ -60,10 +60,10 @@ impl Action for Scripted {
         &self.info
     }
 
-    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
         let result = (self.script)(&parameters, &call);
         self.calls.lock().unwrap().push((parameters, call.idempotency_key));
-        result
+        Ok(result?)
     }
 }
 

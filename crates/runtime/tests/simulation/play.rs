@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use fermata_core::{Failure, Kind, RunId, Status, Timestamp};
 use fermata_runtime::{
     Accepted, Ended, Engine, EngineError, Request, Settings,
-    actions::{Action, ActionInfo, Call, Registry, ResourceLink, Success},
+    actions::{Action, ActionInfo, Call, Failed, Registry, ResourceLink, Success},
 };
 use fermata_store::{
     Store,
@@ -205,7 +205,7 @@ impl Action for Step {
         &self.info
     }
 
-    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
         let (ticket, script) = self.world.begin(self.life, &call, parameters.to_string());
         let work = async {
             if let Some(millis) = script.millis {
@@ -217,7 +217,7 @@ impl Action for Step {
         };
         tokio::select! {
             biased;
-            () = call.cancelled.cancelled(), if script.obedient => return Err(Failure::permanent("STOPPED", "told to stop")),
+            () = call.cancelled.cancelled(), if script.obedient => return Err(Failure::permanent("STOPPED", "told to stop").into()),
             () = work => {}
         }
         match script.ending {
@@ -235,11 +235,14 @@ impl Action for Step {
                     links: link.into_iter().collect(),
                 })
             }
-            Ending::Flaky(retry_after_ms) => Err(Failure {
-                retry_after_ms,
-                ..Failure::retriable("FLAKY", "not this time")
-            }),
-            Ending::Broken | Ending::Hang => Err(Failure::permanent("BROKEN", "never")),
+            Ending::Flaky(retry_after_ms) => {
+                let failure = Failure {
+                    retry_after_ms,
+                    ..Failure::retriable("FLAKY", "not this time")
+                };
+                Err(failure.into())
+            }
+            Ending::Broken | Ending::Hang => Err(Failure::permanent("BROKEN", "never").into()),
         }
     }
 }

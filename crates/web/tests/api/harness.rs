@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use fermata_core::{Failure, Timestamp};
 use fermata_runtime::{
     Engine, Settings,
-    actions::{Action, ActionInfo, Call, HttpSettings, Registry, ResourceLink, Success},
+    actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, ResourceLink, Success},
     clock::{Clock, SystemClock},
 };
 use fermata_store::memory::MemoryStore;
@@ -47,7 +47,11 @@ impl Server {
 
     pub async fn with(settings: Settings, config: WebConfig) -> Server {
         let gate = Arc::new(Semaphore::new(0));
-        let registry = Registry::builtin(&HttpSettings::default())
+        let http = HttpSettings {
+            allow_private_networks: true,
+            ..HttpSettings::default()
+        };
+        let registry = Registry::builtin(&http)
             .unwrap()
             .with_action(Arc::new(Gate(info("test.gate"), gate.clone())))
             .with_action(Arc::new(Linker(info("test.link"))));
@@ -232,11 +236,11 @@ impl Action for Gate {
         &self.0
     }
 
-    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failure> {
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
         let obeys = parameters["obeys"] == true;
         tokio::select! {
             permit = self.1.acquire() => permit.unwrap().forget(),
-            () = call.cancelled.cancelled(), if obeys => return Err(Failure::permanent("CANCELLED", "told to")),
+            () = call.cancelled.cancelled(), if obeys => return Err(Failure::permanent("CANCELLED", "told to").into()),
         }
         Ok(json!({}).into())
     }
@@ -251,9 +255,9 @@ impl Action for Linker {
         &self.0
     }
 
-    async fn run(&self, _: Value, call: Call) -> Result<Success, Failure> {
+    async fn run(&self, _: Value, call: Call) -> Result<Success, Failed> {
         if call.attempt == 1 {
-            return Err(Failure::retriable("BUSY", "come again"));
+            return Err(Failure::retriable("BUSY", "come again").into());
         }
         Ok(Success {
             outputs: json!({ "linked": true }),

@@ -1,6 +1,6 @@
 //! What is taken from an answer: its body up to a limit, and when to come again.
 
-use super::{HttpOutputs, MAX_BODY, connection_failure};
+use super::{HttpOutputs, MAX_BODY, ParseBody, connection_failure};
 use fermata_core::Failure;
 use jiff::{Timestamp, fmt::rfc2822};
 use reqwest::{Response, header, header::HeaderMap};
@@ -31,7 +31,7 @@ pub(super) fn retry_after_ms(headers: &HeaderMap, now: Timestamp) -> Option<u64>
 ///
 /// What is counted has been decompressed already, in small pieces: an answer that unpacks to gigabytes costs no
 /// more than one that is cut at the same place, and the rest of it is never read.
-pub(super) async fn read(mut response: Response) -> Result<HttpOutputs, Failure> {
+pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<HttpOutputs, Failure> {
     let status = response.status().as_u16();
     let mut headers = Map::new();
     for (name, value) in response.headers() {
@@ -56,10 +56,15 @@ pub(super) async fn read(mut response: Response) -> Result<HttpOutputs, Failure>
             break;
         }
     }
-    let is_json = headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
+    let says_json = || headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
         let kind = kind.split(';').next().unwrap_or_default().trim();
         kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
     });
+    let is_json = match parse {
+        ParseBody::Auto => says_json(),
+        ParseBody::Json => true,
+        ParseBody::Text => false,
+    };
     let parsed = (is_json && !is_truncated)
         .then(|| serde_json::from_slice(&bytes).ok())
         .flatten();

@@ -96,7 +96,8 @@ async fn call(action: &HttpRequest, parameters: Value) -> Result<HttpOutputs, Fa
         cancelled: CancellationToken::new(),
     };
     let parameters = serde_json::from_value(parameters).unwrap();
-    Ok(action.run(parameters, call).await?.outputs)
+    let done = action.run(parameters, call).await;
+    done.map(|done| done.outputs).map_err(|failed| failed.failure)
 }
 
 async fn get(action: &HttpRequest, url: String) -> Result<HttpOutputs, Failure> {
