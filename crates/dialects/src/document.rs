@@ -68,6 +68,17 @@ impl Dialect {
         }
     }
 
+    /// The dialect of this name, in any case.
+    pub fn parse(name: &str) -> Option<Dialect> {
+        let all = [
+            Dialect::DataWorkflows,
+            Dialect::Runlater,
+            Dialect::Jsondagapi,
+            Dialect::EngineJs,
+        ];
+        all.into_iter().find(|dialect| dialect.name().eq_ignore_ascii_case(name))
+    }
+
     /// Whether documents are kept as drafts until somebody publishes them. The others publish what they are given.
     pub fn has_drafts(self) -> bool {
         match self {
