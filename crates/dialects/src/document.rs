@@ -76,7 +76,8 @@ impl Dialect {
             Dialect::Jsondagapi,
             Dialect::EngineJs,
         ];
-        all.into_iter().find(|dialect| dialect.name().eq_ignore_ascii_case(name))
+        all.into_iter()
+            .find(|dialect| dialect.name().eq_ignore_ascii_case(name))
     }
 
     /// Whether documents are kept as drafts until somebody publishes them. The others publish what they are given.
