@@ -85,6 +85,33 @@ pub enum Refusal {
         /// Where it stands.
         status: Lifecycle,
     },
+    /// There is such a workflow already.
+    #[error("workflow `{workflow}` exists already and is {}; replace it, delete it first, or use another name", status.as_str())]
+    Exists {
+        /// The workflow.
+        workflow: String,
+        /// Where it stands.
+        status: Lifecycle,
+    },
+    /// What has drafts is not replaced.
+    #[error(
+        "workflow `{0}` cannot be replaced: it or this document is of a dialect that has drafts. \
+         PUT /api/v1/workflows/{0}/draft, then POST /api/v1/workflows/{0}/publish"
+    )]
+    HasDrafts(String),
+    /// The document is of another dialect.
+    #[error(
+        "workflow `{workflow}` is written in {wanted} and this document in {found}; delete the workflow first, \
+         or use another name"
+    )]
+    OtherDialect {
+        /// The workflow.
+        workflow: String,
+        /// The dialect of the workflow.
+        wanted: String,
+        /// The dialect of the document.
+        found: String,
+    },
     /// There is nothing to publish.
     #[error("workflow `{0}` has no draft to publish")]
     NoDraft(String),

@@ -31,4 +31,4 @@ pub use entry::task_status;
 pub use error::{EngineError, Refusal};
 pub use overview::{NodeOverview, Overview};
 pub use settings::Settings;
-pub use workflows::{Command, PublishedWorkflow, SavedWorkflow, Validated};
+pub use workflows::{Added, Command, PublishedWorkflow, SavedWorkflow, Validated};

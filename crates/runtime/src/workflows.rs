@@ -1,9 +1,11 @@
 //! Workflows: saving drafts, publishing versions, and the plans they compile to. The other steps of their lives are in
-//! [`lifecycle`].
+//! [`lifecycle`], and what is different without drafts in [`release`].
 
 mod lifecycle;
+mod release;
 
 pub use lifecycle::{Command, Validated};
+pub use release::Added;
 
 use crate::{
     actions::Registry,
@@ -139,22 +141,36 @@ impl Workflows {
         name: &str,
         stage: Stage,
     ) -> Result<(Document, CompiledDocument), EngineError> {
-        let (document, compiled) = self.check(source, name, stage)?;
-        let compiled = check_uncovered(&document, compiled, stage, &self.sandbox).await;
-        Ok((document, compiled.map_err(Refusal::InvalidDocument)?))
+        let document = self.parse(source, name)?;
+        let compiled = self.examine(&document, stage).await?;
+        Ok((document, compiled))
+    }
+
+    fn parse(&self, source: &[u8], name: &str) -> Result<Document, Refusal> {
+        let limits = &self.settings.document;
+        aside(source.len(), || Document::parse(source, name, limits)).map_err(Refusal::InvalidDocument)
+    }
+
+    /// Checks a document completely.
+    async fn examine(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, Refusal> {
+        let compiled = self.compile(document, stage)?;
+        let compiled = check_uncovered(document, compiled, stage, &self.sandbox).await;
+        compiled.map_err(Refusal::InvalidDocument)
+    }
+
+    fn compile(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, Refusal> {
+        let compile = || fermata_dialects::compile(document, &self.settings, &self.registry, stage);
+        aside(document.source().len(), compile).map_err(Refusal::InvalidDocument)
     }
 
     /// Reads and checks a document, except for the syntax of conditions that only the sandbox knows.
     pub fn check(&self, source: &[u8], name: &str, stage: Stage) -> Result<(Document, CompiledDocument), EngineError> {
-        aside(source.len(), || {
-            let document = Document::parse(source, name, &self.settings.document).map_err(Refusal::InvalidDocument)?;
-            let compiled = fermata_dialects::compile(&document, &self.settings, &self.registry, stage)
-                .map_err(Refusal::InvalidDocument)?;
-            Ok((document, compiled))
-        })
+        let document = self.parse(source, name)?;
+        let compiled = self.compile(&document, stage)?;
+        Ok((document, compiled))
     }
 
-    /// Creates a workflow as a draft, or changes one that still is.
+    /// Creates a workflow as a draft, or changes one that still is. For documents of any dialect.
     pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
         let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
         let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
@@ -170,15 +186,7 @@ impl Workflows {
         rule: DraftRule,
         guard: Option<DraftGuard>,
     ) -> Result<SavedWorkflow, EngineError> {
-        let draft = Draft {
-            id: compiled.plan.workflow.clone(),
-            display_name: compiled.plan.display_name.clone(),
-            description: compiled.description,
-            dialect: compiled.plan.dialect.clone(),
-            source: source.to_vec(),
-            checksum: document.checksum(),
-            at: self.clock.now(),
-        };
+        let draft = self.draft_of(source, document, &compiled);
         let (id, checksum) = (draft.id.clone(), draft.checksum.clone());
         let created = match self.store.save_draft(draft, rule, guard).await? {
             Saved::Saved { created } => created,
@@ -194,6 +202,18 @@ impl Workflows {
             checksum,
             warnings,
         })
+    }
+
+    fn draft_of(&self, source: &[u8], document: &Document, compiled: &CompiledDocument) -> Draft {
+        Draft {
+            id: compiled.plan.workflow.clone(),
+            display_name: compiled.plan.display_name.clone(),
+            description: compiled.description.clone(),
+            dialect: compiled.plan.dialect.clone(),
+            source: source.to_vec(),
+            checksum: document.checksum(),
+            at: self.clock.now(),
+        }
     }
 
     /// Makes the draft a version and, with `activate`, the one that new runs use.
@@ -218,10 +238,7 @@ impl Workflows {
             },
             false => Activation::Stage,
         };
-        let published = self
-            .store
-            .publish(id, &checksum, activation, self.clock.now())
-            .await?;
+        let published = self.store.publish(id, &checksum, activation, self.clock.now()).await?;
         self.lock_heads().remove(id);
         match published {
             Published::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),

@@ -10,10 +10,13 @@
 //! | enable, disable | refused | Active | refused |
 //! | delete | gone | refused: archive first | gone |
 //!
+//! A workflow whose dialect has no drafts is begun, changed and deleted otherwise (see [`super::release`]): it can be
+//! deleted in any state.
+//!
 //! What must stay true: the store decides, in one transaction, from the state it finds; what is believed of a workflow
-//! here is forgotten with every change. A workflow that has runs is never deleted.
+//! here is forgotten with every change. What a run refers to is never deleted.
 
-use super::Workflows;
+use super::{Workflows, release::has_drafts};
 use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
@@ -127,8 +130,15 @@ impl Workflows {
         }
     }
 
-    /// Removes a workflow that is a draft or archived and has no runs.
+    /// Removes a workflow that is a draft or archived and has no runs. Without drafts it is soft: any workflow can go, and
+    /// its runs go on.
     pub async fn delete(&self, id: &str) -> Result<(), EngineError> {
+        if !has_drafts(&self.get(id).await?.dialect) {
+            let deleted = self.store.soft_delete_workflow(id, self.clock.now()).await?;
+            self.lock_heads().remove(id);
+            let not_found = || Refusal::WorkflowNotFound(id.to_owned()).into();
+            return deleted.then_some(()).ok_or_else(not_found);
+        }
         let deleted = self.store.delete_workflow(id, self.clock.now()).await?;
         self.lock_heads().remove(id);
         let workflow = id.to_owned();

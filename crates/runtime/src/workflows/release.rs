@@ -1,0 +1,110 @@
+//! Workflows of dialects without drafts: creating and replacing publish at once, deleting is soft.
+//!
+//! What must stay true: the dialect alone says which way a document goes; nothing after this knows it. A workflow whose
+//! dialect has drafts is never published by a way around them.
+
+use super::{Command, PublishedWorkflow, SavedWorkflow, Workflows};
+use crate::error::{EngineError, Refusal};
+use fermata_dialects::{Compiled as CompiledDocument, Dialect, Document, Stage};
+use fermata_store::definitions::{DraftRule, Release, ReleaseRule, Released, Workflow};
+use uuid::Uuid;
+
+/// What a new document became.
+#[derive(Debug, Clone)]
+pub enum Added {
+    /// A draft, to be published when it is ready.
+    Draft(SavedWorkflow),
+    /// The first version of a new workflow.
+    Published(PublishedWorkflow),
+}
+
+/// What people may write before the id of a workflow.
+const PREFIX: &str = "wf_";
+
+/// Whether workflows of this dialect are changed as drafts first. What is not known is treated with more care.
+pub(super) fn has_drafts(dialect: &str) -> bool {
+    Dialect::parse(dialect).is_none_or(Dialect::has_drafts)
+}
+
+impl Workflows {
+    /// Takes a new document: as a draft if its dialect has drafts, else as the first version of a new workflow.
+    pub async fn add(&self, source: &[u8], name: &str) -> Result<Added, EngineError> {
+        let document = self.parse(source, name)?;
+        if document.dialect().is_none_or(Dialect::has_drafts) {
+            let compiled = self.examine(&document, Stage::Save).await?;
+            let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
+            let saved = self.keep(source, &document, compiled, rule, None).await?;
+            return Ok(Added::Draft(saved));
+        }
+        let compiled = self.examine(&document, Stage::Publish).await?;
+        let rule = ReleaseRule::New { uid: Uuid::now_v7() };
+        let published = self.release(source, &document, compiled, rule).await?;
+        Ok(Added::Published(published))
+    }
+
+    /// Makes a document the current version of a workflow that exists, if its dialect has no drafts. Runs that began
+    /// stay on the version they began with.
+    pub async fn replace(&self, id: &str, source: &[u8], name: &str) -> Result<PublishedWorkflow, EngineError> {
+        let workflow = self.get(id).await?;
+        let document = self.parse(source, name)?;
+        let of_document = document.dialect();
+        if has_drafts(&workflow.dialect) || of_document.is_some_and(Dialect::has_drafts) {
+            return Err(Refusal::HasDrafts(workflow.id).into());
+        }
+        let compiled = self.examine(&document, Stage::Publish).await?;
+        if compiled.plan.dialect != workflow.dialect {
+            let (workflow, wanted, found) = (workflow.id, workflow.dialect, compiled.plan.dialect);
+            return Err(Refusal::OtherDialect {
+                workflow,
+                wanted,
+                found,
+            }
+            .into());
+        }
+        if compiled.plan.workflow != id {
+            let (wanted, found) = (id.to_owned(), compiled.plan.workflow);
+            return Err(Refusal::OtherWorkflow { wanted, found }.into());
+        }
+        self.release(source, &document, compiled, ReleaseRule::Existing).await
+    }
+
+    /// Publishes a document that was checked.
+    async fn release(
+        &self,
+        source: &[u8],
+        document: &Document,
+        compiled: CompiledDocument,
+        rule: ReleaseRule,
+    ) -> Result<PublishedWorkflow, EngineError> {
+        let release = Release {
+            draft: self.draft_of(source, document, &compiled),
+            rule,
+            enabled: compiled.enabled,
+        };
+        let workflow = release.draft.id.clone();
+        let released = self.store.release(release).await?;
+        self.lock_heads().remove(&workflow);
+        match released {
+            Released::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),
+            Released::Exists(status) => Err(Refusal::Exists { workflow, status }.into()),
+            Released::Refused(status) => Err(Command::Publish.refused(&workflow, status)),
+            Released::NotFound => Err(Refusal::WorkflowNotFound(workflow).into()),
+        }
+    }
+
+    /// The workflow that somebody means: by its id, or by its uid; `wf_` may stand before either.
+    pub async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
+        for name in [Some(reference), reference.strip_prefix(PREFIX)].into_iter().flatten() {
+            if let Some(workflow) = self.store.workflow(name).await? {
+                return Ok(workflow);
+            }
+            let Ok(uid) = Uuid::try_parse(name) else {
+                continue;
+            };
+            if let Some(workflow) = self.store.workflow_by_uid(uid).await? {
+                return Ok(workflow);
+            }
+        }
+        Err(Refusal::WorkflowNotFound(reference.to_owned()).into())
+    }
+}
