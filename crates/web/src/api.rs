@@ -1,14 +1,16 @@
 //! The routes, one file for each resource.
 
+mod callbacks;
 mod drafts;
 mod executions;
 mod health;
 mod hierarchy;
 mod lifecycle;
 mod list;
+mod runs;
 mod workflows;
 
-use crate::{Web, error::ApiError};
+use crate::{Web, envelope::shown, error::ApiError};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -33,6 +35,11 @@ pub(crate) fn routes() -> Router<Web> {
         .route("/api/v1/workflows/{id}/enable", post(lifecycle::enable))
         .route("/api/v1/workflows/{id}/disable", post(lifecycle::disable))
         .route("/api/v1/workflows/{id}/execute", post(executions::start))
+        .route("/api/v1/workflows/{id}/trigger", post(runs::trigger))
+        .route("/api/v1/workflows/{id}/runs", get(runs::list))
+        .route("/api/v1/workflows/{id}/runs/{run_id}", get(runs::get))
+        .route("/api/v1/workflows/{id}/runs/{run_id}/cancel", post(runs::cancel))
+        .route("/wh/{token}", post(callbacks::answer))
         .route("/api/v1/executions", get(list::list))
         .route("/api/v1/executions/{id}", get(executions::get))
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
@@ -44,13 +51,13 @@ pub(crate) fn routes() -> Router<Web> {
 }
 
 async fn no_route(uri: Uri) -> ApiError {
-    ApiError::not_found("NOT_FOUND", format!("there is nothing at {}", uri.path()))
+    ApiError::not_found("NOT_FOUND", format!("there is nothing at {}", shown(uri.path())))
 }
 
 async fn no_method(method: Method, uri: Uri) -> ApiError {
     let message = format!(
         "{} does not take {method}; the header Allow says what it takes",
-        uri.path()
+        shown(uri.path())
     );
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message)
 }

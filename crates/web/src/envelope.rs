@@ -1,11 +1,13 @@
 //! What surrounds every request: its correlation id, its errors in the envelope, and its panics caught.
 //!
 //! The correlation id is the caller's `X-Correlation-Id`, or one that is made here; every response carries it.
+//!
+//! What must stay true: a path that may hold the token of a callback is neither logged nor sent back.
 
 use crate::{error::ApiError, error::Detail, time::Iso};
 use axum::{
     Json,
-    extract::Request,
+    extract::{MatchedPath, Request},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -13,7 +15,7 @@ use axum::{
 use fermata_runtime::clock::{Clock, SystemClock};
 use futures::FutureExt;
 use serde::Serialize;
-use std::panic::AssertUnwindSafe;
+use std::{borrow::Cow, panic::AssertUnwindSafe};
 use uuid::Uuid;
 
 /// Where the correlation id travels.
@@ -32,7 +34,7 @@ pub(crate) fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
 /// Surrounds a request.
 pub(crate) async fn surround(request: Request, next: Next) -> Response {
     let given = given(request.headers()).cloned();
-    let call = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
+    let call = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), place(&request)));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
@@ -45,14 +47,36 @@ pub(crate) async fn surround(request: Request, next: Next) -> Response {
     // A handler may know a better one than a fresh one.
     let id = given.or_else(|| response.headers().get(CORRELATION_ID).cloned());
     let id = id.unwrap_or_else(fresh);
-    if let Some((method, uri)) = call {
-        tracing::debug!(%method, %uri, status = response.status().as_u16(), correlation_id = ?id, "answered");
+    if let Some((method, place)) = call {
+        tracing::debug!(%method, place, status = response.status().as_u16(), correlation_id = ?id, "answered");
     }
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
         response = written(response, &error, &id);
     }
     response.headers_mut().insert(CORRELATION_ID, id);
     response
+}
+
+/// Where a request went, for the log. A path that no route has may hold anything, also the token of a callback whose
+/// address was mangled on its way.
+fn place(request: &Request) -> String {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    match route {
+        None => "no route".to_owned(),
+        Some(route) if route.starts_with(CALLBACKS) => route.to_owned(),
+        Some(_) => request.uri().to_string(),
+    }
+}
+
+/// Below this stands the token of a callback.
+const CALLBACKS: &str = "/wh/";
+
+/// A path to show to whoever asked for it, without the token that may be in it.
+pub(crate) fn shown(path: &str) -> Cow<'_, str> {
+    match path.find(CALLBACKS) {
+        Some(at) => Cow::Owned(format!("{}{{token}}", &path[..at + CALLBACKS.len()])),
+        None => Cow::Borrowed(path),
+    }
 }
 
 fn fresh() -> HeaderValue {

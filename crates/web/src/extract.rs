@@ -1,6 +1,6 @@
 //! What handlers take from a request. Whatever cannot be taken is answered in the envelope.
 
-use crate::{Web, envelope, error::ApiError};
+use crate::{Web, WebConfig, envelope, error::ApiError};
 use axum::{
     body::BodyDataStream,
     extract::{
@@ -43,13 +43,61 @@ impl<S: Send + Sync> FromRequestParts<S> for ExecutionId {
         let Path(text) = Path::<String>::from_request_parts(parts, state)
             .await
             .map_err(bad_path)?;
-        let id = text.parse().map_err(|_| {
-            let shown: String = text.chars().take(60).collect();
-            let message = format!("`{shown}` is not the id of an execution; those are UUIDs");
-            ApiError::new(StatusCode::BAD_REQUEST, "INVALID_ID", message)
-        })?;
-        Ok(ExecutionId(id))
+        run_id(&text).map(ExecutionId)
     }
+}
+
+fn run_id(text: &str) -> Result<RunId, ApiError> {
+    text.parse().map_err(|_| {
+        let shown: String = text.chars().take(60).collect();
+        let message = format!("`{shown}` is not the id of an execution; those are UUIDs");
+        ApiError::new(StatusCode::BAD_REQUEST, "INVALID_ID", message)
+    })
+}
+
+/// A workflow in the path and one of its runs, whose id may begin with `run_`.
+pub(crate) struct RunOf {
+    pub workflow: String,
+    pub run: RunId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RunOf {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((workflow, run)) = path.map_err(bad_path)?;
+        let run = run_id(run.strip_prefix("run_").unwrap_or(&run))?;
+        Ok(RunOf { workflow, run })
+    }
+}
+
+/// The key under which the same request counts once.
+pub(crate) struct IdempotencyKey(pub Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let Some(value) = parts.headers.get("idempotency-key") else {
+            return Ok(IdempotencyKey(None));
+        };
+        let key = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
+        name("Idempotency-Key", key)?;
+        Ok(IdempotencyKey(Some(key.to_owned())))
+    }
+}
+
+/// Names that callers choose, such as request ids, may have this many bytes.
+const MAX_NAME: usize = 255;
+
+/// Refuses what is no name that a caller may choose.
+pub(crate) fn name(field: &str, text: &str) -> Result<(), ApiError> {
+    if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
+        let message = format!("`{field}` must have 1 to {MAX_NAME} bytes and no control characters");
+        return Err(ApiError::invalid(message));
+    }
+    Ok(())
 }
 
 /// The correlation id that came with the request.
@@ -92,19 +140,25 @@ impl<T: DeserializeOwned + Default> FromRequest<Web> for OptionalJson<T> {
 
     async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
         let media = is_json(request.headers());
-        let bytes = read(request, web).await?;
+        let bytes = read(request, web.config.max_body_bytes, &web.config).await?;
         if bytes.trim_ascii().is_empty() {
             return Ok(OptionalJson(T::default()));
         }
         if !media {
             return Err(media_type("application/json"));
         }
-        if is_deeper(&bytes, MAX_DEPTH) {
-            let message = format!("the body is nested more than {MAX_DEPTH} levels deep");
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, "BODY_TOO_DEEP", message));
-        }
+        check_depth(&bytes)?;
         serde_json::from_slice(&bytes).map(OptionalJson).map_err(bad_json)
     }
+}
+
+/// Refuses JSON that is nested too deep to be read.
+pub(crate) fn check_depth(json: &[u8]) -> Result<(), ApiError> {
+    if is_deeper(json, MAX_DEPTH) {
+        let message = format!("the body is nested more than {MAX_DEPTH} levels deep");
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "BODY_TOO_DEEP", message));
+    }
+    Ok(())
 }
 
 /// Levels of nesting in a JSON body; as many as in a document.
@@ -130,7 +184,7 @@ fn is_deeper(json: &[u8], most: usize) -> bool {
 }
 
 /// The message of serde_json ends with line and column.
-fn bad_json(error: serde_json::Error) -> ApiError {
+pub(crate) fn bad_json(error: serde_json::Error) -> ApiError {
     match error.classify() {
         serde_json::error::Category::Data => ApiError::invalid(format!("the body does not fit: {error}")),
         _ => {
@@ -148,7 +202,7 @@ impl FromRequest<Web> for DocumentBytes {
 
     async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
         let media = is_document(request.headers());
-        let bytes = read(request, web).await?;
+        let bytes = read(request, web.config.max_body_bytes, &web.config).await?;
         if !media {
             return Err(media_type("application/json or application/yaml"));
         }
@@ -204,8 +258,7 @@ fn media_type(expected: &str) -> ApiError {
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The whole body, within the limits of size and time. One that says it is too large is not read.
-async fn read(request: Request, web: &Web) -> Result<Bytes, ApiError> {
-    let limit = web.config.max_body_bytes;
+pub(crate) async fn read(request: Request, limit: usize, config: &WebConfig) -> Result<Bytes, ApiError> {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let asks_first = request.headers().contains_key(header::EXPECT);
@@ -213,7 +266,7 @@ async fn read(request: Request, web: &Web) -> Result<Bytes, ApiError> {
     let says_more = length.is_some_and(|length| length > limit as u64);
     let whole = match says_more {
         true => Ok(Ok(None)),
-        false => tokio::time::timeout(web.config.body_timeout, collect(&mut body, limit)).await,
+        false => tokio::time::timeout(config.body_timeout, collect(&mut body, limit)).await,
     };
     let whole = whole.map_err(|_| {
         let message = "the body did not arrive in time";

@@ -8,6 +8,7 @@
 //! * Every answer has an `X-Correlation-Id`; every error has the same envelope, whatever went wrong.
 //! * Lists and windows are capped; no answer grows with the number of runs there are.
 //! * JSON texts of the store travel as they are; they are not built into trees to be written again.
+//! * The token of a callback is a secret: it stands in no log line and in no answer.
 
 mod api;
 
@@ -15,6 +16,7 @@ mod envelope;
 mod error;
 mod extract;
 mod paging;
+mod run_views;
 mod serve;
 mod strict;
 mod time;
@@ -31,6 +33,8 @@ use std::{sync::Arc, time::Duration};
 pub struct WebConfig {
     /// Larger bodies are refused.
     pub max_body_bytes: usize,
+    /// Larger payloads of callbacks are refused.
+    pub max_callback_bytes: usize,
     /// A body that takes longer to arrive is refused.
     pub body_timeout: Duration,
     /// A connection on which no whole request head arrives for this long is closed.
@@ -45,6 +49,7 @@ impl Default for WebConfig {
     fn default() -> Self {
         WebConfig {
             max_body_bytes: 5 * 1024 * 1024,
+            max_callback_bytes: 256 * 1024,
             body_timeout: Duration::from_secs(30),
             head_timeout: Duration::from_secs(60),
             max_wait: Duration::from_secs(5 * 60),

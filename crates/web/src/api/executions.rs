@@ -4,7 +4,7 @@ use crate::{
     Web,
     envelope::CORRELATION_ID,
     error::ApiError,
-    extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query},
+    extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
     paging,
     strict::Strict,
     views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView},
@@ -15,7 +15,7 @@ use axum::{
     http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
-use fermata_core::{RunId, decode};
+use fermata_core::{RunId, Status, decode};
 use fermata_runtime::{Refusal, Request, timeline};
 use fermata_store::{
     reads::{EventRecord, RunRecord, Window},
@@ -24,9 +24,6 @@ use fermata_store::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
-
-/// Names that callers choose, such as request ids, may have this many bytes.
-const MAX_NAME: usize = 255;
 
 /// A cancel that works at once is answered at once.
 const CANCEL_PATIENCE: Duration = Duration::from_millis(300);
@@ -86,11 +83,17 @@ pub(crate) async fn start(
         };
         (status, Json(AcceptedView::new(accepted.run, accepted.status))).into_response()
     };
-    // Without one of the caller's, the run correlates under its own id, and so does this answer.
-    if !correlates && let Ok(id) = HeaderValue::try_from(accepted.run.to_string()) {
-        response.headers_mut().insert(CORRELATION_ID, id);
+    if !correlates {
+        correlate(&mut response, accepted.run);
     }
     Ok(response)
+}
+
+/// Without a correlation id of the caller's, a run has its own id for one, and so has the answer.
+pub(super) fn correlate(response: &mut Response, run: RunId) {
+    if let Ok(id) = HeaderValue::try_from(run.to_string()) {
+        response.headers_mut().insert(CORRELATION_ID, id);
+    }
 }
 
 fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBody) -> Result<Request, ApiError> {
@@ -118,14 +121,6 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
         principal: principal.unwrap_or_default(),
         ..Request::default()
     })
-}
-
-pub(super) fn name(field: &str, text: &str) -> Result<(), ApiError> {
-    if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
-        let message = format!("`{field}` must have 1 to {MAX_NAME} bytes and no control characters");
-        return Err(ApiError::invalid(message));
-    }
-    Ok(())
 }
 
 /// `30s`, `500ms`, `2m`, or plain seconds.
@@ -269,20 +264,26 @@ pub(crate) async fn cancel(
     ExecutionId(id): ExecutionId,
     OptionalJson(body): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
-    if let Some(reason) = &body.reason {
-        name("reason", reason)?;
-    }
-    let reason = body.reason.as_deref().unwrap_or("cancelled");
-    let mut status = web.engine.cancel(id, reason).await?;
-    if !status.is_terminal() {
-        let ended = web.engine.wait(id, CANCEL_PATIENCE).await?;
-        status = ended.map_or(status, |ended| ended.status);
-    }
+    let status = stop(&web, id, body).await?;
     let code = match status.is_terminal() {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,
     };
     Ok((code, Json(AcceptedView::new(id, status))).into_response())
+}
+
+/// Asks a run to stop and gives it a moment to do so.
+pub(super) async fn stop(web: &Web, id: RunId, body: CancelBody) -> Result<Status, ApiError> {
+    if let Some(reason) = &body.reason {
+        name("reason", reason)?;
+    }
+    let reason = body.reason.as_deref().unwrap_or("cancelled");
+    let status = web.engine.cancel(id, reason).await?;
+    if status.is_terminal() {
+        return Ok(status);
+    }
+    let ended = web.engine.wait(id, CANCEL_PATIENCE).await?;
+    Ok(ended.map_or(status, |ended| ended.status))
 }
 
 #[cfg(test)]

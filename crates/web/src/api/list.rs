@@ -3,11 +3,10 @@
 //! Times are places in the order of ids, which are UUIDv7, so every list is a range of an index. What no index rules
 //! out is looked at run by run, and only so far: a page may be short or empty and still have a `nextCursor`.
 
-use super::executions::name;
 use crate::{
     Web,
     error::ApiError,
-    extract::Query,
+    extract::{Query, name},
     paging, time,
     views::{PageView, RunRow},
 };

@@ -36,7 +36,8 @@ async fn unknown_places_and_methods_are_told() {
         "/",
         "/api/v1/workflow",
         "/api/v1/workflows/",
-        "/wh/token",
+        "/wh",
+        "/wh/a/b",
         "/api/v1/executions/x/y/z",
     ] {
         server.get(path).await.error(404, "NOT_FOUND");

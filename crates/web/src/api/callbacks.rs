@@ -1,0 +1,123 @@
+//! Callbacks: the answer to a wait comes from outside, to an address that only a token protects.
+//!
+//! What must stay true:
+//! * A callback is durable before it is answered with 200, and a wait takes one.
+//! * No more of a body is read than a payload may have.
+//! * The token stands in no log line and in no answer.
+
+use crate::{
+    Web,
+    error::ApiError,
+    extract::{bad_json, check_depth, read},
+    strict::Strict,
+};
+use axum::{
+    Json,
+    extract::{Path, Request, State, rejection::PathRejection},
+};
+use fermata_runtime::EngineError;
+use fermata_store::{StoreError, runs::Answer};
+use serde::Serialize;
+use serde_json::Value;
+
+/// No token has more bytes than this.
+const MAX_TOKEN: usize = 128;
+
+#[derive(Serialize)]
+pub(crate) struct Received {
+    data: Status,
+}
+
+#[derive(Serialize)]
+struct Status {
+    status: &'static str,
+}
+
+/// `POST /wh/{token}`. Works while the server stops: the run goes on wherever it is claimed next.
+pub(crate) async fn answer(
+    State(web): State<Web>,
+    token: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Json<Received>, ApiError> {
+    let token = token.ok().filter(|token| token.len() <= MAX_TOKEN);
+    let Path(token) = token.ok_or_else(unknown)?;
+    let bytes = read(request, web.config.max_callback_bytes, &web.config).await?;
+    let payload = payload(&bytes)?.to_string();
+    match web.engine.answer(&token, &payload).await {
+        Ok(Answer::Accepted { .. }) => Ok(Json(Received {
+            data: Status { status: "received" },
+        })),
+        Ok(Answer::Closed) => Err(ApiError::conflict(
+            "CALLBACK_CLOSED",
+            "this callback was answered before, or nobody waits for it any more".to_owned(),
+        )),
+        Ok(Answer::NotFound) => Err(unknown()),
+        Err(error @ EngineError::Store(StoreError::Unknown(_))) => Err(ApiError {
+            message: "the database did not confirm the callback; send it again: 409 means that it was taken".into(),
+            ..error.into()
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unknown() -> ApiError {
+    ApiError::not_found("CALLBACK_NOT_FOUND", "nobody waits for this callback".to_owned())
+}
+
+/// What a callback brings: JSON if it is JSON, whatever its media type says; else text.
+fn payload(bytes: &[u8]) -> Result<Value, ApiError> {
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|_| ApiError::invalid("the body is neither JSON nor text in UTF-8"))?;
+    let json = text.trim_ascii();
+    if json.is_empty() {
+        return Ok(Value::Null);
+    }
+    // Text may have as many brackets as it likes.
+    if json.starts_with(['[', '{']) {
+        check_depth(json.as_bytes())?;
+    }
+    match serde_json::from_str(json) {
+        Ok(Strict(value)) => Ok(value),
+        // Two readers would disagree about what it says.
+        Err(error) if error.is_data() => Err(bad_json(error)),
+        Err(_) => Ok(Value::String(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+    use serde_json::json;
+
+    #[test]
+    fn json_is_json_and_the_rest_is_text() {
+        for (bytes, value) in [
+            (&b""[..], Value::Null),
+            (b" \r\n", Value::Null),
+            (b"null", Value::Null),
+            (b" {\"a\": [1, 2.5, \"x\"]}\n", json!({ "a": [1, 2.5, "x"] })),
+            (b"7", json!(7)),
+            (b"\"text\"", json!("text")),
+            (b"status=paid&id=7", json!("status=paid&id=7")),
+            (b" {\"a\": ", json!(" {\"a\": ")),
+            ("größe\n".as_bytes(), json!("größe\n")),
+            (b"a\0b", json!("a\0b")),
+        ] {
+            assert_eq!(payload(bytes).unwrap(), value);
+        }
+        let brackets = "see ".to_owned() + &"[".repeat(500);
+        assert_eq!(payload(brackets.as_bytes()).unwrap(), json!(brackets));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused() {
+        let refused = |bytes: &[u8]| payload(bytes).unwrap_err();
+        let deep = format!(" {}{}", "[".repeat(101), "]".repeat(101));
+        assert_eq!(refused(deep.as_bytes()).code, "BODY_TOO_DEEP");
+        assert_eq!(refused("[".repeat(100_000).as_bytes()).code, "BODY_TOO_DEEP");
+        assert_eq!(refused(b"caf\xe9").code, "INVALID_REQUEST");
+        assert_eq!(refused(br#"{"paid":true,"paid":false}"#).code, "INVALID_REQUEST");
+        assert_eq!(refused(b"\xff").status, StatusCode::BAD_REQUEST);
+    }
+}

@@ -1,0 +1,182 @@
+//! Runs as Runlater's specification shows them: snake_case below `data`, task by task. For workflows of any dialect; the
+//! same runs are the executions of the rest of this API.
+
+use super::executions::{CancelBody, correlate, find, stop};
+use crate::{
+    Web,
+    error::ApiError,
+    extract::{CorrelationId, IdempotencyKey, Name, OptionalJson, Query, RunOf},
+    paging,
+    run_views::{DataPage, DataView, RunWithTasks, RunWord, ShortRun, TriggeredRun},
+    strict::Strict,
+};
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use fermata_core::{RunId, Status};
+use fermata_runtime::{
+    Refusal, Request,
+    clock::{Clock, SystemClock},
+};
+use fermata_store::reads::{RunFilter, RunPage, RunRecord};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// What a run is triggered with: any JSON.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Trigger(Strict);
+
+impl Default for Trigger {
+    fn default() -> Self {
+        Trigger(Strict(Value::Object(Map::new())))
+    }
+}
+
+/// `POST /api/v1/workflows/{id}/trigger`: the body is the trigger.
+pub(crate) async fn trigger(
+    State(web): State<Web>,
+    Name(reference): Name,
+    CorrelationId(correlation_id): CorrelationId,
+    IdempotencyKey(request_id): IdempotencyKey,
+    OptionalJson(Trigger(Strict(trigger))): OptionalJson<Trigger>,
+) -> Result<Response, ApiError> {
+    let workflow = web.engine.workflows().resolve(&reference).await?;
+    let correlates = correlation_id.is_some();
+    let request = Request {
+        workflow_id: workflow.id,
+        request_id,
+        trigger,
+        correlation_id,
+        ..Request::default()
+    };
+    let accepted = web.engine.start(request).await?;
+    let run = find(&web, accepted.run).await?;
+    // However fast it was: whoever triggered it learns that it runs.
+    let (code, status) = match accepted.created {
+        true => (StatusCode::CREATED, RunWord::Running),
+        false => (StatusCode::OK, RunWord::of(&run)),
+    };
+    let data = TriggeredRun::new(&run, workflow.uid, status);
+    let mut response = (code, Json(DataView { data })).into_response();
+    if !correlates {
+        correlate(&mut response, run.id);
+    }
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    status: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+/// `GET /api/v1/workflows/{id}/runs?status=running&limit=100&cursor=…`, newest first.
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Name(reference): Name,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, ApiError> {
+    let words = words(query.status.as_deref().unwrap_or_default())?;
+    let limit = paging::limit(query.limit)?;
+    let before = query.cursor.as_deref().map(paging::run).transpose()?;
+    let workflow = web.engine.workflows().resolve(&reference).await?;
+    let page = runs(&web, &workflow.id, &words, before, limit).await?;
+    let view = DataPage {
+        data: page.items.iter().map(ShortRun::from).collect(),
+        next_cursor: page.next.map(paging::after_run),
+    };
+    Ok(Json(view).into_response())
+}
+
+/// Some words, with commas between.
+fn words(text: &str) -> Result<Vec<RunWord>, ApiError> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let unknown = || {
+        ApiError::parameter(
+            "`status` must be running, completed, failed, timeout or cancelled, or several with commas between",
+        )
+    };
+    words.map(|word| RunWord::parse(word).ok_or_else(unknown)).collect()
+}
+
+/// The store does not tell `timeout` from `failed`; what it finds too much is left out here, so it may have to be asked
+/// again. A page that is short for that says where to go on.
+const MOST_LOOKS: usize = 10;
+
+async fn runs(
+    web: &Web,
+    workflow: &str,
+    words: &[RunWord],
+    before: Option<RunId>,
+    limit: u32,
+) -> Result<RunPage, ApiError> {
+    let fits = |run: &RunRecord| words.is_empty() || words.contains(&RunWord::of(run));
+    let is_exact = words.contains(&RunWord::Failed) == words.contains(&RunWord::Timeout);
+    let mut statuses: Vec<Status> = words.iter().flat_map(|word| word.statuses()).copied().collect();
+    statuses.sort();
+    statuses.dedup();
+    let mut filter = RunFilter {
+        workflow_id: Some(workflow.to_owned()),
+        statuses,
+        before,
+        limit,
+        ..RunFilter::default()
+    };
+    let wanted = limit as usize;
+    let mut items = Vec::new();
+    for _ in 0..if is_exact { 1 } else { MOST_LOOKS } {
+        let page = web.engine.store().runs(filter.clone()).await?;
+        items.extend(page.items.into_iter().filter(fits));
+        filter.before = page.next;
+        if filter.before.is_none() || items.len() >= wanted {
+            break;
+        }
+    }
+    if items.len() > wanted {
+        items.truncate(wanted);
+        filter.before = items.last().map(|run| run.id);
+    }
+    Ok(RunPage {
+        items,
+        next: filter.before,
+    })
+}
+
+/// `GET /api/v1/workflows/{id}/runs/{run_id}`
+pub(crate) async fn get(State(web): State<Web>, place: RunOf) -> Result<Response, ApiError> {
+    let run = owned(&web, place).await?;
+    whole(&web, run).await
+}
+
+/// `POST /api/v1/workflows/{id}/runs/{run_id}/cancel`
+pub(crate) async fn cancel(
+    State(web): State<Web>,
+    place: RunOf,
+    OptionalJson(body): OptionalJson<CancelBody>,
+) -> Result<Response, ApiError> {
+    let run = owned(&web, place).await?;
+    stop(&web, run, body).await?;
+    whole(&web, run).await
+}
+
+/// The run, if it is one of that workflow.
+async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
+    let workflow = web.engine.workflows().resolve(&place.workflow).await?;
+    let run = find(web, place.run).await?;
+    match run.workflow_id == workflow.id {
+        true => Ok(run.id),
+        false => Err(Refusal::RunNotFound(run.id).into()),
+    }
+}
+
+async fn whole(web: &Web, run: RunId) -> Result<Response, ApiError> {
+    let overview = web.engine.overview(run).await?;
+    let data = RunWithTasks::new(&overview, SystemClock.now());
+    Ok(Json(DataView { data }).into_response())
+}

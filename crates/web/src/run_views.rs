@@ -1,0 +1,203 @@
+//! What runs and their tasks look like on the routes of Runlater: snake_case, below `data`. What does not apply is left
+//! out.
+
+use crate::time::Iso;
+use fermata_core::{RunId, Status, Timestamp};
+use fermata_runtime::{NodeOverview, Overview};
+use fermata_store::reads::RunRecord;
+use serde::{Serialize, Serializer};
+use uuid::Uuid;
+
+/// The whole of an answer.
+#[derive(Serialize)]
+pub(crate) struct DataView<T> {
+    pub data: T,
+}
+
+/// A page of a list.
+#[derive(Serialize)]
+pub(crate) struct DataPage<T> {
+    pub data: Vec<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// How a run stands, in Runlater's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RunWord {
+    Running,
+    Completed,
+    Failed,
+    Timeout,
+    Cancelled,
+}
+
+impl RunWord {
+    pub fn of(run: &RunRecord) -> RunWord {
+        match run.status {
+            Status::Pending | Status::Running => RunWord::Running,
+            Status::Succeeded => RunWord::Completed,
+            Status::Failed if run.reason.as_deref() == Some("timeout") => RunWord::Timeout,
+            Status::Failed => RunWord::Failed,
+            Status::Cancelled => RunWord::Cancelled,
+        }
+    }
+
+    /// What a run of this word may be in the store.
+    pub fn statuses(self) -> &'static [Status] {
+        match self {
+            RunWord::Running => &[Status::Pending, Status::Running],
+            RunWord::Completed => &[Status::Succeeded],
+            RunWord::Failed | RunWord::Timeout => &[Status::Failed],
+            RunWord::Cancelled => &[Status::Cancelled],
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<RunWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "running" => Some(RunWord::Running),
+            "completed" => Some(RunWord::Completed),
+            "failed" => Some(RunWord::Failed),
+            "timeout" => Some(RunWord::Timeout),
+            "cancelled" => Some(RunWord::Cancelled),
+            _ => None,
+        }
+    }
+}
+
+/// A run that has not begun counts from when it was asked for.
+fn started(run: &RunRecord) -> Iso {
+    Iso(run.started_at.unwrap_or(run.created_at))
+}
+
+/// A run that was just asked for.
+#[derive(Serialize)]
+pub(crate) struct TriggeredRun {
+    run_id: RunId,
+    workflow_id: Uuid,
+    status: RunWord,
+    started_at: Iso,
+}
+
+impl TriggeredRun {
+    pub fn new(run: &RunRecord, workflow_id: Uuid, status: RunWord) -> TriggeredRun {
+        TriggeredRun {
+            run_id: run.id,
+            workflow_id,
+            status,
+            started_at: started(run),
+        }
+    }
+}
+
+/// A run as lists show it.
+#[derive(Serialize)]
+pub(crate) struct ShortRun {
+    id: RunId,
+    status: RunWord,
+    started_at: Iso,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Iso>,
+}
+
+impl From<&RunRecord> for ShortRun {
+    fn from(run: &RunRecord) -> Self {
+        ShortRun {
+            id: run.id,
+            status: RunWord::of(run),
+            started_at: started(run),
+            finished_at: run.ended_at.map(Iso),
+        }
+    }
+}
+
+/// A run, task by task.
+#[derive(Serialize)]
+pub(crate) struct RunWithTasks<'a> {
+    #[serde(flatten)]
+    run: ShortRun,
+    tasks: Tasks<'a>,
+}
+
+impl<'a> RunWithTasks<'a> {
+    pub fn new(overview: &'a Overview, now: Timestamp) -> RunWithTasks<'a> {
+        RunWithTasks {
+            run: (&overview.run).into(),
+            tasks: Tasks(overview.nodes.iter().map(|node| TaskView::new(node, now)).collect()),
+        }
+    }
+}
+
+/// Tasks by name, in the order of the document.
+struct Tasks<'a>(Vec<TaskView<'a>>);
+
+impl Serialize for Tasks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|task| (task.name, task)))
+    }
+}
+
+/// What became of a task.
+#[derive(Serialize, Default)]
+struct TaskView<'a> {
+    #[serde(skip)]
+    name: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_code: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<Iso>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Iso>,
+    /// Only if it is not the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_truncated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_message: Option<&'a str>,
+    /// When a sleep is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_at: Option<Iso>,
+    /// When a wait is given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_at: Option<Iso>,
+    /// When a task that failed is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt_at: Option<Iso>,
+}
+
+impl<'a> TaskView<'a> {
+    fn new(node: &'a NodeOverview, now: Timestamp) -> TaskView<'a> {
+        let bare = TaskView {
+            name: node.node.as_str(),
+            status: node.status,
+            ..TaskView::default()
+        };
+        if matches!(node.status, "pending" | "skipped") {
+            return bare;
+        }
+        let until = node.until.filter(|_| node.ended_at.is_none());
+        let next_attempt = until.filter(|until| node.status == "running" && *until > now);
+        // What an attempt before this one learned says nothing about one that runs.
+        let is_known = node.ended_at.is_some() || next_attempt.is_some();
+        let failure = node.failure.as_ref().filter(|_| is_known);
+        let times = node.started_at.zip(node.ended_at);
+        TaskView {
+            status_code: node.status_code.filter(|_| is_known),
+            duration_ms: times.map(|(start, end)| end.micros_since(start) / 1000),
+            started_at: node.started_at.map(Iso),
+            finished_at: node.ended_at.map(Iso),
+            attempt: node.attempt.filter(|attempt| *attempt > 1),
+            is_truncated: (is_known && node.is_truncated).then_some(true),
+            error_message: failure.map(|failure| failure.message.as_str()),
+            wake_at: until.filter(|_| node.status == "sleeping").map(Iso),
+            timeout_at: until.filter(|_| node.status == "waiting").map(Iso),
+            next_attempt_at: next_attempt.map(Iso),
+            ..bare
+        }
+    }
+}
