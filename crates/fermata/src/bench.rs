@@ -1,16 +1,20 @@
-//! `fermata bench`: how fast this machine carries workflows, next to what its disk allows.
+//! `fermata bench`: how fast this machine carries workflows, next to what its disk and its network stack allow.
 //!
 //! Machines differ and are noisy, so every figure that matters is a ratio to the raw limit measured in the
-//! same run: the same rows, written by the same committer, without an engine in front of it.
+//! same run: the same rows, written by the same committer, or the same requests, sent by the same client, without an
+//! engine in front of it.
 
 mod conditions;
 mod http;
 mod load;
 mod raw;
 mod report;
+mod sleepers;
+mod steps;
 
+use crate::duration;
 use clap::Args;
-use load::Bench;
+use load::{Bench, THREE};
 use report::{FanOut, Large, Latency, Report};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -32,10 +36,27 @@ pub struct BenchArgs {
     /// Where the scratch database goes; a fresh temporary folder if not given. Must be on a real disk.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only these sections: main, one, fanout, large, conditions, http.
-    #[arg(long, value_delimiter = ',')]
+    /// Runs that sleep at the same time in the section `sleepers`.
+    #[arg(long, default_value_t = 10_000)]
+    sleepers: usize,
+    /// The time over which their ends are spread, such as 1m.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    spread: Duration,
+    /// Only these sections: main, one, fanout, large, conditions, http, steps, sleepers.
+    #[arg(long, value_delimiter = ',', value_parser = SECTIONS)]
     only: Vec<String>,
 }
+
+const SECTIONS: [&str; 8] = [
+    "main",
+    "one",
+    "fanout",
+    "large",
+    "conditions",
+    "http",
+    "steps",
+    "sleepers",
+];
 
 impl BenchArgs {
     fn wants(&self, section: &str) -> bool {
@@ -65,9 +86,9 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
         progress(&format!("{} workflows, {} at a time", args.workflows, args.concurrency));
         raw::write(bench.store(), &sample, (args.workflows / 4).max(1), args.concurrency).await?; // warm up
         report.raw_per_second = raw::write(bench.store(), &sample, args.workflows, args.concurrency).await?;
-        bench.many((args.workflows / 4).max(1), args.concurrency).await?;
+        bench.many(THREE, (args.workflows / 4).max(1), args.concurrency).await?;
         let rss_before = report::rss_mb();
-        report.main = Some(bench.many(args.workflows, args.concurrency).await?);
+        report.main = Some(bench.many(THREE, args.workflows, args.concurrency).await?);
         report.rss_growth_mb = report::rss_mb() - rss_before;
     }
     if args.wants("one") {
@@ -100,6 +121,18 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
         progress("the same workload over HTTP, against a server of its own");
         let workflows = args.workflows.min(20_000);
         report.http = Some(http::measure(folder.path(), workflows, args.concurrency.min(128)).await?);
+    }
+    if args.wants("steps") {
+        let (workflows, concurrency) = ((args.workflows / 2).clamp(1, 10_000), args.concurrency.max(1));
+        progress(&format!(
+            "{workflows} workflows of HTTP steps against a server in this process"
+        ));
+        report.http_steps = Some(steps::measure(folder.path(), workflows, concurrency).await?);
+    }
+    if args.wants("sleepers") {
+        let (count, spread) = (args.sleepers.max(1), args.spread);
+        progress(&format!("{count} sleepers whose ends are spread over {spread:?}"));
+        report.sleepers = Some(sleepers::measure(folder.path(), &sample, count, spread).await?);
     }
     report.print(args.json)?;
     Ok(ExitCode::SUCCESS)

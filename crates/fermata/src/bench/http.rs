@@ -1,17 +1,14 @@
 //! The workload over HTTP, against a server process of its own.
 
 use super::{
-    load::three_steps,
+    load::{Many, THREE, repeat, three_steps},
     report::{Http, Latency, rounded, rss_mb_of},
 };
 use anyhow::{Context, ensure};
 use std::{
     path::Path,
     process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -40,21 +37,19 @@ pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize)
         .body(three_steps().to_string());
     create.send().await?.error_for_status()?;
     client
-        .post(format!("{url}/api/v1/workflows/bench-three/publish"))
+        .post(format!("{url}/api/v1/workflows/{THREE}/publish"))
         .send()
         .await?
         .error_for_status()?;
     load(&client, &url, (workflows / 10).max(1), concurrency).await?;
-    let begin = Instant::now();
-    let mut times = load(&client, &url, workflows, concurrency).await?;
-    let took = begin.elapsed();
+    let mut all = load(&client, &url, workflows, concurrency).await?;
     let rss_mb = rss_mb_of(&pid);
     child.kill().await?;
     Ok(Http {
         workflows,
         concurrency,
-        workflows_per_second: rounded(workflows as f64 / took.as_secs_f64()),
-        latency: Latency::of(&mut times),
+        workflows_per_second: rounded(all.per_second()),
+        latency: Latency::of(&mut all.times),
         ready_ms,
         idle_rss_mb,
         rss_mb,
@@ -86,36 +81,17 @@ async fn start(folder: &Path) -> anyhow::Result<(Child, String)> {
     Ok((child, url))
 }
 
-async fn load(
-    client: &reqwest::Client,
-    url: &str,
-    workflows: usize,
-    concurrency: usize,
-) -> anyhow::Result<Vec<Duration>> {
-    let left = Arc::new(AtomicUsize::new(workflows));
-    let address = format!("{url}/api/v1/workflows/bench-three/execute?wait=60s");
-    let workers: Vec<_> = (0..concurrency)
-        .map(|_| {
-            let (client, address, left) = (client.clone(), address.clone(), left.clone());
-            tokio::spawn(async move {
-                let mut times = Vec::new();
-                while left
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-                    .is_ok()
-                {
-                    let begin = Instant::now();
-                    let answer = client.post(&address).send().await?;
-                    ensure!(answer.status() == 200, "the server answered {}", answer.status());
-                    answer.bytes().await?;
-                    times.push(begin.elapsed());
-                }
-                anyhow::Ok(times)
-            })
-        })
-        .collect();
-    let mut times = Vec::with_capacity(workflows);
-    for worker in workers {
-        times.extend(worker.await??);
-    }
-    Ok(times)
+async fn load(client: &reqwest::Client, url: &str, workflows: usize, concurrency: usize) -> anyhow::Result<Many> {
+    let client = client.clone();
+    let address: Arc<str> = format!("{url}/api/v1/workflows/{THREE}/execute?wait=60s").into();
+    repeat(workflows, concurrency, move || {
+        let (client, address) = (client.clone(), address.clone());
+        async move {
+            let answer = client.post(&*address).send().await?;
+            ensure!(answer.status() == 200, "the server answered {}", answer.status());
+            answer.bytes().await?;
+            Ok(())
+        }
+    })
+    .await
 }

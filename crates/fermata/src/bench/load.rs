@@ -4,7 +4,7 @@ use super::PATIENCE;
 use anyhow::{Context, bail};
 use fermata_core::Status;
 use fermata_runtime::{
-    Engine, Request, Settings,
+    Engine, Observer, Request, Settings,
     actions::{HttpSettings, Registry},
     clock::SystemClock,
 };
@@ -20,10 +20,13 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
+/// The workflow of the main section.
+pub(super) const THREE: &str = "bench-three";
+
 /// Three steps, one after the other, that do nothing.
 pub(super) fn three_steps() -> Value {
     json!({
-        "id": "bench-three", "displayName": "Three steps", "startNode": "first",
+        "id": THREE, "displayName": "Three steps", "startNode": "first",
         "nodes": [
             { "id": "first", "actionType": "core.echo", "edges": [{ "targetNode": "second" }] },
             { "id": "second", "actionType": "core.echo", "edges": [{ "targetNode": "third" }] },
@@ -45,38 +48,55 @@ fn fan(width: usize) -> Value {
     json!({ "id": format!("bench-fan-{width}"), "displayName": "Fan", "startNode": "begin", "nodes": nodes })
 }
 
-/// What many workflows took.
+/// What many workflows, or many of something else, took.
 pub(super) struct Many {
-    pub workflows: usize,
+    pub count: usize,
     pub took: Duration,
     pub times: Vec<Duration>,
 }
 
+impl Many {
+    pub fn per_second(&self) -> f64 {
+        self.count as f64 / self.took.as_secs_f64()
+    }
+}
+
 /// An engine under load.
 pub(super) struct Bench {
-    engine: Engine,
+    pub engine: Engine,
     runner: JoinHandle<()>,
 }
 
 impl Bench {
+    /// An engine as it comes, on a file, with the three steps published.
     pub async fn open(path: &Path) -> anyhow::Result<Bench> {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
-        let registry = Registry::builtin(&HttpSettings::default())?;
         let mut settings = Settings::default();
         settings.dialects.max_nodes = 10_000;
-        let engine = Engine::new(store, registry, settings, Arc::new(SystemClock));
-        let working = engine.clone();
-        let runner = tokio::spawn(async move { working.run().await });
-        let bench = Bench { engine, runner };
+        let bench = Bench::with(path, settings, None)?;
         bench.publish(&three_steps()).await?;
         Ok(bench)
+    }
+
+    /// An engine on a file. It may call this machine.
+    pub fn with(path: &Path, settings: Settings, observer: Option<Arc<dyn Observer>>) -> anyhow::Result<Bench> {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
+        let http = HttpSettings {
+            allow_private_networks: true,
+            ..HttpSettings::default()
+        };
+        let registry = Registry::builtin(&http)?;
+        let engine = Engine::with_observer(store, registry, settings, Arc::new(SystemClock), observer);
+        let working = engine.clone();
+        let runner = tokio::spawn(async move { working.run().await });
+        Ok(Bench { engine, runner })
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
         self.engine.store()
     }
 
-    async fn publish(&self, document: &Value) -> anyhow::Result<String> {
+    /// Publishes a document; its id.
+    pub async fn publish(&self, document: &Value) -> anyhow::Result<String> {
         let saved = self
             .engine
             .workflows()
@@ -86,48 +106,29 @@ impl Bench {
         Ok(saved.workflow.id)
     }
 
-    /// `workflows` three-step runs, `concurrency` at a time.
-    pub async fn many(&self, workflows: usize, concurrency: usize) -> anyhow::Result<Many> {
-        let left = Arc::new(AtomicUsize::new(workflows));
-        let begin = Instant::now();
-        let workers: Vec<_> = (0..concurrency)
-            .map(|_| {
-                let (engine, left) = (self.engine.clone(), left.clone());
-                tokio::spawn(async move {
-                    let mut times = Vec::new();
-                    while left
-                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-                        .is_ok()
-                    {
-                        times.push(run_once(&engine, "bench-three").await?);
-                    }
-                    anyhow::Ok(times)
-                })
-            })
-            .collect();
-        let mut times = Vec::with_capacity(workflows);
-        for worker in workers {
-            times.extend(worker.await??);
-        }
-        Ok(Many {
-            workflows,
-            took: begin.elapsed(),
-            times,
+    /// `workflows` runs of the workflow `id`, `concurrency` at a time.
+    pub async fn many(&self, id: &str, workflows: usize, concurrency: usize) -> anyhow::Result<Many> {
+        let engine = self.engine.clone();
+        let workflow: Arc<str> = id.into();
+        repeat(workflows, concurrency, move || {
+            let (engine, workflow) = (engine.clone(), workflow.clone());
+            async move { run_once(&engine, &workflow).await.map(drop) }
         })
+        .await
     }
 
     pub async fn one_at_a_time(&self, workflows: usize) -> anyhow::Result<Vec<Duration>> {
-        self.repeat("bench-three", workflows).await
+        self.in_turn(THREE, workflows).await
     }
 
     /// A fan-out of `width` and a join, `times` times, one at a time.
     pub async fn fan_out(&self, width: usize, times: usize) -> anyhow::Result<Vec<Duration>> {
         let id = self.publish(&fan(width)).await?;
         run_once(&self.engine, &id).await?;
-        self.repeat(&id, times).await
+        self.in_turn(&id, times).await
     }
 
-    async fn repeat(&self, id: &str, times: usize) -> anyhow::Result<Vec<Duration>> {
+    async fn in_turn(&self, id: &str, times: usize) -> anyhow::Result<Vec<Duration>> {
         let mut all = Vec::with_capacity(times);
         for _ in 0..times {
             all.push(run_once(&self.engine, id).await?);
@@ -140,6 +141,45 @@ impl Bench {
         self.runner.await.context("the runner failed")?;
         Ok(self.engine.store().close().await?)
     }
+}
+
+/// Does something `times` times, `concurrency` at a time.
+pub(super) async fn repeat<F>(
+    times: usize,
+    concurrency: usize,
+    work: impl Fn() -> F + Clone + Send + 'static,
+) -> anyhow::Result<Many>
+where
+    F: Future<Output = anyhow::Result<()>> + Send,
+{
+    let left = Arc::new(AtomicUsize::new(times));
+    let begin = Instant::now();
+    let workers: Vec<_> = (0..concurrency)
+        .map(|_| {
+            let (left, work) = (left.clone(), work.clone());
+            tokio::spawn(async move {
+                let mut all = Vec::new();
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+                    .is_ok()
+                {
+                    let begin = Instant::now();
+                    work().await?;
+                    all.push(begin.elapsed());
+                }
+                anyhow::Ok(all)
+            })
+        })
+        .collect();
+    let mut all = Vec::with_capacity(times);
+    for worker in workers {
+        all.extend(worker.await??);
+    }
+    Ok(Many {
+        count: times,
+        took: begin.elapsed(),
+        times: all,
+    })
 }
 
 /// Starts a run and waits until its end is durable.

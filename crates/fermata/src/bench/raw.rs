@@ -3,7 +3,7 @@
 //! The rows are not made up: a real engine carries one run of the workload on the memory store, its rows are
 //! read back, and copies of them under new ids are what is sent.
 
-use super::load::three_steps;
+use super::load::{THREE, repeat, three_steps};
 use anyhow::Context;
 use fermata_core::{Event, RunId, RunnerId, decode};
 use fermata_runtime::{
@@ -18,13 +18,7 @@ use fermata_store::{
     runs::{Attempt, Born, CommitAnswer, Enqueued, NewRun, RunCommit, StatusChange, Then},
 };
 use serde_json::json;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// The writes of one run.
@@ -42,9 +36,9 @@ pub(super) async fn sample() -> anyhow::Result<Arc<Sample>> {
         .workflows()
         .save(three_steps().to_string().as_bytes(), "bench")
         .await?;
-    engine.workflows().publish("bench-three", true).await?;
+    engine.workflows().publish(THREE, true).await?;
     let request = Request {
-        workflow_id: "bench-three".to_owned(),
+        workflow_id: THREE.to_owned(),
         trigger: json!({}),
         ..Request::default()
     };
@@ -140,26 +134,12 @@ pub(super) async fn write(
     runs: usize,
     concurrency: usize,
 ) -> anyhow::Result<f64> {
-    let left = Arc::new(AtomicUsize::new(runs));
-    let begin = Instant::now();
-    let workers: Vec<_> = (0..concurrency)
-        .map(|_| {
-            let (store, sample, left) = (store.clone(), sample.clone(), left.clone());
-            tokio::spawn(async move {
-                while left
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-                    .is_ok()
-                {
-                    write_one(store.as_ref(), &sample).await?;
-                }
-                anyhow::Ok(())
-            })
-        })
-        .collect();
-    for worker in workers {
-        worker.await??;
-    }
-    Ok(runs as f64 / begin.elapsed().as_secs_f64())
+    let (store, sample) = (store.clone(), sample.clone());
+    let all = repeat(runs, concurrency, move || {
+        let (store, sample) = (store.clone(), sample.clone());
+        async move { write_one(store.as_ref(), &sample).await }
+    });
+    Ok(all.await?.per_second())
 }
 
 /// All writes of a run are on their way before the first is answered; the committer keeps their order.

@@ -19,6 +19,8 @@ pub(super) struct Report {
     pub large: Option<Large>,
     pub conditions: Option<Conditions>,
     pub http: Option<Http>,
+    pub http_steps: Option<HttpSteps>,
+    pub sleepers: Option<Sleepers>,
 }
 
 /// How long single workflows took.
@@ -98,6 +100,39 @@ pub(super) struct Http {
     pub rss_mb: f64,
 }
 
+/// HTTP steps, next to the HTTP client alone.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HttpSteps {
+    /// What the figures are of.
+    pub compared: &'static str,
+    pub workflows: usize,
+    pub concurrency: usize,
+    pub steps_per_second: f64,
+    pub raw_requests_per_second: f64,
+    pub ratio: f64,
+    /// Of whole workflows.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// How late sleepers woke.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Sleepers {
+    pub sleepers: usize,
+    /// The time over which their ends were spread.
+    pub spread_seconds: f64,
+    /// The time until all were stored and out of memory.
+    pub parked_after_seconds: f64,
+    /// From the due time to the durable end.
+    #[serde(flatten)]
+    pub lateness: Latency,
+    pub max_ms: f64,
+    /// What the process grew by while all were parked.
+    pub rss_growth_mb: f64,
+}
+
 /// The memory of this process that is in RAM.
 pub(super) fn rss_mb() -> f64 {
     rss_mb_of("self")
@@ -132,6 +167,8 @@ impl Report {
             large: None,
             conditions: None,
             http: None,
+            http_steps: None,
+            sleepers: None,
         }
     }
 
@@ -142,7 +179,7 @@ impl Report {
         put("concurrency", self.concurrency.into());
         put("preload", self.preload.into());
         if let Some(main) = &mut self.main {
-            let per_second = main.workflows as f64 / main.took.as_secs_f64();
+            let per_second = main.per_second();
             let latency = Latency::of(&mut main.times);
             put("workflowsPerSecond", rounded(per_second).into());
             put("stepsPerSecond", rounded(per_second * 3.0).into());
@@ -159,6 +196,8 @@ impl Report {
         put("large", json!(self.large));
         put("conditions", json!(self.conditions));
         put("http", json!(self.http));
+        put("httpSteps", json!(self.http_steps));
+        put("sleepers", json!(self.sleepers));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)
     }
