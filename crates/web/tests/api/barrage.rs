@@ -4,7 +4,7 @@
 use crate::harness::{LONG, Server, echo, single};
 use fermata_dialects::Stage;
 use fermata_runtime::{EngineError, Refusal, Request, Settings};
-use fermata_store::{Store, definitions::WorkflowFilter, reads::RunFilter};
+use fermata_store::{definitions::WorkflowFilter, reads::RunFilter};
 use fermata_web::WebConfig;
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use fermata_runtime::{
     actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, ResourceLink, Success},
     clock::{Clock, SystemClock},
 };
-use fermata_store::memory::MemoryStore;
+use fermata_store::{Store, memory::MemoryStore};
 use fermata_web::WebConfig;
 use reqwest::{Client, Method, header::HeaderMap};
 use serde_json::{Value, json};
@@ -32,12 +32,14 @@ pub struct Server {
     pub base: String,
     pub client: Client,
     pub engine: Engine,
-    pub store: MemoryStore,
+    pub store: Arc<dyn Store>,
     /// Each permit lets one `test.gate` pass.
     pub gate: Arc<Semaphore>,
     pub clock: Arc<BrokenClock>,
     pub shutdown: Option<oneshot::Sender<()>>,
     pub serving: JoinHandle<std::io::Result<()>>,
+    /// Until the engine has stopped.
+    pub working: JoinHandle<()>,
 }
 
 impl Server {
@@ -46,6 +48,10 @@ impl Server {
     }
 
     pub async fn with(settings: Settings, config: WebConfig) -> Server {
+        Server::on(Arc::new(MemoryStore::new()), settings, config).await
+    }
+
+    pub async fn on(store: Arc<dyn Store>, settings: Settings, config: WebConfig) -> Server {
         let gate = Arc::new(Semaphore::new(0));
         let http = HttpSettings {
             allow_private_networks: true,
@@ -55,10 +61,9 @@ impl Server {
             .unwrap()
             .with_action(Arc::new(Gate(info("test.gate"), gate.clone())))
             .with_action(Arc::new(Linker(info("test.link"))));
-        let store = MemoryStore::new();
         let clock = Arc::new(BrokenClock::default());
-        let engine = Engine::new(Arc::new(store.clone()), registry, settings, clock.clone());
-        tokio::spawn({
+        let engine = Engine::new(store.clone(), registry, settings, clock.clone());
+        let working = tokio::spawn({
             let engine = engine.clone();
             async move { engine.run().await }
         });
@@ -78,6 +83,7 @@ impl Server {
             clock,
             shutdown: Some(shutdown),
             serving,
+            working,
         }
     }
 

@@ -3,10 +3,7 @@
 use crate::harness::{Server, echo, single};
 use fermata_core::{RunId, Timestamp};
 use fermata_runtime::Settings;
-use fermata_store::{
-    Store,
-    runs::{Enqueued, NewRun, Principal},
-};
+use fermata_store::runs::{Enqueued, NewRun, Principal};
 use fermata_web::WebConfig;
 use reqwest::Method;
 use serde_json::{Value, json};

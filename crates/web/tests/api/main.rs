@@ -1,6 +1,7 @@
 //! The API over HTTP: a real server on a real socket, the real engine, the memory store.
 
 mod barrage;
+mod callbacks;
 mod cancel;
 mod drafts;
 mod executions;
@@ -8,6 +9,9 @@ mod harness;
 mod lifecycle;
 mod lists;
 mod reference;
+mod runs;
+mod service;
 mod starting;
 mod surroundings;
+mod tasks;
 mod workflows;

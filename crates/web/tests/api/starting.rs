@@ -2,7 +2,7 @@
 
 use crate::harness::{Server, echo, single};
 use fermata_core::Timestamp;
-use fermata_store::{Store, definitions::Enablement, definitions::Lifecycle};
+use fermata_store::definitions::{Enablement, Lifecycle};
 use fermata_web::WebConfig;
 use futures::future::join_all;
 use reqwest::Method;

@@ -2,7 +2,6 @@
 
 use crate::harness::{LONG, Server, echo, single};
 use fermata_runtime::Settings;
-use fermata_store::Store;
 use fermata_web::WebConfig;
 use reqwest::Method;
 use serde_json::json;

@@ -2,10 +2,7 @@
 
 use crate::harness::{Server, assert_time, echo, single};
 use fermata_core::Timestamp;
-use fermata_store::{
-    Store,
-    definitions::{Enablement, Lifecycle},
-};
+use fermata_store::definitions::{Enablement, Lifecycle};
 use reqwest::Method;
 use serde_json::{Value, json};
 
