@@ -4,6 +4,7 @@
 use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
+use crate::runlater;
 use fermata_core::plan::ContextPolicy;
 use fermata_core::{Plan, Policies};
 use fermata_expr::{SyntaxError, template};
@@ -158,7 +159,8 @@ pub fn compile(
 ) -> Result<Compiled, Diagnostics> {
     match document.dialect() {
         Some(Dialect::DataWorkflows) => dataworkflows::compile(document, settings, catalog, stage),
-        Some(dialect @ (Dialect::Runlater | Dialect::Jsondagapi | Dialect::EngineJs)) => {
+        Some(Dialect::Runlater) => runlater::compile(document, settings, catalog, stage),
+        Some(dialect @ (Dialect::Jsondagapi | Dialect::EngineJs)) => {
             let name = dialect.name();
             let message = format!("the {name} dialect is recognised but not supported by this version");
             let pointer = format!("/{}", dialect.mark());

@@ -68,17 +68,21 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
             )
         }
         ValidationErrorKind::Pattern { pattern } => {
-            let chosen = quote(&plain(instance));
-            let message = match pattern.as_str() {
-                "^[a-z0-9-]+$" => format!("{name} may hold lower-case letters, digits and `-` only, not {chosen}"),
-                pattern => format!("{name} must fit the pattern {}, not {chosen}", quote(pattern)),
+            let chosen = plain(instance);
+            let message = format!("{name} {}, not {}", pattern_words(pattern), quote(&chosen));
+            one("INVALID_VALUE", message, repaired(pattern, &chosen))
+        }
+        ValidationErrorKind::PropertyNames { error } => vec![wrong_key(pointer, error)],
+        ValidationErrorKind::MaxLength { limit } => {
+            let message = format!("{name} cannot be longer than {limit} characters");
+            one("INVALID_VALUE", message, None)
+        }
+        ValidationErrorKind::MinProperties { limit } => {
+            let message = match limit {
+                1 => format!("{name} must not be empty"),
+                limit => format!("{name} must hold at least {limit} entries"),
             };
-            let repaired = repaired_id(&plain(instance)).filter(|_| pattern == "^[a-z0-9-]+$");
-            one(
-                "INVALID_VALUE",
-                message,
-                repaired.map(|id| format!("{} would do", quote(&id))),
-            )
+            one("INVALID_VALUE", message, None)
         }
         ValidationErrorKind::Minimum { limit } => {
             let message = format!("{name} must be at least {limit}, not {}", plain(instance));
@@ -212,16 +216,53 @@ fn given(value: &Value) -> String {
     }
 }
 
-/// An id like the one given, with the letters that ids may have.
-fn repaired_id(given: &str) -> Option<String> {
-    let mut id = String::new();
+/// The names that patterns of the dialects' schemas allow.
+const LOWER_NAME: &str = "^[a-z0-9-]+$";
+const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_-]*$";
+
+/// What a pattern asks for, in words.
+fn pattern_words(pattern: &str) -> String {
+    match pattern {
+        LOWER_NAME => "may hold lower-case letters, digits and `-` only".to_owned(),
+        NAME => "may hold letters, digits, `_` and (not at its start) `-` only".to_owned(),
+        pattern => format!("must fit the pattern {}", quote(pattern)),
+    }
+}
+
+/// A name of a member that does not fit.
+fn wrong_key(pointer: &str, error: &ValidationError) -> Explained {
+    let key = plain(error.instance());
+    let (words, suggestion) = match error.kind() {
+        ValidationErrorKind::Pattern { pattern } => (pattern_words(pattern), repaired(pattern, &key)),
+        ValidationErrorKind::MaxLength { limit } => (format!("cannot be longer than {limit} characters"), None),
+        _ => ("cannot be used".to_owned(), None),
+    };
+    Explained {
+        code: "INVALID_VALUE",
+        pointer: join(pointer, &key),
+        at_key: true,
+        message: format!("the name {} {words}", quote(&key)),
+        suggestion,
+        field: None,
+    }
+}
+
+/// A name like the one given, with the letters that the pattern allows.
+fn repaired(pattern: &str, given: &str) -> Option<String> {
+    let lower = match pattern {
+        LOWER_NAME => true,
+        NAME => false,
+        _ => return None,
+    };
+    let mut name = String::new();
     for c in given.trim().chars().take(60) {
-        match c.to_ascii_lowercase() {
-            c @ ('a'..='z' | '0'..='9') => id.push(c),
-            _ if id.is_empty() || id.ends_with('-') => {}
-            _ => id.push('-'),
+        match c {
+            c if c.is_ascii_alphanumeric() && lower => name.push(c.to_ascii_lowercase()),
+            c if c.is_ascii_alphanumeric() || (c == '_' && !lower) => name.push(c),
+            _ if name.is_empty() || name.ends_with('-') => {}
+            _ => name.push('-'),
         }
     }
-    let id = id.trim_end_matches('-');
-    (!id.is_empty()).then(|| id.to_owned())
+    let name = name.trim_end_matches('-');
+    (!name.is_empty()).then(|| format!("{} would do", quote(name)))
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Document::parse`] reads JSON (with comments) or YAML and remembers where everything stands.
 //! [`compile`] turns a document into a [`Plan`](fermata_core::Plan), or says everything that is
-//! wrong with it at once. A dialect is one file, [`dataworkflows`] for example, and one line in
-//! [`compile`]; nothing after this crate knows dialects.
+//! wrong with it at once. A dialect is one module, [`dataworkflows`] or [`runlater`], and one line
+//! in [`compile`]; nothing after this crate knows dialects.
 //!
 //! ```
 //! use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
@@ -29,6 +29,7 @@ mod graph;
 mod json;
 mod nearest;
 mod render;
+pub mod runlater;
 mod source;
 mod structure;
 mod tree;

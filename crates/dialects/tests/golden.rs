@@ -1,14 +1,23 @@
-//! Golden pairs: `testdata/dataworkflows/NAME.json|jsonc|yaml` compiles to `NAME.plan.json`, or is
+//! Golden pairs: `testdata/DIALECT/NAME.json|jsonc|yaml` compiles to `NAME.plan.json`, or is
 //! answered with `NAME.diagnostics.txt`, or both if there are warnings. Names that end in `.save`
-//! are compiled to be saved, the others to be published.
+//! are compiled to be saved, the others to be published. What belongs to no dialect (syntax, text
+//! that is not UTF-8) stands with the first one.
 //!
 //! To add a test, add a document and run with `UPDATE_GOLDEN=1`; then read what was written.
 
 use fermata_dialects::{
     Catalog, CatalogEntry, Compiled, Diagnostics, Document, DocumentLimits, Settings, Stage, compile, dataworkflows,
+    runlater,
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The folders of `testdata`, with the schemas that their documents should fit.
+const DIALECTS: [(&str, &str); 2] = [("dataworkflows", dataworkflows::SCHEMA), ("runlater", runlater::SCHEMA)];
 
 /// A few actions, one of each sort.
 struct Actions;
@@ -80,10 +89,13 @@ fn answers(source: &[u8], name: &str) -> (Option<String>, Option<String>) {
     }
 }
 
-fn documents() -> BTreeMap<String, Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/dataworkflows");
+fn folder(dialect: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(dialect)
+}
+
+fn documents(dialect: &str) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(folder(dialect)).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if !name.ends_with(".plan.json") && !name.ends_with(".txt") {
@@ -95,10 +107,13 @@ fn documents() -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn documents_have_the_expected_answers() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/dataworkflows");
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
-    for (name, source) in documents() {
+    let all = DIALECTS.iter().flat_map(|(dialect, _)| {
+        let documents = documents(dialect).into_iter();
+        documents.map(|(name, source)| (folder(dialect), name, source))
+    });
+    for (folder, name, source) in all {
         let (plan, text) = answers(&source, &name);
         for (answer, ending) in [(plan, "plan.json"), (text, "diagnostics.txt")] {
             let stem = name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem);
@@ -121,73 +136,152 @@ fn documents_have_the_expected_answers() {
     );
 }
 
+/// An answer without its document would never be looked at again.
 #[test]
-fn every_code_has_a_document() {
-    let mut seen = BTreeMap::new();
-    for (name, source) in documents() {
-        let list = match run(&source, &name) {
-            Ok((document, compiled)) => document.report(compiled.warnings).into_list(),
-            Err(problems) => problems.into_list(),
-        };
-        for diagnostic in list {
-            seen.insert(diagnostic.code, name.clone());
+fn every_answer_has_a_document_and_every_folder_a_dialect() {
+    for entry in fs::read_dir(folder("")).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(
+            DIALECTS.iter().any(|(dialect, _)| name == *dialect),
+            "{name:?} is not run"
+        );
+    }
+    for (dialect, _) in DIALECTS {
+        let documents = documents(dialect);
+        let stems: Vec<&str> = documents
+            .keys()
+            .filter_map(|name| Some(name.rsplit_once('.')?.0))
+            .collect();
+        for entry in fs::read_dir(folder(dialect)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let answer = name
+                .strip_suffix(".plan.json")
+                .or(name.strip_suffix(".diagnostics.txt"));
+            assert!(
+                answer.is_none_or(|stem| stems.contains(&stem)),
+                "{dialect}/{name} has no document"
+            );
         }
     }
-    let codes = [
-        "CONDITION_ASSIGNS",
-        "CONDITION_SYNTAX",
-        "CYCLE",
-        "DEPRECATED_ACTION",
-        "DIALECT_NOT_SUPPORTED",
-        "DISABLED_ACTION",
-        "DUPLICATE_KEY",
-        "DUPLICATE_NODE_ID",
-        "EMPTY_DOCUMENT",
-        "INVALID_KEY",
-        "INVALID_PARAMETERS",
-        "INVALID_TRIGGER_SCHEMA",
-        "INVALID_VALUE",
-        "MISSING_FIELD",
-        "NODE_NOT_UPSTREAM",
-        "NOT_UTF8",
-        "NUMBER_OUT_OF_RANGE",
-        "SUBWORKFLOW_NOT_SUPPORTED",
-        "SYNTAX",
-        "TEMPLATE_SYNTAX",
-        "TOO_DEEP",
-        "TOO_MANY_NODES",
-        "UNKNOWN_ACTION",
-        "UNKNOWN_DIALECT",
-        "UNKNOWN_FIELD",
-        "UNKNOWN_NAME",
-        "UNKNOWN_NODE",
-        "UNKNOWN_NODE_REFERENCE",
-        "UNREACHABLE_NODE",
-        "UNSUPPORTED_YAML",
-        "WRONG_TYPE",
-    ];
-    for code in codes {
-        assert!(seen.remove(code).is_some(), "no document shows {code}");
-    }
-    assert!(seen.is_empty(), "not in the list: {seen:?}");
 }
 
-/// The schema file, used by an editor, must judge as the engine does.
 #[test]
-fn the_schema_agrees() {
-    let schema: Value = serde_json::from_str(dataworkflows::SCHEMA).unwrap();
-    let schema = jsonschema::validator_for(&schema).unwrap();
-    let structural = ["UNKNOWN_FIELD", "WRONG_TYPE", "INVALID_VALUE"];
-    for (name, source) in documents() {
-        let Ok(document) = Document::parse(&source, &name, &DocumentLimits::default()) else {
-            continue;
-        };
-        match run(&source, &name) {
-            Ok(_) => assert!(schema.is_valid(document.value()), "{name}"),
-            Err(problems) if problems.list().iter().any(|problem| structural.contains(&problem.code)) => {
-                assert!(!schema.is_valid(document.value()), "{name}");
+fn every_code_has_a_document() {
+    let lists: [(&str, &[&str]); 2] = [
+        (
+            "dataworkflows",
+            &[
+                "CONDITION_ASSIGNS",
+                "CONDITION_SYNTAX",
+                "CYCLE",
+                "DEPRECATED_ACTION",
+                "DIALECT_NOT_SUPPORTED",
+                "DISABLED_ACTION",
+                "DUPLICATE_KEY",
+                "DUPLICATE_NODE_ID",
+                "EMPTY_DOCUMENT",
+                "INVALID_KEY",
+                "INVALID_PARAMETERS",
+                "INVALID_TRIGGER_SCHEMA",
+                "INVALID_VALUE",
+                "MISSING_FIELD",
+                "NODE_NOT_UPSTREAM",
+                "NOT_UTF8",
+                "NUMBER_OUT_OF_RANGE",
+                "SUBWORKFLOW_NOT_SUPPORTED",
+                "SYNTAX",
+                "TEMPLATE_SYNTAX",
+                "TOO_DEEP",
+                "TOO_MANY_NODES",
+                "UNKNOWN_ACTION",
+                "UNKNOWN_DIALECT",
+                "UNKNOWN_FIELD",
+                "UNKNOWN_NAME",
+                "UNKNOWN_NODE",
+                "UNKNOWN_NODE_REFERENCE",
+                "UNREACHABLE_NODE",
+                "UNSUPPORTED_YAML",
+                "WRONG_TYPE",
+            ],
+        ),
+        (
+            "runlater",
+            &[
+                "CONDITION_SYNTAX",
+                "CYCLE",
+                "DOUBLED_NEED",
+                "INCOMPLETE_PATH",
+                "INVALID_CRON",
+                "INVALID_DURATION",
+                "INVALID_URL",
+                "INVALID_VALUE",
+                "LONGER_THAN_RUN",
+                "MISPLACED_FIELD",
+                "MISSING_FIELD",
+                "MIXED_STEP_TYPES",
+                "NODE_NOT_UPSTREAM",
+                "NOTHING_THERE",
+                "NOT_A_WAIT",
+                "TEMPLATE_SYNTAX",
+                "TOO_MANY_NODES",
+                "UNKNOWN_FIELD",
+                "UNKNOWN_NAME",
+                "UNKNOWN_NODE",
+                "UNKNOWN_NODE_REFERENCE",
+                "UNKNOWN_STATUS",
+                "UNUSED_FIELD",
+                "WRONG_TYPE",
+            ],
+        ),
+    ];
+    for (dialect, codes) in lists {
+        let mut seen = BTreeMap::new();
+        for (name, source) in documents(dialect) {
+            let list = match run(&source, &name) {
+                Ok((document, compiled)) => document.report(compiled.warnings).into_list(),
+                Err(problems) => problems.into_list(),
+            };
+            for diagnostic in list {
+                seen.insert(diagnostic.code, name.clone());
             }
-            Err(_) => {}
         }
+        for code in codes {
+            assert!(seen.remove(code).is_some(), "no document of {dialect} shows {code}");
+        }
+        assert!(seen.is_empty(), "not in the list of {dialect}: {seen:?}");
+    }
+}
+
+/// The schema files, used by an editor, must judge as the engine does.
+#[test]
+fn the_schemas_agree() {
+    let structural = [
+        "UNKNOWN_FIELD",
+        "WRONG_TYPE",
+        "INVALID_VALUE",
+        "MIXED_STEP_TYPES",
+        "MISPLACED_FIELD",
+    ];
+    for (dialect, schema) in DIALECTS {
+        let schema: Value = serde_json::from_str(schema).unwrap();
+        let schema = jsonschema::validator_for(&schema).unwrap();
+        let (mut fit, mut do_not) = (0, 0);
+        for (name, source) in documents(dialect) {
+            let Ok(document) = Document::parse(&source, &name, &DocumentLimits::default()) else {
+                continue;
+            };
+            match run(&source, &name) {
+                Ok(_) => {
+                    assert!(schema.is_valid(document.value()), "{dialect}/{name}");
+                    fit += 1;
+                }
+                Err(problems) if problems.list().iter().any(|problem| structural.contains(&problem.code)) => {
+                    assert!(!schema.is_valid(document.value()), "{dialect}/{name}");
+                    do_not += 1;
+                }
+                Err(_) => {}
+            }
+        }
+        assert!(fit > 3 && do_not > 1, "{dialect}: {fit} documents fit, {do_not} do not");
     }
 }

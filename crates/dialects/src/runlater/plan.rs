@@ -1,0 +1,110 @@
+//! From a document without errors to the plan.
+//!
+//! Nodes stand in the order of the tasks, and the edges of a node in the order of the tasks that
+//! need it.
+
+use super::duration::{self, Unit, whole};
+use super::max_duration_seconds;
+use super::view::{Step, Task, View};
+use crate::check::text;
+use crate::compile::Settings;
+use fermata_core::plan::{ContextPolicy, GraphError, Overflow, PlanParts};
+use fermata_core::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, Scope, When};
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+
+/// The action that makes the requests.
+pub(super) const HTTP: &str = "http.request";
+/// The action that a sleep is shown as.
+const DELAY: &str = "core.delay";
+const METHOD: &str = "POST";
+const RETRIES: u64 = 5;
+const TIMEOUT_MS: u64 = 30_000;
+
+pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
+    let mut nodes: Vec<Node> = view.tasks.iter().map(|task| build_node(task, settings)).collect();
+    for (at, task) in view.tasks.iter().enumerate() {
+        let needs: HashSet<&str> = task.needs.iter().map(|need| need.name).collect();
+        for needed in needs.iter().filter_map(|name| view.by_name.get(name)) {
+            nodes[*needed].edges.push(Edge {
+                target: NodeIx(at as u32),
+                when: match task.condition() {
+                    Some(_) => When::Always,
+                    None => When::Success,
+                },
+                condition: None,
+            });
+        }
+    }
+    let name = text(document, "name").unwrap_or_default().to_owned();
+    Plan::new(PlanParts {
+        workflow: name.clone(),
+        display_name: name,
+        dialect: "runlater".to_owned(),
+        nodes,
+        on_failure: OnFailure::Continue,
+        timeout_ms: Some(max_duration_seconds(document).saturating_mul(1000)),
+        trigger_schema: None,
+        context: ContextPolicy {
+            // Answers are capped one by one; together they must never fail a run.
+            overflow_behavior: Overflow::DropOversize,
+            ..settings.context.clone()
+        },
+        scope: Scope::Tasks,
+        language: Language::Paths,
+    })
+}
+
+fn build_node(task: &Task, settings: &Settings) -> Node {
+    let ms = |pointer: &str, unit| duration::parse(task.value.pointer(pointer)?, unit).ok();
+    let mut policies = Policies {
+        rerender_on_retry: false,
+        ..settings.policies
+    };
+    let kind = match task.step {
+        Step::Http => {
+            let retries = task.value.get("retries").and_then(whole).unwrap_or(RETRIES);
+            policies.timeout_ms = ms("/timeout", Unit::Milliseconds).unwrap_or(TIMEOUT_MS);
+            policies.retry = Retry {
+                max_attempts: u32::try_from(retries).unwrap_or(u32::MAX).saturating_add(1),
+                ..settings.policies.retry
+            };
+            Kind::Action {
+                action: HTTP.to_owned(),
+                parameters: request(task.value),
+            }
+        }
+        Step::Sleep => Kind::Sleep {
+            action: DELAY.to_owned(),
+            parameters: json!({ "durationMs": ms("/sleep", Unit::Seconds).unwrap_or_default() }),
+        },
+        Step::Wait => Kind::Wait {
+            timeout_ms: ms("/wait_for_webhook/timeout", Unit::Seconds),
+        },
+    };
+    Node {
+        id: task.name.into(),
+        kind,
+        join: match task.condition() {
+            Some(condition) => Join::Guard(condition.to_owned()),
+            None => Join::All,
+        },
+        route: Route::Parallel,
+        policies,
+        edges: Vec::new(),
+    }
+}
+
+/// The parameters of the request. A body is read as JSON whatever its media type says.
+fn request(task: &Value) -> Value {
+    let mut parameters = Map::new();
+    let method = text(task, "method").unwrap_or(METHOD);
+    parameters.insert("method".to_owned(), Value::from(method));
+    for field in ["url", "headers", "body"] {
+        if let Some(value) = task.get(field) {
+            parameters.insert(field.to_owned(), value.clone());
+        }
+    }
+    parameters.insert("parseBody".to_owned(), Value::from("json"));
+    Value::Object(parameters)
+}
