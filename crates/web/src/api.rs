@@ -20,13 +20,19 @@ use axum::{
 /// Every route there is.
 pub(crate) fn routes() -> Router<Web> {
     Router::new()
-        .route("/api/v1/workflows", get(workflows::list).post(workflows::save))
+        .route("/api/v1/workflows", get(workflows::list).post(workflows::add))
         // A workflow may have this name too.
         .route(
             "/api/v1/workflows/validate",
-            post(drafts::validate).get(workflows::get).delete(lifecycle::delete),
+            post(drafts::validate)
+                .get(workflows::get)
+                .put(workflows::replace)
+                .delete(lifecycle::delete),
         )
-        .route("/api/v1/workflows/{id}", get(workflows::get).delete(lifecycle::delete))
+        .route(
+            "/api/v1/workflows/{id}",
+            get(workflows::get).put(workflows::replace).delete(lifecycle::delete),
+        )
         .route("/api/v1/workflows/{id}/versions", get(workflows::versions))
         .route("/api/v1/workflows/{id}/draft", get(drafts::get).put(drafts::put))
         .route("/api/v1/workflows/{id}/publish", post(workflows::publish))

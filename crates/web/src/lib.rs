@@ -17,6 +17,7 @@ mod error;
 mod extract;
 mod paging;
 mod run_views;
+mod runlater_views;
 mod serve;
 mod strict;
 mod time;

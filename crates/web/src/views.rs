@@ -3,7 +3,10 @@
 use crate::time::Iso;
 use fermata_core::{RunId, Status, Timestamp};
 use fermata_dialects::Diagnostic;
-use fermata_runtime::timeline::{Entry, Level};
+use fermata_runtime::{
+    PublishedWorkflow,
+    timeline::{Entry, Level},
+};
 use fermata_store::{
     definitions::{VersionRow, Workflow},
     reads::{ActionRecord, LinkRecord, RunRecord},
@@ -97,6 +100,18 @@ pub(crate) struct PublishedView {
     /// False if the newest version was the same already.
     pub created: bool,
     pub warnings: Vec<Diagnostic>,
+}
+
+impl From<PublishedWorkflow> for PublishedView {
+    fn from(published: PublishedWorkflow) -> Self {
+        PublishedView {
+            status: published.workflow.status.as_str(),
+            workflow_id: published.workflow.id,
+            version: published.version,
+            created: published.created,
+            warnings: published.warnings,
+        }
+    }
 }
 
 /// A version without its document.

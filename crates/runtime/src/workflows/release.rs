@@ -92,6 +92,15 @@ impl Workflows {
         }
     }
 
+    /// The id of the workflow that somebody means, as [`Workflows::resolve`] finds it. Looks into the store only if this
+    /// process has not met the id.
+    pub async fn id_of(&self, reference: String) -> Result<String, EngineError> {
+        if self.lock_heads().contains_key(&reference) {
+            return Ok(reference);
+        }
+        Ok(self.resolve(&reference).await?.id)
+    }
+
     /// The workflow that somebody means: by its id, or by its uid; `wf_` may stand before either.
     pub async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
         for name in [Some(reference), reference.strip_prefix(PREFIX)].into_iter().flatten() {

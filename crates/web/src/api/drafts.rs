@@ -24,16 +24,14 @@ use std::collections::BTreeSet;
 /// `PUT /api/v1/workflows/{id}/draft`: the body is the document itself.
 pub(crate) async fn put(
     State(web): State<Web>,
-    Name(id): Name,
+    Name(reference): Name,
     headers: HeaderMap,
     DocumentBytes(source): DocumentBytes,
 ) -> Result<Response, ApiError> {
     let guard = guard(&headers)?;
-    let saved = web
-        .engine
-        .workflows()
-        .save_draft(&id, &source, "request", guard)
-        .await?;
+    let workflows = web.engine.workflows();
+    let workflow = workflows.resolve(&reference).await?;
+    let saved = workflows.save_draft(&workflow.id, &source, "request", guard).await?;
     Ok(workflows::written(StatusCode::OK, saved))
 }
 
@@ -81,15 +79,15 @@ fn checksum(tag: &str) -> Option<String> {
 }
 
 /// `GET /api/v1/workflows/{id}/draft`
-pub(crate) async fn get(State(web): State<Web>, Name(id): Name) -> Result<Response, ApiError> {
+pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result<Response, ApiError> {
     let workflows = web.engine.workflows();
-    let draft = workflows.draft(&id).await.map_err(|error| match error {
+    let workflow = workflows.resolve(&reference).await?;
+    let draft = workflows.draft(&workflow.id).await.map_err(|error| match error {
         EngineError::Refused(Refusal::NoDraft(id)) => {
             ApiError::not_found("NO_DRAFT", format!("workflow `{id}` has no draft; PUT one here"))
         }
         error => error.into(),
     })?;
-    let workflow = workflows.get(&id).await?;
     let mut response = workflows::shown(&web, &workflow, None, &draft.source, &draft.checksum)?;
     if let Some(etag) = etag(&draft.checksum) {
         response.headers_mut().insert(header::ETAG, etag);

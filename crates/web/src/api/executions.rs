@@ -56,7 +56,7 @@ struct PrincipalBody {
 /// `POST /api/v1/workflows/{id}/execute`, with `?wait=30s` until it is over.
 pub(crate) async fn start(
     State(web): State<Web>,
-    Name(workflow_id): Name,
+    Name(reference): Name,
     Query(query): Query<StartQuery>,
     CorrelationId(correlation_id): CorrelationId,
     OptionalJson(body): OptionalJson<StartBody>,
@@ -66,7 +66,8 @@ pub(crate) async fn start(
         .map(|text| patience(&text, web.config.max_wait))
         .transpose()?;
     let correlates = correlation_id.is_some();
-    let request = request_of(workflow_id, correlation_id, body)?;
+    let mut request = request_of(reference, correlation_id, body)?;
+    request.workflow_id = web.engine.workflows().id_of(request.workflow_id).await?;
     let (accepted, over) = match wait {
         None => (web.engine.start(request).await?, false),
         Some(limit) => {

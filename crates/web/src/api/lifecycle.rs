@@ -1,5 +1,6 @@
 //! The steps of a workflow's life after it is published, and its end. Which are allowed is written at
-//! `fermata_runtime`'s lifecycle; a step that is not gets 409 and says what is possible.
+//! `fermata_runtime`'s lifecycle; a step that is not gets 409 and says what is possible. `{id}` is the id, or the uid with
+//! or without `wf_`.
 
 use crate::{Web, error::ApiError, extract::Name};
 use axum::{Json, extract::State, http::StatusCode};
@@ -18,6 +19,10 @@ pub(crate) struct StandingView {
 
 type Answer = Result<Json<StandingView>, ApiError>;
 
+async fn id(web: &Web, reference: &str) -> Result<String, ApiError> {
+    Ok(web.engine.workflows().resolve(reference).await?.id)
+}
+
 fn standing(workflow: Workflow, tells_enabled: bool) -> Answer {
     Ok(Json(StandingView {
         status: workflow.status.as_str(),
@@ -27,27 +32,32 @@ fn standing(workflow: Workflow, tells_enabled: bool) -> Answer {
 }
 
 /// `POST /api/v1/workflows/{id}/archive`
-pub(crate) async fn archive(State(web): State<Web>, Name(id): Name) -> Answer {
+pub(crate) async fn archive(State(web): State<Web>, Name(reference): Name) -> Answer {
+    let id = id(&web, &reference).await?;
     standing(web.engine.workflows().archive(&id).await?, false)
 }
 
 /// `POST /api/v1/workflows/{id}/reactivate`
-pub(crate) async fn reactivate(State(web): State<Web>, Name(id): Name) -> Answer {
+pub(crate) async fn reactivate(State(web): State<Web>, Name(reference): Name) -> Answer {
+    let id = id(&web, &reference).await?;
     standing(web.engine.workflows().reactivate(&id).await?, false)
 }
 
 /// `POST /api/v1/workflows/{id}/enable`
-pub(crate) async fn enable(State(web): State<Web>, Name(id): Name) -> Answer {
+pub(crate) async fn enable(State(web): State<Web>, Name(reference): Name) -> Answer {
+    let id = id(&web, &reference).await?;
     standing(web.engine.workflows().set_enabled(&id, true).await?, true)
 }
 
 /// `POST /api/v1/workflows/{id}/disable`
-pub(crate) async fn disable(State(web): State<Web>, Name(id): Name) -> Answer {
+pub(crate) async fn disable(State(web): State<Web>, Name(reference): Name) -> Answer {
+    let id = id(&web, &reference).await?;
     standing(web.engine.workflows().set_enabled(&id, false).await?, true)
 }
 
 /// `DELETE /api/v1/workflows/{id}`
-pub(crate) async fn delete(State(web): State<Web>, Name(id): Name) -> Result<StatusCode, ApiError> {
+pub(crate) async fn delete(State(web): State<Web>, Name(reference): Name) -> Result<StatusCode, ApiError> {
+    let id = id(&web, &reference).await?;
     web.engine.workflows().delete(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,10 +1,14 @@
-//! Workflows: save a draft, publish it, look at it, list them.
+//! Workflows: add, replace, publish, look at them, list them.
+//!
+//! `{id}` is the id, or the uid with or without `wf_`. A workflow whose document is written in Runlater is shown as that
+//! dialect's specification does; lists show all alike.
 
 use crate::{
     Web,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name, Query},
     paging,
+    runlater_views::{Said, WorkflowAnswer},
     views::{DefinitionView, PageView, PublishedView, SavedView, VersionView, WorkflowView, WorkflowWithDefinition},
 };
 use axum::{
@@ -13,19 +17,61 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use fermata_dialects::Document;
-use fermata_runtime::{Refusal, SavedWorkflow};
+use fermata_dialects::{Dialect, Document};
+use fermata_runtime::{Added, PublishedWorkflow, Refusal, SavedWorkflow};
 use fermata_store::definitions::{Lifecycle, Workflow, WorkflowFilter};
 use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 /// `POST /api/v1/workflows`: the body is the document itself.
-pub(crate) async fn save(State(web): State<Web>, DocumentBytes(source): DocumentBytes) -> Result<Response, ApiError> {
-    let saved = web.engine.workflows().save(&source, "request").await?;
-    let status = match saved.created {
-        true => StatusCode::CREATED,
-        false => StatusCode::OK,
-    };
-    Ok(written(status, saved))
+pub(crate) async fn add(State(web): State<Web>, DocumentBytes(source): DocumentBytes) -> Result<Response, ApiError> {
+    match web.engine.workflows().add(&source, "request").await? {
+        Added::Draft(saved) if saved.created => Ok(written(StatusCode::CREATED, saved)),
+        Added::Draft(saved) => Ok(written(StatusCode::OK, saved)),
+        Added::Published(published) => released(&web, StatusCode::CREATED, published, &source),
+    }
+}
+
+/// `PUT /api/v1/workflows/{id}`: the body is the document itself. For dialects without drafts.
+pub(crate) async fn replace(
+    State(web): State<Web>,
+    Name(reference): Name,
+    DocumentBytes(source): DocumentBytes,
+) -> Result<Response, ApiError> {
+    let workflows = web.engine.workflows();
+    let workflow = workflows.resolve(&reference).await?;
+    let published = workflows.replace(&workflow.id, &source, "request").await?;
+    released(&web, StatusCode::OK, published, &source)
+}
+
+/// A version that was published without having been a draft.
+fn released(web: &Web, status: StatusCode, published: PublishedWorkflow, source: &[u8]) -> Result<Response, ApiError> {
+    if is_runlater(&published.workflow.dialect) {
+        let json = json(web, source)?;
+        if let Some(said) = Said::read(&json) {
+            let view = WorkflowAnswer::new(&published.workflow, &said, &published.warnings);
+            return Ok((status, Json(view)).into_response());
+        }
+    }
+    Ok((status, Json(PublishedView::from(published))).into_response())
+}
+
+fn is_runlater(dialect: &str) -> bool {
+    Dialect::parse(dialect) == Some(Dialect::Runlater)
+}
+
+/// A document as JSON: as it was sent, if that is JSON.
+fn json<'a>(web: &Web, source: &'a [u8]) -> Result<Cow<'a, str>, ApiError> {
+    if let Ok(raw) = serde_json::from_slice::<&RawValue>(source) {
+        return Ok(Cow::Borrowed(raw.get()));
+    }
+    Ok(Cow::Owned(read(web, source)?.value().to_string()))
+}
+
+fn read(web: &Web, source: &[u8]) -> Result<Document, ApiError> {
+    let limits = &web.engine.settings().dialects.document;
+    Ok(Document::parse(source, "request", limits).map_err(Refusal::InvalidDocument)?)
 }
 
 /// A draft that was saved, with its ETag.
@@ -56,17 +102,13 @@ fn yes() -> bool {
 /// `POST /api/v1/workflows/{id}/publish?autoActivate=true`
 pub(crate) async fn publish(
     State(web): State<Web>,
-    Name(id): Name,
+    Name(reference): Name,
     Query(query): Query<PublishQuery>,
 ) -> Result<Json<PublishedView>, ApiError> {
-    let published = web.engine.workflows().publish(&id, query.auto_activate).await?;
-    Ok(Json(PublishedView {
-        workflow_id: published.workflow.id,
-        version: published.version,
-        status: published.workflow.status.as_str(),
-        created: published.created,
-        warnings: published.warnings,
-    }))
+    let workflows = web.engine.workflows();
+    let workflow = workflows.resolve(&reference).await?;
+    let published = workflows.publish(&workflow.id, query.auto_activate).await?;
+    Ok(Json(published.into()))
 }
 
 #[derive(Deserialize)]
@@ -117,25 +159,36 @@ pub(crate) struct GetQuery {
 /// `GET /api/v1/workflows/{id}?version=n`: that version; else the current one; else the draft.
 pub(crate) async fn get(
     State(web): State<Web>,
-    Name(id): Name,
+    Name(reference): Name,
     Query(query): Query<GetQuery>,
 ) -> Result<Response, ApiError> {
     let workflows = web.engine.workflows();
-    let workflow = workflows.get(&id).await?;
+    let workflow = workflows.resolve(&reference).await?;
     let draft = match query.version.or(workflow.current_version) {
         Some(_) => None,
-        None => web.engine.store().draft(&id).await?,
+        None => web.engine.store().draft(&workflow.id).await?,
     };
     // Published but never activated: there may be versions, and no draft and no current one.
     let version = query.version.or(workflow.current_version).or(workflow.latest_version);
-    let (source, checksum, version) = match (draft, version) {
-        (Some(draft), _) => (draft.source, draft.checksum, None),
+    let (source, checksum, version, dialect) = match (draft, version) {
+        (Some(draft), _) => (draft.source, draft.checksum, None, draft.dialect),
         (None, Some(version)) => {
-            let definition = workflows.definition(&id, version).await?;
-            (definition.source, definition.checksum, Some(version))
+            let definition = workflows.definition(&workflow.id, version).await?;
+            (
+                definition.source,
+                definition.checksum,
+                Some(version),
+                definition.dialect,
+            )
         }
-        (None, None) => return Err(Refusal::NoDraft(id).into()),
+        (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
     };
+    if is_runlater(&dialect) {
+        let json = json(&web, &source)?;
+        if let Some(said) = Said::read(&json) {
+            return Ok(Json(WorkflowAnswer::with_document(&workflow, &said)).into_response());
+        }
+    }
     shown(&web, &workflow, version, &source, &checksum)
 }
 
@@ -150,11 +203,7 @@ pub(super) fn shown(
     let as_sent = serde_json::from_slice(source).ok();
     let definition = match as_sent {
         Some(raw) => DefinitionView::AsSent(raw),
-        None => {
-            let limits = &web.engine.settings().dialects.document;
-            let document = Document::parse(source, "request", limits).map_err(Refusal::InvalidDocument)?;
-            DefinitionView::Read(document.value().clone())
-        }
+        None => DefinitionView::Read(read(web, source)?.value().clone()),
     };
     let view = WorkflowWithDefinition {
         workflow: workflow.into(),
@@ -179,12 +228,14 @@ pub(crate) struct VersionsQuery {
 /// `GET /api/v1/workflows/{id}/versions`, newest first.
 pub(crate) async fn versions(
     State(web): State<Web>,
-    Name(id): Name,
+    Name(reference): Name,
     Query(query): Query<VersionsQuery>,
 ) -> Result<Response, ApiError> {
     let before = query.cursor.as_deref().map(paging::version).transpose()?;
     let limit = paging::limit(query.limit)?;
-    let page = web.engine.workflows().versions(&id, before, limit).await?;
+    let workflows = web.engine.workflows();
+    let workflow = workflows.resolve(&reference).await?;
+    let page = workflows.versions(&workflow.id, before, limit).await?;
     let last = page.items.last().filter(|_| page.more);
     let view = PageView {
         next_cursor: last.map(|row| paging::after_version(row.version)),
