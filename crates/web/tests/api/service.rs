@@ -8,7 +8,10 @@ use axum::{
     routing::post,
 };
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 use tokio::{
     net::TcpListener,
     sync::Semaphore,
@@ -29,6 +32,8 @@ pub struct Called {
     bodies: Arc<Mutex<Vec<Value>>>,
     /// Each permit lets one request to `/held` pass.
     pub gate: Arc<Semaphore>,
+    /// Until `/busy` is called.
+    is_busy: Arc<AtomicBool>,
 }
 
 impl Drop for Service {
@@ -38,15 +43,18 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// `/answer/{code}` answers at once, `/held` when it may, `/big` with more than is kept.
+    /// `/answer/{code}` answers at once, `/held` when it may, `/busy` too but first with 503, `/big` with more than is
+    /// kept.
     pub async fn start() -> Service {
         let state = Called {
             bodies: Arc::default(),
             gate: Arc::new(Semaphore::new(0)),
+            is_busy: Arc::new(AtomicBool::new(true)),
         };
         let app = Router::new()
             .route("/answer/{code}", post(answer))
             .route("/held", post(held))
+            .route("/busy", post(busy))
             .route("/big", post(async || "x".repeat(300 * 1024)))
             .with_state(state.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -114,6 +122,13 @@ async fn held(State(called): State<Called>, body: String) -> (StatusCode, Json<V
     let answer = answer(State(called), Path(200), body).await;
     gate.acquire().await.unwrap().forget();
     answer
+}
+
+async fn busy(called: State<Called>, body: String) -> (StatusCode, Json<Value>) {
+    match called.is_busy.swap(false, Ordering::Relaxed) {
+        true => answer(called, Path(503), body).await,
+        false => held(called, body).await,
+    }
 }
 
 impl Server {

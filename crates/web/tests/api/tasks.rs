@@ -181,3 +181,36 @@ async fn tasks_that_are_not_over_say_what_they_wait_for() {
     }
     assert_eq!(run["tasks"]["again"]["status"], "failed");
 }
+
+#[tokio::test]
+async fn an_attempt_that_runs_says_nothing_of_the_one_before() {
+    let (server, service) = (Server::start().await, Service::start().await);
+    let task = json!({ "url": service.url("/busy"), "retries": 1 });
+    server
+        .create(&json!({ "name": "busy", "tasks": { "only": task } }))
+        .await;
+    let place = server.trigger("busy", json!({})).await;
+    let is_second = |run: &Value| {
+        let task = &run["tasks"]["only"];
+        task["attempt"] == 2 && service.bodies().len() == 2 && task.get("next_attempt_at").is_none()
+    };
+    let run = server.until_run(&place, is_second).await;
+    let task = &run["tasks"]["only"];
+    assert_eq!(
+        (keys(task), &task["status"]),
+        (vec!["status", "started_at", "attempt"], &json!("running"))
+    );
+    service.state.gate.add_permits(1);
+    let run = server.until_over(&place).await;
+    let task = &run["tasks"]["only"];
+    let shown = [
+        "status",
+        "status_code",
+        "duration_ms",
+        "started_at",
+        "finished_at",
+        "attempt",
+    ];
+    assert_eq!((keys(task), &task["status"]), (shown.to_vec(), &json!("success")));
+    assert_eq!((&task["status_code"], &task["attempt"]), (&json!(200), &json!(2)));
+}
