@@ -89,6 +89,7 @@ enum Command {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Schema {
     Dataworkflows,
+    Runlater,
 }
 
 #[derive(Debug, Args)]
@@ -146,10 +147,11 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             block_on(validate::validate(args, &config))
         }
         Command::Graph(args) => graph::graph(&args, &usable(given)?),
-        Command::Schema {
-            dialect: Schema::Dataworkflows,
-        } => {
-            print(fermata_dialects::dataworkflows::SCHEMA);
+        Command::Schema { dialect } => {
+            print(match dialect {
+                Schema::Dataworkflows => fermata_dialects::dataworkflows::SCHEMA,
+                Schema::Runlater => fermata_dialects::runlater::SCHEMA,
+            });
             Ok(ExitCode::SUCCESS)
         }
         Command::Eval(args) => {

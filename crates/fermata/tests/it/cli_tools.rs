@@ -46,6 +46,11 @@ fn the_schema_is_the_one_that_documents_are_checked_with() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/dataworkflows.json");
     assert_eq!(printed.stdout, std::fs::read_to_string(file).unwrap());
     assert_eq!(fermata(&["schema", "dataworkflows"]).stdout, printed.stdout);
+    let runlater = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/runlater.json");
+    assert_eq!(
+        fermata(&["schema", "runlater"]).stdout,
+        std::fs::read_to_string(runlater).unwrap()
+    );
     assert_eq!(fermata(&["schema", "cobol"]).code, Some(2));
 }
 
