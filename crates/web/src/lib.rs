@@ -8,7 +8,7 @@
 //! * Every answer has an `X-Correlation-Id`; every error has the same envelope, whatever went wrong.
 //! * Lists and windows are capped; no answer grows with the number of runs there are.
 //! * JSON texts of the store travel as they are; they are not built into trees to be written again.
-//! * The token of a callback is a secret: it stands in no log line and in no answer.
+//! * The token of a callback is a secret: no log line has it, and no error sends it back.
 
 mod api;
 

@@ -3,7 +3,7 @@
 //! What must stay true:
 //! * A callback is durable before it is answered with 200, and a wait takes one.
 //! * No more of a body is read than a payload may have.
-//! * The token stands in no log line and in no answer.
+//! * No log line has the token, and no answer sends it back.
 
 use crate::{
     Web,
