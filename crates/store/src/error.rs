@@ -12,7 +12,7 @@ pub enum StoreError {
         holder: String,
     },
     /// The database was written by a newer program.
-    #[error("{path} needs Fermata {needs} or newer; this is {have}. Install a newer Fermata; the file was not changed")]
+    #[error("{path} needs Fermata {needs} or newer; this is {have}. Install a newer Fermata; nothing was changed")]
     TooNew {
         /// The file.
         path: String,
@@ -28,7 +28,7 @@ pub enum StoreError {
         path: String,
     },
     /// The file is damaged or not a Fermata database. It is never reset.
-    #[error("{path} cannot be used: {what}. The file was not changed; restore a backup, or name another file")]
+    #[error("{path} cannot be used: {what}. Nothing was changed; restore a backup, or name another database")]
     Damaged {
         /// The file.
         path: String,
@@ -43,6 +43,9 @@ pub enum StoreError {
         /// What is wrong.
         what: String,
     },
+    /// The server cannot be reached, or takes no writes at the moment. Nothing was written; it may be tried again.
+    #[error("the database cannot be reached: {0}")]
+    Unavailable(String),
     /// A write whose outcome is not known. The same write may be sent again.
     #[error("the database did not confirm the write: {0}")]
     Unknown(String),

@@ -190,6 +190,11 @@ impl From<StoreError> for ApiError {
                 ApiError::unavailable("STORAGE_UNAVAILABLE", "the database is in use by another process", 5)
             }
             StoreError::Closed => ApiError::unavailable("STORAGE_UNAVAILABLE", "the database is closed", 1),
+            StoreError::Unavailable(_) => ApiError::unavailable(
+                "STORAGE_UNAVAILABLE",
+                "the database cannot be reached at the moment; nothing was changed",
+                1,
+            ),
             StoreError::Unknown(_) => ApiError::unavailable(
                 "STORAGE_UNAVAILABLE",
                 "the database did not confirm the write; repeat it with the same requestId",
@@ -226,6 +231,7 @@ mod tests {
         let errors = [
             (StoreError::Full { path: path() }, 503, "STORAGE_FULL"),
             (StoreError::Locked { path: path(), holder }, 503, "STORAGE_UNAVAILABLE"),
+            (StoreError::Unavailable(path()), 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Unknown(path()), 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Closed, 503, "STORAGE_UNAVAILABLE"),
             (
