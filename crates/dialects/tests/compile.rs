@@ -1,6 +1,6 @@
 //! Compiling, whatever the document: an answer, in time, and never a plan from a wrong document.
 
-use fermata_dialects::{AnyAction, Catalog, CatalogEntry, Document, DocumentLimits, Settings, Stage, compile};
+use fermata_dialects::{AnyAction, Catalog, CatalogEntry, Dialect, Document, DocumentLimits, Settings, Stage, compile};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -43,6 +43,100 @@ fn a_hundred_thousand_nodes_are_refused_quickly() {
     let problems = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap_err();
     assert_eq!(problems.list()[0].code, "TOO_MANY_NODES");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+fn tasks(tasks: impl IntoIterator<Item = (String, Value)>) -> Value {
+    let tasks: serde_json::Map<String, Value> = tasks.into_iter().collect();
+    json!({ "name": "w", "tasks": tasks })
+}
+
+/// In every place where a document can be wrong a thousand times.
+#[test]
+fn many_problems_of_tasks_are_counted() {
+    let long = "x".repeat(60);
+    let name = |at: usize| format!("t{at}");
+    let needs = |of: usize| (0..of).map(name).collect::<Vec<_>>();
+    let wrong_needs: Vec<String> = (0..100).map(|at| format!("{long}{at}")).collect();
+    let text: String = (0..100_000).map(|at| format!("{{{{tasks.r{at}.body}}}}")).collect();
+    let bad: Vec<Value> = (0..50_000).map(|_| json!("{{ x")).collect();
+    let url = "https://example.com";
+    let sleeps = (0..900).map(|at| (name(at), json!({ "sleep": 1 })));
+    let reader = [("a".to_owned(), json!({ "url": url, "body": text }))];
+    let cases = [
+        tasks((0..500).map(|at| (format!("{at}{long}"), json!({ "url": url, "needs": wrong_needs })))),
+        tasks(sleeps.clone().chain(reader)),
+        tasks([("a".to_owned(), json!({ "url": url, "body": bad }))]),
+        tasks((0..300).map(|at| (name(at), json!({ "sleep": "soon", "needs": needs(300) })))),
+        tasks((0..1000).map(|at| {
+            (
+                format!("{at} {long}"),
+                json!({ "sleep": 1, "wait_for_webhook": 5, "x": 1 }),
+            )
+        })),
+        tasks((0..1000).map(|at| (name(at), json!({ "if": "a.b && c", "url": "x" })))),
+    ];
+    for (at, value) in cases.iter().enumerate() {
+        let outcome = compile(&document(value), &Settings::default(), &NoAction, Stage::Publish);
+        assert!(outcome.unwrap_err().render(false).contains("… and "), "case {at}");
+    }
+    let chain = tasks((0..500).map(|at| (name(at), json!({ "sleep": 1, "needs": needs(at) }))));
+    assert_eq!(codes(&chain, &Settings::default(), Stage::Publish), Vec::<&str>::new());
+    let again = json!({ "sleep": 1, "needs": vec!["t0"; 300_000] });
+    let doubled = tasks(sleeps.chain([("a".to_owned(), again)]));
+    let problems = codes(&doubled, &Settings::default(), Stage::Publish);
+    assert!(problems.len() == 100 && problems.iter().all(|code| *code == "DOUBLED_NEED"));
+}
+
+#[test]
+fn tasks_say_how_long_how_often_and_whether_at_all() {
+    let mut value = tasks([(
+        "a".to_owned(),
+        json!({ "url": "https://example.com", "retries": 2, "timeout": 1e3 }),
+    )]);
+    value["enabled"] = json!(false);
+    value["description"] = json!("what for");
+    value["max_duration_seconds"] = json!(6e1);
+    let mut settings = Settings::default();
+    settings.policies.retry.base_delay_ms = 77;
+    settings.policies.rerender_on_retry = true;
+    let compiled = compile(&document(&value), &settings, &AnyAction, Stage::Publish).unwrap();
+    assert!(!compiled.enabled);
+    assert_eq!(compiled.description.as_deref(), Some("what for"));
+    assert_eq!(compiled.plan.timeout_ms, Some(60_000));
+    let policies = compiled.plan.nodes[0].policies;
+    assert_eq!((policies.timeout_ms, policies.rerender_on_retry), (1000, false));
+    assert_eq!((policies.retry.max_attempts, policies.retry.base_delay_ms), (3, 77));
+    value["enabled"] = json!(true);
+    assert!(
+        compile(&document(&value), &settings, &AnyAction, Stage::Publish)
+            .unwrap()
+            .enabled
+    );
+}
+
+#[test]
+fn without_the_action_there_are_no_requests() {
+    struct Off;
+    impl Catalog for Off {
+        fn find(&self, _action: &str) -> Option<CatalogEntry> {
+            Some(CatalogEntry {
+                enabled: false,
+                ..CatalogEntry::default()
+            })
+        }
+        fn names(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+    let request = document(&tasks([("a".to_owned(), json!({ "url": "https://example.com" }))]));
+    let sleep = document(&tasks([("a".to_owned(), json!({ "sleep": 1 }))]));
+    let code = |catalog: &dyn Catalog, document: &Document| {
+        let outcome = compile(document, &Settings::default(), catalog, Stage::Publish);
+        outcome.err().map(|problems| problems.list()[0].code)
+    };
+    assert_eq!(code(&NoAction, &request), Some("UNKNOWN_ACTION"));
+    assert_eq!(code(&Off, &request), Some("DISABLED_ACTION"));
+    assert_eq!(code(&Off, &sleep), None);
 }
 
 #[test]
@@ -113,6 +207,9 @@ fn a_condition_is_not_a_program() {
     let first = json!({ "id": "n0", "actionType": "x", "edges": edges });
     let value = workflow(vec![first, json!({ "id": "n1", "actionType": "x" })]);
     assert_eq!(codes(&value, &Settings::default(), Stage::Save), ["CONDITION_TOO_LONG"]);
+    let condition = format!("trigger.body.a == '{}'", "x".repeat(5000));
+    let value = tasks([("a".to_owned(), json!({ "sleep": 1, "if": condition }))]);
+    assert_eq!(codes(&value, &Settings::default(), Stage::Save), ["CONDITION_TOO_LONG"]);
 }
 
 #[test]
@@ -160,10 +257,24 @@ fn diagnostics_are_served_in_camel_case() {
     assert!(served[0]["endColumn"].is_u64());
 }
 
-const BASES: [&str; 3] = [
+#[test]
+fn only_the_first_dialect_has_drafts() {
+    let all = [
+        Dialect::DataWorkflows,
+        Dialect::Runlater,
+        Dialect::Jsondagapi,
+        Dialect::EngineJs,
+    ];
+    assert_eq!(all.map(Dialect::has_drafts), [true, false, false, false]);
+}
+
+const BASES: [&str; 6] = [
     include_str!("../testdata/dataworkflows/spec-15-2-branching.json"),
     include_str!("../testdata/dataworkflows/spec-15-3-fan-out.json"),
     include_str!("../testdata/dataworkflows/actions.json"),
+    include_str!("../testdata/runlater/spec-checkout-flow.json"),
+    include_str!("../testdata/runlater/spec-api-create.json"),
+    include_str!("../testdata/runlater/names.json"),
 ];
 
 fn pointers(value: &Value, pointer: String, all: &mut Vec<String>) {
@@ -192,6 +303,10 @@ fn stray() -> impl Strategy<Value = Value> {
         Just(json!(1e30)),
         Just(json!(-1)),
         Just(json!("{{ context.data['B'] ?? ")),
+        Just(json!("{{tasks.charge.body}}")),
+        Just(json!("tasks.charge.status == 'success'")),
+        Just(json!(["charge", "later", 1])),
+        Just(json!("1h")),
         Just(json!({ "id": "A", "edges": [{ "targetNode": "A" }] })),
         Just(json!({ "$ref": "#" })),
         any::<String>().prop_map(Value::from),
@@ -205,7 +320,9 @@ proptest! {
     fn damaged_documents_get_an_answer(
         base in 0..BASES.len(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), stray()), 1..4),
-        key in prop_oneof![Just("triggerSchema"), Just("contextSnapshot"), Just("nodes"), Just("other")],
+        key in prop_oneof![
+            Just("triggerSchema"), Just("contextSnapshot"), Just("nodes"), Just("tasks"), Just("name"), Just("other")
+        ],
     ) {
         let mut value: Value = serde_json::from_str(BASES[base]).unwrap();
         for (at, stray) in damage {

@@ -285,3 +285,38 @@ fn the_schemas_agree() {
         assert!(fit > 3 && do_not > 1, "{dialect}: {fit} documents fit, {do_not} do not");
     }
 }
+
+/// What the engine has its own words for is in the schema all the same, for editors.
+#[test]
+fn the_schema_of_runlater_knows_what_makes_a_task() {
+    let schema: Value = serde_json::from_str(runlater::SCHEMA).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let fits = |task: Value| schema.is_valid(&json!({ "name": "a", "tasks": { "a": task } }));
+    let url = "https://example.com";
+    for task in [
+        json!({ "url": url, "method": "GET", "headers": {}, "body": [1], "retries": 0, "timeout": "1.5s" }),
+        json!({ "sleep": 0.5, "needs": [], "if": null }),
+        json!({ "sleep": "1d" }),
+        json!({ "wait_for_webhook": {} }),
+        json!({ "wait_for_webhook": { "timeout": 60 } }),
+    ] {
+        assert!(fits(task.clone()), "{task}");
+    }
+    for task in [
+        json!({}),
+        json!({ "url": url, "sleep": 1 }),
+        json!({ "url": url, "wait_for_webhook": {} }),
+        json!({ "sleep": 1, "wait_for_webhook": {} }),
+        json!({ "sleep": 1, "method": "GET" }),
+        json!({ "sleep": 1, "timeout": 1 }),
+        json!({ "wait_for_webhook": {}, "body": 1 }),
+        json!({ "sleep": "5 minutes" }),
+        json!({ "sleep": -1 }),
+        json!({ "sleep": true }),
+        json!({ "url": url, "timeout": "soon" }),
+        json!({ "wait_for_webhook": true }),
+        json!({ "wait_for_webhook": { "timeout": "1 hour" } }),
+    ] {
+        assert!(!fits(task.clone()), "{task}");
+    }
+}

@@ -172,8 +172,7 @@ impl Names<'_> {
             return incomplete(check, place, "tasks", "", "goes on with the name of a task");
         };
         let Some(other) = self.view.by_name.get(name).copied() else {
-            let near = nearest(name, self.view.names());
-            return unknown_task(check, place, "tasks", name, near);
+            return unknown_task(check, place, ("tasks", name), self.view.names());
         };
         if !self.is_upstream(other) {
             return self.not_upstream(check, place, other);
@@ -236,7 +235,7 @@ impl Names<'_> {
             return incomplete(check, place, "wait", "", how);
         };
         match self.view.by_name.get(name).map(|at| self.view.tasks[*at].step) {
-            None => return unknown_task(check, place, "wait", name, nearest(name, self.view.waits())),
+            None => return unknown_task(check, place, ("wait", name), self.view.waits()),
             Some(Step::Wait) => {}
             Some(step) => {
                 return report(check, place, Severity::Error, "NOT_A_WAIT", (name, "wait"), || {
@@ -326,7 +325,13 @@ fn unknown_root(check: &mut Check, place: &Place, root: &str) {
     });
 }
 
-fn unknown_task(check: &mut Check, place: &Place, root: &str, name: &str, near: Option<&str>) {
+/// A task that is not there. The names are only looked at if there is room for the problem.
+fn unknown_task<'a>(
+    check: &mut Check,
+    place: &Place,
+    (root, name): (&str, &str),
+    names: impl Iterator<Item = &'a str>,
+) {
     report(
         check,
         place,
@@ -335,6 +340,7 @@ fn unknown_task(check: &mut Check, place: &Place, root: &str, name: &str, near: 
         (name, root),
         || {
             let message = format!("there is no task {} in this workflow", quote(name));
+            let near = nearest(name, names);
             (message, near.map(|near| format!("did you mean {}?", quote(near))))
         },
     );

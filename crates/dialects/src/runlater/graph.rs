@@ -5,6 +5,7 @@ use crate::check::Check;
 use crate::diagnostics::{Severity, quote};
 use crate::graph::{CycleWords, Upstream, report_cycles};
 use crate::nearest::nearest;
+use std::collections::HashSet;
 
 const WORDS: CycleWords = CycleWords {
     nodes: "tasks",
@@ -23,10 +24,11 @@ pub(super) fn check(check: &mut Check, view: &View) -> Graph {
     let mut dependents = vec![Vec::new(); view.tasks.len()];
     let mut guessed = Vec::new();
     for (at, task) in view.tasks.iter().enumerate() {
+        let mut seen = HashSet::new();
         for (place, need) in task.needs.iter().enumerate() {
-            let earlier = task.needs[..place].iter().position(|other| other.name == need.name);
+            let is_new = seen.insert(need.name);
             match view.by_name.get(need.name) {
-                _ if earlier.is_some() => doubled(check, task, place),
+                _ if !is_new => doubled(check, task, place),
                 Some(needed) if *needed == at => itself(check, task, place),
                 Some(needed) => dependents[*needed].push(at),
                 None => guessed.extend(unknown(check, view, task, place).map(|needed| (needed, at))),
