@@ -5,3 +5,4 @@ mod flow;
 mod http;
 mod parameters;
 mod support;
+mod tasks;
