@@ -9,6 +9,7 @@ mod harness;
 mod lifecycle;
 mod lists;
 mod reference;
+mod released;
 mod runs;
 mod service;
 mod starting;
