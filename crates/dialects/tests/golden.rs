@@ -320,3 +320,22 @@ fn the_schema_of_runlater_knows_what_makes_a_task() {
         assert!(!fits(task.clone()), "{task}");
     }
 }
+
+/// The documents that users are shown must be ones that they can use.
+#[test]
+fn the_documents_of_the_manuals_compile() {
+    for (dialect, _) in DIALECTS {
+        let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/dialects/{dialect}.md"));
+        let manual = fs::read_to_string(manual).unwrap();
+        let mut shown = 0;
+        for (kind, ending) in [("```json\n", "json"), ("```yaml\n", "yaml")] {
+            for block in manual.split(kind).skip(1) {
+                let source = block.split("```").next().unwrap();
+                let (_, warnings) = answers(source.as_bytes(), &format!("{dialect}.{ending}"));
+                assert_eq!(warnings, None, "{source}");
+                shown += 1;
+            }
+        }
+        assert!(shown > 0, "{dialect}");
+    }
+}
