@@ -9,7 +9,7 @@ use fermata_core::{Event, RunId, RunnerId, decode};
 use fermata_runtime::{
     Engine, Request, Settings,
     actions::{HttpSettings, Registry},
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
 };
 use fermata_store::{
     Store,
@@ -18,8 +18,11 @@ use fermata_store::{
     runs::{Attempt, Born, CommitAnswer, Enqueued, NewRun, RunCommit, StatusChange, Then},
 };
 use serde_json::json;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
+
+/// Longer than any benchmark takes.
+const LONG: Duration = Duration::from_secs(86_400);
 
 /// The writes of one run.
 pub(super) struct Sample {
@@ -134,19 +137,28 @@ pub(super) async fn write(
     runs: usize,
     concurrency: usize,
 ) -> anyhow::Result<f64> {
-    let (store, sample) = (store.clone(), sample.clone());
+    let runner = RunnerId(Uuid::now_v7());
+    // An engine may work on the same store, and would take over what seems to belong to a dead runner.
+    let alive_until = SystemClock.now().plus_millis(LONG.as_millis() as u64);
+    store.heartbeat(runner, alive_until).await?;
+    let (rows, sample) = (store.clone(), sample.clone());
     let all = repeat(runs, concurrency, move || {
-        let (store, sample) = (store.clone(), sample.clone());
-        async move { write_one(store.as_ref(), &sample).await }
+        let (store, sample) = (rows.clone(), sample.clone());
+        async move { write_one(store.as_ref(), &sample, runner).await }
     });
-    Ok(all.await?.per_second())
+    let all = all.await?;
+    store.retire(runner).await?;
+    Ok(all.per_second())
 }
 
 /// All writes of a run are on their way before the first is answered; the committer keeps their order.
-async fn write_one(store: &dyn Store, sample: &Sample) -> anyhow::Result<()> {
+async fn write_one(store: &dyn Store, sample: &Sample, runner: RunnerId) -> anyhow::Result<()> {
     let id = RunId(Uuid::now_v7());
     let mut new = sample.new_run.clone();
     new.id = id;
+    if let Some(born) = &mut new.born {
+        born.runner = runner;
+    }
     new.request_id = Uuid::now_v7().to_string();
     let commits = sample.commits.iter().map(|commit| {
         let mut commit = commit.clone();

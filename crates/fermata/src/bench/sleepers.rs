@@ -142,16 +142,19 @@ struct Ends {
 }
 
 impl Ends {
+    fn take(&self, count: usize) -> Option<Vec<(RunId, Timestamp)>> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        (seen.len() >= count).then(|| std::mem::take(&mut *seen))
+    }
+
     /// The next `count` ends, once they are there.
     async fn all(&self, count: usize, expected: Duration) -> anyhow::Result<Vec<(RunId, Timestamp)>> {
         let waiting = async {
             loop {
                 let more = self.more.notified();
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if seen.len() >= count {
-                    return std::mem::take(&mut *seen);
+                if let Some(seen) = self.take(count) {
+                    return seen;
                 }
-                drop(seen);
                 more.await;
             }
         };
