@@ -67,37 +67,31 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
                 near.map(|near| format!("did you mean {}?", quote(near))),
             )
         }
+        ValidationErrorKind::PropertyNames { error } => vec![wrong_key(pointer, error)],
         ValidationErrorKind::Pattern { pattern } => {
             let chosen = plain(instance);
             let message = format!("{name} {}, not {}", pattern_words(pattern), quote(&chosen));
             one("INVALID_VALUE", message, repaired(pattern, &chosen))
         }
-        ValidationErrorKind::PropertyNames { error } => vec![wrong_key(pointer, error)],
-        ValidationErrorKind::MaxLength { limit } => {
-            let message = format!("{name} cannot be longer than {limit} characters");
-            one("INVALID_VALUE", message, None)
-        }
-        ValidationErrorKind::MinProperties { limit } => {
-            let message = match limit {
-                1 => format!("{name} must not be empty"),
-                limit => format!("{name} must hold at least {limit} entries"),
+        kind => {
+            let message = match beyond_limit(kind, instance) {
+                Some(words) => format!("{name} {words}"),
+                None => format!("{name}: {}", error.masked_with("the value")),
             };
             one("INVALID_VALUE", message, None)
         }
-        ValidationErrorKind::Minimum { limit } => {
-            let message = format!("{name} must be at least {limit}, not {}", plain(instance));
-            one("INVALID_VALUE", message, None)
-        }
-        ValidationErrorKind::Maximum { limit } => {
-            let message = format!("{name} must be at most {limit}, not {}", plain(instance));
-            one("INVALID_VALUE", message, None)
-        }
-        _ => one(
-            "INVALID_VALUE",
-            format!("{name}: {}", error.masked_with("the value")),
-            None,
-        ),
     }
+}
+
+/// What a value must be that is too small, too large, too long or empty.
+fn beyond_limit(kind: &ValidationErrorKind, instance: &Value) -> Option<String> {
+    Some(match kind {
+        ValidationErrorKind::Minimum { limit } => format!("must be at least {limit}, not {}", plain(instance)),
+        ValidationErrorKind::Maximum { limit } => format!("must be at most {limit}, not {}", plain(instance)),
+        ValidationErrorKind::MaxLength { limit } => format!("cannot be longer than {limit} characters"),
+        ValidationErrorKind::MinProperties { limit: 1 } => "must not be empty".to_owned(),
+        _ => return None,
+    })
 }
 
 fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) -> Explained {
