@@ -8,8 +8,10 @@ mod publish;
 use crate::{
     cli::{self, Usage},
     config::{Config, Given},
+    playground::Playground,
     serve::{self, Running},
 };
+use anyhow::Context;
 use clap::Args;
 use folder::Folder;
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -63,7 +65,10 @@ pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Resul
     if args.reset && config.database.url.delete()? {
         cli::say(format_args!("deleted {}", config.database.url.place()));
     }
-    let running = Running::start(&config).await?;
+    let playground = Playground::open().await.context("the playground cannot be opened")?;
+    let mut http = config.http();
+    playground.stand_in(&mut http);
+    let running = Running::start(&config, &http).await?;
     let (engine, url) = (running.engine.clone(), running.url.clone());
     let company = match args.dir {
         None => {

@@ -9,6 +9,7 @@ use crate::{
     cli::{self, USAGE, Usage},
     config::Config,
     duration, input,
+    playground::{self, Playground},
     signals::{Signal, Signals},
     validate,
 };
@@ -94,8 +95,13 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     }
     let mut settings = config.settings();
     settings.vars = input::vars(settings.vars, &args.var).map_err(Usage)?;
-    let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let (source, name) = validate::read(&args.file).map_err(Usage)?;
+    let mut http = config.http();
+    let playground = open_playground(&source).await?;
+    if let Some(playground) = &playground {
+        playground.stand_in(&mut http);
+    }
+    let registry = Registry::builtin(&http).context("the HTTP client cannot be made")?;
     let Some(compiled) = check(&source, &name, &settings, &registry).await else {
         return Ok(ExitCode::from(USAGE));
     };
@@ -158,6 +164,17 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
             signal.exit_code()
         }
     })
+}
+
+/// A playground, if the document calls it.
+async fn open_playground(source: &[u8]) -> anyhow::Result<Option<Playground>> {
+    let host = playground::HOST.as_bytes();
+    match source.windows(host.len()).any(|window| window == host) {
+        true => Ok(Some(
+            Playground::open().await.context("the playground cannot be opened")?,
+        )),
+        false => Ok(None),
+    }
 }
 
 /// The document, compiled; `None` if it has errors, which are told.

@@ -9,7 +9,11 @@ use crate::{
     signals::Signals,
 };
 use anyhow::{Context, anyhow};
-use fermata_runtime::{Engine, actions::Registry, clock::SystemClock};
+use fermata_runtime::{
+    Engine,
+    actions::{HttpSettings, Registry},
+    clock::SystemClock,
+};
 use fermata_store::Store;
 use std::{
     future::Future,
@@ -39,7 +43,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves until a signal comes.
 pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
-    let running = Running::start(&config).await?;
+    let running = Running::start(&config, &config.http()).await?;
     announce(&config, &running.url, began);
     running.until_told().await
 }
@@ -58,11 +62,11 @@ pub struct Running {
 
 impl Running {
     /// Opens the database and begins to listen and to work.
-    pub async fn start(config: &Config) -> anyhow::Result<Running> {
+    pub async fn start(config: &Config, http: &HttpSettings) -> anyhow::Result<Running> {
         let signals = Signals::listen().context("signals cannot be listened to")?;
         log(&config.log)?;
         let settings = config.settings();
-        let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
+        let registry = Registry::builtin(http).context("the HTTP client cannot be made")?;
         let listener = bind(&config.server.listen).await?;
         let address = listener.local_addr()?;
         let store = config.database.url.open()?;
@@ -74,7 +78,7 @@ impl Running {
         };
         let worker = engine.clone();
         let working = tokio::spawn(async move { worker.run().await });
-        let serving = tokio::spawn(http(listener, engine.clone(), config, quitting));
+        let serving = tokio::spawn(answer(listener, engine.clone(), config, quitting));
         Ok(Running {
             engine,
             url: format!("http://{address}"),
@@ -136,7 +140,7 @@ impl Running {
     }
 }
 
-fn http(
+fn answer(
     listener: TcpListener,
     engine: Engine,
     config: &Config,
