@@ -8,17 +8,21 @@ mod database;
 mod docs;
 mod load;
 mod number;
+mod public_url;
 mod refused;
 mod sections;
 
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use fermata_runtime::{Settings, actions::HttpSettings};
+use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use database::Database;
 pub use load::{Given, load};
+use public_url::PublicUrl;
 use sections::{
     Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Orchestration, Publish,
     Scalability, Server, Subworkflows, Templates, Triggers,
@@ -70,6 +74,28 @@ impl Config {
         }
     }
 
+    /// What a server at this address has to know of it.
+    pub fn settings_at(&self, address: SocketAddr) -> Settings {
+        let public_url = match &self.server.public_url {
+            Some(url) => url.as_str().to_owned(),
+            None => format!("http://{}", reachable(address)),
+        };
+        Settings {
+            public_url,
+            ..self.settings()
+        }
+    }
+
+    /// What the HTTP API has to know of it.
+    pub fn web(&self) -> WebConfig {
+        WebConfig {
+            max_body_bytes: self.server.max_body_bytes.get(),
+            max_callback_bytes: self.server.max_callback_bytes.get(),
+            shutdown_grace: self.orchestration.shutdown_grace_ms.0,
+            ..WebConfig::default()
+        }
+    }
+
     /// What `http.request` has to know of it.
     pub fn http(&self) -> HttpSettings {
         HttpSettings {
@@ -111,6 +137,16 @@ impl Config {
     }
 }
 
+/// Who listens on all addresses is called at one of them.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
 fn json_table(table: &toml::Table) -> Map<String, Value> {
     table.iter().map(|(key, value)| (key.clone(), json(value))).collect()
 }
@@ -136,6 +172,18 @@ mod tests {
     fn the_defaults_are_the_engines_own() {
         let (ours, theirs) = (Config::default().settings(), Settings::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn callbacks_come_to_the_public_url_or_to_where_it_listens() {
+        let mut config = Config::default();
+        let at = |config: &Config, address: &str| config.settings_at(address.parse().unwrap()).public_url;
+        assert_eq!(at(&config, "127.0.0.1:4711"), "http://127.0.0.1:4711");
+        assert_eq!(at(&config, "0.0.0.0:7070"), "http://127.0.0.1:7070");
+        assert_eq!(at(&config, "[::]:7070"), "http://[::1]:7070");
+        assert_eq!(at(&config, "192.168.1.2:80"), "http://192.168.1.2:80");
+        config.server.public_url = Some("https://flows.example.com/".to_owned().try_into().unwrap());
+        assert_eq!(at(&config, "0.0.0.0:7070"), "https://flows.example.com");
     }
 
     #[test]

@@ -16,7 +16,6 @@ use fermata_runtime::{
 };
 use fermata_store::Store;
 use std::{
-    future::Future,
     io,
     process::ExitCode,
     sync::Arc,
@@ -65,11 +64,14 @@ impl Running {
     pub async fn start(config: &Config, http: &HttpSettings) -> anyhow::Result<Running> {
         let signals = Signals::listen().context("signals cannot be listened to")?;
         log(&config.log)?;
-        let settings = config.settings();
         let registry = Registry::builtin(http).context("the HTTP client cannot be made")?;
         let listener = bind(&config.server.listen).await?;
         let address = listener.local_addr()?;
         let store = config.database.url.open()?;
+        if config.server.public_url.is_none() && address.ip().is_unspecified() {
+            tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
+        }
+        let settings = config.settings_at(address);
         let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
 
         let (quit, quitting) = oneshot::channel::<()>();
@@ -78,7 +80,7 @@ impl Running {
         };
         let worker = engine.clone();
         let working = tokio::spawn(async move { worker.run().await });
-        let serving = tokio::spawn(answer(listener, engine.clone(), config, quitting));
+        let serving = tokio::spawn(fermata_web::serve(listener, engine.clone(), config.web(), quitting));
         Ok(Running {
             engine,
             url: format!("http://{address}"),
@@ -138,20 +140,6 @@ impl Running {
             None => Ok(ExitCode::SUCCESS),
         }
     }
-}
-
-fn answer(
-    listener: TcpListener,
-    engine: Engine,
-    config: &Config,
-    quitting: impl Future<Output = ()> + Send + 'static,
-) -> impl Future<Output = io::Result<()>> + Send + 'static {
-    let web = fermata_web::WebConfig {
-        max_body_bytes: config.server.max_body_bytes.get(),
-        shutdown_grace: config.orchestration.shutdown_grace_ms.0,
-        ..fermata_web::WebConfig::default()
-    };
-    fermata_web::serve(listener, engine, web, quitting)
 }
 
 async fn bind(listen: &str) -> anyhow::Result<TcpListener> {

@@ -21,6 +21,9 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
+/// Who holds the runs; nobody else is there.
+const RUNNER: RunnerId = RunnerId(Uuid::from_u128(1));
+
 /// Longer than any benchmark takes.
 const LONG: Duration = Duration::from_secs(86_400);
 
@@ -81,7 +84,7 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         parent: None,
         created_at: record.created_at,
         born: Some(Born {
-            runner: RunnerId(Uuid::now_v7()),
+            runner: RUNNER,
             events: first.to_vec(),
             started_at: record.created_at,
             waits: Vec::new(),
@@ -109,6 +112,7 @@ fn commit_of(record: &RunRecord, actions: &[ActionRecord], seq: u32, events: &[E
     let ended = events.iter().any(|event| matches!(event, Event::Ended { .. }));
     RunCommit {
         run: record.id,
+        runner: RUNNER,
         epoch: 1,
         seq,
         at: record.created_at,
@@ -126,6 +130,7 @@ fn commit_of(record: &RunRecord, actions: &[ActionRecord], seq: u32, events: &[E
             outputs: record.outputs.clone(),
             context_snapshot: record.context_snapshot.clone(),
         }),
+        dead_letter: None,
         then: Then::Keep,
     }
 }

@@ -4,7 +4,7 @@
 //! something that is not built yet says with what it takes effect.
 
 use super::{
-    Database,
+    Database, PublicUrl,
     number::{Factor, Positive},
     refused::{NoDistributedLocks, NoRedis, Scheduler},
 };
@@ -13,6 +13,7 @@ use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
 use fermata_runtime::Settings;
+use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -45,10 +46,13 @@ section! {
     Server {
         /// Where to listen; port 0 takes a free one and prints it.
         listen: String = "127.0.0.1:7070".to_owned(),
-        /// How others reach this server, for absolute URLs in answers. Takes effect with callbacks.
-        public_url: Option<String> = None,
+        /// How others reach this server: the addresses of callbacks begin with it. If it is not set, they begin with the
+        /// address that is listened on.
+        public_url: Option<PublicUrl> = None,
         /// The largest request body, and with it the largest document.
         max_body_bytes: Positive = Positive::of(DialectSettings::default().document.max_bytes),
+        /// The largest payload of a callback.
+        max_callback_bytes: Positive = Positive::of(WebConfig::default().max_callback_bytes),
     }
 }
 
