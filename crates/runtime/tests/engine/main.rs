@@ -6,3 +6,4 @@ mod http;
 mod parameters;
 mod support;
 mod tasks;
+mod workflows;

@@ -1,0 +1,111 @@
+//! The lives of workflows with and without drafts, as callers inside this process see them.
+
+use crate::support::{Bed, workflow};
+use fermata_runtime::{Added, EngineError, Refusal, Request};
+use fermata_store::{Store, definitions::Lifecycle};
+use serde_json::{Value, json};
+
+fn tasks(enabled: bool, sleep: u32) -> Vec<u8> {
+    let document = json!({ "name": "w", "enabled": enabled, "tasks": { "rest": { "sleep": sleep } } });
+    document.to_string().into_bytes()
+}
+
+fn nodes() -> Value {
+    workflow(json!([{ "id": "a", "actionType": "core.echo" }]))
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, EngineError>) -> Refusal {
+    match result {
+        Err(EngineError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As `fermata run` and `dev` do with every file.
+#[tokio::test]
+async fn any_document_can_be_saved_and_published() {
+    let bed = Bed::new();
+    let workflows = bed.engine.workflows();
+    let saved = workflows.save(&tasks(true, 0), "w.json").await.unwrap();
+    assert_eq!((saved.workflow.status, saved.created), (Lifecycle::Draft, true));
+    let published = workflows.publish("w", true).await.unwrap();
+    assert_eq!((published.version, published.nodes), (1, 1));
+    assert_eq!(published.workflow, workflows.get("w").await.unwrap());
+    assert_eq!(published.workflow.uid, saved.workflow.uid);
+    assert!(published.workflow.enabled);
+
+    workflows
+        .save_draft("w", &tasks(false, 0), "w.json", None)
+        .await
+        .unwrap();
+    let published = workflows.publish("w", true).await.unwrap();
+    assert_eq!((published.version, published.workflow.enabled), (2, false));
+    let request = Request {
+        workflow_id: "w".to_owned(),
+        ..Request::default()
+    };
+    let refused = refusal(bed.engine.start(request).await);
+    assert!(
+        matches!(refused, Refusal::NotActive { enabled: false, .. }),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn the_dialect_says_what_becomes_of_a_document() {
+    let bed = Bed::new();
+    let workflows = bed.engine.workflows();
+    let text = nodes().to_string();
+    match workflows.add(text.as_bytes(), "a.json").await.unwrap() {
+        Added::Draft(saved) => assert_eq!(saved.workflow.status, Lifecycle::Draft),
+        other => panic!("{other:?}"),
+    }
+    let published = match workflows.add(&tasks(true, 0), "w.json").await.unwrap() {
+        Added::Published(published) => published,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((published.version, published.created), (1, true));
+    assert_eq!(bed.store.draft("w").await.unwrap(), None);
+    let refused = refusal(workflows.add(&tasks(true, 1), "w.json").await);
+    assert!(
+        matches!(&refused, Refusal::Exists { workflow, status: Lifecycle::Active } if workflow == "w"),
+        "{refused}"
+    );
+    let replaced = workflows.replace("w", &tasks(true, 1), "w.json").await.unwrap();
+    assert_eq!((replaced.version, replaced.workflow.uid), (2, published.workflow.uid));
+    let refused = refusal(workflows.replace("w", text.as_bytes(), "a.json").await);
+    assert!(matches!(refused, Refusal::HasDrafts(_)), "{refused}");
+}
+
+/// A workflow whose draft is of another dialect is what it is until the draft is published.
+#[tokio::test]
+async fn a_draft_may_change_the_dialect() {
+    let bed = Bed::new();
+    let workflows = bed.engine.workflows();
+    workflows.add(&tasks(true, 0), "w.json").await.unwrap();
+    let mut other = nodes();
+    other["id"] = json!("w");
+    workflows
+        .save_draft("w", other.to_string().as_bytes(), "w.json", None)
+        .await
+        .unwrap();
+    assert_eq!(
+        workflows.replace("w", &tasks(true, 1), "w.json").await.unwrap().version,
+        2
+    );
+    assert_eq!(bed.store.draft("w").await.unwrap(), None, "replacing leaves no draft");
+
+    workflows
+        .save_draft("w", other.to_string().as_bytes(), "w.json", None)
+        .await
+        .unwrap();
+    let published = workflows.publish("w", true).await.unwrap();
+    assert_eq!(
+        (published.version, published.workflow.dialect.as_str()),
+        (3, "dataworkflows")
+    );
+    let refused = refusal(workflows.replace("w", &tasks(true, 1), "w.json").await);
+    assert!(matches!(refused, Refusal::HasDrafts(_)), "{refused}");
+    let refused = refusal(workflows.delete("w").await);
+    assert!(matches!(refused, Refusal::IllegalTransition { .. }), "{refused}");
+}
