@@ -11,11 +11,12 @@ use crate::{
     settings::Settings,
     workflows::Workflows,
 };
-use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, RunnerId, Status, advance};
+use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, RunnerId, Status, Timestamp, advance};
 use fermata_store::{
     Store, StoreError,
     definitions::Lifecycle,
     reads::RunRecord,
+    runners::Runner,
     runs::{Answer, Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal, WaitChange},
 };
 use serde_json::Value;
@@ -43,7 +44,8 @@ pub(crate) struct Shared {
     pub registry: Registry,
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
-    pub runner: RunnerId,
+    /// The runner of this process.
+    pub me: Runner,
     pub permits: Arc<Semaphore>,
     pub workflows: Workflows,
     pub sandbox: Sandbox,
@@ -163,7 +165,7 @@ impl Engine {
             ),
             sandbox,
             permits: Arc::new(Semaphore::new(settings.max_parallel_actions)),
-            runner: RunnerId(Uuid::now_v7()),
+            me: describe(&settings, clock.now()),
             dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
             store,
             registry,
@@ -343,7 +345,7 @@ impl Engine {
         let vars = Value::Object(shared.settings.vars.clone());
         let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
         new.born = Some(Born {
-            runner: shared.runner,
+            runner: shared.me.id,
             events,
             started_at: new.created_at,
             waits: shared.wait_tokens(&run),
@@ -396,6 +398,18 @@ impl Engine {
             Delivery::NotFound => Err(Refusal::RunNotFound(run).into()),
             Delivery::Terminal { status } | Delivery::Delivered { status } => Ok(status),
         }
+    }
+}
+
+/// This process, as others see it.
+fn describe(settings: &Settings, now: Timestamp) -> Runner {
+    Runner {
+        id: RunnerId(Uuid::now_v7()),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        role: settings.role.clone(),
+        started_at: now,
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         shared.tasks.wait().await;
     }
     if !shared.abandon.is_cancelled() {
-        let _ = shared.store.retire(shared.runner).await;
+        let _ = shared.store.retire(shared.me.id).await;
     }
 }
 
@@ -50,7 +50,7 @@ async fn heartbeat_loop(shared: Arc<Shared>) {
 }
 
 async fn say_alive(shared: &Shared) {
-    if let Err(error) = shared.store.heartbeat(shared.runner, shared.clock.now()).await {
+    if let Err(error) = shared.store.heartbeat(&shared.me, shared.clock.now()).await {
         tracing::warn!(%error, "the heartbeat could not be written");
     }
 }
@@ -97,7 +97,7 @@ async fn hear(shared: &Arc<Shared>, heard: Result<News, RecvError>, due: &mut Op
         Ok(News::Inbox(run)) => {
             if !shared.ring(run) {
                 let claim = Claim {
-                    runner: shared.runner,
+                    runner: shared.me.id,
                     limit: 1,
                     now,
                     only: Some(run),
@@ -121,7 +121,7 @@ async fn claim_due(shared: &Arc<Shared>, now: Timestamp, takes_over: bool) -> (u
     }
     let ttl = i64::try_from(shared.settings.lease_ttl.as_micros()).unwrap_or(i64::MAX);
     let claim = Claim {
-        runner: shared.runner,
+        runner: shared.me.id,
         limit: limit as u32,
         now,
         only: None,
@@ -178,6 +178,7 @@ pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, inbox_see
     let at = shared.clock.now();
     let commit = RunCommit {
         run,
+        runner: shared.me.id,
         epoch,
         seq: 0,
         at,
@@ -187,6 +188,7 @@ pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, inbox_see
         waits: Vec::new(),
         inbox_seen,
         status: None,
+        dead_letter: None,
         then: Then::Park {
             wake_at: Some(at.plus_millis(STUCK_PAUSE_MS)),
         },

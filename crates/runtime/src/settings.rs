@@ -17,6 +17,8 @@ pub struct Settings {
     pub park_after: Duration,
     /// How often the store is asked for work without a hint.
     pub poll_interval: Duration,
+    /// What this process is there for, in a word, for those who list runners.
+    pub role: String,
     /// A runner that did not say it lives for this long is dead.
     pub lease_ttl: Duration,
     /// How long running actions may take to finish when the process is told to stop.
@@ -44,6 +46,7 @@ impl Default for Settings {
             max_active_runs: 10_000,
             park_after: Duration::from_secs(5),
             poll_interval: Duration::from_secs(1),
+            role: "all".to_owned(),
             lease_ttl: Duration::from_secs(15),
             shutdown_grace: Duration::from_secs(30),
             conditions: Limits::default(),

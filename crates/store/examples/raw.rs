@@ -185,14 +185,30 @@ async fn one_run(store: &Arc<dyn Store>, runner: RunnerId, times: &mut Vec<Durat
         events.extend(nodes.get(index + 1).map(|next| opened(next)));
         let begin = Instant::now();
         let answer = store
-            .commit(commit(id, index as u32 + 2, node.into(), events, at, index == 2))
+            .commit(commit(
+                id,
+                runner,
+                index as u32 + 2,
+                node.into(),
+                events,
+                at,
+                index == 2,
+            ))
             .await;
         times.push(begin.elapsed());
         assert!(matches!(answer, CommitAnswer::Committed { .. }), "{answer:?}");
     }
 }
 
-fn commit(run: RunId, seq: u32, node: NodeId, mut events: Vec<Event>, at: Timestamp, last: bool) -> RunCommit {
+fn commit(
+    run: RunId,
+    runner: RunnerId,
+    seq: u32,
+    node: NodeId,
+    mut events: Vec<Event>,
+    at: Timestamp,
+    last: bool,
+) -> RunCommit {
     let status = last.then(|| StatusChange {
         status: Status::Succeeded,
         started_at: None,
@@ -209,6 +225,7 @@ fn commit(run: RunId, seq: u32, node: NodeId, mut events: Vec<Event>, at: Timest
     }));
     RunCommit {
         run,
+        runner,
         epoch: 1,
         seq,
         at,
@@ -231,6 +248,7 @@ fn commit(run: RunId, seq: u32, node: NodeId, mut events: Vec<Event>, at: Timest
         waits: Vec::new(),
         inbox_seen: 0,
         status,
+        dead_letter: None,
         then: Then::Keep,
     }
 }

@@ -8,16 +8,20 @@
 
 pub mod claim;
 pub mod commit;
+pub mod dead_letters;
 pub mod enqueue;
 pub mod inbox;
 pub mod races;
 pub mod reads;
 pub mod releases;
+pub mod runners;
 pub mod workflows;
 
 use crate::{
     Store,
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
+    runners::{Lease, Runner},
     runs::{
         Attempt, AttemptStatus, Born, Claim, CommitAnswer, Enqueued, Link, NewRun, Principal, RunCommit, StatusChange,
         StoredRun, Then, WaitChange,
@@ -72,7 +76,11 @@ macro_rules! conformance_tests {
                 retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
                 priority_takes_no_place_of_others, priority_waits_until_it_is_due, lower_priority_waits;
-            commit: journal_and_attempts_are_written, old_epochs_change_nothing, unheld_runs_are_fenced,
+            runners: runners_are_listed, a_heartbeat_keeps_who_it_is, silent_runners_are_forgotten,
+                unread_mail_of_held_runs, held_runs_are_told, declined_runs_were_not_taken;
+            dead_letters: a_run_is_buried, burials_are_fenced, dead_letters_are_paged_and_filtered,
+                dead_letters_are_removed;
+            commit: journal_and_attempts_are_written, old_epochs_change_nothing, only_the_owner_commits, unheld_runs_are_fenced,
                 unknown_runs_are_fenced, seq_must_be_next, no_events_no_journal_row, status_changes_keep_what_is_not_given,
                 terminal_is_final, parking_frees_the_run, parking_with_unseen_mail_is_due_at_once,
                 links_are_unique_across_runs, own_links_again_are_fine, a_conflict_writes_nothing,
@@ -118,8 +126,24 @@ pub(crate) fn run_id() -> RunId {
     RunId(Uuid::now_v7())
 }
 
+/// A runner that nobody knows.
 pub(crate) fn runner() -> RunnerId {
     RunnerId(Uuid::now_v7())
+}
+
+/// The runner that makes the commits of this suite.
+pub(crate) const ME: RunnerId = RunnerId(Uuid::from_u128(0x0199_0000_0000_7000_8000_0000_0000_0001));
+
+/// A runner as it describes itself.
+pub(crate) fn described(id: RunnerId) -> Runner {
+    Runner {
+        id,
+        host: "machine".to_owned(),
+        pid: 42,
+        version: "1.2.3".to_owned(),
+        role: "all".to_owned(),
+        started_at: at(7),
+    }
 }
 
 pub(crate) fn draft(id: &str, checksum: &str) -> Draft {
@@ -238,6 +262,7 @@ pub(crate) fn link(id: &str) -> Link {
 pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
     RunCommit {
         run,
+        runner: ME,
         epoch,
         seq,
         at: at(200 + i64::from(seq)),
@@ -247,6 +272,7 @@ pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
         waits: Vec::new(),
         inbox_seen: 0,
         status: None,
+        dead_letter: None,
         then: Then::Keep,
     }
 }
@@ -294,10 +320,20 @@ pub(crate) async fn pending(store: &Arc<dyn Store>, request_id: &str) -> RunId {
     id
 }
 
-/// Stores a run that is held under epoch 1, with one journal row and these waits.
+/// Stores a run that [`ME`] holds under epoch 1, with one journal row and these waits.
 pub(crate) async fn born(store: &Arc<dyn Store>, request_id: &str, waits: Vec<WaitChange>) -> (RunId, RunnerId) {
+    (born_by(store, ME, request_id, waits).await, ME)
+}
+
+/// The same of another runner.
+pub(crate) async fn born_by(
+    store: &Arc<dyn Store>,
+    owner: RunnerId,
+    request_id: &str,
+    waits: Vec<WaitChange>,
+) -> RunId {
     let mut run = new_run(request_id);
-    let (id, owner) = (run.id, runner());
+    let id = run.id;
     run.born = Some(Born {
         runner: owner,
         events: started(),
@@ -305,7 +341,7 @@ pub(crate) async fn born(store: &Arc<dyn Store>, request_id: &str, waits: Vec<Wa
         waits,
     });
     assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
-    (id, owner)
+    id
 }
 
 pub(crate) async fn committed(store: &Arc<dyn Store>, commit: RunCommit) -> u64 {
@@ -315,9 +351,9 @@ pub(crate) async fn committed(store: &Arc<dyn Store>, commit: RunCommit) -> u64 
     }
 }
 
-/// Claims one run, which must be claimable.
+/// Claims one run for [`ME`], which must be claimable.
 pub(crate) async fn take(store: &Arc<dyn Store>, run: RunId) -> StoredRun {
-    let mut wish = claim(runner(), 1, i64::MAX);
+    let mut wish = claim(ME, 1, i64::MAX);
     wish.only = Some(run);
     let mut runs = store.claim(wish).await.unwrap().runs;
     assert_eq!(runs.len(), 1, "{run} should be claimable");

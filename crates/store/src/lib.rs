@@ -6,26 +6,30 @@
 //! What must stay true:
 //! * Nothing is answered before it is durable.
 //! * A commit is whole or not at all, and one member of a batch never fails another.
-//! * A commit under an old epoch changes nothing.
+//! * A commit under an old epoch, or of a runner that does not hold the run, changes nothing.
 //! * No wake-up is lost between a delivery and a parking.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod dead_letters;
 pub mod definitions;
 mod error;
 pub mod memory;
 mod priority;
 pub mod reads;
+pub mod runners;
 pub mod runs;
 pub mod sqlite;
 
 use async_trait::async_trait;
+use dead_letters::{DeadLetter, DeadLetterFilter};
 use definitions::{
     Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
     VersionRow, Workflow, WorkflowFilter,
 };
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window};
+use runners::{Lease, Runner, RunnerRecord};
 use runs::{
     Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun, WaitRecord,
 };
@@ -108,7 +112,8 @@ pub trait Store: Send + Sync + 'static {
     /// before it holds anything, or others take it for dead; the asker itself is alive.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
-    /// Advances a run by one journal row and all that belongs to it.
+    /// Advances a run by one journal row and all that belongs to it; a run that is given up leaves its dead letter
+    /// with the same commit.
     async fn commit(&self, commit: RunCommit) -> CommitAnswer;
 
     /// Puts a letter into a run's inbox and wakes the run.
@@ -132,11 +137,37 @@ pub trait Store: Send + Sync + 'static {
     /// One recorded attempt.
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>>;
 
-    /// Says that a runner lives.
-    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()>;
+    // ── runners ─────────────────────────────────────────────────────────────────────────────────
+
+    /// Says that a runner lives, and who it is. Others that were not heard of for a day and hold nothing are forgotten.
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()>;
 
     /// Says that a runner is gone; what it still holds may be claimed at once, by claims with `dead_before`.
     async fn retire(&self, runner: RunnerId) -> Result<()>;
+
+    /// Runners that were heard of and did not retire, the newest first; only those older than `before`, if given.
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>>;
+
+    /// The runs that a runner holds and that have letters which were not consumed. Costs as much as it finds, so that
+    /// a runner may ask again and again.
+    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>>;
+
+    /// The runs that a runner holds, by id, as the store believes; only those after `after`, if given.
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>>;
+
+    // ── dead letters ────────────────────────────────────────────────────────────────────────────
+
+    /// Dead letters, the newest first, without their payloads.
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>>;
+
+    /// A dead letter, with its payload.
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>>;
+
+    /// Removes a dead letter; false if there is no such one. Its run stays as it is.
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool>;
+
+    /// Removes the dead letters that a list with this filter would show; how many. Their runs stay as they are.
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64>;
 
     // ── reads ───────────────────────────────────────────────────────────────────────────────────
 

@@ -3,17 +3,21 @@
 //! What must stay true: it answers as the SQLite store does; nothing depends on the order of a hash, so that a
 //! seeded simulation repeats exactly; whoever was there before a [`MemoryStore::reopen`] can change nothing any more.
 
+mod dead_letters;
 mod definitions;
 mod reads;
+mod runners;
 mod runs;
 
 use crate::{
     News, Result, Store, StoreError,
+    dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
         Released, Saved, VersionRow, Workflow, WorkflowFilter,
     },
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
+    runners::{Lease, Runner, RunnerRecord},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         WaitRecord,
@@ -54,7 +58,8 @@ struct State {
     held: BTreeSet<(RunnerId, Timestamp, RunId)>,
     links: BTreeMap<(String, String, String), RunId>,
     tokens: BTreeMap<String, RunId>,
-    runners: BTreeMap<RunnerId, Timestamp>,
+    runners: BTreeMap<RunnerId, (Runner, Timestamp)>,
+    dead_letters: BTreeMap<Uuid, DeadLetter>,
     news: Vec<News>,
 }
 
@@ -213,10 +218,8 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()> {
-        self.with(|state| {
-            state.runners.insert(runner, at);
-        })
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        self.with(|state| state.heartbeat(runner, at))
     }
 
     async fn retire(&self, runner: RunnerId) -> Result<()> {
@@ -224,6 +227,34 @@ impl Store for MemoryStore {
             state.runners.remove(&runner);
             state.news.push(News::Due(Timestamp::default()));
         })
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        self.with(|state| state.list_runners(before, limit))
+    }
+
+    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        self.with(|state| state.unread(runner))
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        self.with(|state| state.held_by(runner, after, limit))
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        self.with(|state| state.list_dead_letters(&filter))
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        self.with(|state| state.dead_letters.get(&id).cloned())
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        self.with(|state| state.dead_letters.remove(&id).is_some())
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        self.with(|state| state.purge_dead_letters(&filter))
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {

@@ -1,5 +1,6 @@
 //! What is written of runs: enqueue, claim, commit, deliver, and their answers.
 
+use crate::dead_letters::DeadLetter;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -155,7 +156,9 @@ pub struct StoredRun {
 pub struct RunCommit {
     /// The run.
     pub run: RunId,
-    /// The epoch of the lease it is made under.
+    /// Who makes it. Must hold the run,
+    pub runner: RunnerId,
+    /// under this epoch.
     pub epoch: u64,
     /// The place of its journal row: one more than the last. Unused if there are no events.
     pub seq: u32,
@@ -173,6 +176,8 @@ pub struct RunCommit {
     pub inbox_seen: u64,
     /// The run's status, if it changed.
     pub status: Option<StatusChange>,
+    /// If the run is given up, which a terminal status must say: what is left of it.
+    pub dead_letter: Option<Box<DeadLetter>>,
     /// What becomes of the lease. A terminal status releases it whatever this says.
     pub then: Then,
 }
@@ -186,6 +191,12 @@ pub enum Then {
     Park {
         /// When it is due; `None` if only mail can wake it.
         wake_at: Option<Timestamp>,
+    },
+    /// The run was claimed but not touched, and leaves the runner: as if it had not been claimed, so that this claim is
+    /// not counted in its `takeovers`. Mail makes it due as it does a parked run.
+    Decline {
+        /// When it is due.
+        wake_at: Timestamp,
     },
 }
 
@@ -304,7 +315,7 @@ pub enum CommitAnswer {
         /// The newest letter in the run's inbox.
         inbox_seq: u64,
     },
-    /// The lease is another's by now, or the run is over. Nothing was written.
+    /// The lease is not this runner's, or not under this epoch any more, or the run is over. Nothing was written.
     Fenced,
     /// It contradicts what others did. Nothing was written.
     Conflict(Conflict),

@@ -6,6 +6,7 @@
 mod claim;
 mod columns;
 mod commit;
+mod dead_letters;
 mod definitions;
 mod enqueue;
 mod inbox;
@@ -14,17 +15,20 @@ mod migrations;
 mod open;
 mod readers;
 mod reads;
+mod runners;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 use crate::{
     News, Result, Store, StoreError,
+    dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
         Released, Saved, VersionRow, Workflow, WorkflowFilter,
     },
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
+    runners::{Lease, Runner, RunnerRecord},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         WaitRecord,
@@ -227,12 +231,51 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()> {
-        self.writer.write(move |tx| claim::heartbeat(tx, runner, at)).await
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        let runner = runner.clone();
+        self.writer.write(move |tx| runners::heartbeat(tx, &runner, at)).await
     }
 
     async fn retire(&self, runner: RunnerId) -> Result<()> {
-        self.writer.write(move |tx| claim::retire(tx, runner)).await
+        self.writer.write(move |tx| runners::retire(tx, runner)).await
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        self.readers
+            .read(move |connection| runners::runners(connection, before, limit))
+            .await
+    }
+
+    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        self.readers
+            .read(move |connection| runners::unread(connection, runner))
+            .await
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        self.readers
+            .read(move |connection| runners::held(connection, runner, after, limit))
+            .await
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        self.readers
+            .read(move |connection| dead_letters::list(connection, &filter))
+            .await
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        self.readers
+            .read(move |connection| dead_letters::one(connection, id))
+            .await
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        self.writer.write(move |tx| dead_letters::delete(tx, id)).await
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        self.writer.write(move |tx| dead_letters::purge(tx, &filter)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {

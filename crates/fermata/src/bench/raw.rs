@@ -15,14 +15,12 @@ use fermata_store::{
     Store,
     memory::MemoryStore,
     reads::{ActionRecord, RunRecord, Window},
+    runners::Runner,
     runs::{Attempt, Born, CommitAnswer, Enqueued, NewRun, RunCommit, StatusChange, Then},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
-
-/// Who holds the runs; nobody else is there.
-const RUNNER: RunnerId = RunnerId(Uuid::from_u128(1));
 
 /// Longer than any benchmark takes.
 const LONG: Duration = Duration::from_secs(86_400);
@@ -84,7 +82,7 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         parent: None,
         created_at: record.created_at,
         born: Some(Born {
-            runner: RUNNER,
+            runner: RunnerId(Uuid::nil()),
             events: first.to_vec(),
             started_at: record.created_at,
             waits: Vec::new(),
@@ -112,7 +110,7 @@ fn commit_of(record: &RunRecord, actions: &[ActionRecord], seq: u32, events: &[E
     let ended = events.iter().any(|event| matches!(event, Event::Ended { .. }));
     RunCommit {
         run: record.id,
-        runner: RUNNER,
+        runner: RunnerId(Uuid::nil()),
         epoch: 1,
         seq,
         at: record.created_at,
@@ -143,9 +141,17 @@ pub(super) async fn write(
     concurrency: usize,
 ) -> anyhow::Result<f64> {
     let runner = RunnerId(Uuid::now_v7());
+    let me = Runner {
+        id: runner,
+        host: String::new(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        role: "bench".to_owned(),
+        started_at: SystemClock.now(),
+    };
     // An engine may work on the same store, and would take over what seems to belong to a dead runner.
     let alive_until = SystemClock.now().plus_millis(LONG.as_millis() as u64);
-    store.heartbeat(runner, alive_until).await?;
+    store.heartbeat(&me, alive_until).await?;
     let (rows, sample) = (store.clone(), sample.clone());
     let all = repeat(runs, concurrency, move || {
         let (store, sample) = (rows.clone(), sample.clone());
@@ -167,7 +173,7 @@ async fn write_one(store: &dyn Store, sample: &Sample, runner: RunnerId) -> anyh
     new.request_id = Uuid::now_v7().to_string();
     let commits = sample.commits.iter().map(|commit| {
         let mut commit = commit.clone();
-        commit.run = id;
+        (commit.run, commit.runner) = (id, runner);
         store.commit(commit)
     });
     let (enqueued, answers) = futures::join!(store.enqueue(new), futures::future::join_all(commits));

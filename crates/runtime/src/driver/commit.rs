@@ -16,6 +16,7 @@ impl Driver {
         let status = self.status_change(step).await?;
         Ok(RunCommit {
             run: self.meta.id,
+            runner: self.shared.me.id,
             epoch: self.meta.epoch,
             seq: self.seq + 1,
             at: step.at,
@@ -25,6 +26,7 @@ impl Driver {
             waits: take(&mut step.waits),
             inbox_seen: step.inbox_seen,
             status,
+            dead_letter: None,
             then: match step.parks {
                 Some(wake_at) => Then::Park { wake_at },
                 None => Then::Keep,

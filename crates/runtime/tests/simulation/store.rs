@@ -8,12 +8,14 @@ use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     News, Result, Store, StoreError,
+    dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
         VersionRow, Workflow, WorkflowFilter,
     },
     memory::MemoryStore,
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
+    runners::{Lease, Runner, RunnerRecord},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         Then, WaitRecord,
@@ -135,6 +137,7 @@ impl FaultyStore {
         for stored in claimed.runs.into_iter().filter(|_| !keep) {
             let commit = RunCommit {
                 run,
+                runner: thief,
                 epoch: stored.epoch,
                 seq: 0,
                 at: now,
@@ -144,6 +147,7 @@ impl FaultyStore {
                 waits: Vec::new(),
                 inbox_seen: stored.inbox_seen,
                 status: None,
+                dead_letter: None,
                 then: Then::Park { wake_at: Some(now) },
             };
             if let CommitAnswer::Committed { .. } = self.memory.commit(commit.clone()).await {
@@ -291,7 +295,7 @@ impl Store for FaultyStore {
         self.memory.attempt(run, node, attempt).await
     }
 
-    async fn heartbeat(&self, runner: RunnerId, at: Timestamp) -> Result<()> {
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
         self.stay_if_dead().await;
         self.maybe(self.world.scenario.rates.heartbeat_error, "heartbeat")?;
         self.memory.heartbeat(runner, at).await
@@ -301,6 +305,16 @@ impl Store for FaultyStore {
         self.stay_if_dead().await;
         self.maybe(self.world.scenario.rates.heartbeat_error, "retire")?;
         self.memory.retire(runner).await
+    }
+
+    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        self.read("unread").await?;
+        self.memory.unread(runner).await
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        self.read("held").await?;
+        self.memory.held(runner, after, limit).await
     }
 
     async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
@@ -380,6 +394,26 @@ impl Store for FaultyStore {
 
     async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
         self.memory.links(run).await
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        self.memory.runners(before, limit).await
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        self.memory.dead_letters(filter).await
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        self.memory.dead_letter(id).await
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        self.memory.delete_dead_letter(id).await
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        self.memory.purge_dead_letters(filter).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -108,17 +108,21 @@ pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
 pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (never, _) = born(store, "r1", Vec::new()).await;
-    let (lapsed, owner) = born(store, "r2", Vec::new()).await;
-    store.heartbeat(owner, at(499)).await.unwrap();
+    let owner = runner();
+    let lapsed = born_by(store, owner, "r2", Vec::new()).await;
+    store.heartbeat(&described(owner), at(499)).await.unwrap();
     let free = pending(store, "r3").await;
-    let mut taken = ids(store, taking_over(500)).await;
+    let heir = taking_over(500);
+    let mut taken = ids(store, heir.clone()).await;
     assert_eq!(taken.remove(0), free, "free runs first");
     taken.sort();
     assert_eq!(taken, [never, lapsed]);
     assert_eq!(store.commit(step(never, 1, 2)).await, CommitAnswer::Fenced);
     let stored = store.load(lapsed).await.unwrap().unwrap();
     assert_eq!((stored.epoch, stored.takeovers), (2, 1));
-    committed(store, step(lapsed, 2, 2)).await;
+    let mut commit = step(lapsed, 2, 2);
+    commit.runner = heir.runner;
+    committed(store, commit).await;
     let mut limited = taking_over(500);
     limited.limit = 1;
     assert_eq!(ids(store, limited).await.len(), 1);
@@ -128,8 +132,8 @@ pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
 pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, owner) = born(store, "r1", Vec::new()).await;
-    store.heartbeat(owner, at(400)).await.unwrap();
-    store.heartbeat(owner, at(500)).await.unwrap();
+    store.heartbeat(&described(owner), at(400)).await.unwrap();
+    store.heartbeat(&described(owner), at(500)).await.unwrap();
     assert!(ids(store, taking_over(500)).await.is_empty());
     assert_eq!(ids(store, taking_over(501)).await, [id]);
 }
@@ -138,7 +142,7 @@ pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
 pub async fn retired_runners_lose_their_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, owner) = born(store, "r1", Vec::new()).await;
-    store.heartbeat(owner, at(500)).await.unwrap();
+    store.heartbeat(&described(owner), at(500)).await.unwrap();
     assert!(ids(store, taking_over(500)).await.is_empty());
     store.retire(owner).await.unwrap();
     assert_eq!(ids(store, taking_over(500)).await, [id]);
@@ -159,9 +163,9 @@ pub async fn the_asker_is_alive(store: &Arc<dyn Store>) {
 /// One run, whenever it is due, if it is free or its owner is dead.
 pub async fn only_one_run(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, _) = born(store, "r1", Vec::new()).await;
+    let id = born_by(store, runner(), "r1", Vec::new()).await;
     pending(store, "r2").await;
-    let mut wish = claim(runner(), 5, 50);
+    let mut wish = claim(ME, 5, 50);
     wish.only = Some(run_id());
     assert!(ids(store, wish.clone()).await.is_empty(), "there is no such run");
     wish.only = Some(id);
@@ -192,16 +196,21 @@ pub async fn only_one_run(store: &Arc<dyn Store>) {
 pub async fn takeovers_count_and_reset(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let id = pending(store, "r1").await;
+    let mut heir = taking_over(500);
     for takeovers in 1..=3 {
-        let claimed = store.claim(taking_over(500)).await.unwrap().runs;
+        heir.runner = runner();
+        let claimed = store.claim(heir.clone()).await.unwrap().runs;
         assert_eq!(
             (claimed[0].takeovers, claimed[0].epoch),
             (takeovers, u64::from(takeovers))
         );
     }
-    committed(store, step(id, 3, 1)).await;
+    let mut commit = step(id, 3, 1);
+    commit.runner = heir.runner;
+    committed(store, commit).await;
     assert_eq!(store.load(id).await.unwrap().unwrap().takeovers, 0);
-    assert_eq!(store.claim(taking_over(500)).await.unwrap().runs[0].takeovers, 1);
+    heir.runner = ME;
+    assert_eq!(store.claim(heir).await.unwrap().runs[0].takeovers, 1);
     committed(store, park(id, 4, 2, Some(1))).await;
     assert_eq!(take(store, id).await.takeovers, 1);
     let mut empty = step(id, 5, 9);
@@ -250,9 +259,9 @@ pub async fn higher_priority_goes_first_within_a_workflow(store: &Arc<dyn Store>
         runs.push(prioritised(store, WORKFLOW, time, priority).await);
     }
     let order = [3, 1, 4, 0, 2, 5].map(|index: usize| runs[index]);
-    assert_eq!(ids(store, claim(runner(), 1, 100)).await, order[..1]);
-    assert_eq!(ids(store, claim(runner(), 3, 100)).await, order[1..4]);
-    let rest = store.claim(claim(runner(), 9, 100)).await.unwrap();
+    assert_eq!(ids(store, claim(ME, 1, 100)).await, order[..1]);
+    assert_eq!(ids(store, claim(ME, 3, 100)).await, order[1..4]);
+    let rest = store.claim(claim(ME, 9, 100)).await.unwrap();
     assert_eq!(rest.runs.iter().map(|run| run.id).collect::<Vec<_>>(), order[4..]);
     assert_eq!(rest.next_due, None);
     // One that comes back from its runner goes by its priority again.

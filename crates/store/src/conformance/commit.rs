@@ -76,8 +76,8 @@ pub async fn journal_and_attempts_are_written(store: &Arc<dyn Store>) {
 /// After a take-over, commits of the earlier owner leave no trace.
 pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
-    let mut wish = claim(runner(), 1, 1000);
+    let run = born_by(store, runner(), "r1", vec![open("w", "t1")]).await;
+    let mut wish = claim(ME, 1, 1000);
     wish.dead_before = Some(at(0));
     assert_eq!(store.claim(wish).await.unwrap().runs[0].epoch, 2);
     let before = everything(store, run).await;
@@ -90,6 +90,20 @@ pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
     assert_eq!(store.commit(park(run, 1, 2, Some(1))).await, CommitAnswer::Fenced);
     assert_eq!(everything(store, run).await, before);
     committed(store, greedy(run, 2, 2)).await;
+}
+
+/// The epoch alone is no lease: it is told to its owner, and others may guess it.
+pub async fn only_the_owner_commits(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let owner = runner();
+    let run = born_by(store, owner, "r1", vec![open("w", "t1")]).await;
+    let before = everything(store, run).await;
+    assert_eq!(store.commit(greedy(run, 1, 2)).await, CommitAnswer::Fenced);
+    assert_eq!(store.commit(park(run, 1, 2, Some(1))).await, CommitAnswer::Fenced);
+    assert_eq!(everything(store, run).await, before);
+    let mut theirs = greedy(run, 1, 2);
+    theirs.runner = owner;
+    committed(store, theirs).await;
 }
 
 /// Parking gives the lease away, even though the epoch is still the newest.
@@ -214,11 +228,11 @@ pub async fn parking_frees_the_run(store: &Arc<dyn Store>) {
         (row.held, row.wake_at, row.status),
         (false, Some(at(5000)), Status::Running)
     );
-    let early = store.claim(claim(runner(), 1, 4999)).await.unwrap();
+    let early = store.claim(claim(ME, 1, 4999)).await.unwrap();
     assert_eq!((early.runs.len(), early.next_due), (0, Some(at(5000))));
-    assert_eq!(store.claim(claim(runner(), 1, 5000)).await.unwrap().runs[0].epoch, 2);
+    assert_eq!(store.claim(claim(ME, 1, 5000)).await.unwrap().runs[0].epoch, 2);
     committed(store, park(run, 2, 3, None)).await;
-    let never = store.claim(claim(runner(), 1, i64::MAX)).await.unwrap();
+    let never = store.claim(claim(ME, 1, i64::MAX)).await.unwrap();
     assert_eq!((never.runs.len(), never.next_due), (0, None));
 }
 
@@ -236,7 +250,7 @@ pub async fn parking_with_unseen_mail_is_due_at_once(store: &Arc<dyn Store>) {
     );
     committed(store, park(run, 1, 3, Some(5000))).await;
     assert_eq!(store.run(run).await.unwrap().unwrap().wake_at, Some(at(203)));
-    let claimed = store.claim(claim(runner(), 1, 203)).await.unwrap().runs.remove(0);
+    let claimed = store.claim(claim(ME, 1, 203)).await.unwrap().runs.remove(0);
     assert_eq!((claimed.inbox_seq, claimed.inbox_seen), (1, 0));
     let mut seen = park(run, 2, 4, Some(5000));
     seen.inbox_seen = 1;

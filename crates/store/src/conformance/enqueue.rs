@@ -57,7 +57,7 @@ pub async fn born_run_is_held_and_running(store: &Arc<dyn Store>) {
     assert_eq!(stored.journal, [fermata_core::encode(&started())]);
     let waits = store.waits(id).await.unwrap();
     assert_eq!((waits.len(), waits[0].token.as_str(), waits[0].open), (1, "t1", true));
-    assert!(store.claim(claim(runner(), 9, 1000)).await.unwrap().runs.is_empty());
+    assert!(store.claim(claim(ME, 9, 1000)).await.unwrap().runs.is_empty());
     committed(store, step(id, 1, 2)).await;
 }
 

@@ -80,7 +80,7 @@ pub async fn reading_ahead_loses_nothing(store: &Arc<dyn Store>) {
     commit.inbox_seen = 5;
     committed(store, commit).await;
     store.deliver(run, cancel("one"), at(1)).await.unwrap();
-    let claimed = store.claim(claim(runner(), 1, 1)).await.unwrap().runs.remove(0);
+    let claimed = store.claim(claim(ME, 1, 1)).await.unwrap().runs.remove(0);
     assert_eq!((claimed.inbox_seq, claimed.inbox_seen), (1, 0));
     assert_eq!(store.inbox(run, claimed.inbox_seen).await.unwrap().len(), 1);
 }
@@ -104,7 +104,7 @@ pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     assert_eq!(wake_at().await, Some(at(700)));
     store.deliver(run, cancel("four"), at(600)).await.unwrap();
     assert_eq!(wake_at().await, Some(at(600)));
-    assert_eq!(store.claim(claim(runner(), 1, 600)).await.unwrap().runs[0].inbox_seq, 4);
+    assert_eq!(store.claim(claim(ME, 1, 600)).await.unwrap().runs[0].inbox_seq, 4);
 }
 
 /// Nothing is written for them.
@@ -142,7 +142,7 @@ pub async fn answers_are_taken_once(store: &Arc<dyn Store>) {
     ));
     assert_eq!(store.answer("t1", "2", at(301)).await.unwrap(), Answer::Closed);
     assert_eq!(store.waits(run).await.unwrap()[0].payload.as_deref(), Some("1"));
-    let claimed = store.claim(claim(runner(), 1, 300)).await.unwrap().runs.remove(0);
+    let claimed = store.claim(claim(ME, 1, 300)).await.unwrap().runs.remove(0);
     assert_eq!((claimed.id, claimed.inbox_seq), (run, 1));
 }
 

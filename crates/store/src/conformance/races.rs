@@ -47,7 +47,7 @@ pub async fn no_wake_up_is_lost(store: &Arc<dyn Store>) {
         let parking = tokio::spawn(async move { committed(&ours, park(run, 1, 2, None)).await });
         delivering.await.unwrap();
         parking.await.unwrap();
-        let claimed = store.claim(claim(runner(), 1, 500)).await.unwrap().runs;
+        let claimed = store.claim(claim(ME, 1, 500)).await.unwrap().runs;
         assert_eq!(claimed.len(), 1, "round {round}: the run sleeps on its mail");
         committed(store, end(run, 2, 3, Status::Cancelled)).await;
     }

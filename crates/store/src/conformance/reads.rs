@@ -75,7 +75,7 @@ async fn mixture(store: &Arc<dyn Store>) -> Vec<RunRecord> {
         run.tenant = ["", "acme", "zeta"][index % 3].to_owned();
         run.correlation_id = [None, Some("Trace-1".to_owned())][index % 2].clone();
         run.born = (index % 5 != 0).then(|| Born {
-            runner: runner(),
+            runner: ME,
             events: started(),
             started_at: at(100),
             waits: Vec::new(),

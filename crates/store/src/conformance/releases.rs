@@ -217,7 +217,7 @@ pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
     let claimed = take(store, waiting).await;
     committed(store, end(waiting, claimed.epoch, 1, Status::Succeeded)).await;
     store.answer("token", "{}", at(300)).await.unwrap();
-    let claimed = store.claim(claim(runner(), 9, 300)).await.unwrap().runs;
+    let claimed = store.claim(claim(ME, 9, 300)).await.unwrap().runs;
     assert_eq!(claimed.iter().map(|run| run.id).collect::<Vec<_>>(), [parked]);
     committed(store, end(parked, claimed[0].epoch, 3, Status::Failed)).await;
 

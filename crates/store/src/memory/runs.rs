@@ -22,11 +22,11 @@ pub(super) struct Entry {
     pub(super) new: NewRun,
     pub(super) status: Status,
     lease_owner: Option<RunnerId>,
-    epoch: u64,
+    pub(super) epoch: u64,
     takeovers: u32,
     wake_at: Option<Timestamp>,
-    inbox_seq: u64,
-    inbox_seen: u64,
+    pub(super) inbox_seq: u64,
+    pub(super) inbox_seen: u64,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     reason: Option<String>,
@@ -210,14 +210,14 @@ impl State {
         let Some(dead_before) = claim.dead_before else {
             return false;
         };
-        owner != claim.runner && self.runners.get(&owner).is_none_or(|at| *at < dead_before)
+        owner != claim.runner && self.runners.get(&owner).is_none_or(|(_, at)| *at < dead_before)
     }
 
     pub(super) fn commit(&mut self, commit: RunCommit, text: Option<String>) -> CommitAnswer {
         let Some(entry) = self.runs.get(&commit.run) else {
             return CommitAnswer::Fenced;
         };
-        if entry.lease_owner.is_none() || entry.epoch != commit.epoch || entry.status.is_terminal() {
+        if entry.lease_owner != Some(commit.runner) || entry.epoch != commit.epoch || entry.status.is_terminal() {
             return CommitAnswer::Fenced;
         }
         if let Some(conflict) = self.conflict(entry, &commit, text.is_some()) {
@@ -237,7 +237,10 @@ impl State {
         for attempt in commit.attempts {
             entry.record_attempt(attempt);
         }
-        entry.takeovers = 0;
+        entry.takeovers = match commit.then {
+            Then::Decline { .. } => entry.takeovers.saturating_sub(1),
+            Then::Keep | Then::Park { .. } => 0,
+        };
         if let Some(change) = commit.status {
             entry.change_status(change);
         }
@@ -252,7 +255,7 @@ impl State {
         if terminal {
             entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
             self.place(id, None, None);
-        } else if let Then::Park { wake_at } = commit.then {
+        } else if let Some(wake_at) = released(commit.then) {
             let wake_at = if inbox_seq > entry.inbox_seen {
                 Some(at)
             } else {
@@ -260,6 +263,9 @@ impl State {
             };
             self.place(id, None, wake_at);
             self.news.extend(wake_at.map(News::Due));
+        }
+        if let Some(letter) = commit.dead_letter {
+            self.dead_letters.insert(letter.id, *letter);
         }
         CommitAnswer::Committed { inbox_seq }
     }
@@ -380,6 +386,15 @@ impl State {
         let node = wait.record.node.clone();
         self.deliver(run, Letter::Callback { node: node.clone() }, at);
         Answer::Accepted { run, node }
+    }
+}
+
+/// When the run is due that leaves its owner, if it does.
+fn released(then: Then) -> Option<Option<Timestamp>> {
+    match then {
+        Then::Keep => None,
+        Then::Park { wake_at } => Some(wake_at),
+        Then::Decline { wake_at } => Some(Some(wake_at)),
     }
 }
 

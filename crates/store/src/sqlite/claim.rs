@@ -1,4 +1,4 @@
-//! `claim`, heartbeats, and loading a run to go on with it.
+//! `claim`, and loading a run to go on with it.
 //!
 //! What must stay true: a claim gives a run a new epoch, and a held run always has a `wake_at`, so that it stays
 //! in the claim index and is found when its owner dies.
@@ -8,11 +8,10 @@ use super::{
     writer::Tx,
 };
 use crate::{
-    News,
     priority::{self, Due, LOOK_AHEAD},
     runs::{Claim, Claimed, StoredRun},
 };
-use fermata_core::{RunId, RunnerId, Timestamp};
+use fermata_core::{RunId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
@@ -226,22 +225,4 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
         .query_map([key(&run)], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     Ok(Some(stored))
-}
-
-/// Notes that a runner lives.
-pub(super) fn heartbeat(tx: &Tx<'_>, runner: RunnerId, at: Timestamp) -> rusqlite::Result<()> {
-    let mut beat = tx.connection.prepare_cached(
-        "INSERT INTO runners (id, heartbeat_at) VALUES (?1, ?2)
-         ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at",
-    )?;
-    beat.execute(params![runner.0.as_bytes().as_slice(), at.0])?;
-    Ok(())
-}
-
-/// Forgets a runner.
-pub(super) fn retire(tx: &mut Tx<'_>, runner: RunnerId) -> rusqlite::Result<()> {
-    let mut forget = tx.connection.prepare_cached("DELETE FROM runners WHERE id = ?1")?;
-    forget.execute([runner.0.as_bytes().as_slice()])?;
-    tx.news.push(News::Due(Timestamp::default()));
-    Ok(())
 }

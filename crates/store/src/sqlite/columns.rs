@@ -1,6 +1,7 @@
 //! How values stand in columns. Reading anything that this program does not write is an error, never a guess.
 
 use crate::{
+    dead_letters::DeadReason,
     definitions::Lifecycle,
     runs::{AttemptStatus, Principal},
 };
@@ -42,6 +43,12 @@ impl FromSql for Col<Lifecycle> {
 impl FromSql for Col<AttemptStatus> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         word(value, AttemptStatus::parse).map(Col)
+    }
+}
+
+impl FromSql for Col<DeadReason> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, DeadReason::parse).map(Col)
     }
 }
 

@@ -4,7 +4,8 @@
 //! member leaves nothing behind in the transaction that it shares with others.
 
 use super::{
-    columns::{count, get, key, run_id, signed},
+    columns::{count, get, key, maybe, run_id, signed},
+    dead_letters,
     enqueue::INSERT_EVENT,
     inbox::{change_wait, close_waits, has_unseen_answer},
     writer::Tx,
@@ -15,8 +16,9 @@ use crate::{
 };
 use fermata_core::{RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
+use uuid::Uuid;
 
-const FENCE: &str = "SELECT status, lease_owner IS NOT NULL, lease_epoch, takeovers, inbox_seq, inbox_seen,
+const FENCE: &str = "SELECT status, lease_owner, lease_epoch, takeovers, inbox_seq, inbox_seen,
     (SELECT MAX(seq) FROM execution_events WHERE workflow_execution_id = ?1)
     FROM workflow_executions WHERE id = ?1";
 
@@ -51,7 +53,7 @@ const SET_TERMINAL: &str = "UPDATE workflow_executions SET status = ?2, takeover
 const KEEP: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?2 WHERE id = ?1";
 
 /// Mail that was not seen makes the run due at once, so no wake-up is lost between a delivery and a parking.
-const PARK: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?2, lease_owner = NULL,
+const PARK: &str = "UPDATE workflow_executions SET takeovers = ?5, inbox_seen = ?2, lease_owner = NULL,
     wake_at = CASE WHEN inbox_seq > ?2 THEN ?3 ELSE ?4 END
     WHERE id = ?1 RETURNING wake_at";
 
@@ -60,7 +62,7 @@ const DROP_MAIL: &str = "DELETE FROM run_inbox WHERE workflow_execution_id = ?1 
 /// What a commit has to know of its run.
 struct Fence {
     status: Status,
-    held: bool,
+    owner: Option<Uuid>,
     epoch: u64,
     takeovers: u32,
     inbox_seq: u64,
@@ -73,7 +75,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     let Some(fence) = fence(tx, commit.run)? else {
         return Ok(CommitAnswer::Fenced);
     };
-    if !fence.held || fence.epoch != commit.epoch || fence.status.is_terminal() {
+    if fence.owner != Some(commit.runner.0) || fence.epoch != commit.epoch || fence.status.is_terminal() {
         return Ok(CommitAnswer::Fenced);
     }
     if let Some(conflict) = conflict(tx, commit, &fence, text.is_some())? {
@@ -92,6 +94,9 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     for change in &commit.waits {
         change_wait(tx, commit.run, change)?;
     }
+    if let Some(letter) = &commit.dead_letter {
+        dead_letters::insert(tx, letter)?;
+    }
     update_run(tx, commit, &fence)?;
     Ok(CommitAnswer::Committed {
         inbox_seq: fence.inbox_seq,
@@ -104,7 +109,7 @@ fn fence(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Fence>> {
         .query_row([key(&run)], |row| {
             Ok(Fence {
                 status: get(row, 0)?,
-                held: row.get(1)?,
+                owner: maybe(row, 1)?,
                 epoch: count(row, 2)?,
                 takeovers: row.get(3)?,
                 inbox_seq: count(row, 4)?,
@@ -211,11 +216,23 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::R
                 .execute(params![run, signed(seen)])?;
         }
         Then::Keep => {}
-        Then::Park { wake_at } => {
-            let row = params![run, signed(seen), commit.at.0, wake_at.map(|at| at.0)];
-            let wake_at: Option<i64> = tx.connection.prepare_cached(PARK)?.query_row(row, |row| row.get(0))?;
-            tx.news.extend(wake_at.map(|at| News::Due(Timestamp(at))));
-        }
+        Then::Park { wake_at } => release(tx, commit, seen, wake_at, 0)?,
+        Then::Decline { wake_at } => release(tx, commit, seen, Some(wake_at), fence.takeovers.saturating_sub(1))?,
     }
+    Ok(())
+}
+
+/// The run leaves its owner.
+fn release(
+    tx: &mut Tx<'_>,
+    commit: &RunCommit,
+    seen: u64,
+    wake_at: Option<Timestamp>,
+    takeovers: u32,
+) -> rusqlite::Result<()> {
+    let due = wake_at.map(|at| at.0);
+    let row = params![key(&commit.run), signed(seen), commit.at.0, due, takeovers];
+    let wake_at: Option<i64> = tx.connection.prepare_cached(PARK)?.query_row(row, |row| row.get(0))?;
+    tx.news.extend(wake_at.map(|at| News::Due(Timestamp(at))));
     Ok(())
 }

@@ -37,6 +37,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0003_workflows_without_drafts.sql"),
         oldest_program: "0.1.0",
     },
+    Migration {
+        version: 4,
+        name: "runners and dead letters",
+        sql: include_str!("migrations/0004_runners_and_dead_letters.sql"),
+        oldest_program: "0.1.0",
+    },
 ];
 
 const BOOKKEEPING: &str = "

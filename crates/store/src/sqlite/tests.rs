@@ -5,12 +5,16 @@ mod plans;
 use super::*;
 use crate::{
     definitions::ReleaseRule,
+    runners::Runner,
     runs::{Born, Principal, StatusChange, Then},
 };
 use fermata_core::{Event, Status};
 use rusqlite::Connection;
 use std::{fs, path::PathBuf};
 use uuid::Uuid;
+
+/// Who holds the runs of these tests.
+const ME: RunnerId = RunnerId(Uuid::from_u128(7));
 
 struct Folder(tempfile::TempDir);
 
@@ -70,7 +74,7 @@ fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: Timestamp(1),
         born: Some(Born {
-            runner: RunnerId(Uuid::now_v7()),
+            runner: ME,
             events: started(),
             started_at: Timestamp(1),
             waits: Vec::new(),
@@ -81,6 +85,7 @@ fn new_run(request_id: &str) -> NewRun {
 fn last(run: RunId) -> RunCommit {
     RunCommit {
         run,
+        runner: ME,
         epoch: 1,
         seq: 2,
         at: Timestamp(2),
@@ -98,6 +103,7 @@ fn last(run: RunId) -> RunCommit {
             outputs: None,
             context_snapshot: None,
         }),
+        dead_letter: None,
         then: Then::Keep,
     }
 }
@@ -109,8 +115,15 @@ async fn everything_is_there_after_reopening() {
     activate(&store).await;
     let (open, done) = (new_run("r1"), new_run("r2"));
     let (open_id, done_id) = (open.id, done.id);
-    let owner = open.born.as_ref().unwrap().runner;
-    store.heartbeat(owner, Timestamp(i64::MAX)).await.unwrap();
+    let owner = Runner {
+        id: ME,
+        host: "here".to_owned(),
+        pid: 1,
+        version: "0.1.0".to_owned(),
+        role: "all".to_owned(),
+        started_at: Timestamp(1),
+    };
+    store.heartbeat(&owner, Timestamp(i64::MAX)).await.unwrap();
     store.enqueue(open).await.unwrap();
     store.enqueue(done).await.unwrap();
     assert_eq!(

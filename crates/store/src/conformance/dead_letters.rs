@@ -1,0 +1,180 @@
+//! Runs that were given up.
+
+use super::*;
+
+fn letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
+    DeadLetter {
+        id: Uuid::now_v7(),
+        at: at(700),
+        reason,
+        run,
+        workflow_id: workflow.to_owned(),
+        workflow_version: 1,
+        tenant: "acme".to_owned(),
+        attempts: 4,
+        last_error: Some("it took its runner down".to_owned()),
+        payload: r#"{"trigger":{"a":1}}"#.to_owned(),
+    }
+}
+
+/// The commit that gives a run up: no journal row, no events.
+fn burial(run: RunId, epoch: u64, letter: DeadLetter) -> RunCommit {
+    let mut commit = end(run, epoch, 0, Status::Failed);
+    commit.events.clear();
+    if let Some(change) = &mut commit.status {
+        change.reason = Some("dead_letter".to_owned());
+    }
+    commit.dead_letter = Some(Box::new(letter));
+    commit
+}
+
+/// A letter of some run of a workflow.
+async fn buried(store: &Arc<dyn Store>, workflow: &str, reason: DeadReason) -> Uuid {
+    let mut run = new_run(&Uuid::now_v7().to_string());
+    run.workflow_id = workflow.to_owned();
+    let id = run.id;
+    store.enqueue(run).await.unwrap();
+    take(store, id).await;
+    let letter = letter(id, workflow, reason);
+    let letter_id = letter.id;
+    committed(store, burial(id, 1, letter)).await;
+    letter_id
+}
+
+async fn ids(store: &Arc<dyn Store>, filter: DeadLetterFilter) -> (Vec<Uuid>, bool) {
+    let page = store.dead_letters(filter).await.unwrap();
+    (page.items.iter().map(|letter| letter.id).collect(), page.more)
+}
+
+fn all() -> DeadLetterFilter {
+    DeadLetterFilter {
+        limit: 100,
+        ..Default::default()
+    }
+}
+
+/// The letter and the end of the run are one; the run's waits close.
+pub async fn a_run_is_buried(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let letter = letter(run, WORKFLOW, DeadReason::Poison);
+    committed(store, burial(run, 1, letter.clone())).await;
+    let record = store.run(run).await.unwrap().unwrap();
+    assert_eq!(
+        (record.status, record.reason.as_deref()),
+        (Status::Failed, Some("dead_letter"))
+    );
+    assert!(!record.held && record.wake_at.is_none());
+    assert!(!store.waits(run).await.unwrap()[0].open);
+    assert_eq!(
+        store.load(run).await.unwrap().unwrap().journal.len(),
+        1,
+        "nothing was written there"
+    );
+    assert_eq!(store.dead_letter(letter.id).await.unwrap(), Some(letter.clone()));
+    let listed = store.dead_letters(all()).await.unwrap();
+    let payload = String::new();
+    assert_eq!(
+        (listed.items, listed.more),
+        (vec![DeadLetter { payload, ..letter }], false)
+    );
+    assert_eq!(store.dead_letter(Uuid::now_v7()).await.unwrap(), None);
+}
+
+/// Whoever does not hold a run cannot bury it.
+pub async fn burials_are_fenced(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let theirs = born_by(store, runner(), "r1", Vec::new()).await;
+    let (run, _) = born(store, "r2", Vec::new()).await;
+    let letter = |run| letter(run, WORKFLOW, DeadReason::Poison);
+    assert_eq!(
+        store.commit(burial(theirs, 1, letter(theirs))).await,
+        CommitAnswer::Fenced
+    );
+    assert_eq!(store.commit(burial(run, 2, letter(run))).await, CommitAnswer::Fenced);
+    assert_eq!(ids(store, all()).await, (Vec::new(), false));
+    committed(store, burial(run, 1, letter(run))).await;
+    assert_eq!(store.commit(burial(run, 1, letter(run))).await, CommitAnswer::Fenced);
+    assert_eq!(ids(store, all()).await.0.len(), 1, "once is enough");
+}
+
+/// The newest first.
+pub async fn dead_letters_are_paged_and_filtered(store: &Arc<dyn Store>) {
+    let (poison, trigger) = (DeadReason::Poison, DeadReason::InvalidTrigger);
+    activate(store, "a").await;
+    activate(store, "b").await;
+    let mut letters = Vec::new();
+    for (workflow, reason) in [
+        ("a", poison),
+        ("b", trigger),
+        ("a", trigger),
+        ("b", poison),
+        ("a", poison),
+    ] {
+        letters.push((buried(store, workflow, reason).await, workflow, reason));
+    }
+    letters.reverse();
+    let of = |fits: &dyn Fn(&str, DeadReason) -> bool| -> (Vec<Uuid>, bool) {
+        let fitting = letters.iter().filter(|(_, workflow, reason)| fits(workflow, *reason));
+        (fitting.map(|(id, ..)| *id).collect(), false)
+    };
+    assert_eq!(ids(store, all()).await, of(&|_, _| true));
+    for reason in [None, Some(poison), Some(trigger)] {
+        for workflow in [None, Some("a"), Some("b"), Some("c")] {
+            let filter = DeadLetterFilter {
+                reason,
+                workflow_id: workflow.map(str::to_owned),
+                ..all()
+            };
+            let fits = |its: &str, why: DeadReason| {
+                workflow.is_none_or(|workflow| workflow == its) && reason.is_none_or(|reason| reason == why)
+            };
+            assert_eq!(ids(store, filter).await, of(&fits), "{reason:?} {workflow:?}");
+        }
+    }
+    let mut page = DeadLetterFilter { limit: 2, ..all() };
+    let mut seen = Vec::new();
+    loop {
+        let (ids, more) = ids(store, page.clone()).await;
+        page.before = ids.last().copied();
+        seen.extend(ids);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(seen, of(&|_, _| true).0);
+}
+
+/// One by one, or all that fit.
+pub async fn dead_letters_are_removed(store: &Arc<dyn Store>) {
+    let (poison, trigger) = (DeadReason::Poison, DeadReason::InvalidTrigger);
+    activate(store, "a").await;
+    activate(store, "b").await;
+    let first = buried(store, "a", poison).await;
+    let second = buried(store, "b", trigger).await;
+    let third = buried(store, "b", poison).await;
+    let fourth = buried(store, "b", poison).await;
+    assert!(store.delete_dead_letter(first).await.unwrap());
+    assert!(!store.delete_dead_letter(first).await.unwrap());
+    assert_eq!(ids(store, all()).await.0, [fourth, third, second]);
+    let filter = DeadLetterFilter {
+        reason: Some(poison),
+        workflow_id: Some("b".to_owned()),
+        limit: 1,
+        ..all()
+    };
+    assert_eq!(
+        store.purge_dead_letters(filter.clone()).await.unwrap(),
+        1,
+        "no more than the limit"
+    );
+    assert_eq!(ids(store, all()).await.0, [third, second]);
+    let older = DeadLetterFilter {
+        before: Some(third),
+        ..all()
+    };
+    assert_eq!(store.purge_dead_letters(older).await.unwrap(), 1);
+    assert_eq!(store.purge_dead_letters(filter.clone()).await.unwrap(), 1);
+    assert_eq!(store.purge_dead_letters(filter).await.unwrap(), 0);
+    assert_eq!(ids(store, all()).await, (Vec::new(), false));
+}

@@ -1,0 +1,176 @@
+//! Runners: who lives, what they hold, and which of that has mail.
+
+use super::*;
+use crate::runs::Letter;
+
+const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+
+async fn beat(store: &Arc<dyn Store>, id: RunnerId, time: i64) {
+    store.heartbeat(&described(id), at(time)).await.unwrap();
+}
+
+/// The runners there are, with what they hold.
+async fn listed(store: &Arc<dyn Store>) -> Vec<(RunnerId, u64)> {
+    let page = store.runners(None, 100).await.unwrap();
+    assert!(!page.more);
+    page.items
+        .iter()
+        .map(|record| (record.runner.id, record.held))
+        .collect()
+}
+
+async fn tell(store: &Arc<dyn Store>, run: RunId) {
+    let reason = "enough".to_owned();
+    store.deliver(run, Letter::Cancel { reason }, at(500)).await.unwrap();
+}
+
+/// The newest first, in pages, each with what it holds.
+pub async fn runners_are_listed(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    assert_eq!(listed(store).await, []);
+    let (first, second, third) = (runner(), runner(), runner());
+    for (id, time) in [(second, 20), (first, 10), (third, 30)] {
+        beat(store, id, time).await;
+    }
+    for request in ["r1", "r2", "r3"] {
+        born_by(store, second, request, Vec::new()).await;
+    }
+    let parked = born_by(store, third, "r4", Vec::new()).await;
+    born(store, "r5", Vec::new()).await;
+    assert_eq!(listed(store).await, [(third, 1), (second, 3), (first, 0)]);
+    let mut parking = park(parked, 1, 2, Some(900));
+    parking.runner = third;
+    committed(store, parking).await;
+    assert_eq!(listed(store).await, [(third, 0), (second, 3), (first, 0)]);
+    let page = store.runners(None, 2).await.unwrap();
+    assert_eq!((page.items.len(), page.more), (2, true));
+    let rest = store.runners(Some(page.items[1].runner.id), 2).await.unwrap();
+    assert_eq!((rest.items.len(), rest.more), (1, false));
+    assert_eq!(
+        (&rest.items[0].runner, rest.items[0].heartbeat_at),
+        (&described(first), at(10))
+    );
+    store.retire(second).await.unwrap();
+    assert_eq!(listed(store).await, [(third, 0), (first, 0)]);
+}
+
+/// A heartbeat changes when a runner was heard of last.
+pub async fn a_heartbeat_keeps_who_it_is(store: &Arc<dyn Store>) {
+    beat(store, ME, 10).await;
+    beat(store, ME, 20).await;
+    let page = store.runners(None, 9).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    assert_eq!(
+        (&page.items[0].runner, page.items[0].heartbeat_at),
+        (&described(ME), at(20))
+    );
+}
+
+/// After a day, unless they hold something: that must be found with them.
+pub async fn silent_runners_are_forgotten(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (idle, holder, awake) = (runner(), runner(), runner());
+    for id in [idle, holder, awake] {
+        beat(store, id, 1000).await;
+    }
+    let run = born_by(store, holder, "r1", Vec::new()).await;
+    beat(store, awake, 1000 + DAY).await;
+    assert_eq!(
+        listed(store).await,
+        [(awake, 0), (holder, 1), (idle, 0)],
+        "a day is not over"
+    );
+    beat(store, awake, 1001 + DAY).await;
+    assert_eq!(listed(store).await, [(awake, 0), (holder, 1)]);
+    let mut last = end(run, 1, 2, Status::Succeeded);
+    last.runner = holder;
+    committed(store, last).await;
+    beat(store, awake, 1002 + DAY).await;
+    assert_eq!(listed(store).await, [(awake, 0)]);
+}
+
+/// Mail that was not consumed, of runs that this runner holds.
+pub async fn unread_mail_of_held_runs(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (mine, _) = born(store, "r1", Vec::new()).await;
+    let (quiet, _) = born(store, "r2", Vec::new()).await;
+    let theirs = born_by(store, runner(), "r3", Vec::new()).await;
+    let free = pending(store, "r4").await;
+    let unread = || async { store.unread(ME).await.unwrap() };
+    assert_eq!(unread().await, []);
+    for run in [mine, theirs, free] {
+        tell(store, run).await;
+    }
+    assert_eq!(unread().await, [mine]);
+    tell(store, mine).await;
+    let mut commit = step(mine, 1, 2);
+    commit.inbox_seen = 1;
+    committed(store, commit.clone()).await;
+    assert_eq!(unread().await, [mine], "the second letter was not consumed");
+    (commit.seq, commit.inbox_seen) = (3, 2);
+    committed(store, commit).await;
+    assert_eq!(unread().await, []);
+    assert_eq!(take(store, free).await.inbox_seq, 1);
+    assert_eq!(unread().await, [free], "whoever takes a run with mail has it");
+    tell(store, quiet).await;
+    committed(store, park(quiet, 1, 2, Some(900))).await;
+    committed(store, end(free, 1, 1, Status::Cancelled)).await;
+    assert_eq!(unread().await, [], "what was given away or is over has none");
+}
+
+/// What the store believes that a runner holds.
+pub async fn held_runs_are_told(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut mine = Vec::new();
+    for index in 0..5 {
+        let (run, _) = born(store, &format!("r{index}"), Vec::new()).await;
+        mine.push(Lease { run, epoch: 1 });
+    }
+    born_by(store, runner(), "theirs", Vec::new()).await;
+    pending(store, "free").await;
+    mine.sort_by_key(|lease| lease.run);
+    assert_eq!(store.held(ME, None, 100).await.unwrap(), mine);
+    assert_eq!(store.held(ME, None, 2).await.unwrap(), mine[..2]);
+    assert_eq!(store.held(ME, Some(mine[1].run), 100).await.unwrap(), mine[2..]);
+    assert_eq!(store.held(runner(), None, 100).await.unwrap(), []);
+    committed(store, park(mine[0].run, 1, 2, Some(1))).await;
+    committed(store, end(mine[1].run, 1, 2, Status::Failed)).await;
+    assert_eq!(store.held(ME, None, 100).await.unwrap(), mine[2..]);
+    take(store, mine[0].run).await;
+    mine[0].epoch = 2;
+    assert_eq!(store.held(ME, None, 1).await.unwrap(), mine[..1]);
+}
+
+/// A claim that came to nothing does not count, and forgives nothing.
+pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let run = pending(store, "r1").await;
+    let decline = |epoch: u64, wake_at: i64| {
+        let mut commit = step(run, epoch, 0);
+        commit.events.clear();
+        commit.then = Then::Decline { wake_at: at(wake_at) };
+        commit
+    };
+    assert_eq!(take(store, run).await.takeovers, 1);
+    committed(store, decline(1, 300)).await;
+    let record = store.run(run).await.unwrap().unwrap();
+    assert_eq!(
+        (record.status, record.held, record.wake_at),
+        (Status::Pending, false, Some(at(300)))
+    );
+    // One runner dies with it, the next declines it, the third finds it as the second did.
+    let mut wish = claim(runner(), 1, 1000);
+    assert_eq!(store.claim(wish.clone()).await.unwrap().runs[0].takeovers, 1);
+    (wish.runner, wish.dead_before) = (ME, Some(at(900)));
+    for epoch in [3, 4] {
+        let claimed = store.claim(wish.clone()).await.unwrap().runs;
+        assert_eq!((claimed[0].epoch, claimed[0].takeovers), (epoch, 2));
+        committed(store, decline(epoch, 400)).await;
+    }
+    assert_eq!(store.commit(decline(4, 400)).await, CommitAnswer::Fenced);
+    take(store, run).await;
+    tell(store, run).await;
+    committed(store, decline(5, 9000)).await;
+    let wake_at = store.run(run).await.unwrap().unwrap().wake_at;
+    assert_eq!(wake_at, Some(at(200)), "there is mail");
+}

@@ -1,0 +1,69 @@
+//! Runs that cannot be run: buried with all that is needed to start them again.
+
+use fermata_core::{RunId, Timestamp};
+use uuid::Uuid;
+
+/// A run that was given up. It is Failed for good; what was asked for can be asked for again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its id, a UUIDv7.
+    pub id: Uuid,
+    /// When the run was given up.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: DeadReason,
+    /// The run.
+    pub run: RunId,
+    /// Its workflow.
+    pub workflow_id: String,
+    /// The version it followed.
+    pub workflow_version: u32,
+    /// Empty for no tenant.
+    pub tenant: String,
+    /// How often it was tried since it last got anywhere.
+    pub attempts: u32,
+    /// What went wrong at last, for people.
+    pub last_error: Option<String>,
+    /// What was asked for, as JSON. Empty in lists.
+    pub payload: String,
+}
+
+/// Why a run was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeadReason {
+    /// Its trigger cannot be read, or does not fit the schema of its workflow.
+    InvalidTrigger,
+    /// Runners took it again and again, and none of them came to a commit.
+    Poison,
+}
+
+impl DeadReason {
+    /// All reasons.
+    pub const ALL: [DeadReason; 2] = [DeadReason::InvalidTrigger, DeadReason::Poison];
+
+    /// The word used in the API and the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DeadReason::InvalidTrigger => "INVALID_TRIGGER",
+            DeadReason::Poison => "POISON",
+        }
+    }
+
+    /// The reason called `word`.
+    pub fn parse(word: &str) -> Option<DeadReason> {
+        DeadReason::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+}
+
+/// Which dead letters, the newest first. What is left empty fits every one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadLetterFilter {
+    /// Only with this reason.
+    pub reason: Option<DeadReason>,
+    /// Only of this workflow.
+    pub workflow_id: Option<String>,
+    /// Only older than this one.
+    pub before: Option<Uuid>,
+    /// At most this many.
+    pub limit: u32,
+}

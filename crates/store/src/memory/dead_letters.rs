@@ -1,0 +1,38 @@
+//! Dead letters in memory.
+
+use super::State;
+use crate::{
+    dead_letters::{DeadLetter, DeadLetterFilter},
+    reads::Page,
+};
+use uuid::Uuid;
+
+impl State {
+    pub(super) fn list_dead_letters(&self, filter: &DeadLetterFilter) -> Page<DeadLetter> {
+        let without_payload = |letter: &DeadLetter| DeadLetter {
+            payload: String::new(),
+            ..letter.clone()
+        };
+        let fitting = self.fitting(filter).take(filter.limit as usize + 1);
+        Page::cut(fitting.map(without_payload).collect(), filter.limit)
+    }
+
+    pub(super) fn purge_dead_letters(&mut self, filter: &DeadLetterFilter) -> u64 {
+        let fitting = self.fitting(filter).take(filter.limit as usize);
+        let ids: Vec<Uuid> = fitting.map(|letter| letter.id).collect();
+        for id in &ids {
+            self.dead_letters.remove(id);
+        }
+        ids.len() as u64
+    }
+
+    fn fitting(&self, filter: &DeadLetterFilter) -> impl Iterator<Item = &DeadLetter> {
+        let fits = |letter: &&DeadLetter| {
+            let workflow = filter.workflow_id.as_ref();
+            filter.reason.is_none_or(|reason| letter.reason == reason)
+                && workflow.is_none_or(|workflow| letter.workflow_id == *workflow)
+                && filter.before.is_none_or(|before| letter.id < before)
+        };
+        self.dead_letters.values().rev().filter(fits)
+    }
+}

@@ -1,0 +1,109 @@
+//! Dead letters: written by a commit, read and removed by people.
+
+use super::{
+    columns::{Col, get, key, run_id},
+    writer::Tx,
+};
+use crate::{
+    dead_letters::{DeadLetter, DeadLetterFilter},
+    reads::Page,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
+use uuid::Uuid;
+
+const INSERT: &str = "INSERT INTO dead_letters
+    (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
+     payload_json)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+const COLUMNS: &str =
+    "id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts,
+    last_error";
+
+/// Writes a letter, as part of the commit that gives its run up.
+pub(super) fn insert(tx: &Tx<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(INSERT)?.execute(params![
+        letter.id.as_bytes().as_slice(),
+        letter.at.0,
+        letter.reason.as_str(),
+        key(&letter.run),
+        letter.workflow_id,
+        letter.workflow_version,
+        letter.tenant,
+        letter.attempts,
+        letter.last_error,
+        letter.payload,
+    ])?;
+    Ok(())
+}
+
+fn letter_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
+    Ok(DeadLetter {
+        id: row.get::<_, Col<Uuid>>(0)?.0,
+        at: get(row, 1)?,
+        reason: get(row, 2)?,
+        run: run_id(row, 3)?,
+        workflow_id: row.get(4)?,
+        workflow_version: row.get(5)?,
+        tenant: row.get(6)?,
+        attempts: row.get(7)?,
+        last_error: row.get(8)?,
+        payload: row.get(9)?,
+    })
+}
+
+/// One letter.
+pub(super) fn one(connection: &Connection, id: Uuid) -> rusqlite::Result<Option<DeadLetter>> {
+    let sql = format!("SELECT {COLUMNS}, payload_json FROM dead_letters WHERE id = ?1");
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.query_row([id.as_bytes().as_slice()], letter_row).optional()
+}
+
+/// Letters that fit, without payloads.
+pub(super) fn list(connection: &Connection, filter: &DeadLetterFilter) -> rusqlite::Result<Page<DeadLetter>> {
+    let (fitting, mut values) = fitting(filter);
+    values.push(Value::Integer(i64::from(filter.limit) + 1));
+    let sql = format!("SELECT {COLUMNS}, '' FROM {fitting}");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), letter_row)?;
+    Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, filter.limit))
+}
+
+/// Where the letters that fit are found; the last parameter, which is not among the values, says how many.
+/// The index is named: the planner has no statistics.
+pub(super) fn fitting(filter: &DeadLetterFilter) -> (String, Vec<Value>) {
+    let index = match (&filter.workflow_id, filter.reason) {
+        (Some(_), _) => "INDEXED BY ix_dead_letters_workflow",
+        (None, Some(_)) => "INDEXED BY ix_dead_letters_reason",
+        (None, None) => "",
+    };
+    let workflow = filter.workflow_id.clone().map(Value::Text);
+    let reason = filter.reason.map(|reason| Value::Text(reason.as_str().to_owned()));
+    let before = filter.before.map(|id| Value::Blob(id.as_bytes().to_vec()));
+    let mut terms = vec!["1".to_owned()];
+    let mut values = Vec::new();
+    for (column, value) in [("workflow_id =", workflow), ("reason =", reason), ("id <", before)] {
+        if let Some(value) = value {
+            values.push(value);
+            terms.push(format!("{column} ?{}", values.len()));
+        }
+    }
+    let (terms, last) = (terms.join(" AND "), values.len() + 1);
+    let sql = format!("dead_letters {index} WHERE {terms} ORDER BY id DESC LIMIT ?{last}");
+    (sql, values)
+}
+
+/// Removes a letter; whether there was one.
+pub(super) fn delete(tx: &Tx<'_>, id: Uuid) -> rusqlite::Result<bool> {
+    let mut delete = tx.connection.prepare_cached("DELETE FROM dead_letters WHERE id = ?1")?;
+    Ok(delete.execute([id.as_bytes().as_slice()])? > 0)
+}
+
+/// Removes letters that fit; how many.
+pub(super) fn purge(tx: &Tx<'_>, filter: &DeadLetterFilter) -> rusqlite::Result<u64> {
+    let (fitting, mut values) = fitting(filter);
+    values.push(Value::Integer(i64::from(filter.limit)));
+    let sql = format!("DELETE FROM dead_letters WHERE id IN (SELECT id FROM {fitting})");
+    let removed = tx.connection.prepare_cached(&sql)?.execute(params_from_iter(values))?;
+    Ok(removed as u64)
+}

@@ -1,0 +1,114 @@
+//! Runners: who lives, what they hold, and which of that has mail.
+//!
+//! What must stay true: a runner may ask for its mail every second, so that question costs an index seek when there is
+//! none; the plans are checked by a test.
+
+use super::{
+    columns::{Col, count, get, key, run_id},
+    writer::Tx,
+};
+use crate::{
+    News,
+    reads::Page,
+    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
+};
+use fermata_core::{RunId, RunnerId, Timestamp};
+use rusqlite::{Connection, params};
+use uuid::Uuid;
+
+const BEAT: &str = "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role";
+
+const FORGET_OLD: &str = "DELETE FROM runners WHERE heartbeat_at < ?1 AND NOT EXISTS
+    (SELECT 1 FROM workflow_executions INDEXED BY ix_executions_claim
+     WHERE lease_owner = runners.id AND wake_at IS NOT NULL)";
+
+pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at,
+    (SELECT COUNT(*) FROM workflow_executions INDEXED BY ix_executions_claim
+     WHERE lease_owner = runners.id AND wake_at IS NOT NULL)
+    FROM runners WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
+
+pub(super) const UNREAD: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_unread
+    WHERE lease_owner = ?1 AND lease_owner IS NOT NULL AND inbox_seq > inbox_seen";
+
+/// Those that a runner holds are sorted here: an index that has them by id would be written to by every run.
+pub(super) const HELD: &str = "SELECT id, lease_epoch FROM workflow_executions INDEXED BY ix_executions_claim
+    WHERE lease_owner = ?1 AND wake_at IS NOT NULL AND id > ?2 ORDER BY id LIMIT ?3";
+
+/// Beyond every id.
+const LAST: [u8; 17] = [0xff; 17];
+
+/// Notes that a runner lives.
+pub(super) fn heartbeat(tx: &Tx<'_>, runner: &Runner, at: Timestamp) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(BEAT)?.execute(params![
+        runner.id.0.as_bytes().as_slice(),
+        at.0,
+        runner.host,
+        runner.pid,
+        runner.version,
+        runner.role,
+        runner.started_at.0,
+    ])?;
+    let long_ago = at.0.saturating_sub(FORGOTTEN_AFTER);
+    tx.connection.prepare_cached(FORGET_OLD)?.execute([long_ago])?;
+    Ok(())
+}
+
+/// Forgets a runner.
+pub(super) fn retire(tx: &mut Tx<'_>, runner: RunnerId) -> rusqlite::Result<()> {
+    let mut forget = tx.connection.prepare_cached("DELETE FROM runners WHERE id = ?1")?;
+    forget.execute([runner.0.as_bytes().as_slice()])?;
+    tx.news.push(News::Due(Timestamp::default()));
+    Ok(())
+}
+
+/// Who lives, the newest first.
+pub(super) fn runners(
+    connection: &Connection,
+    before: Option<RunnerId>,
+    limit: u32,
+) -> rusqlite::Result<Page<RunnerRecord>> {
+    let before = before.map_or(LAST.to_vec(), |before| before.0.as_bytes().to_vec());
+    let mut statement = connection.prepare_cached(RUNNERS)?;
+    let rows = statement.query_map(params![before, i64::from(limit) + 1], |row| {
+        Ok(RunnerRecord {
+            runner: Runner {
+                id: RunnerId(row.get::<_, Col<Uuid>>(0)?.0),
+                host: row.get(2)?,
+                pid: row.get(3)?,
+                version: row.get(4)?,
+                role: row.get(5)?,
+                started_at: get(row, 6)?,
+            },
+            heartbeat_at: get(row, 1)?,
+            held: count(row, 7)?,
+        })
+    })?;
+    Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, limit))
+}
+
+/// Held runs with mail.
+pub(super) fn unread(connection: &Connection, runner: RunnerId) -> rusqlite::Result<Vec<RunId>> {
+    let mut statement = connection.prepare_cached(UNREAD)?;
+    let rows = statement.query_map([runner.0.as_bytes().as_slice()], |row| run_id(row, 0))?;
+    rows.collect()
+}
+
+/// Held runs, by id.
+pub(super) fn held(
+    connection: &Connection,
+    runner: RunnerId,
+    after: Option<RunId>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Lease>> {
+    let after = after.map_or(Vec::new(), |after| key(&after).to_vec());
+    let mut statement = connection.prepare_cached(HELD)?;
+    let rows = statement.query_map(params![runner.0.as_bytes().as_slice(), after, limit], |row| {
+        Ok(Lease {
+            run: run_id(row, 0)?,
+            epoch: count(row, 1)?,
+        })
+    })?;
+    rows.collect()
+}
