@@ -8,7 +8,7 @@ use fermata_expr::{
     template::{Options, Syntax, ValueTemplate},
 };
 use serde_json::Value;
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// A plan that is ready to run.
 pub struct Compiled {
@@ -172,14 +172,6 @@ impl Compiled {
     }
 }
 
-/// The name of a step of a path.
-pub(crate) fn key(step: &Segment) -> Cow<'_, str> {
-    match step {
-        Segment::Key(key) => Cow::Borrowed(key),
-        Segment::Index(index) => Cow::Owned(index.to_string()),
-    }
-}
-
 /// Which entries paths such as `context.data['a'].x` lead into, and whether some lead to the addresses of callbacks.
 fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
     let entries = entries_at(plan.scope);
@@ -187,11 +179,11 @@ fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
     let mut all = false;
     for read in reads {
         let mut shared = entries.iter().zip(&read.segments);
-        if !shared.all(|(name, step)| key(step) == *name) {
+        if !shared.all(|(name, step)| step.to_string() == *name) {
             continue;
         }
         match read.segments.get(entries.len()) {
-            Some(node) => nodes.extend(plan.find(&key(node))),
+            Some(node) => nodes.extend(plan.find(&node.to_string())),
             None => all = true,
         }
     }

@@ -4,7 +4,7 @@
 //! repetition after a crash renders the same bytes and reads the same values.
 
 use crate::{
-    compiled::{Condition, Needs, Nodes, entries_at, key},
+    compiled::{Condition, Needs, Nodes, entries_at},
     entry::{TRUNCATED, skipped_task},
     sandbox::Sandbox,
 };
@@ -227,8 +227,8 @@ fn truncated(names: Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<Strin
         let flag = [entry, &[Segment::Key(TRUNCATED.to_owned())]].concat();
         let cut = of_body && matches!(scope.at(&flag), Some(DataRef::Json(Value::Bool(true))));
         cut.then(|| {
-            let path: Vec<_> = rest.iter().map(key).collect();
-            let (path, node, limit) = (path.join("."), key(&entry[depth - 1]), crate::actions::MAX_BODY_KB);
+            let path: Vec<_> = rest.iter().map(Segment::to_string).collect();
+            let (path, node, limit) = (path.join("."), &entry[depth - 1], crate::actions::MAX_BODY_KB);
             format!(
                 "Cannot read '{path}' because the response from '{node}' exceeded the {limit}KB limit and was truncated"
             )
