@@ -282,3 +282,29 @@ async fn a_wait_that_nobody_answers_times_out_and_others_branch_on_it() {
         "too late"
     );
 }
+
+#[tokio::test]
+async fn what_tasks_learned_is_there_after_the_run_left_memory() {
+    let (url, requests) = service(vec![
+        json_answer("402 Payment Required", json!({ "why": "card" })),
+        json_answer("200 OK", json!({ "n": 7 })),
+        json_answer("200 OK", json!({})),
+    ])
+    .await;
+    let settings = Settings {
+        park_after: Duration::ZERO,
+        ..Settings::default()
+    };
+    let bed = Bed::with(settings, |registry| registry);
+    let tasks = json!({
+        "charge": { "url": url },
+        "other": { "needs": ["charge"], "if": "tasks.charge.status == 'failed'", "url": url },
+        "pause": { "needs": ["other"], "sleep": 0.05 },
+        "sorry": { "needs": ["pause"], "if": "tasks.charge.body.why == 'card'", "url": url,
+                   "body": "{{tasks.charge.body.why}} {{tasks.charge.status_code}} {{tasks.other.body.n}}" },
+    });
+    let run = bed.trigger(tasks, json!({})).await;
+    let (status, overview) = bed.end(run).await;
+    assert_eq!(status, Status::Succeeded, "{overview:?}");
+    assert!(requests.lock().unwrap()[2].ends_with("card 402 7"));
+}
