@@ -9,6 +9,7 @@ mod cli_validate;
 mod crash;
 mod dev;
 mod differential;
+mod runlater;
 mod sandbox;
 mod serve;
 mod support;

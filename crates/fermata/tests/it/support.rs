@@ -283,6 +283,12 @@ impl Server {
         answer(self.client.post(format!("{}{path}", self.url)).json(body)).await
     }
 
+    /// Sends a body as it is; status and JSON.
+    pub async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
+        let method = method.parse().expect("a method");
+        answer(self.client.request(method, format!("{}{path}", self.url)).body(body)).await
+    }
+
     /// Saves and publishes a document.
     pub async fn publish(&self, document: &Value) {
         let (status, saved) = self.post("/api/v1/workflows", document).await;

@@ -1,0 +1,213 @@
+//! The real server, killed with SIGKILL in every state that a task can be in, and again and again under load.
+//!
+//! What was acknowledged and which effects there were is kept in this process, where no crash can reach it.
+//! `FERMATA_CRASHES=500` makes the load test longer; `FERMATA_CRASH_SEED=N` chooses the moments.
+
+mod load;
+
+use super::{Run, Stage, service::Answer, words};
+use serde_json::{Value, json};
+use std::time::UNIX_EPOCH;
+
+const RUNS: usize = 8;
+
+impl Stage {
+    /// Triggers some runs of a workflow of these tasks.
+    async fn many(&self, tasks: Value) -> Vec<Run> {
+        self.server.add(&json!({ "name": "many", "tasks": tasks })).await;
+        let mut runs = Vec::new();
+        for n in 0..RUNS {
+            runs.push(self.server.trigger("many", &json!({ "n": n })).await);
+        }
+        runs
+    }
+
+    fn crash(&mut self) {
+        self.server.kill9();
+        self.server.restart();
+    }
+
+    /// Asserts that every run completed with one outcome for each of its tasks.
+    async fn all_complete(&self, runs: &[Run]) {
+        for run in runs {
+            let view = self.server.over(run).await;
+            assert_eq!(view["status"], "completed", "{view}");
+            crate::crash::check_steps(&self.server, &run.id, Some(words(&view).len())).await;
+        }
+    }
+
+    /// The calls of a path, of which there must be one for each run.
+    fn once_each(&self, path: &str) -> Vec<super::service::Call> {
+        let mut calls = self.service.calls_of(path);
+        calls.sort_by(|a, b| a.key().cmp(b.key()));
+        let keys: Vec<&str> = calls.iter().map(|call| call.key()).collect();
+        assert_eq!(keys.len(), RUNS, "{path}: {keys:?}");
+        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "{path}: {keys:?}");
+        calls
+    }
+}
+
+#[tokio::test]
+async fn killed_while_steps_sleep() {
+    let mut stage = Stage::start().await;
+    let at = |path| stage.service.at(path);
+    let runs = stage
+        .many(json!({
+            "before": { "url": at("/before") },
+            "nap": { "needs": ["before"], "sleep": "1s" },
+            "after": { "needs": ["nap"], "url": at("/after") },
+        }))
+        .await;
+    let mut wakes = Vec::new();
+    for run in &runs {
+        wakes.push(stage.server.until(run, "nap", "sleeping").await["tasks"]["nap"]["wake_at"].clone());
+    }
+    stage.crash();
+    stage.all_complete(&runs).await;
+    stage.once_each("/before");
+    for (call, (run, wakes)) in stage.once_each("/after").iter().zip(runs.iter().zip(wakes)) {
+        assert_eq!(call.key(), format!("{}:after", run.id));
+        let history = stage.server.history(run).await;
+        let slept = history.events("slept");
+        assert_eq!(slept.len(), 1, "it is not put to sleep again");
+        let until = slept[0]["until"].as_u64().map(u128::from);
+        let called = call.arrived_at.duration_since(UNIX_EPOCH).expect("a time").as_micros();
+        assert!(Some(called) >= until, "{run:?} woke before its time");
+        assert!(stage.server.run(run).await["tasks"]["nap"]["finished_at"].as_str() >= wakes.as_str());
+    }
+}
+
+#[tokio::test]
+async fn killed_while_steps_wait() {
+    let mut stage = Stage::start().await;
+    let at = |path| stage.service.at(path);
+    let runs = stage
+        .many(json!({
+            "ask": { "url": at("/ask"), "body": { "n": "{{trigger.body.n}}", "callback": "{{wait.reply.url}}" } },
+            "reply": { "needs": ["ask"], "wait_for_webhook": { "timeout": "1h" } },
+            "use": { "needs": ["reply"], "url": at("/use"), "body": { "got": "{{tasks.reply.body}}" } },
+        }))
+        .await;
+    for run in &runs {
+        stage.server.until(run, "reply", "waiting").await;
+    }
+    stage.crash();
+    for call in stage.once_each("/ask") {
+        let n = &call.json()["n"];
+        assert_eq!(
+            stage
+                .server
+                .post(&call.callback("callback"), &json!({ "reply-to": n }))
+                .await
+                .0,
+            200
+        );
+    }
+    stage.all_complete(&runs).await;
+    for (n, (call, run)) in stage.once_each("/use").iter().zip(&runs).enumerate() {
+        assert_eq!(call.key(), format!("{}:use", run.id));
+        assert_eq!(call.json(), json!({ "got": { "reply-to": n } }));
+    }
+}
+
+#[tokio::test]
+async fn killed_while_steps_retry() {
+    let mut stage = Stage::start().await;
+    let at = |path: &str| stage.service.at(path);
+    let busy = Answer::status(503).header("retry-after", "1");
+    stage
+        .service
+        .script("/busy", (0..RUNS).map(|_| busy.clone()).chain([Answer::echo()]));
+    let runs = stage
+        .many(json!({
+            "busy": { "url": at("/busy"), "body": { "n": "{{trigger.body.n}}" } },
+            "use": { "needs": ["busy"], "url": at("/use"), "body": "{{tasks.busy.body.seen}}" },
+        }))
+        .await;
+    for run in &runs {
+        let is_told = |view: &Value| view["tasks"]["busy"]["next_attempt_at"].is_string();
+        stage.server.run_when("the next attempt", run, is_told).await;
+    }
+    stage.crash();
+    stage.all_complete(&runs).await;
+    let calls = stage.service.calls_of("/busy");
+    assert_eq!(calls.len(), 2 * RUNS, "attempts that were recorded are not repeated");
+    for (n, run) in runs.iter().enumerate() {
+        let own: Vec<_> = calls
+            .iter()
+            .filter(|call| call.key() == format!("{}:busy", run.id))
+            .collect();
+        assert_eq!(own.len(), 2);
+        assert!(own.iter().all(|call| call.json() == json!({ "n": n })), "{own:?}");
+        let history = stage.server.history(run).await;
+        assert_eq!(history.attempts("busy"), [(1, "RetriableFailure"), (2, "Succeeded")]);
+        let due = history.events("retried")[0]["retryAt"].as_u64().map(u128::from);
+        let called = own[1]
+            .arrived_at
+            .duration_since(UNIX_EPOCH)
+            .expect("a time")
+            .as_micros();
+        assert!(Some(called) >= due, "{run:?} was tried again before its time");
+    }
+    stage.once_each("/use");
+}
+
+/// The moment that matters most: whoever called back was told that it arrived.
+#[tokio::test]
+async fn killed_between_a_callback_and_the_next_step() {
+    let mut stage = Stage::start().await;
+    let document = json!({ "name": "one", "tasks": {
+        "ask": { "url": stage.service.at("/ask"), "body": { "callback": "{{wait.reply.url}}" } },
+        "reply": { "needs": ["ask"], "wait_for_webhook": {} },
+        "use": { "needs": ["reply"], "url": stage.service.at("/use"), "body": { "got": "{{tasks.reply.body}}" } },
+    } });
+    stage.server.add(&document).await;
+    let mut used = 0;
+    for round in 1..=10 {
+        // Every other callback comes before its step waits.
+        let is_early = round % 2 == 0;
+        let answer = Answer::ok(&json!({}));
+        stage
+            .service
+            .script("/ask", [if is_early { answer.held() } else { answer }]);
+        let run = stage.server.trigger("one", &json!({})).await;
+        let asked = stage
+            .service
+            .calls()
+            .into_iter()
+            .filter(|call| call.key().starts_with(&run.id));
+        let number = stage.service.calls_of("/ask").len() + usize::from(asked.count() == 0);
+        let callback = stage.service.call("/ask", number).await.callback("callback");
+        if !is_early {
+            stage.server.until(&run, "reply", "waiting").await;
+        }
+        assert_eq!(stage.server.post(&callback, &json!({ "round": round })).await.0, 200);
+        stage.crash();
+        if is_early {
+            stage.service.release("/ask"); // of which the process that asked does not hear any more
+            stage.service.release("/ask");
+        }
+        assert_eq!(
+            stage.server.post(&callback, &json!("second")).await.0,
+            409,
+            "round {round}"
+        );
+        stage.all_complete(std::slice::from_ref(&run)).await;
+        let key = format!("{}:use", run.id);
+        let own: Vec<_> = stage
+            .service
+            .calls_of("/use")
+            .into_iter()
+            .filter(|call| call.key() == key)
+            .collect();
+        assert!(
+            !own.is_empty()
+                && own
+                    .iter()
+                    .all(|call| call.json() == json!({ "got": { "round": round } })),
+            "{own:?}"
+        );
+        used += own.len();
+    }
+    println!("{used} effects of 10 callbacks");
+}
