@@ -10,6 +10,7 @@ pub mod claim;
 pub mod commit;
 pub mod dead_letters;
 pub mod enqueue;
+pub mod fair;
 pub mod inbox;
 pub mod races;
 pub mod reads;
@@ -76,6 +77,8 @@ macro_rules! conformance_tests {
                 retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
                 priority_takes_no_place_of_others, priority_waits_until_it_is_due, lower_priority_waits;
+            fair: a_backlog_takes_half, others_take_what_they_need, tenants_share_too, single_places_are_shared,
+                sleepers_take_no_share, others_are_found_among_many, shares_hold_under_priority;
             runners: runners_are_listed, a_heartbeat_keeps_who_it_is, silent_runners_are_forgotten,
                 unread_mail_of_held_runs, held_runs_are_told, declined_runs_were_not_taken;
             dead_letters: a_run_is_buried, burials_are_fenced, dead_letters_are_paged_and_filtered,

@@ -5,6 +5,7 @@
 
 mod dead_letters;
 mod definitions;
+mod queue;
 mod reads;
 mod runners;
 mod runs;
@@ -54,6 +55,10 @@ struct State {
     free: BTreeSet<(Timestamp, RunId)>,
     /// Those of them with a priority other than 0, by workflow, the highest first.
     prioritised: BTreeMap<String, BTreeSet<(Reverse<i32>, Timestamp, RunId)>>,
+    /// Those that are free, by tenant and workflow.
+    groups: BTreeMap<(String, String), BTreeSet<(Timestamp, RunId)>>,
+    /// The last of these that a search for others came to.
+    walked: (String, String),
     /// Held runs, by owner.
     held: BTreeSet<(RunnerId, Timestamp, RunId)>,
     links: BTreeMap<(String, String, String), RunId>,

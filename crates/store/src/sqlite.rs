@@ -13,6 +13,7 @@ mod inbox;
 mod lists;
 mod migrations;
 mod open;
+mod queue;
 mod readers;
 mod reads;
 mod runners;

@@ -1,13 +1,9 @@
 //! Runs in memory: enqueue, claim, commit, deliver, answer. The rules are those of the SQLite store.
-//!
-//! What must stay true: `free` and `held` are exactly the runs with a `wake_at`; they change in [`State::place`]
-//! and nowhere else.
 
 use super::State;
 use crate::{
     News,
     definitions::Lifecycle,
-    priority::{self, Due, LOOK_AHEAD},
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Link, Mail, NewRun,
@@ -15,16 +11,16 @@ use crate::{
     },
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
-use std::{cmp::Reverse, collections::BTreeMap, convert::Infallible};
+use std::collections::BTreeMap;
 
 /// A run with all that belongs to it.
 pub(super) struct Entry {
     pub(super) new: NewRun,
     pub(super) status: Status,
-    lease_owner: Option<RunnerId>,
+    pub(super) lease_owner: Option<RunnerId>,
     pub(super) epoch: u64,
     takeovers: u32,
-    wake_at: Option<Timestamp>,
+    pub(super) wake_at: Option<Timestamp>,
     pub(super) inbox_seq: u64,
     pub(super) inbox_seen: u64,
     started_at: Option<Timestamp>,
@@ -108,35 +104,6 @@ impl State {
         takes_runs && version_fits
     }
 
-    /// Says who has a run and when it is due.
-    fn place(&mut self, run: RunId, owner: Option<RunnerId>, wake_at: Option<Timestamp>) {
-        let Some(entry) = self.runs.get_mut(&run) else {
-            return;
-        };
-        let priority = Reverse(entry.new.priority.unwrap_or(0));
-        if priority != Reverse(0) {
-            let prioritised = self.prioritised.entry(entry.new.workflow_id.clone()).or_default();
-            if let (None, Some(at)) = (entry.lease_owner, entry.wake_at) {
-                prioritised.remove(&(priority, at, run));
-            }
-            if let (None, Some(at)) = (owner, wake_at) {
-                prioritised.insert((priority, at, run));
-            }
-            self.prioritised.retain(|_, runs| !runs.is_empty());
-        }
-        match (entry.lease_owner, entry.wake_at) {
-            (None, Some(at)) => self.free.remove(&(at, run)),
-            (Some(owner), Some(at)) => self.held.remove(&(owner, at, run)),
-            (_, None) => false,
-        };
-        (entry.lease_owner, entry.wake_at) = (owner, wake_at);
-        match (owner, wake_at) {
-            (None, Some(at)) => self.free.insert((at, run)),
-            (Some(owner), Some(at)) => self.held.insert((owner, at, run)),
-            (_, None) => false,
-        };
-    }
-
     pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
         let limit = claim.limit as usize;
         let ids: Vec<RunId> = match claim.only {
@@ -146,7 +113,7 @@ impl State {
                 .take(limit)
                 .collect(),
             None => {
-                let due = self.due(claim.now, limit);
+                let due = self.due(claim.now, claim.limit);
                 let held = claim.dead_before.iter().flat_map(|_| &self.held);
                 let dead = held
                     .filter(|(owner, ..)| self.is_dead(claim, *owner))
@@ -166,37 +133,6 @@ impl State {
         }
         let next_due = self.free.first().map(|(at, _)| *at);
         Claimed { runs, next_due }
-    }
-
-    /// Free runs that are due, oldest first except for their priority.
-    fn due(&self, now: Timestamp, limit: usize) -> Vec<RunId> {
-        let due = self.free.iter().take_while(|(at, _)| *at <= now);
-        if self.prioritised.is_empty() {
-            return due.take(limit).map(|(_, id)| *id).collect();
-        }
-        let looked_at = due.take(limit.saturating_mul(LOOK_AHEAD as usize));
-        let waiting = looked_at.filter_map(|(at, id)| {
-            let new = &self.runs.get(id)?.new;
-            Some(Due {
-                workflow: new.workflow_id.clone(),
-                priority: new.priority.unwrap_or(0),
-                wake_at: *at,
-                run: *id,
-            })
-        });
-        let urgent = |workflow: &str, most: usize| {
-            let all = self.prioritised.get(workflow).into_iter().flatten();
-            let urgent = all.filter(|(Reverse(priority), at, _)| *priority > 0 && *at <= now);
-            let dues = urgent.take(most).map(|(Reverse(priority), at, run)| Due {
-                workflow: workflow.to_owned(),
-                priority: *priority,
-                wake_at: *at,
-                run: *run,
-            });
-            Ok::<_, Infallible>(dues.collect())
-        };
-        let Ok(runs) = priority::choose(limit, waiting.collect(), urgent);
-        runs
     }
 
     fn claimable(&self, claim: &Claim, run: RunId) -> bool {

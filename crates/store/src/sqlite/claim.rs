@@ -5,36 +5,13 @@
 
 use super::{
     columns::{Col, count, get, key, principal, run_id},
+    queue,
     writer::Tx,
 };
-use crate::{
-    priority::{self, Due, LOOK_AHEAD},
-    runs::{Claim, Claimed, StoredRun},
-};
+use crate::runs::{Claim, Claimed, StoredRun};
 use fermata_core::{RunId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
-
-pub(super) const FREE: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
-    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2";
-
-/// Whether any free run has a priority. While none has, claims do not think of it.
-pub(super) const ANY_PRIORITY: &str = "SELECT 1 FROM workflow_executions INDEXED BY ix_executions_priority
-    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 LIMIT 1";
-
-const WAITING: &str = "SELECT workflow_id, COALESCE(priority, 0), wake_at FROM workflow_executions WHERE id = ?1";
-
-/// The next lower priority in a workflow; asked again and again this visits each once, however many runs sleep there.
-pub(super) const NEXT_PRIORITY: &str = "SELECT priority FROM workflow_executions INDEXED BY ix_executions_priority
-    WHERE workflow_id = ?1 AND priority > 0 AND priority < ?2
-    AND lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 ORDER BY priority DESC LIMIT 1";
-
-pub(super) const OF_PRIORITY: &str = "SELECT id, wake_at FROM workflow_executions INDEXED BY ix_executions_priority
-    WHERE workflow_id = ?1 AND priority = ?2 AND wake_at <= ?3
-    AND lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 ORDER BY wake_at LIMIT ?4";
-
-/// A claim looks at no more priorities of a workflow than this.
-const MAX_PRIORITIES: usize = 100;
 
 pub(super) const HELD_BY: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
     WHERE lease_owner = ?1 AND wake_at IS NOT NULL ORDER BY wake_at LIMIT ?2";
@@ -95,12 +72,9 @@ fn claimable(tx: &Tx<'_>, claim: &Claim, run: RunId) -> rusqlite::Result<Vec<Run
     })
 }
 
-/// Free runs that are due, oldest first except for their priority; then those of dead owners.
-fn due(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
-    let mut ids = match tx.connection.prepare_cached(ANY_PRIORITY)?.exists([])? {
-        false => ids(tx, FREE, params![claim.now.0, claim.limit])?,
-        true => by_priority(tx, claim)?,
-    };
+/// Free runs that are due, in the order and with the shares of [`crate::priority`]; then those of dead owners.
+fn due(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
+    let mut ids = queue::free(tx, claim)?;
     if claim.dead_before.is_none() {
         return Ok(ids);
     }
@@ -118,54 +92,7 @@ fn due(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
     Ok(ids)
 }
 
-fn by_priority(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
-    let ahead = claim.limit.saturating_mul(LOOK_AHEAD);
-    let mut waiting = Vec::new();
-    let mut statement = tx.connection.prepare_cached(WAITING)?;
-    for run in ids(tx, FREE, params![claim.now.0, ahead])? {
-        waiting.push(statement.query_row([key(&run)], |row| {
-            Ok(Due {
-                workflow: row.get(0)?,
-                priority: row.get(1)?,
-                wake_at: get(row, 2)?,
-                run,
-            })
-        })?);
-    }
-    priority::choose(claim.limit as usize, waiting, |workflow, most| {
-        urgent(tx, workflow, claim.now, most)
-    })
-}
-
-/// Up to `most` runs of a workflow that are due, free and of a priority above 0, the highest first.
-fn urgent(tx: &Tx<'_>, workflow: &str, now: Timestamp, most: usize) -> rusqlite::Result<Vec<Due>> {
-    let mut next_priority = tx.connection.prepare_cached(NEXT_PRIORITY)?;
-    let mut of_priority = tx.connection.prepare_cached(OF_PRIORITY)?;
-    let mut urgent: Vec<Due> = Vec::new();
-    let mut below = i64::from(i32::MAX) + 1;
-    for _ in 0..MAX_PRIORITIES {
-        let next = next_priority.query_row(params![workflow, below], |row| row.get::<_, i32>(0));
-        let Some(priority) = next.optional()?.filter(|_| urgent.len() < most) else {
-            break;
-        };
-        let room = i64::try_from(most - urgent.len()).unwrap_or(i64::MAX);
-        let rows = of_priority.query_map(params![workflow, priority, now.0, room], |row| {
-            Ok(Due {
-                workflow: workflow.to_owned(),
-                priority,
-                wake_at: get(row, 1)?,
-                run: run_id(row, 0)?,
-            })
-        })?;
-        for row in rows {
-            urgent.push(row?);
-        }
-        below = i64::from(priority);
-    }
-    Ok(urgent)
-}
-
-fn ids(tx: &Tx<'_>, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<Vec<RunId>> {
+pub(super) fn ids(tx: &Tx<'_>, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<Vec<RunId>> {
     tx.connection
         .prepare_cached(sql)?
         .query_map(params, |row| run_id(row, 0))?

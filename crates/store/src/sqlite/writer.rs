@@ -6,6 +6,7 @@
 //!   `work` may run more than once and must change nothing but the database.
 //! * The thread outlives failures; once there is space again, writing goes on.
 
+use super::queue::Group;
 use crate::{News, Result, StoreError};
 use rusqlite::{Connection, ErrorCode};
 use std::{
@@ -28,10 +29,12 @@ const IDLE_PAGES: i32 = 256;
 /// How long the thread must have been idle to tidy the log.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// What a member works with: the connection inside a transaction, and the news to tell once it is durable.
+/// What a member works with: the connection inside a transaction, and the news to tell once it is durable. Where the
+/// last claim looked for others is a hint: it may come from a transaction that was undone.
 pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
     pub(super) news: &'a mut Vec<News>,
+    pub(super) walked: &'a mut Group,
 }
 
 /// Something to be written.
@@ -121,6 +124,7 @@ impl Writer {
             log_pages,
             news,
             told: Vec::new(),
+            walked: Group::default(),
         };
         let theirs = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
@@ -188,6 +192,7 @@ struct Thread {
     log_pages: Arc<AtomicI32>,
     news: broadcast::Sender<News>,
     told: Vec<News>,
+    walked: Group,
 }
 
 impl Thread {
@@ -277,6 +282,7 @@ impl Thread {
         let mut tx = Tx {
             connection: &self.connection,
             news: &mut self.told,
+            walked: &mut self.walked,
         };
         let worked = batch
             .iter_mut()

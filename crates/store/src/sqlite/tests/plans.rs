@@ -1,7 +1,7 @@
 //! How SQLite finds what it is asked for, and where it stops looking.
 
 use super::*;
-use crate::reads::Order;
+use crate::{dead_letters::DeadReason, reads::Order};
 
 /// The plan of a statement, one step a line.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
@@ -86,7 +86,7 @@ fn claims_use_indexes() {
     let folder = Folder::new();
     drop(folder.open().unwrap());
     let connection = Connection::open(folder.path()).unwrap();
-    for sql in [claim::FREE, claim::HELD_BY, claim::NEXT_OWNER, claim::NEXT_DUE] {
+    for sql in [queue::FREE, claim::HELD_BY, claim::NEXT_OWNER, claim::NEXT_DUE] {
         let plan = plan(&connection, sql).join("; ");
         assert!(
             plan.starts_with("SEARCH") && plan.contains("COVERING INDEX ix_executions_claim"),
@@ -94,14 +94,77 @@ fn claims_use_indexes() {
         );
         assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
     }
-    for sql in [claim::ANY_PRIORITY, claim::NEXT_PRIORITY, claim::OF_PRIORITY] {
+    for sql in [queue::ANY_PRIORITY, queue::NEXT_PRIORITY, queue::OF_PRIORITY] {
         let plan = plan(&connection, sql).join("; ");
         assert!(plan.contains("INDEX ix_executions_priority"), "{sql}: {plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
         assert!(
-            plan.starts_with("SEARCH") || sql == claim::ANY_PRIORITY,
+            plan.starts_with("SEARCH") || sql == queue::ANY_PRIORITY,
             "the first entry is enough to know that there is one: {sql}: {plan}"
         );
+    }
+}
+
+/// Others are found behind a backlog without a look at its runs.
+#[test]
+fn groups_use_their_index() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    let starts = [
+        (queue::NEXT_HEAD, "(tenant_id,workflow_id)>(?,?)"),
+        (queue::BEHIND, "(tenant_id=? AND workflow_id=? AND (wake_at,id)>(?,?)"),
+    ];
+    for (sql, place) in starts {
+        let plan = plan(&connection, sql).join("; ");
+        let index = "SEARCH workflow_executions USING INDEX ix_executions_group";
+        assert!(plan.starts_with(index), "{sql}: {plan}");
+        assert!(plan.contains(place) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}
+
+/// A runner asks for its mail every second, and for its leases now and then.
+#[test]
+fn runners_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    let plan_of = |sql: &str| plan(&connection, sql).join("; ");
+    assert_eq!(
+        plan_of(runners::UNREAD),
+        "SEARCH workflow_executions USING INDEX ix_executions_unread (lease_owner=?)"
+    );
+    let held = plan_of(runners::HELD);
+    assert!(held.contains("INDEX ix_executions_claim (lease_owner=?"), "{held}");
+    let counts = plan_of(runners::RUNNERS);
+    assert!(
+        counts.contains("COVERING INDEX ix_executions_claim (lease_owner=?"),
+        "{counts}"
+    );
+    assert!(counts.starts_with("SEARCH runners USING PRIMARY KEY"), "{counts}");
+}
+
+#[test]
+fn dead_letters_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for reason in [None, Some(DeadReason::Poison)] {
+        for workflow_id in [None, Some("w".to_owned())] {
+            for before in [None, Some(Uuid::now_v7())] {
+                let filter = DeadLetterFilter {
+                    reason,
+                    workflow_id: workflow_id.clone(),
+                    before,
+                    limit: 9,
+                };
+                let (fitting, _) = dead_letters::fitting(&filter);
+                let plan = plan(&connection, &format!("SELECT id, last_error FROM {fitting}")).join("; ");
+                assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
+                let narrowed = reason.is_some() || workflow_id.is_some() || before.is_some();
+                assert_eq!(plan.starts_with("SEARCH"), narrowed, "{filter:?}: {plan}");
+            }
+        }
     }
 }
 
