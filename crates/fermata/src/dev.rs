@@ -8,7 +8,7 @@ mod publish;
 use crate::{
     cli::{self, Usage},
     config::{Config, Given},
-    playground::Playground,
+    playground::{HOST, Playground},
     serve::{self, Running},
 };
 use anyhow::Context;
@@ -23,7 +23,8 @@ Examples:
   fermata dev workflows/                         your documents, published again at every change
   fermata dev --reset                            the same from the beginning: the dev database is deleted first
 
-A broken edit keeps the last good version. Documents may call private addresses, which a server refuses by default.
+A broken edit keeps the last good version. Documents may call private addresses, which a server refuses by default, and
+http://playground.localhost, a small echo and fault service that is part of this program and works offline.
 
 Exit codes: as `fermata serve`.";
 
@@ -75,7 +76,11 @@ pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Resul
             let samples = examples::offer(&engine).await?;
             let names: Vec<String> = samples.iter().map(|sample| sample.workflow.clone()).collect();
             serve::announce(&config, &url, began);
-            cli::say(guide(&config, &url, &names, "the examples", "onboard-project"));
+            let tries = format!(
+                "\n  curl -sX POST '{url}/api/v1/workflows/checkout-flow/trigger' -H 'content-type: application/json' \
+                 -d '{{\"order_id\": 7, \"amount\": 42, \"payment\": \"declined\"}}'"
+            );
+            cli::say(guide(&config, &url, &names, "the examples", "onboard-project", &tries));
             tokio::spawn(examples::tell(engine, samples))
         }
         Some(dir) => {
@@ -84,7 +89,7 @@ pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Resul
             serve::announce(&config, &url, began);
             let what = format!("{}, published again at every change", dir.display());
             let first = names.first().map_or("ID", String::as_str);
-            cli::say(guide(&config, &url, &names, &what, first));
+            cli::say(guide(&config, &url, &names, &what, first, ""));
             tokio::spawn(folder.watch())
         }
     };
@@ -94,7 +99,7 @@ pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Resul
 }
 
 /// Where things are and what to try, in lines that can be copied.
-fn guide(config: &Config, url: &str, workflows: &[String], what: &str, first: &str) -> String {
+fn guide(config: &Config, url: &str, workflows: &[String], what: &str, first: &str, tries: &str) -> String {
     let workflows = match workflows.is_empty() {
         true => "none yet".to_owned(),
         false => workflows.join(", "),
@@ -113,9 +118,10 @@ fn guide(config: &Config, url: &str, workflows: &[String], what: &str, first: &s
   data       {place}
   serving    {what}
   workflows  {workflows}
+  to call    http://{HOST}/ (in documents only)
 
 Try:
-  curl -sX POST '{url}/api/v1/workflows/{first}/execute?wait=30s' -H 'content-type: application/json' -d '{{\"trigger\": {{}}}}'
+  curl -sX POST '{url}/api/v1/workflows/{first}/execute?wait=30s' -H 'content-type: application/json' -d '{{\"trigger\": {{}}}}'{tries}
   {program} executions list{server}
   {program} workflows get {first} --definition{server} | {program} run -
 

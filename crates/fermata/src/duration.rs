@@ -100,7 +100,7 @@ fn bounded(duration: Duration) -> Result<Duration, String> {
     }
 }
 
-/// As short as it can be read at a glance: `8 ms`, `1.2 s`, `3 min 5 s`.
+/// As short as it can be read at a glance: `8 ms`, `1.2 s`, `3 min 5 s`, `13 d 1 h`.
 pub fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     let seconds = duration.as_secs();
@@ -109,7 +109,8 @@ pub fn show(duration: Duration) -> String {
         0 => format!("{millis} ms"),
         1..60 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn shows_what_matters() {
-        let shown = [0, 8, 1240, 185_000, 7_260_000].map(|millis| show(Duration::from_millis(millis)));
-        assert_eq!(shown, ["<1 ms", "8 ms", "1.2 s", "3 min 5 s", "2 h 1 min"]);
+        let shown = [0, 8, 1240, 185_000, 7_260_000, 1_126_800_000].map(|millis| show(Duration::from_millis(millis)));
+        assert_eq!(shown, ["<1 ms", "8 ms", "1.2 s", "3 min 5 s", "2 h 1 min", "13 d 1 h"]);
     }
 }

@@ -53,7 +53,12 @@ pub fn vars(base: Map<String, Value>, pairs: &[String]) -> Result<Map<String, Va
     }
 }
 
-/// Sets `a.b=value` in an object. The value is JSON if it can be read as such, else text.
+/// JSON if it can be read as such, else text.
+pub fn json_or_text(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Sets `a.b=value` in an object.
 fn assign(whole: &mut Value, pair: &str) -> Result<(), String> {
     let (key, text) = pair
         .split_once('=')
@@ -61,7 +66,7 @@ fn assign(whole: &mut Value, pair: &str) -> Result<(), String> {
     if key.split('.').any(str::is_empty) {
         return Err(format!("`{key}` is not a key; write it like `name` or `order.id`"));
     }
-    let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    let value = json_or_text(text);
     let mut at = whole;
     let mut steps = key.split('.').peekable();
     while let Some(step) = steps.next() {

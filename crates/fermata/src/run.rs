@@ -4,6 +4,7 @@
 
 mod outcome;
 mod progress;
+mod waits;
 
 use crate::{
     cli::{self, USAGE, Usage},
@@ -15,13 +16,17 @@ use crate::{
 };
 use anyhow::Context;
 use clap::Args;
-use fermata_core::RunId;
+use fermata_core::{NodeId, RunId};
 use fermata_dialects::{Compiled, Stage};
 use fermata_runtime::{
     Ended, Engine, EngineError, Observer, Refusal, Request, Settings, actions::Registry, check_document,
     clock::SystemClock, sandbox::Sandbox,
 };
-use fermata_store::{Store, memory::MemoryStore, reads::Window};
+use fermata_store::{
+    Store,
+    memory::MemoryStore,
+    reads::{RunRecord, Window},
+};
 pub use outcome::Outcome;
 pub use progress::{Progress, Steps, Timing, clean};
 use serde_json::{Value, json};
@@ -32,6 +37,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, MissedTickBehavior};
+use waits::Door;
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -40,6 +46,11 @@ Examples:
   fermata run order.yaml --input @order.json --input urgent=true --var region=eu
   echo '{\"name\": \"Ada\"}' | fermata run hello.json --input -
   fermata run --json order.json | jq .outputs
+  fermata run checkout.yaml --callback 'payment={\"status\": \"paid\"}'
+
+A step that waits for a webhook can be called while the run goes on: its address, on this machine, is told when it
+begins to wait. --callback answers it at once instead. Requests to http://playground.localhost go to a small echo and
+fault service that is part of this program, and works offline.
 
 A value is JSON if it can be read as such, else text: n=42 is a number, n='\"42\"' is text.
 Nothing is kept: the run and its history are gone when the command ends.
@@ -49,11 +60,13 @@ Exit codes:
   1    the run failed or was cancelled
   2    the document, the input or the call is wrong; nothing was run
   3    --timeout was reached before the run ended
-  4    the run waits for a person (reserved: no document can do that yet)
+  4    the run still waited for a webhook when --timeout was reached
   130  Ctrl-C cancelled the run";
 
 /// The end did not come in time.
 pub const TIMED_OUT: u8 = 3;
+/// The same, and the run waits to be called.
+const WAITING: u8 = 4;
 /// How long a cancelled run may take to end.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
 /// How often times on a terminal are brought up to date.
@@ -72,6 +85,9 @@ pub struct RunArgs {
     /// What expressions see as `vars`, over those of the configuration.
     #[arg(long, value_name = "KEY=VALUE")]
     var: Vec<String>,
+    /// Answers a step that waits for a webhook, at once.
+    #[arg(long, value_name = "NAME=JSON")]
+    callback: Vec<String>,
     /// How long to wait for the end, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
@@ -106,18 +122,23 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(USAGE));
     };
     let trigger = input::value("--input", &args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
+    let answers = waits::read(&args.callback, &compiled.plan).map_err(Usage)?;
+    let door = Door::open(&compiled.plan).await?;
+    if let Some(door) = &door {
+        settings.public_url.clone_from(&door.url);
+    }
 
+    let progress = Arc::new(Progress::of_own(Steps::of(&compiled.plan), args.json));
     let store = Arc::new(MemoryStore::new());
-    let progress = (!args.json).then(|| Arc::new(Progress::new(Steps::of(&compiled.plan))));
-    let observer = progress.clone().map(|progress| progress as Arc<dyn Observer>);
-    let engine = Engine::with_observer(store.clone(), registry, settings, Arc::new(SystemClock), observer);
+    let observer = Some(progress.clone() as Arc<dyn Observer>);
+    let engine = Engine::with_observer(store, registry, settings, Arc::new(SystemClock), observer);
     let worker = engine.clone();
     tokio::spawn(async move { worker.run().await });
     let workflow = compiled.plan.workflow;
     engine.workflows().save(&source, &name).await?;
     engine.workflows().publish(&workflow, true).await?;
     let request = Request {
-        workflow_id: workflow.clone(),
+        workflow_id: workflow,
         trigger,
         ..Request::default()
     };
@@ -125,27 +146,35 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
         Err(EngineError::Refused(Refusal::InvalidTrigger { problems, .. })) => return Err(unfit(&problems).into()),
         other => other?,
     };
-
-    let waited = wait(&engine, accepted.run, args.timeout, progress.as_deref(), &mut signals).await?;
-    if let Some(progress) = &progress {
-        progress.finish();
+    if let Some(door) = door {
+        door.serve(&engine, accepted.run, config.web(), answers, &progress)
+            .await?;
     }
+    let waited = wait(&engine, accepted.run, args.timeout, &progress, &mut signals).await?;
+    progress.finish();
+    tell(&engine, accepted.run, waited, &args).await
+}
+
+/// Tells what came of a run; the exit code.
+async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let record = engine.store().run(run).await?.context("the run is gone")?;
+    let waiting = match waited {
+        Waited::TimedOut => waits::waiting(engine, run).await?,
+        Waited::Ended(_) | Waited::Interrupted(_) => Vec::new(),
+    };
     if args.json {
-        cli::print(format_args!(
-            "{}\n",
-            report(store.as_ref(), accepted.run, &workflow).await?
-        ));
+        let report = report(engine.store().as_ref(), &record, &waiting).await?;
+        cli::print(format_args!("{report}\n"));
     }
     Ok(match waited {
         Waited::Ended(ended) => {
-            let record = store.run(accepted.run).await?;
             let outcome = Outcome {
-                workflow: &workflow,
+                workflow: &record.workflow_id,
                 status: ended.status.as_str(),
                 reason: ended.reason.as_deref(),
                 error: &json_of(ended.error.as_deref()),
                 outputs: &json_of(ended.outputs.as_deref()),
-                took_ms: record.and_then(|record| took_ms(record.started_at, record.ended_at)),
+                took_ms: took_ms(record.started_at, record.ended_at),
             };
             if !args.json {
                 outcome.tell();
@@ -154,10 +183,17 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
         }
         Waited::TimedOut => {
             let limit = args.timeout.map(duration::show).unwrap_or_default();
+            let (why, code) = match waiting.is_empty() {
+                true => (String::new(), TIMED_OUT),
+                false => {
+                    let names: Vec<String> = waiting.iter().map(|node| clean(node.as_str())).collect();
+                    (format!(" because nobody called {}", names.join(", ")), WAITING)
+                }
+            };
             cli::say(format_args!(
-                "fermata: the run did not end within {limit} and was given up"
+                "fermata: the run did not end within {limit}{why} and was given up"
             ));
-            ExitCode::from(TIMED_OUT)
+            ExitCode::from(code)
         }
         Waited::Interrupted(signal) => {
             cli::say("fermata: the run was cancelled");
@@ -206,7 +242,7 @@ async fn wait(
     engine: &Engine,
     run: RunId,
     timeout: Option<Duration>,
-    progress: Option<&Progress>,
+    progress: &Progress,
     signals: &mut Signals,
 ) -> anyhow::Result<Waited> {
     let end = engine.wait(run, duration::LONGEST);
@@ -234,25 +270,20 @@ async fn wait(
                 Some(signal) => Waited::Interrupted(signal),
                 None => Waited::TimedOut,
             }),
-            _ = tick.tick(), if progress.is_some() => {
-                if let Some(progress) = progress {
-                    progress.tick();
-                }
-            }
+            _ = tick.tick() => progress.tick(),
         }
     }
 }
 
 /// All that programs want to know of a run.
-async fn report(store: &dyn Store, run: RunId, workflow: &str) -> anyhow::Result<Value> {
-    let record = store.run(run).await?.context("the run is gone")?;
+async fn report(store: &dyn Store, record: &RunRecord, waiting: &[NodeId]) -> anyhow::Result<Value> {
     let mut steps = Vec::new();
     loop {
         let window = Window {
             limit: PAGE,
             offset: steps.len() as u32,
         };
-        let (page, total) = store.actions(run, window).await?;
+        let (page, total) = store.actions(record.id, window).await?;
         let more = !page.is_empty();
         steps.extend(page.into_iter().map(|step| {
             json!({
@@ -268,16 +299,20 @@ async fn report(store: &dyn Store, run: RunId, workflow: &str) -> anyhow::Result
             break;
         }
     }
-    Ok(json!({
-        "executionId": run.to_string(),
-        "workflowId": workflow,
+    let mut report = json!({
+        "executionId": record.id.to_string(),
+        "workflowId": record.workflow_id,
         "status": record.status.as_str(),
         "reason": record.reason,
         "error": json_of(record.error.as_deref()),
         "outputs": json_of(record.outputs.as_deref()),
         "durationMs": took_ms(record.started_at, record.ended_at),
         "steps": steps,
-    }))
+    });
+    if !waiting.is_empty() {
+        report["waiting"] = json!(waiting);
+    }
+    Ok(report)
 }
 
 fn took_ms(from: Option<fermata_core::Timestamp>, to: Option<fermata_core::Timestamp>) -> Option<u64> {

@@ -1,28 +1,53 @@
-//! The bundled examples: the same files as in `examples/dataworkflows`, part of the program.
+//! The bundled examples: the same files as in `examples/`, part of the program.
 
 use super::publish::publish;
 use crate::cli;
 use fermata_core::Status;
-use fermata_runtime::{Accepted, Engine, Request};
+use fermata_runtime::{Accepted, Engine, EngineError, Request};
 use std::time::Duration;
 
+/// A document and what its sample run is about.
+struct Example {
+    /// Below `examples/`.
+    file: &'static str,
+    document: &'static str,
+    trigger: &'static str,
+}
+
 macro_rules! example {
-    ($name:literal) => {
-        (
-            $name,
-            include_str!(concat!("../../../../examples/dataworkflows/", $name)),
-        )
+    ($file:literal) => {
+        example!($file, "{}")
+    };
+    ($file:literal, $trigger:literal) => {
+        Example {
+            file: $file,
+            document: include_str!(concat!("../../../../examples/", $file)),
+            trigger: $trigger,
+        }
     };
 }
 
-/// File names and documents.
-const EXAMPLES: &[(&str, &str)] = &[
-    example!("fanout-fanin.json"),
-    example!("http-fallback.json"),
-    example!("onboard-project.json"),
-    example!("reminder.yaml"),
-    example!("retry-demo.json"),
-    example!("status-report.json"),
+const EXAMPLES: &[Example] = &[
+    example!("dataworkflows/fanout-fanin.json"),
+    example!("dataworkflows/http-fallback.json"),
+    example!("dataworkflows/onboard-project.json"),
+    example!("dataworkflows/reminder.yaml"),
+    example!("dataworkflows/retry-demo.json"),
+    example!("dataworkflows/status-report.json"),
+    example!(
+        "runlater/api-example.json",
+        r#"{ "order_id": 123, "email": "alice@example.com", "token": "sk_live_xxx" }"#
+    ),
+    example!(
+        "runlater/checkout-flow.json",
+        r#"{ "order_id": 123, "amount": 42, "payment": "paid" }"#
+    ),
+    example!("runlater/flaky-service.yaml"),
+    example!(
+        "runlater/order-processing.json",
+        r#"{ "order_id": 123, "amount": 42, "charge_status": 200 }"#
+    ),
+    example!("runlater/trial-expiry.yaml", r#"{ "user_id": 7 }"#),
 ];
 
 /// Longer than any of the sample runs takes.
@@ -34,24 +59,33 @@ pub struct Sample {
     run: Accepted,
 }
 
-/// Publishes the examples and starts one run of each version. What was done by an earlier start is not done again.
+/// Publishes the examples and starts one run of each version. What was done by an earlier start is not done again, and
+/// what somebody archived or disabled meanwhile stays so.
 pub async fn offer(engine: &Engine) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
-    for (name, document) in EXAMPLES {
-        let published = publish(engine, document.as_bytes(), name).await?;
+    for example in EXAMPLES {
+        match example.offer(engine).await {
+            Ok(sample) => samples.push(sample),
+            Err(EngineError::Refused(why)) => cli::say(format_args!("{} is not run: {why}", example.file)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(samples)
+}
+
+impl Example {
+    async fn offer(&self, engine: &Engine) -> Result<Sample, EngineError> {
+        let published = publish(engine, self.document.as_bytes(), self.file).await?;
+        let workflow = published.workflow.id;
         let request = Request {
-            workflow_id: published.workflow.id.clone(),
-            request_id: Some(format!("dev-sample-{}-{}", published.workflow.id, published.version)),
-            trigger: serde_json::Value::Object(serde_json::Map::new()),
+            workflow_id: workflow.clone(),
+            request_id: Some(format!("dev-sample-{workflow}-{}", published.version)),
+            trigger: serde_json::from_str(self.trigger).unwrap_or_default(),
             ..Request::default()
         };
         let run = engine.start(request).await?;
-        samples.push(Sample {
-            workflow: published.workflow.id,
-            run,
-        });
+        Ok(Sample { workflow, run })
     }
-    Ok(samples)
 }
 
 /// Tells how the runs that are new ended, once they have.
@@ -75,17 +109,20 @@ pub async fn tell(engine: Engine, samples: Vec<Sample>) {
 #[cfg(test)]
 mod tests {
     use super::EXAMPLES;
+    use serde_json::Value;
 
     #[test]
     fn every_example_is_bundled() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dataworkflows");
-        let files = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name());
-        let mut files: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
-        files.retain(|name| !name.ends_with(".md"));
-        files.sort();
-        let bundled: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let mut files = Vec::new();
+        for path in crate::validate::in_folder(&folder).unwrap() {
+            let file = path.strip_prefix(&folder).unwrap();
+            files.push(file.to_str().unwrap().to_owned());
+        }
+        let bundled: Vec<&str> = EXAMPLES.iter().map(|example| example.file).collect();
         assert_eq!(bundled, files);
+        for example in EXAMPLES {
+            assert!(serde_json::from_str::<Value>(example.trigger).unwrap().is_object());
+        }
     }
 }

@@ -1,20 +1,30 @@
-//! The steps of a run as lines on stderr: one for each step that settled, and on a terminal one for each that has
-//! not, rewritten in place.
+//! The steps of a run as lines on stderr: for good, one for each step that settled and one for each that waits to be
+//! called; and on a terminal one for each that has not settled, rewritten in place.
 //!
-//! What must stay true: a settled line is never touched again; nothing that comes from a document or a service
-//! can move the cursor; without a terminal only settled lines are written.
+//! What must stay true: a line that was written for good is never touched again; nothing that comes from a document or a
+//! service can move the cursor. Without a terminal only lines for good are written, and one for each sleep too, so that
+//! silence is explained.
+
+mod steps;
+#[cfg(test)]
+mod tests;
 
 use crate::{cli, duration};
-use fermata_core::{Event, Failure, NodeId, Outcome, Plan, RunId, SkipReason, Timestamp};
-use fermata_runtime::Observer;
+use fermata_core::{Event, Failure, NodeId, Outcome, RunId, SkipReason, Timestamp};
+use fermata_runtime::{
+    Observer,
+    clock::{Clock, SystemClock},
+};
 use fermata_store::runs::Attempt;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt::Write as _,
     io::{IsTerminal, Write as _},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+pub use steps::Steps;
 
 /// At most this many unsettled steps are shown.
 const MOST_ACTIVE: usize = 12;
@@ -36,37 +46,15 @@ struct Screen {
     steps: Steps,
     live: bool,
     color: bool,
+    /// Whether only waits are told.
+    quiet: bool,
+    /// Where waits can be answered; `None` until that is known.
+    addresses: Option<HashMap<NodeId, String>>,
+    /// Waits that were told.
+    told: HashSet<NodeId>,
     active: Vec<Active>,
     /// Lines on the terminal that will be rewritten.
     drawn: usize,
-}
-
-/// What a plan says of its steps; lines can be drawn without it, only less neatly.
-#[derive(Default)]
-pub struct Steps {
-    by_id: HashMap<NodeId, Step>,
-    id_width: usize,
-    action_width: usize,
-}
-
-impl Steps {
-    /// The steps of `plan`.
-    pub fn of(plan: &Plan) -> Steps {
-        let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0).min(40);
-        let step = |node: &fermata_core::Node| {
-            let step = Step {
-                action: clean(node.kind.action_type()),
-                max_attempts: node.policies.retry.max_attempts.max(1),
-            };
-            (node.id.clone(), step)
-        };
-        let by_id: HashMap<_, _> = plan.nodes.iter().map(step).collect();
-        Steps {
-            id_width: width(&mut by_id.keys().map(|id| id.as_str().chars().count())),
-            action_width: width(&mut by_id.values().map(|step| step.action.chars().count())),
-            by_id,
-        }
-    }
 }
 
 /// What is known of an attempt's time.
@@ -79,18 +67,14 @@ pub struct Timing {
 /// Finds an attempt's time.
 type Times<'a> = dyn Fn(&NodeId, u32) -> Option<Timing> + 'a;
 
-/// What the plan says of a step.
-struct Step {
-    action: String,
-    max_attempts: u32,
-}
-
 /// A step that has not settled.
 struct Active {
     node: NodeId,
     word: &'static str,
     note: String,
     since: Instant,
+    /// When it is over at the latest.
+    until: Option<Timestamp>,
 }
 
 impl Progress {
@@ -102,11 +86,26 @@ impl Progress {
         Progress::with(steps, stderr.is_terminal() && color, color)
     }
 
+    /// For a run of this process, of which [`Progress::answer_at`] will tell where its waits can be answered. If it is
+    /// quiet, they are all that is told.
+    pub fn of_own(steps: Steps, quiet: bool) -> Progress {
+        let progress = Progress::new(steps);
+        let mut screen = progress.screen();
+        screen.addresses = None;
+        screen.quiet = quiet;
+        screen.live &= !quiet;
+        drop(screen);
+        progress
+    }
+
     fn with(steps: Steps, live: bool, color: bool) -> Progress {
         let screen = Screen {
             steps,
             live,
             color,
+            quiet: false,
+            addresses: Some(HashMap::new()),
+            told: HashSet::new(),
             active: Vec::new(),
             drawn: 0,
         };
@@ -118,19 +117,38 @@ impl Progress {
     /// Shows events of a run that happens elsewhere.
     pub fn replay(&self, events: &[Event], times: &Times) {
         let mut screen = self.screen();
-        let mut settled = String::new();
+        let mut lines = String::new();
         for event in events {
+            // Nobody tells when its attempts begin.
             if let Event::Opened { node, .. } = event {
-                screen.activate(node, "running", String::new());
+                screen.activate(node, "running", String::new(), None);
             }
-            if let Some(line) = screen.see(event, times) {
-                settled.push_str(&line);
-                settled.push('\n');
-            }
+            screen.note(event, times, &mut lines);
         }
         if !events.is_empty() {
-            screen.draw(&settled);
+            screen.draw(&lines);
         }
+    }
+
+    /// Where waits can be answered. Those that began while nobody knew are told with [`Progress::catch_up`].
+    pub fn answer_at(&self, addresses: HashMap<NodeId, String>) {
+        self.screen().addresses = Some(addresses);
+    }
+
+    /// Tells of the waits that began in this part of a journal, unless they were told.
+    pub fn catch_up(&self, events: &[Event]) {
+        let mut screen = self.screen();
+        let settled: HashSet<&NodeId> = events.iter().filter_map(settles).collect();
+        let mut lines = String::new();
+        for event in events {
+            if let Event::Opened { node, until, .. } = event
+                && !settled.contains(node)
+                && !screen.told.contains(node)
+            {
+                push(&mut lines, screen.open(node, *until));
+            }
+        }
+        screen.draw(&lines);
     }
 
     /// Brings the times of unsettled steps up to date.
@@ -158,7 +176,7 @@ impl Observer for Progress {
     fn started(&self, _: RunId, node: &NodeId, attempt: u32) {
         let mut screen = self.screen();
         let note = screen.attempt_note(node, attempt);
-        screen.activate(node, "running", note);
+        screen.activate(node, "running", note, None);
         screen.draw("");
     }
 
@@ -175,19 +193,24 @@ impl Observer for Progress {
             })
         };
         let mut screen = self.screen();
-        let mut settled = String::new();
+        let mut lines = String::new();
         for event in events {
-            if let Some(line) = screen.see(event, &times) {
-                settled.push_str(&line);
-                settled.push('\n');
-            }
+            screen.note(event, &times, &mut lines);
         }
-        screen.draw(&settled);
+        screen.draw(&lines);
     }
 }
 
 impl Screen {
-    /// What an event changes; a line if something settled by it.
+    /// Adds the line of an event, if it has one that is told.
+    fn note(&mut self, event: &Event, times: &Times, lines: &mut String) {
+        let line = self.see(event, times);
+        if !self.quiet || matches!(event, Event::Opened { .. }) {
+            push(lines, line);
+        }
+    }
+
+    /// What an event changes; a line if it is worth one for good.
     fn see(&mut self, event: &Event, times: &Times) -> Option<String> {
         let took = |node: &NodeId, attempt: u32| times(node, attempt)?.took;
         match event {
@@ -209,7 +232,7 @@ impl Screen {
                 failure,
                 retry_at,
             } => {
-                let mut note = match self.most_attempts(node) {
+                let mut note = match self.steps.most_attempts(node) {
                     Some(most) => format!("attempt {attempt}/{most}"),
                     None => format!("attempt {attempt}"),
                 };
@@ -217,24 +240,26 @@ impl Screen {
                 let ended = times(node, *attempt).and_then(|timing| timing.ended_at);
                 let pause = ended.map(|ended| pause(ended, *retry_at)).unwrap_or_default();
                 let next = format!("for attempt {}{pause}", attempt + 1);
-                self.activate(node, "waiting", next);
+                self.activate(node, "pausing", next, None);
                 Some(self.line(YELLOW, "↻ retrying", node, took(node, *attempt), &note))
             }
             Event::Skipped { node, reason, .. } => {
                 self.settle(node);
                 let why = match reason {
+                    SkipReason::DeadPath if self.steps.needs_all(node) => "what it needs did not succeed",
                     SkipReason::DeadPath => "no path led to it",
                     SkipReason::Guard => "its condition is false",
                     SkipReason::Stopped => "the run is stopping",
                 };
                 Some(self.line(DIM, "↷ skipped", node, None, why))
             }
-            Event::Slept { node, .. } => {
-                self.activate(node, "sleeping", String::new());
-                None
+            Event::Slept { node, until } => {
+                self.activate(node, "sleeping", String::new(), Some(*until));
+                let pause = left(*until).map_or(String::new(), |left| format!("for {}", duration::show(tenths(left))));
+                (!self.live).then(|| self.line(CYAN, "⏸ sleeping", node, None, &pause))
             }
-            Event::Opened { .. }
-            | Event::Started { .. }
+            Event::Opened { node, until, .. } => self.open(node, *until),
+            Event::Started { .. }
             | Event::Answered { .. }
             | Event::Routed { .. }
             | Event::Stopping { .. }
@@ -242,13 +267,28 @@ impl Screen {
         }
     }
 
-    fn activate(&mut self, node: &NodeId, word: &'static str, note: String) {
+    /// A wait that begins is told once, when it is known where it can be answered.
+    fn open(&mut self, node: &NodeId, until: Option<Timestamp>) -> Option<String> {
+        if !self.steps.waits(node) {
+            return None;
+        }
+        self.activate(node, "waiting", String::new(), until);
+        let at = self.addresses.as_ref()?.get(node).cloned();
+        if at.is_none() && self.live || !self.told.insert(node.clone()) {
+            return None;
+        }
+        let note = at.map_or("to be called".to_owned(), |at| format!("POST to {at}"));
+        Some(self.line(CYAN, "⏸ waiting", node, None, &note))
+    }
+
+    fn activate(&mut self, node: &NodeId, word: &'static str, note: String, until: Option<Timestamp>) {
         self.settle(node);
         self.active.push(Active {
             node: node.clone(),
             word,
             note,
             since: Instant::now(),
+            until,
         });
     }
 
@@ -258,7 +298,7 @@ impl Screen {
 
     /// `attempt 2/3`, where it matters.
     fn attempt_note(&self, node: &NodeId, attempt: u32) -> String {
-        match self.most_attempts(node) {
+        match self.steps.most_attempts(node) {
             _ if attempt < 2 => String::new(),
             Some(1) => String::new(),
             Some(most) => format!("attempt {attempt}/{most}"),
@@ -266,14 +306,10 @@ impl Screen {
         }
     }
 
-    fn most_attempts(&self, node: &NodeId) -> Option<u32> {
-        self.steps.by_id.get(node).map(|step| step.max_attempts)
-    }
-
     fn line(&self, style: &str, head: &str, node: &NodeId, took: Option<Duration>, note: &str) -> String {
-        let action = self.steps.by_id.get(node).map_or("", |step| step.action.as_str());
+        let action = self.steps.action(node);
         let took = took.map(duration::show).unwrap_or_default();
-        let (id_width, action_width) = (self.steps.id_width, self.steps.action_width);
+        let (id_width, action_width) = self.steps.widths();
         let head = self.paint(style, &format!("{head:<11}"));
         let rest = format!(
             "  {:<id_width$}  {action:<action_width$}  {took:>10}  {note}",
@@ -289,11 +325,11 @@ impl Screen {
         }
     }
 
-    /// Writes settled lines for good and unsettled ones below them.
-    fn draw(&mut self, settled: &str) {
+    /// Writes lines for good and unsettled ones below them.
+    fn draw(&mut self, lines: &str) {
         if !self.live {
-            if !settled.is_empty() {
-                let _ = std::io::stderr().lock().write_all(settled.as_bytes());
+            if !lines.is_empty() {
+                let _ = std::io::stderr().lock().write_all(lines.as_bytes());
             }
             return;
         }
@@ -301,12 +337,16 @@ impl Screen {
         if self.drawn > 0 {
             let _ = write!(text, "\x1b[{}A\r\x1b[J", self.drawn);
         }
-        text.push_str(settled);
+        text.push_str(lines);
         // Lines that will be rewritten must not wrap, or the cursor would not come back to their beginning.
         text.push_str("\x1b[?7l");
         for active in self.active.iter().take(MOST_ACTIVE) {
             let head = format!("… {}", active.word);
-            let line = self.line(CYAN, &head, &active.node, Some(active.since.elapsed()), &active.note);
+            let mut note = active.note.clone();
+            if let Some(left) = active.until.and_then(left) {
+                join(&mut note, &format!("{} left", duration::show(left)));
+            }
+            let line = self.line(CYAN, &head, &active.node, Some(active.since.elapsed()), &note);
             text.push_str(&line);
             text.push('\n');
         }
@@ -319,6 +359,32 @@ impl Screen {
         let mut stderr = std::io::stderr().lock();
         let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
     }
+}
+
+/// The node that an event settles.
+fn settles(event: &Event) -> Option<&NodeId> {
+    match event {
+        Event::Finished { node, .. } | Event::Skipped { node, .. } => Some(node),
+        _ => None,
+    }
+}
+
+fn push(lines: &mut String, line: Option<String>) {
+    if let Some(line) = line {
+        lines.push_str(&line);
+        lines.push('\n');
+    }
+}
+
+/// The time until then, unless it has passed.
+fn left(until: Timestamp) -> Option<Duration> {
+    let micros = until.micros_since(SystemClock.now());
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+/// To the nearest tenth of a second.
+fn tenths(duration: Duration) -> Duration {
+    Duration::from_millis((duration.as_millis() as u64).saturating_add(50) / 100 * 100)
 }
 
 fn reason(failure: &Failure) -> String {
@@ -352,64 +418,4 @@ pub fn clean(text: &str) -> String {
         short.push('…');
     }
     short
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
-
-    fn screen() -> Progress {
-        let source = br#"{ "id": "w", "displayName": "W", "startNode": "fetch", "nodes": [
-            { "id": "fetch", "actionType": "http.request", "policies": { "retry": { "maxAttempts": 3 } },
-              "edges": [{ "targetNode": "b" }] },
-            { "id": "b", "actionType": "core.echo" } ] }"#;
-        let document = Document::parse(source, "w.json", &DocumentLimits::default()).unwrap();
-        let compiled = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap();
-        Progress::with(Steps::of(&compiled.plan), false, false)
-    }
-
-    fn times(_: &NodeId, _: u32) -> Option<Timing> {
-        Some(Timing {
-            took: Some(Duration::from_millis(1300)),
-            ended_at: Some(Timestamp(2_300_000)),
-        })
-    }
-
-    #[test]
-    fn a_settled_step_is_one_plain_line() {
-        let progress = screen();
-        let mut screen = progress.screen();
-        let failure = Failure::retriable("HTTP_500", "the service said\n\x1b[2Jno");
-        let retried = Event::Retried {
-            node: NodeId::from("fetch"),
-            attempt: 2,
-            failure: failure.clone(),
-            retry_at: Timestamp(2_800_000),
-        };
-        let line = screen.see(&retried, &times).unwrap();
-        assert_eq!(
-            line,
-            "↻ retrying   fetch  http.request       1.3 s  attempt 2/3  HTTP_500: the service said  [2Jno"
-        );
-        assert_eq!(screen.active[0].note, "for attempt 3 in 500 ms");
-        let finished = Event::Finished {
-            node: NodeId::from("fetch"),
-            attempt: 3,
-            outcome: Outcome::Failed(failure),
-        };
-        let line = screen.see(&finished, &times).unwrap();
-        assert!(
-            line.starts_with("✗ failed     fetch  http.request       1.3 s  attempt 3/3"),
-            "{line}"
-        );
-        assert!(screen.active.is_empty());
-        let skipped = Event::Skipped {
-            node: NodeId::from("b"),
-            reason: SkipReason::DeadPath,
-            verdict: None,
-        };
-        let line = screen.see(&skipped, &times).unwrap();
-        assert_eq!(line, "↷ skipped    b      core.echo                 no path led to it");
-    }
 }

@@ -16,13 +16,15 @@ async fn the_examples_are_published_and_have_run() {
     assert!(server.ready.contains("data in .fermata/dev.db"), "{}", server.ready);
     for piece in [
         "/api/v1/workflows/onboard-project/execute",
+        "/api/v1/workflows/checkout-flow/trigger",
+        "http://playground.localhost/",
         "fermata run",
         "Ctrl-C",
         "--reset",
     ] {
         server.process().wait_for_line(piece);
     }
-    server.process().wait_for_line("6 of 6 sample runs succeeded");
+    server.process().wait_for_line("11 of 11 sample runs succeeded");
     let (_, workflows) = server.get("/api/v1/workflows").await;
     let workflows = workflows["items"].as_array().unwrap();
     let ids: Vec<&str> = workflows
@@ -36,6 +38,11 @@ async fn the_examples_are_published_and_have_run() {
         "retry-demo",
         "http-fallback",
         "reminder",
+        "order-processing",
+        "trial-expiry",
+        "checkout-flow",
+        "api-example",
+        "flaky-service",
     ] {
         assert!(ids.contains(&id), "{id}: {ids:?}");
     }
@@ -51,7 +58,27 @@ async fn the_examples_are_published_and_have_run() {
     let server = Server::dev(folder.path(), &[]);
     server.process().wait_for_line("Ctrl-C");
     let (_, runs) = server.get("/api/v1/executions").await;
-    assert_eq!(runs["items"].as_array().unwrap().len(), 6, "{runs}");
+    assert_eq!(runs["items"].as_array().unwrap().len(), 11, "{runs}");
+}
+
+#[tokio::test]
+async fn an_example_that_was_archived_stays_so() {
+    let folder = folder();
+    let mut server = Server::dev(folder.path(), &[]);
+    let (status, _) = server
+        .post("/api/v1/workflows/order-processing/archive", &Value::Null)
+        .await;
+    assert_eq!(status, 200);
+    assert_eq!(server.stop(), Some(0), "{}", server.process().log());
+    let server = Server::dev(folder.path(), &[]);
+    assert!(
+        server
+            .process()
+            .log()
+            .contains("runlater/order-processing.json is not run: workflow `order-processing` is Archived"),
+        "{}",
+        server.process().log()
+    );
 }
 
 #[tokio::test]
@@ -66,7 +93,7 @@ async fn a_reset_needs_a_database_that_nobody_uses() {
     let server = Server::dev(folder.path(), &["--reset"]);
     assert!(server.process().log().contains("deleted .fermata/dev.db"));
     let (_, runs) = server.get("/api/v1/executions").await;
-    assert_eq!(runs["items"].as_array().unwrap().len(), 6, "{runs}");
+    assert_eq!(runs["items"].as_array().unwrap().len(), 11, "{runs}");
 
     let other = folder.path().join("other.db");
     rusqlite::Connection::open(&other)

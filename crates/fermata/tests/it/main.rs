@@ -4,6 +4,7 @@ mod bench;
 mod cli_client;
 mod cli_eval;
 mod cli_run;
+mod cli_runlater;
 mod cli_tools;
 mod cli_validate;
 mod crash;

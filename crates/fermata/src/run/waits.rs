@@ -1,0 +1,102 @@
+//! Waits of a run without a server: where they can be answered while it goes on, and answers from the command line.
+
+use super::Progress;
+use crate::input;
+use anyhow::Context;
+use fermata_core::{Kind, NodeId, Plan, RunId, decode};
+use fermata_runtime::Engine;
+use fermata_web::WebConfig;
+use serde_json::Value;
+use std::{collections::HashMap, future};
+use tokio::net::TcpListener;
+
+/// The steps of a plan that wait to be called.
+pub fn of(plan: &Plan) -> Vec<&NodeId> {
+    let waits = |node: &&fermata_core::Node| matches!(node.kind, Kind::Wait { .. });
+    plan.nodes.iter().filter(waits).map(|node| &node.id).collect()
+}
+
+/// Reads `--callback NAME=JSON`.
+pub fn read(given: &[String], plan: &Plan) -> Result<HashMap<NodeId, Value>, String> {
+    let waits = of(plan);
+    let mut answers = HashMap::new();
+    for text in given {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("--callback {text}: write it as NAME=JSON"))?;
+        let Some(node) = waits.iter().find(|node| node.as_str() == name) else {
+            let names: Vec<&str> = waits.iter().map(|node| node.as_str()).collect();
+            let there = match names.is_empty() {
+                true => "no step of this document does".to_owned(),
+                false => format!("these do: {}", names.join(", ")),
+            };
+            return Err(format!("--callback {text}: `{name}` is not a step that waits; {there}"));
+        };
+        if answers.insert((*node).clone(), input::json_or_text(value)).is_some() {
+            return Err(format!("--callback {text}: a wait is answered once"));
+        }
+    }
+    Ok(answers)
+}
+
+/// Where callbacks come in.
+pub struct Door {
+    listener: TcpListener,
+    /// What the addresses of callbacks begin with.
+    pub url: String,
+}
+
+impl Door {
+    /// Opens one on a free port of this machine, if a step of the plan waits.
+    pub async fn open(plan: &Plan) -> anyhow::Result<Option<Door>> {
+        if of(plan).is_empty() {
+            return Ok(None);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.context("there is no port for callbacks")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        Ok(Some(Door { listener, url }))
+    }
+
+    /// Lets callbacks in for as long as this process lives, answers what was answered on the command line, and tells
+    /// where the rest can be.
+    pub async fn serve(
+        self,
+        engine: &Engine,
+        run: RunId,
+        web: WebConfig,
+        answers: HashMap<NodeId, Value>,
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
+        let mut addresses = HashMap::new();
+        for wait in engine.store().waits(run).await? {
+            match answers.get(&wait.node) {
+                // One that nobody waits for any more is told as skipped.
+                Some(payload) => drop(engine.answer(&wait.token, &payload.to_string()).await?),
+                None => drop(addresses.insert(wait.node, format!("{}/wh/{}", self.url, wait.token))),
+            }
+        }
+        progress.answer_at(addresses);
+        // The run may have come to a wait before anybody knew the address.
+        let mut before = Vec::new();
+        let stored = engine.store().load(run).await?.context("the run is gone")?;
+        for row in &stored.journal {
+            before.extend(decode(row)?);
+        }
+        progress.catch_up(&before);
+        tokio::spawn(fermata_web::serve(
+            self.listener,
+            engine.clone(),
+            web,
+            future::pending(),
+        ));
+        Ok(())
+    }
+}
+
+/// The steps that wait now.
+pub async fn waiting(engine: &Engine, run: RunId) -> anyhow::Result<Vec<NodeId>> {
+    let overview = engine.overview(run).await?;
+    let waiting = overview.nodes.into_iter().filter(|node| node.status == "waiting");
+    Ok(waiting.map(|node| node.node).collect())
+}
