@@ -121,7 +121,15 @@ impl Server {
             .await
     }
 
-    /// The recorded attempts of a run, and its events.
+    /// A run once there is an event of this type, which then stays.
+    async fn recorded(&self, run: &Run, kind: &str) -> History {
+        eventually(kind, || async {
+            let history = self.history(run).await;
+            (!history.events(kind).is_empty()).then_some(history)
+        })
+        .await
+    }
+
     async fn history(&self, run: &Run) -> History {
         let path = format!("/api/v1/executions/{}?include=actions,events&limit=1000", run.id);
         let (status, view) = self.get(&path).await;
@@ -130,7 +138,7 @@ impl Server {
     }
 }
 
-/// A run as the engine's own API shows it.
+/// A run as the engine's own API shows it: its recorded attempts and its events.
 #[derive(Debug)]
 struct History(Value);
 

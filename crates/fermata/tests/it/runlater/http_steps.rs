@@ -230,8 +230,8 @@ async fn a_step_has_a_timeout_of_its_own() {
     let run = stage
         .play(
             json!({
-                "silent": { "url": at("/silent"), "timeout": 150, "retries": 1 },
-                "wakes-up": { "url": at("/wakes-up"), "timeout": 150, "retries": 1 },
+                "silent": { "url": at("/silent"), "timeout": 1000, "retries": 1 },
+                "wakes-up": { "url": at("/wakes-up"), "timeout": 1000, "retries": 1 },
                 "slow": { "url": at("/slow") },
                 "on-timeout": { "needs": ["silent"], "if": "tasks.silent.status == 'timeout'", "url": at("/on-timeout") },
                 "after": { "needs": ["silent"], "url": at("/no") },
@@ -253,7 +253,7 @@ async fn a_step_has_a_timeout_of_its_own() {
     assert_eq!((words(&view), &view["status"]), (expected, &json!("completed")));
     assert_eq!(view["tasks"]["silent"].get("status_code"), None, "nobody answered");
     let message = view["tasks"]["silent"]["error_message"].as_str().expect("a message");
-    assert!(message.contains("150 ms"), "{message}");
+    assert!(message.contains("1000 ms"), "{message}");
     assert_eq!(stage.service.calls_of("/silent").len(), 2);
 }
 

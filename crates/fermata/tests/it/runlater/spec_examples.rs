@@ -280,7 +280,8 @@ async fn checkout_flow_when_it_cannot_be_created() {
 async fn trial_expiry_sleeps_and_goes_on() {
     let stage = Stage::start().await;
     let run = begin(&stage, TRIAL_EXPIRY, &json!({ "user_id": "u-1" })).await;
-    let view = stage.server.until(&run, "wait-13-days", "sleeping").await;
+    let is_told = |view: &Value| view["tasks"]["wait-13-days"]["wake_at"].is_string();
+    let view = stage.server.run_when("the time to wake", &run, is_told).await;
     let day = |value: &Value| value.as_str().map(|text| text[..10].to_owned());
     let nap = &view["tasks"]["wait-13-days"];
     assert!(

@@ -236,7 +236,7 @@ async fn engine_recovery_safety_net() {
         stage.server.add(&document).await;
         runs.insert(name, stage.server.trigger(name, &json!({})).await);
     }
-    stage.server.until(&runs["answered"], "rest", "sleeping").await;
+    stage.server.recorded(&runs["answered"], "slept").await;
     stage.service.call("/in-flight", 1).await;
     stage.server.kill9();
     // The service goes on to answer whoever is not there any more, and all times pass.

@@ -119,7 +119,7 @@ async fn workflow_run_terminal_status() {
     );
 
     // "timeout: `expires_at` reached before all steps completed."
-    let document = json!({ "name": "long", "max_duration_seconds": 1, "tasks": {
+    let document = json!({ "name": "long", "max_duration_seconds": 2, "tasks": {
         "a": { "url": yes }, "nap": { "needs": ["a"], "sleep": "1h" }, "b": { "needs": ["nap"], "url": yes } } });
     stage.server.add(&document).await;
     let run = stage.server.trigger("long", &json!({})).await;

@@ -177,8 +177,6 @@ async fn wait_step_timeouts() {
             json!({}),
         )
         .await;
-    let waiting = &stage.server.until(&run, "payment-result", "waiting").await["tasks"]["payment-result"];
-    assert_eq!(millis_between(&waiting["started_at"], &waiting["timeout_at"]), 1000);
     let view = stage.server.over(&run).await;
     let expected = BTreeMap::from([
         ("tell", "success"),
@@ -189,8 +187,23 @@ async fn wait_step_timeouts() {
     ]);
     assert_eq!(words(&view), expected);
     assert_eq!(view["status"], "completed", "the timeout was handled");
-    let ended = view["tasks"]["payment-result"]["finished_at"].as_str();
-    assert!(ended >= waiting["timeout_at"].as_str(), "not before its time");
+    let history = stage.server.history(&run).await;
+    let opened = history.events("opened");
+    let opened = opened
+        .iter()
+        .find(|event| event["node"] == "payment-result")
+        .expect("it was opened");
+    let (since, until) = (opened["at"].as_u64().expect("a time"), opened["until"].as_u64());
+    assert_eq!(
+        until,
+        Some(since + 1_000_000),
+        "its timeout counts from when it began to wait"
+    );
+    let task = &view["tasks"]["payment-result"];
+    assert!(
+        millis_between(&task["started_at"], &task["finished_at"]) >= 1000,
+        "not before its time: {task}"
+    );
     assert_eq!(
         stage.service.call("/expired", 1).await.json(),
         json!({ "was": "timeout" })
@@ -242,7 +255,8 @@ async fn sleep_step_precision() {
 async fn sleep_step_precision_across_processes() {
     let mut stage = Stage::start().await;
     let run = stage.play(json!({ "nap": { "sleep": "30s" } }), json!({})).await;
-    let view = stage.server.until(&run, "nap", "sleeping").await;
+    let is_told = |view: &Value| view["tasks"]["nap"]["wake_at"].is_string();
+    let view = stage.server.run_when("the time to wake", &run, is_told).await;
     let nap = &view["tasks"]["nap"];
     assert!(millis_between(&nap["started_at"], &nap["wake_at"]) >= 30_000, "{nap}");
     stage.server.restart();
@@ -277,11 +291,11 @@ async fn workflow_run_timeout() {
     stage
         .service
         .script("/stalls", [super::super::service::Answer::never()]);
-    let document = json!({ "name": "expires", "max_duration_seconds": 1, "tasks": {
+    let document = json!({ "name": "expires", "max_duration_seconds": 2, "tasks": {
         "tell": { "url": at("/tell"), "body": { "callback": "{{wait.forever.url}}" } },
         "forever": { "needs": ["tell"], "wait_for_webhook": {} },
         "nap": { "needs": ["tell"], "sleep": "1h" },
-        "stalls": { "needs": ["tell"], "url": at("/stalls"), "timeout": 1500 },
+        "stalls": { "needs": ["tell"], "url": at("/stalls"), "timeout": 2500 },
         "after": { "needs": ["forever"], "url": at("/no") },
         "on-timeout": { "needs": ["forever"], "if": "tasks.forever.status == 'timeout'", "url": at("/no") },
     } });
@@ -290,12 +304,12 @@ async fn workflow_run_timeout() {
     let history = stage.server.history(&run).await;
     let started = history.events("started")[0];
     let (at, deadline) = (started["at"].as_u64(), started["deadline"].as_u64());
-    assert_eq!(deadline.zip(at).map(|(deadline, at)| deadline - at), Some(1_000_000));
+    assert_eq!(deadline.zip(at).map(|(deadline, at)| deadline - at), Some(2_000_000));
 
     let view = stage.server.over(&run).await;
     assert_eq!(view["status"], "timeout");
     assert!(
-        millis_between(&view["started_at"], &view["finished_at"]) >= 1000,
+        millis_between(&view["started_at"], &view["finished_at"]) >= 2000,
         "{view}"
     );
     let tasks = words(&view);
