@@ -114,6 +114,28 @@ pub fn show(duration: Duration) -> String {
     }
 }
 
+/// As one would write it: `13d`, `1h30m`, `250ms`.
+pub fn written(duration: Duration) -> String {
+    let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    for (unit, millis) in [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1000),
+        ("ms", 1),
+    ] {
+        if left >= millis {
+            text.push_str(&format!("{}{unit}", left / millis));
+            left %= millis;
+        }
+    }
+    match text.is_empty() {
+        true => "0s".to_owned(),
+        false => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +153,13 @@ mod tests {
             ("0s", 0),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for text in ["13d", "1h30m", "250ms", "2s", "1d2h3m4s5ms", "0s"] {
+            assert_eq!(written(parse(text).unwrap()), text);
         }
     }
 

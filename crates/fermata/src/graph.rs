@@ -6,15 +6,15 @@
 use crate::{
     cli::{self, USAGE, Usage},
     config::Config,
-    validate,
+    duration, validate,
 };
 use clap::{Args, ValueEnum};
 use fermata_core::{
     Plan,
-    plan::{Edge, Kind, Node, Route, When},
+    plan::{Edge, Join, Kind, Node, Route, When},
 };
 use fermata_dialects::{AnyAction, Document, Stage, compile};
-use std::{fmt::Write, path::PathBuf, process::ExitCode};
+use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -22,8 +22,8 @@ Examples:
   fermata graph order.json                       Mermaid, for Markdown pages and https://mermaid.live
   fermata graph order.json -o dot | dot -Tsvg > order.svg
 
-Steps are boxes, pauses are rounded, steps that wait for a callback are hexagons. An edge shows its condition, and its
-`when` unless that is plain success; onFailure is dashed.
+Steps are boxes, pauses are rounded, steps that wait for a callback are hexagons. A step shows its `if`. An edge shows its
+condition, and its `when` unless that is plain success; onFailure is dashed.
 
 Exit codes: 0 drawn, 2 the document or the call is wrong.";
 
@@ -63,11 +63,36 @@ pub fn graph(args: &GraphArgs, config: &Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a node says, in lines: its name, what it does, and what must be true for that.
+fn lines(node: &Node) -> Vec<String> {
+    let limit = |millis: Option<u64>| millis.map(|millis| duration::written(Duration::from_millis(millis)));
+    let what = node.kind.action_type();
+    let what = match &node.kind {
+        Kind::Action { .. } => what.to_owned(),
+        Kind::Sleep { parameters, .. } => match limit(parameters["durationMs"].as_u64()) {
+            Some(pause) => format!("{what} {pause}"),
+            None => what.to_owned(),
+        },
+        Kind::Wait { timeout_ms } => match limit(*timeout_ms) {
+            Some(timeout) => format!("{what}, at most {timeout}"),
+            None => what.to_owned(),
+        },
+    };
+    let mut lines = vec![node.id.to_string(), what];
+    if let Join::Guard(condition) = &node.join {
+        lines.push(format!("if {}", condition.trim()));
+    }
+    lines
+}
+
 /// What an edge says: its place under `firstMatch`, its `when`, its condition.
-fn label(node: &Node, at: usize, edge: &Edge) -> String {
+fn label(plan: &Plan, node: &Node, at: usize, edge: &Edge) -> String {
+    let guarded = matches!(plan.node(edge.target).join, Join::Guard(_));
     let when = match edge.when {
         When::Success => "",
         When::Failure => "failure",
+        // Whatever becomes of this node, the other one is asked.
+        When::Always if guarded => "",
         When::Always => "always",
         When::Unhandled => "onFailure",
     };
@@ -87,11 +112,8 @@ fn label(node: &Node, at: usize, edge: &Edge) -> String {
 fn mermaid(plan: &Plan) -> String {
     let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", quoted_yaml(&plan.display_name));
     for (at, node) in plan.nodes.iter().enumerate() {
-        let label = format!(
-            "{}<br/>{}",
-            entities(node.id.as_str()),
-            entities(node.kind.action_type())
-        );
+        let label = lines(node).iter().map(|line| entities(line)).collect::<Vec<_>>();
+        let label = label.join("<br/>");
         let (open, close) = match node.kind {
             Kind::Action { .. } => ("[", "]"),
             Kind::Sleep { .. } => ("([", "])"),
@@ -105,7 +127,7 @@ fn mermaid(plan: &Plan) -> String {
                 When::Unhandled => "-.->",
                 _ => "-->",
             };
-            let label = match label(node, at, edge) {
+            let label = match label(plan, node, at, edge) {
                 empty if empty.is_empty() => empty,
                 label => format!("|\"{}\"|", entities(&label)),
             };
@@ -139,7 +161,7 @@ fn dot(plan: &Plan) -> String {
     let mut text = format!("digraph {} {{\n", quoted_dot(&plan.workflow));
     let _ = writeln!(text, "  label={};", quoted_dot(&plan.display_name));
     for (at, node) in plan.nodes.iter().enumerate() {
-        let label = format!("{}\n{}", node.id.as_str(), node.kind.action_type());
+        let label = lines(node).join("\n");
         let look = match node.kind {
             Kind::Action { .. } => "shape=box",
             Kind::Sleep { .. } => "shape=box, style=rounded",
@@ -149,7 +171,7 @@ fn dot(plan: &Plan) -> String {
     }
     for (from, node) in plan.nodes.iter().enumerate() {
         for (at, edge) in node.edges.iter().enumerate() {
-            let label = match label(node, at, edge) {
+            let label = match label(plan, node, at, edge) {
                 empty if empty.is_empty() => None,
                 label => Some(format!("label={}", quoted_dot(&label))),
             };
@@ -231,5 +253,40 @@ flowchart TD
 }
 "#;
         assert_eq!(dot(&plan(ORDER)), expected);
+    }
+
+    const CHECKOUT: &str = r#"{ "name": "checkout", "tasks": {
+        "create": { "url": "https://x.test/" },
+        "nap": { "needs": ["create"], "sleep": "1.5h" },
+        "result": { "needs": ["create"], "wait_for_webhook": { "timeout": "1d" } },
+        "forever": { "wait_for_webhook": {} },
+        "fulfill": { "needs": ["result", "nap"], "if": "tasks.result.body.status == 'paid'", "url": "https://x.test/" },
+        "ship": { "needs": ["fulfill"], "url": "https://x.test/" } } }"#;
+
+    #[test]
+    fn tasks_show_their_pauses_and_their_conditions() {
+        let expected = r#"---
+title: "checkout"
+---
+flowchart TD
+  n0["create<br/>http.request"]
+  n1(["nap<br/>core.delay 1h30m"])
+  n2{{"result<br/>core.wait, at most 1d"}}
+  n3{{"forever<br/>core.wait"}}
+  n4["fulfill<br/>http.request<br/>if tasks.result.body.status == 'paid'"]
+  n5["ship<br/>http.request"]
+  n0 --> n1
+  n0 --> n2
+  n1 --> n4
+  n2 --> n4
+  n4 --> n5
+"#;
+        assert_eq!(mermaid(&plan(CHECKOUT)), expected);
+        let dot = dot(&plan(CHECKOUT));
+        assert!(
+            dot.contains(r#"n4 [label="fulfill\nhttp.request\nif tasks.result.body.status == 'paid'", shape=box];"#),
+            "{dot}"
+        );
+        assert!(dot.contains("  n2 -> n4;\n"), "{dot}");
     }
 }
