@@ -198,6 +198,32 @@ pub enum Then {
         /// When it is due.
         wake_at: Timestamp,
     },
+    /// The run was claimed and could not be advanced, and leaves the runner: this claim stays counted in its
+    /// `takeovers`. Mail makes it due as it does a parked run.
+    GiveUp {
+        /// When it is due.
+        wake_at: Timestamp,
+    },
+}
+
+impl Then {
+    /// What is left of a run's `takeovers`.
+    pub(crate) fn takeovers(self, before: u32) -> u32 {
+        match self {
+            Then::Keep | Then::Park { .. } => 0,
+            Then::Decline { .. } => before.saturating_sub(1),
+            Then::GiveUp { .. } => before,
+        }
+    }
+
+    /// If the run leaves its runner: when it is due, without unseen mail.
+    pub(crate) fn released(self) -> Option<Option<Timestamp>> {
+        match self {
+            Then::Keep => None,
+            Then::Park { wake_at } => Some(wake_at),
+            Then::Decline { wake_at } | Then::GiveUp { wake_at } => Some(Some(wake_at)),
+        }
+    }
 }
 
 /// A change of status.

@@ -174,3 +174,21 @@ pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
     let wake_at = store.run(run).await.unwrap().unwrap().wake_at;
     assert_eq!(wake_at, Some(at(200)), "there is mail");
 }
+
+/// A claim that came to nothing through the run's own fault counts.
+pub async fn given_up_runs_were_taken(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let run = pending(store, "r1").await;
+    for epoch in 1..=3 {
+        assert_eq!(u64::from(take(store, run).await.takeovers), epoch);
+        let mut commit = step(run, epoch, 0);
+        commit.events.clear();
+        commit.then = Then::GiveUp { wake_at: at(300) };
+        committed(store, commit).await;
+        let record = store.run(run).await.unwrap().unwrap();
+        assert_eq!((record.held, record.wake_at), (false, Some(at(300))));
+    }
+    take(store, run).await;
+    committed(store, park(run, 4, 1, Some(1))).await;
+    assert_eq!(take(store, run).await.takeovers, 1);
+}

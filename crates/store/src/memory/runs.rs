@@ -7,7 +7,7 @@ use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Link, Mail, NewRun,
-        RunCommit, StatusChange, StoredRun, Then, WaitChange, WaitRecord,
+        RunCommit, StatusChange, StoredRun, WaitChange, WaitRecord,
     },
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -173,10 +173,7 @@ impl State {
         for attempt in commit.attempts {
             entry.record_attempt(attempt);
         }
-        entry.takeovers = match commit.then {
-            Then::Decline { .. } => entry.takeovers.saturating_sub(1),
-            Then::Keep | Then::Park { .. } => 0,
-        };
+        entry.takeovers = commit.then.takeovers(entry.takeovers);
         if let Some(change) = commit.status {
             entry.change_status(change);
         }
@@ -191,7 +188,7 @@ impl State {
         if terminal {
             entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
             self.place(id, None, None);
-        } else if let Some(wake_at) = released(commit.then) {
+        } else if let Some(wake_at) = commit.then.released() {
             let wake_at = if inbox_seq > entry.inbox_seen {
                 Some(at)
             } else {
@@ -322,15 +319,6 @@ impl State {
         let node = wait.record.node.clone();
         self.deliver(run, Letter::Callback { node: node.clone() }, at);
         Answer::Accepted { run, node }
-    }
-}
-
-/// When the run is due that leaves its owner, if it does.
-fn released(then: Then) -> Option<Option<Timestamp>> {
-    match then {
-        Then::Keep => None,
-        Then::Park { wake_at } => Some(wake_at),
-        Then::Decline { wake_at } => Some(Some(wake_at)),
     }
 }
 

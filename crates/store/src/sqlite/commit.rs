@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     News,
-    runs::{Attempt, CommitAnswer, Conflict, Link, RunCommit, Then, WaitChange},
+    runs::{Attempt, CommitAnswer, Conflict, Link, RunCommit, WaitChange},
 };
 use fermata_core::{RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -209,17 +209,14 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::R
     if terminal {
         return close_waits(tx, commit.run);
     }
-    match commit.then {
-        Then::Keep if seen > fence.inbox_seen || fence.takeovers > 0 => {
-            tx.connection
-                .prepare_cached(KEEP)?
-                .execute(params![run, signed(seen)])?;
+    match commit.then.released() {
+        Some(wake_at) => release(tx, commit, seen, wake_at, commit.then.takeovers(fence.takeovers)),
+        None if seen > fence.inbox_seen || fence.takeovers > 0 => {
+            let mut keep = tx.connection.prepare_cached(KEEP)?;
+            keep.execute(params![run, signed(seen)]).map(|_| ())
         }
-        Then::Keep => {}
-        Then::Park { wake_at } => release(tx, commit, seen, wake_at, 0)?,
-        Then::Decline { wake_at } => release(tx, commit, seen, Some(wake_at), fence.takeovers.saturating_sub(1))?,
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The run leaves its owner.
