@@ -7,6 +7,7 @@
 //! ```
 
 pub mod claim;
+pub mod cluster;
 pub mod commit;
 pub mod dead_letters;
 pub mod enqueue;

@@ -1,4 +1,4 @@
-//! Where runs live: one trait, SQLite and memory behind it.
+//! Where runs live: one trait; SQLite, PostgreSQL and memory behind it.
 //!
 //! SQL stands in this crate and nowhere else. The trait is named by intent; what a caller may rely on
 //! is written at each method and checked for every store by [`conformance`].
@@ -9,17 +9,21 @@
 //! * A commit under an old epoch, or of a runner that does not hold the run, changes nothing.
 //! * No wake-up is lost between a delivery and a parking.
 
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod dead_letters;
 pub mod definitions;
 mod error;
+mod lists;
 pub mod memory;
+pub mod postgres;
 mod priority;
+mod program;
 pub mod reads;
 pub mod runners;
 pub mod runs;
 pub mod sqlite;
+mod statements;
 
 use async_trait::async_trait;
 use dead_letters::{DeadLetter, DeadLetterFilter};

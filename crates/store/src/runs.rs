@@ -1,7 +1,7 @@
 //! What is written of runs: enqueue, claim, commit, deliver, and their answers.
 
 use crate::dead_letters::DeadLetter;
-use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp};
+use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
 
 /// A run to be stored. JSON texts are compact JSON.
@@ -439,4 +439,15 @@ pub struct WaitRecord {
     pub open: bool,
     /// The answer, as JSON.
     pub payload: Option<String>,
+}
+
+/// The text of a journal row, if there is anything to write. Takes the events so that they are also dropped here, by
+/// the caller and not by whoever writes for all.
+pub(crate) fn journal_text(events: Vec<Event>) -> Option<String> {
+    (!events.is_empty()).then(|| encode(&events))
+}
+
+/// A letter as it is stored.
+pub(crate) fn letter_text(letter: &Letter) -> String {
+    serde_json::to_string(letter).unwrap_or_else(|error| unreachable!("letters are always JSON: {error}"))
 }

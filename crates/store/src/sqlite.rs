@@ -32,11 +32,11 @@ use crate::{
     runners::{Lease, Runner, RunnerRecord},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
-        WaitRecord,
+        WaitRecord, journal_text, letter_text,
     },
 };
 use async_trait::async_trait;
-use fermata_core::{Event, NodeId, RunId, RunnerId, Timestamp, encode};
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use readers::Readers;
 use std::{path::Path, sync::Arc};
 use tokio::sync::broadcast;
@@ -80,12 +80,6 @@ impl SqliteStore {
             news,
         })
     }
-}
-
-/// The text of a journal row, if there is anything to write. Takes the events so that they are also dropped here,
-/// on the caller's thread.
-fn journal_text(events: Vec<Event>) -> Option<String> {
-    (!events.is_empty()).then(|| encode(&events))
 }
 
 #[async_trait]
@@ -193,7 +187,7 @@ impl Store for SqliteStore {
     }
 
     async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
-        let letter = inbox::letter_text(&letter);
+        let letter = letter_text(&letter);
         self.writer.write(move |tx| inbox::deliver(tx, run, &letter, at)).await
     }
 

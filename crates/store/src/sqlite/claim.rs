@@ -8,7 +8,10 @@ use super::{
     queue,
     writer::Tx,
 };
-use crate::runs::{Claim, Claimed, StoredRun};
+use crate::{
+    runs::{Claim, Claimed, StoredRun},
+    statements::STORED_RUN_COLUMNS,
+};
 use fermata_core::{RunId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
@@ -30,10 +33,6 @@ const HEARTBEAT_OF: &str = "SELECT heartbeat_at FROM runners WHERE id = ?1";
 
 const LEASE: &str = "UPDATE workflow_executions SET lease_owner = ?2, lease_epoch = lease_epoch + 1,
     takeovers = takeovers + 1, wake_at = COALESCE(wake_at, ?3) WHERE id = ?1";
-
-const STORED_RUN: &str = "SELECT id, workflow_id, workflow_version, tenant_id, status, trigger_payload_json, spec_json,
-    correlation_id, requester_user_id, requester_email, requester_display_name, lease_epoch, takeovers, inbox_seq,
-    inbox_seen FROM workflow_executions WHERE id = ?1";
 
 const JOURNAL: &str = "SELECT data FROM execution_events WHERE workflow_execution_id = ?1 ORDER BY seq";
 
@@ -123,7 +122,8 @@ fn is_dead(tx: &Tx<'_>, claim: &Claim, owner: Uuid) -> rusqlite::Result<bool> {
 
 /// A run with its journal.
 pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Option<StoredRun>> {
-    let mut stored_run = connection.prepare_cached(STORED_RUN)?;
+    let sql = format!("SELECT {STORED_RUN_COLUMNS} FROM workflow_executions WHERE id = ?1");
+    let mut stored_run = connection.prepare_cached(&sql)?;
     let stored = stored_run
         .query_row([key(&run)], |row| {
             Ok(StoredRun {

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     dead_letters::{DeadLetter, DeadLetterFilter},
     reads::Page,
+    statements::{DEAD_LETTER_COLUMNS, DELETE_DEAD_LETTER},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use uuid::Uuid;
@@ -15,10 +16,6 @@ const INSERT: &str = "INSERT INTO dead_letters
     (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
      payload_json)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-
-const COLUMNS: &str =
-    "id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts,
-    last_error";
 
 /// Writes a letter, as part of the commit that gives its run up.
 pub(super) fn insert(tx: &Tx<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
@@ -54,7 +51,7 @@ fn letter_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
 
 /// One letter.
 pub(super) fn one(connection: &Connection, id: Uuid) -> rusqlite::Result<Option<DeadLetter>> {
-    let sql = format!("SELECT {COLUMNS}, payload_json FROM dead_letters WHERE id = ?1");
+    let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, payload_json FROM dead_letters WHERE id = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
     statement.query_row([id.as_bytes().as_slice()], letter_row).optional()
 }
@@ -63,7 +60,7 @@ pub(super) fn one(connection: &Connection, id: Uuid) -> rusqlite::Result<Option<
 pub(super) fn list(connection: &Connection, filter: &DeadLetterFilter) -> rusqlite::Result<Page<DeadLetter>> {
     let (fitting, mut values) = fitting(filter);
     values.push(Value::Integer(i64::from(filter.limit) + 1));
-    let sql = format!("SELECT {COLUMNS}, '' FROM {fitting}");
+    let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, '' FROM {fitting}");
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), letter_row)?;
     Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, filter.limit))
@@ -95,7 +92,7 @@ pub(super) fn fitting(filter: &DeadLetterFilter) -> (String, Vec<Value>) {
 
 /// Removes a letter; whether there was one.
 pub(super) fn delete(tx: &Tx<'_>, id: Uuid) -> rusqlite::Result<bool> {
-    let mut delete = tx.connection.prepare_cached("DELETE FROM dead_letters WHERE id = ?1")?;
+    let mut delete = tx.connection.prepare_cached(DELETE_DEAD_LETTER)?;
     Ok(delete.execute([id.as_bytes().as_slice()])? > 0)
 }
 

@@ -11,62 +11,14 @@ use crate::{
         Published, Release, ReleaseRule, Released, Saved, VersionRow, Workflow, WorkflowFilter,
     },
     reads::Page,
+    statements::*,
 };
 use fermata_core::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
-const WORKFLOW: &str = "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status,
-    is_enabled, created_at, updated_at FROM workflows WHERE id = ?1 AND deleted_at IS NULL";
-
-const WORKFLOW_BY_UID: &str = "SELECT id, uid, display_name, description, dialect, current_version, latest_version,
-    status, is_enabled, created_at, updated_at FROM workflows WHERE uid = ?1 AND deleted_at IS NULL";
-
-const WORKFLOWS: &str = "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status,
-    is_enabled, created_at, updated_at FROM workflows WHERE id > ?1 AND deleted_at IS NULL ORDER BY id";
-
-const DRAFT: &str = "SELECT workflow_id, display_name, description, dialect, definition_source, checksum, updated_at
-    FROM workflow_drafts WHERE workflow_id = ?1";
-
-const SAVE_DRAFT: &str = "INSERT INTO workflow_drafts
-    (workflow_id, display_name, description, dialect, definition_source, checksum, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-    ON CONFLICT (workflow_id) DO UPDATE SET display_name = excluded.display_name,
-    description = excluded.description, dialect = excluded.dialect,
-    definition_source = excluded.definition_source, checksum = excluded.checksum, updated_at = excluded.updated_at";
-
-/// The row of a workflow that was soft-deleted becomes that of the new one.
-const CREATE_WORKFLOW: &str = "INSERT INTO workflows
-    (id, uid, display_name, description, dialect, status, is_enabled, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-    ON CONFLICT (id) DO UPDATE SET uid = excluded.uid, display_name = excluded.display_name,
-    description = excluded.description, dialect = excluded.dialect, current_version = NULL, latest_version = NULL,
-    status = excluded.status, is_enabled = excluded.is_enabled, created_at = excluded.created_at,
-    updated_at = excluded.updated_at, deleted_at = NULL WHERE workflows.deleted_at IS NOT NULL";
-
-const DEFINITION: &str = "SELECT workflow_id, version, dialect, definition_source, checksum, created_at
-    FROM workflow_definitions WHERE workflow_id = ?1 AND version = ?2";
-
-const INSERT_DEFINITION: &str = "INSERT INTO workflow_definitions
-    (workflow_id, version, dialect, definition_source, checksum, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-
-const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2, description = ?3, dialect = ?4,
-    current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE id = ?1";
-
-const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_id = ?1";
-
-const SOFT_DELETE: &str = "UPDATE workflows SET deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
-
-const MARK: &str = "SELECT latest_version FROM workflow_version_marks WHERE workflow_id = ?1";
-
-const SET_MARK: &str = "INSERT INTO workflow_version_marks (workflow_id, latest_version) VALUES (?1, ?2)
-    ON CONFLICT (workflow_id) DO UPDATE SET latest_version = excluded.latest_version";
-
 const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions INDEXED BY ix_executions_workflow
     WHERE workflow_id = ?1 LIMIT 1";
-
-const VERSIONS: &str = "SELECT version, dialect, checksum, created_at FROM workflow_definitions
-    WHERE workflow_id = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
 
 /// Saves a draft.
 pub(super) fn save_draft(
@@ -225,13 +177,8 @@ pub(super) fn delete(tx: &Tx<'_>, id: &str, at: Timestamp) -> rusqlite::Result<D
         };
     }
     set_mark(tx, &workflow)?;
-    for table in [
-        "workflow_drafts WHERE workflow_id",
-        "workflow_definitions WHERE workflow_id",
-        "workflows WHERE id",
-    ] {
-        let sql = format!("DELETE FROM {table} = ?1");
-        tx.connection.prepare_cached(&sql)?.execute([id])?;
+    for sql in DELETE_WORKFLOW {
+        tx.connection.prepare_cached(sql)?.execute([id])?;
     }
     Ok(Deleted::Deleted)
 }

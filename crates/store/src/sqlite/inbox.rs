@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     News,
-    runs::{Answer, Delivery, Letter, WaitChange},
+    runs::{Answer, Delivery, Letter, WaitChange, letter_text},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -114,11 +114,6 @@ pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp)
         .prepare_cached(ANSWER_WAIT)?
         .execute(params![token, payload, signed(seq)])?;
     Ok(Answer::Accepted { run, node })
-}
-
-/// A letter as it is stored.
-pub(super) fn letter_text(letter: &Letter) -> String {
-    serde_json::to_string(letter).unwrap_or_else(|error| unreachable!("letters are always JSON: {error}"))
 }
 
 /// Applies a change to a wait.

@@ -3,7 +3,7 @@
 //! What must stay true: migrations are additive and never edited after a release; a file that needs a
 //! newer program is refused before anything is written to it.
 
-use crate::{Result, StoreError};
+use crate::{Result, StoreError, program};
 use rusqlite::{Connection, OptionalExtension};
 
 /// `Ferm`: says in the file's header whose it is.
@@ -61,14 +61,8 @@ pub(super) fn check_compatible(connection: &Connection, path: &str) -> Result<()
         })
         .optional()
         .map_err(|error| damaged(path, &error))?;
-    let have = env!("CARGO_PKG_VERSION");
     match needs {
-        Some(needs) if numbers(&needs) > numbers(have) => Err(StoreError::TooNew {
-            path: path.to_owned(),
-            needs,
-            have: have.to_owned(),
-        }),
-        Some(_) => Ok(()),
+        Some(needs) => program::check(&needs, path),
         None => Err(StoreError::Damaged {
             path: path.to_owned(),
             what: "it does not say which program it is for".to_owned(),
@@ -104,27 +98,9 @@ fn damaged(path: &str, error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// `1.20.3-rc1` as numbers; what is not a number counts as 0.
-fn numbers(version: &str) -> [u64; 3] {
-    let mut parts = version
-        .split(['-', '+'])
-        .next()
-        .unwrap_or("")
-        .split('.')
-        .map(|part| part.parse().unwrap_or(0));
-    [(); 3].map(|()| parts.next().unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_compare_as_numbers() {
-        assert!(numbers("0.10.0") > numbers("0.9.12"));
-        assert!(numbers("1.0") > numbers("0.99.99"));
-        assert_eq!(numbers("1.2.3-rc1"), [1, 2, 3]);
-    }
 
     #[test]
     fn applying_twice_changes_nothing() {

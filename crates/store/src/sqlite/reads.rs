@@ -4,27 +4,13 @@ use super::columns::{count, get, key, maybe, principal, run_id, signed};
 use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
     runs::{Letter, Mail, WaitRecord},
+    statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use fermata_core::{NodeId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
-const RUN_COLUMNS: &str =
-    "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
-    priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
-    trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
-    lease_owner IS NOT NULL";
-
-/// The same without payloads, for lists.
-pub(super) const LIST_COLUMNS: &str =
-    "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
-    priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
-    '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner IS NOT NULL";
-
-const ACTION_COLUMNS: &str =
-    "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time";
-
-/// A row of [`LIST_COLUMNS`], or the same with payloads.
+/// A row of `LIST_COLUMNS`, or the same with payloads.
 pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     Ok(RunRecord {
         id: run_id(row, 0)?,
@@ -80,15 +66,10 @@ pub(super) fn actions(
     run: RunId,
     window: Window,
 ) -> rusqlite::Result<(Vec<ActionRecord>, u64)> {
-    let sql = format!(
-        "SELECT {ACTION_COLUMNS} FROM action_executions WHERE workflow_execution_id = ?1
-         ORDER BY end_time, node_id, attempt LIMIT ?2 OFFSET ?3"
-    );
-    let mut statement = connection.prepare_cached(&sql)?;
+    let mut statement = connection.prepare_cached(&statements::actions())?;
     let rows = statement.query_map(params![key(&run), window.limit, window.offset], action_row)?;
     let rows = rows.collect::<rusqlite::Result<_>>()?;
-    let mut total =
-        connection.prepare_cached("SELECT COUNT(*) FROM action_executions WHERE workflow_execution_id = ?1")?;
+    let mut total = connection.prepare_cached(statements::COUNT_ACTIONS)?;
     Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
 }
 
@@ -99,13 +80,8 @@ pub(super) fn last_attempts(
     nodes: &[NodeId],
 ) -> rusqlite::Result<Vec<ActionRecord>> {
     if nodes.is_empty() {
-        let sql = format!(
-            "SELECT {ACTION_COLUMNS} FROM action_executions a WHERE workflow_execution_id = ?1 AND attempt =
-             (SELECT MAX(attempt) FROM action_executions b
-              WHERE b.workflow_execution_id = ?1 AND b.node_id = a.node_id) ORDER BY node_id"
-        );
         return connection
-            .prepare_cached(&sql)?
+            .prepare_cached(&statements::last_attempts())?
             .query_map([key(&run)], action_row)?
             .collect();
     }
@@ -130,22 +106,15 @@ pub(super) fn attempt(
     node: &NodeId,
     attempt: u32,
 ) -> rusqlite::Result<Option<ActionRecord>> {
-    let sql = format!(
-        "SELECT {ACTION_COLUMNS} FROM action_executions
-         WHERE workflow_execution_id = ?1 AND node_id = ?2 AND attempt = ?3"
-    );
     connection
-        .prepare_cached(&sql)?
+        .prepare_cached(&statements::attempt())?
         .query_row((key(&run), node.as_str(), attempt), action_row)
         .optional()
 }
 
 /// Journal rows, oldest first.
 pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rusqlite::Result<(Vec<EventRecord>, u64)> {
-    let mut statement = connection.prepare_cached(
-        "SELECT seq, ts, data FROM execution_events WHERE workflow_execution_id = ?1
-         ORDER BY seq LIMIT ?2 OFFSET ?3",
-    )?;
+    let mut statement = connection.prepare_cached(statements::EVENTS)?;
     let rows = statement.query_map(params![key(&run), window.limit, window.offset], |row| {
         Ok(EventRecord {
             seq: row.get(0)?,
@@ -154,18 +123,13 @@ pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rus
         })
     })?;
     let rows = rows.collect::<rusqlite::Result<_>>()?;
-    let mut total =
-        connection.prepare_cached("SELECT COUNT(*) FROM execution_events WHERE workflow_execution_id = ?1")?;
+    let mut total = connection.prepare_cached(statements::COUNT_EVENTS)?;
     Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
 }
 
 /// External resources of a run, in the order they were made.
 pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<LinkRecord>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT node_id, attempt, system_name, resource_type, resource_id, external_url, created_at
-         FROM workflow_resource_links WHERE workflow_execution_id = ?1
-         ORDER BY created_at, system_name, resource_type, resource_id",
-    )?;
+    let mut statement = connection.prepare_cached(statements::LINKS)?;
     let rows = statement.query_map([key(&run)], |row| {
         Ok(LinkRecord {
             node: get(row, 0)?,
@@ -182,9 +146,7 @@ pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec
 
 /// Mail beyond `after`, oldest first.
 pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<Mail>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT seq, ts, letter FROM run_inbox WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq",
-    )?;
+    let mut statement = connection.prepare_cached(statements::INBOX)?;
     let rows = statement.query_map(params![key(&run), signed(after)], |row| {
         let text: String = row.get(2)?;
         let letter: Letter = serde_json::from_str(&text)
@@ -200,10 +162,7 @@ pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite
 
 /// The waits of a run, by node and token.
 pub(super) fn waits(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<WaitRecord>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT node_id, token, is_open, payload_json FROM run_waits WHERE workflow_execution_id = ?1
-         ORDER BY node_id, token",
-    )?;
+    let mut statement = connection.prepare_cached(statements::WAITS)?;
     let rows = statement.query_map([key(&run)], |row| {
         Ok(WaitRecord {
             node: get(row, 0)?,

@@ -1,7 +1,11 @@
 //! How SQLite finds what it is asked for, and where it stops looking.
 
 use super::*;
-use crate::{dead_letters::DeadReason, reads::Order};
+use crate::{
+    dead_letters::DeadReason,
+    lists::{Flavour, walks},
+    reads::Order,
+};
 
 /// The plan of a statement, one step a line.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
@@ -53,7 +57,7 @@ fn lists_use_indexes() {
             && filter.correlation_id.is_none()
             && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Succeeded))
             && filter.tenant.as_ref().is_none_or(String::is_empty);
-        for walk in lists::walks(&filter, None) {
+        for walk in walks(&filter, None, Flavour::Sqlite) {
             let plan = plan(&connection, &walk.sql).join("; ");
             assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
             if !by_key {
@@ -63,7 +67,7 @@ fn lists_use_indexes() {
                 );
             }
         }
-        let one = lists::walks(&filter, Some(id.into_iter().collect()));
+        let one = walks(&filter, Some(id.into_iter().collect()), Flavour::Sqlite);
         let plan = plan(&connection, &one[0].sql).join("; ");
         assert!(plan.starts_with("SEARCH") && plan.contains("PRIMARY KEY"), "{plan}");
     }

@@ -1,0 +1,256 @@
+//! Lists of runs, as both databases walk them: by age, filtered, in pages.
+//!
+//! A list walks one index in the order of ids (or one for each status, merged) and asks of each run whether it fits; the
+//! rows of the page are read at the end, without payloads. Here is what is the same everywhere: which index, which
+//! questions, and how walks become a page.
+//!
+//! What must stay true: the plans of all walks are checked by a test of each store; no list looks at more than
+//! [`MAX_EXAMINED`] runs, and one that stopped there says where to go on, so that nothing is passed over.
+
+use crate::reads::{MAX_EXAMINED, Order, RunFilter};
+use fermata_core::{RunId, Status};
+
+/// How a database writes what they do not have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// Indexes are named: the planner has no statistics, and a list that walks all runs is worse than one that cannot
+    /// be prepared.
+    Sqlite,
+    Postgres,
+}
+
+/// A parameter of a walk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Text(String),
+    Run(Option<RunId>),
+}
+
+/// A statement that gives ids, each with whether it fits. Parameters are written `?1`.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub(crate) sql: String,
+    pub(crate) values: Vec<Bound>,
+}
+
+/// The runs that a walk found, and the last it looked at if it did not come to the end.
+pub(crate) struct Found {
+    pub(crate) ids: Vec<RunId>,
+    pub(crate) stopped: Option<RunId>,
+}
+
+/// How many runs each of so many walks may look at.
+pub(crate) fn budget(walks: usize) -> usize {
+    MAX_EXAMINED as usize / walks.max(1)
+}
+
+/// The page that walks make together, and where the list goes on.
+pub(crate) fn page(filter: &RunFilter, found: impl IntoIterator<Item = Found>) -> (Vec<RunId>, Option<RunId>) {
+    let mut ids = Vec::new();
+    let mut stopped: Option<RunId> = None;
+    for walk in found {
+        ids.extend(walk.ids);
+        stopped = match (stopped, walk.stopped) {
+            (Some(a), Some(b)) => Some(nearer(filter.order, a, b)),
+            (a, b) => a.or(b),
+        };
+    }
+    match filter.order {
+        Order::NewestFirst => ids.sort_unstable_by(|a, b| b.cmp(a)),
+        Order::OldestFirst => ids.sort_unstable(),
+    }
+    ids.dedup();
+    // What lies beyond the place where one walk stopped is not known of all of them.
+    if let Some(stopped) = stopped {
+        ids.retain(|id| nearer(filter.order, *id, stopped) == *id);
+    }
+    let limit = filter.limit as usize;
+    let next = match ids.get(limit) {
+        Some(_) => limit.checked_sub(1).and_then(|last| ids.get(last)).copied(),
+        None => stopped,
+    };
+    ids.truncate(limit);
+    (ids, next)
+}
+
+/// Which of two runs comes first.
+fn nearer(order: Order, a: RunId, b: RunId) -> RunId {
+    match order {
+        Order::NewestFirst => a.max(b),
+        Order::OldestFirst => a.min(b),
+    }
+}
+
+/// The statements to walk. `candidates` are the only runs that can fit, if an index names them.
+pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour: Flavour) -> Vec<Walk> {
+    let walker = Walker { filter, flavour };
+    if let Some(candidates) = candidates {
+        return candidates.into_iter().map(|id| walker.one(id)).collect();
+    }
+    if let Some(correlation_id) = &filter.correlation_id {
+        let own = correlation_id.parse().ok().map(|id| walker.one(id));
+        return own.into_iter().chain([walker.walk(Index::Correlation)]).collect();
+    }
+    let short = !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Succeeded);
+    if short {
+        let mut statuses = filter.statuses.clone();
+        statuses.sort_unstable_by_key(|status| status.as_str());
+        statuses.dedup();
+        let of_status = |status| walker.walk(Index::Status(status));
+        return statuses.into_iter().map(of_status).collect();
+    }
+    let index = match (&filter.workflow_id, &filter.tenant) {
+        (Some(_), _) => Index::Workflow,
+        // Those without a tenant may be nearly all, and are in no index.
+        (None, Some(tenant)) if !tenant.is_empty() => Index::Tenant,
+        _ => Index::Key,
+    };
+    vec![walker.walk(index)]
+}
+
+#[derive(Clone, Copy)]
+enum Index {
+    Key,
+    Workflow,
+    Tenant,
+    Status(Status),
+    Correlation,
+}
+
+/// Terms of a statement with the values they bind.
+#[derive(Default)]
+struct Terms {
+    list: Vec<String>,
+    values: Vec<Bound>,
+}
+
+impl Terms {
+    fn bind(&mut self, value: Bound) -> usize {
+        self.values.push(value);
+        self.values.len()
+    }
+
+    fn text(&mut self, column: &str, text: &str) {
+        let at = self.bind(Bound::Text(text.to_owned()));
+        self.list.push(format!("{column} = ?{at}"));
+    }
+
+    fn joined(list: &[String]) -> String {
+        match list.is_empty() {
+            true => "TRUE".to_owned(),
+            false => list.join(" AND "),
+        }
+    }
+}
+
+struct Walker<'a> {
+    filter: &'a RunFilter,
+    flavour: Flavour,
+}
+
+impl Walker<'_> {
+    /// Walks one index. What it does not tell is asked of each run.
+    fn walk(&self, index: Index) -> Walk {
+        let filter = self.filter;
+        let mut terms = Terms::default();
+        let name = match index {
+            Index::Key => "",
+            Index::Workflow => {
+                terms.text("workflow_id", filter.workflow_id.as_deref().unwrap_or_default());
+                "INDEXED BY ix_executions_workflow"
+            }
+            Index::Tenant => {
+                terms.text("tenant_id", filter.tenant.as_deref().unwrap_or_default());
+                terms.list.push("tenant_id <> ''".to_owned());
+                "INDEXED BY ix_executions_tenant"
+            }
+            Index::Status(status) => {
+                terms.text("status", status.as_str());
+                terms.list.push("status <> 'Succeeded'".to_owned());
+                "INDEXED BY ix_executions_status"
+            }
+            Index::Correlation => {
+                terms.text("correlation_id", filter.correlation_id.as_deref().unwrap_or_default());
+                terms.list.push("correlation_id IS NOT NULL".to_owned());
+                "INDEXED BY ix_executions_correlation"
+            }
+        };
+        let name = match self.flavour {
+            Flavour::Sqlite => name,
+            Flavour::Postgres => "",
+        };
+        let direction = match filter.order {
+            Order::NewestFirst => "DESC",
+            Order::OldestFirst => "ASC",
+        };
+        self.finish(terms, name, &format!("ORDER BY id {direction}"))
+    }
+
+    /// One run, if it fits.
+    fn one(&self, id: RunId) -> Walk {
+        let mut terms = Terms::default();
+        let at = terms.bind(Bound::Run(Some(id)));
+        terms.list.push(format!("id = ?{at}"));
+        self.finish(terms, "", "")
+    }
+
+    fn finish(&self, mut places: Terms, index: &str, order: &str) -> Walk {
+        self.within(&mut places);
+        let list = std::mem::take(&mut places.list);
+        let fits = self.fits(places);
+        let (places, expression) = (Terms::joined(&list), Terms::joined(&fits.list));
+        Walk {
+            sql: format!("SELECT id, {expression} AS fits FROM workflow_executions {index} WHERE {places} {order}"),
+            values: fits.values,
+        }
+    }
+
+    /// The range of ids.
+    fn within(&self, terms: &mut Terms) {
+        let bounds = [("id >=", self.filter.from), ("id <", self.filter.before)];
+        for (column, bound) in bounds {
+            if bound.is_some() {
+                let at = terms.bind(Bound::Run(bound));
+                terms.list.push(format!("{column} ?{at}"));
+            }
+        }
+    }
+
+    /// What is asked of each run.
+    fn fits(&self, mut terms: Terms) -> Terms {
+        let filter = self.filter;
+        let exact = [
+            ("workflow_id", &filter.workflow_id),
+            ("tenant_id", &filter.tenant),
+            ("workflow_request_id", &filter.request_id),
+        ];
+        for (column, text) in exact {
+            if let Some(text) = text {
+                terms.text(column, text);
+            }
+        }
+        if let Some(correlation_id) = &filter.correlation_id {
+            let at = terms.bind(Bound::Text(correlation_id.clone()));
+            let own = terms.bind(Bound::Run(correlation_id.parse().ok()));
+            terms.list.push(format!(
+                "CASE WHEN correlation_id IS NULL THEN id IS NOT DISTINCT FROM ?{own} ELSE correlation_id = ?{at} END"
+            ));
+        }
+        if !filter.statuses.is_empty() {
+            let words = filter.statuses.iter().map(|status| format!("'{}'", status.as_str()));
+            let words = words.collect::<Vec<_>>().join(", ");
+            terms.list.push(format!("status IN ({words})"));
+        }
+        if let Some(search) = &filter.search {
+            let at = terms.bind(Bound::Text(search.to_ascii_lowercase()));
+            let columns = ["workflow_request_id", "workflow_id", "COALESCE(correlation_id, '')"];
+            let place = match self.flavour {
+                Flavour::Sqlite => "instr",
+                Flavour::Postgres => "strpos",
+            };
+            let any = columns.map(|column| format!("{place}(lower({column}), ?{at}) > 0"));
+            terms.list.push(format!("({})", any.join(" OR ")));
+        }
+        terms
+    }
+}

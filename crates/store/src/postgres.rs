@@ -1,0 +1,403 @@
+//! The store that many processes share: PostgreSQL.
+//!
+//! Runs are written by a few committers, each taking whatever waits in one transaction and two round trips
+//! (`committer.rs`, `batch.rs`); everything else goes through a pool (`sessions.rs`).
+//!
+//! What must stay true: nothing is answered before it is durable (`synchronous_commit`, answers after `COMMIT`);
+//! correctness rests on row locks, epochs and unique indexes, never on advisory locks or NOTIFY; SQL that SQLite
+//! understands too stands in `statements.rs` and `lists.rs`, once.
+
+mod address;
+mod backoff;
+mod batch;
+mod claim;
+mod columns;
+mod committer;
+mod dead_letters;
+mod decide;
+mod definitions;
+mod facts;
+mod hints;
+mod lists;
+mod look;
+mod migrations;
+mod pipeline;
+mod queue;
+mod reads;
+mod rows;
+mod runners;
+mod sessions;
+mod settings;
+mod sql;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod trouble;
+mod work;
+
+use crate::{
+    News, Result, Store, StoreError,
+    dead_letters::{DeadLetter, DeadLetterFilter},
+    definitions::{
+        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
+        Released, Saved, VersionRow, Workflow, WorkflowFilter,
+    },
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
+    runners::{Lease, Runner, RunnerRecord},
+    runs::{
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
+        WaitRecord, journal_text, letter_text,
+    },
+};
+use address::Address;
+use async_trait::async_trait;
+use backoff::Backoff;
+use committer::Committers;
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
+use hints::{Hints, Listening, Tidings};
+use runners::Skew;
+use sessions::{Sessions, patiently};
+use std::{sync::Mutex, time::Instant};
+use tokio::sync::broadcast;
+use trouble::{Remedy, Trouble};
+use uuid::Uuid;
+use work::{Outcome, Work};
+
+pub use settings::PostgresSettings;
+
+/// A store in a PostgreSQL database, shared with every other process that opens it.
+///
+/// ```no_run
+/// # async fn example() -> fermata_store::Result<()> {
+/// use fermata_store::{Store, postgres::{PostgresSettings, PostgresStore}};
+/// let url = "postgres://fermata:secret@db1,db2/fermata?sslmode=verify-full";
+/// let store = PostgresStore::connect(url, PostgresSettings::default()).await?;
+/// store.ping().await?;
+/// store.close().await
+/// # }
+/// ```
+pub struct PostgresStore {
+    place: String,
+    sessions: Sessions,
+    committers: Committers,
+    hints: Hints,
+    listening: Mutex<Option<Listening>>,
+    skew: Skew,
+    /// The last group that a search for others behind a backlog came to.
+    walked: Mutex<queue::Group>,
+}
+
+impl PostgresStore {
+    /// Connects, and brings the schema up to date. The address is
+    /// `postgres://user:password@host:port,host:port/database?option=value&…`; of several hosts the one that takes
+    /// writes is used. Options are those of libpq that the driver knows: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
+    /// `connect_timeout`, `application_name`, `keepalives_idle`, `tcp_user_timeout`, `options`, …
+    ///
+    /// # Errors
+    /// [`StoreError::Unopenable`] if the address is wrong or the server refuses us, [`StoreError::Unavailable`] if it
+    /// could not be reached for as long as `settings.patience`, [`StoreError::TooNew`] or [`StoreError::Damaged`].
+    pub async fn connect(url: &str, settings: PostgresSettings) -> Result<PostgresStore> {
+        let address = Address::parse(url, &settings)?;
+        let (mut client, task) = first_session(&address, &settings).await?;
+        let migrated = migrations::migrate(&mut client, &address).await;
+        task.abort();
+        migrated?;
+        let sessions = Sessions::new(&address, &settings)?;
+        let skew = Skew::default();
+        patiently!(sessions, |session| skew.learn(&session))?;
+        let (hints, listening) = Hints::start(&address, settings.hints);
+        Ok(PostgresStore {
+            place: address.place.clone(),
+            sessions,
+            committers: Committers::start(&address, &settings, &hints),
+            hints,
+            listening: Mutex::new(listening),
+            skew,
+            walked: Mutex::default(),
+        })
+    }
+
+    /// The database in words, without its password.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    async fn write(&self, work: Work) -> Result<Outcome> {
+        self.committers.write(work).await
+    }
+}
+
+/// Waits for a server that starts, or takes over; other refusals are final.
+async fn first_session(
+    address: &Address,
+    settings: &PostgresSettings,
+) -> Result<(tokio_postgres::Client, tokio::task::JoinHandle<()>)> {
+    let until = Instant::now() + settings.patience;
+    let mut backoff = Backoff::default();
+    loop {
+        let trouble = match address.session().await {
+            Ok(session) => return Ok(session),
+            Err(error) => Trouble::Server(error),
+        };
+        match trouble.remedy() {
+            Remedy::Reconnect if Instant::now() < until => backoff.pause().await,
+            Remedy::Reconnect => return Err(trouble.explain(&address.place)),
+            _ => return Err(address.unopenable(&trouble)),
+        }
+    }
+}
+
+/// An outcome of another kind cannot be.
+fn mistaken(outcome: &Outcome) -> StoreError {
+    StoreError::Failed(format!("an answer to something else: {outcome:?}"))
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
+        patiently!(self.sessions, |session| definitions::save_draft(
+            &mut session,
+            &draft,
+            rule,
+            guard.as_ref()
+        ))
+    }
+
+    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
+        patiently!(self.sessions, |session| definitions::draft(&session, id))
+    }
+
+    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
+        let mode = PublishMode::Publish(activation);
+        patiently!(self.sessions, |session| definitions::publish(
+            &mut session,
+            id,
+            checksum,
+            mode,
+            at
+        ))
+    }
+
+    async fn release(&self, release: Release) -> Result<Released> {
+        patiently!(self.sessions, |session| definitions::release(&mut session, &release))
+    }
+
+    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
+        let mode = PublishMode::Snapshot;
+        patiently!(self.sessions, |session| definitions::publish(
+            &mut session,
+            id,
+            checksum,
+            mode,
+            at
+        ))
+    }
+
+    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
+        patiently!(self.sessions, |session| definitions::delete(&mut session, id, at))
+    }
+
+    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
+        patiently!(self.sessions, |session| definitions::soft_delete(&mut session, id, at))
+    }
+
+    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
+        patiently!(self.sessions, |session| definitions::set_enablement(
+            &mut session,
+            id,
+            &change,
+            at
+        ))
+    }
+
+    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
+        patiently!(self.sessions, |session| definitions::workflow(&session, id))
+    }
+
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
+        patiently!(self.sessions, |session| definitions::workflow_by_uid(&session, uid))
+    }
+
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
+        patiently!(self.sessions, |session| definitions::workflows(&session, &filter))
+    }
+
+    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
+        patiently!(self.sessions, |session| definitions::definition(&session, id, version))
+    }
+
+    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        patiently!(self.sessions, |session| definitions::versions(
+            &session, id, before, limit
+        ))
+    }
+
+    async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
+        let events = run.born.as_mut().map(|born| std::mem::take(&mut born.events));
+        let first = journal_text(events.unwrap_or_default());
+        let run = Box::new(run);
+        match self.write(Work::Enqueue { run, first }).await? {
+            Outcome::Enqueued(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        let dead_before = claim.dead_before.map(|at| self.skew.theirs(at));
+        patiently!(self.sessions, |session| claim::claim(
+            &mut session,
+            &claim,
+            dead_before,
+            &self.walked
+        ))
+    }
+
+    async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
+        let text = journal_text(std::mem::take(&mut commit.events));
+        let commit = Box::new(commit);
+        match self.write(Work::Commit { commit, text }).await {
+            Ok(Outcome::Committed(answer)) => answer,
+            Ok(other) => CommitAnswer::Unknown(mistaken(&other).to_string()),
+            Err(error) => CommitAnswer::Unknown(error.to_string()),
+        }
+    }
+
+    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
+        let letter = letter_text(&letter);
+        match self.write(Work::Deliver { run, letter, at }).await? {
+            Outcome::Delivered(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        let Some((run, node)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
+            return Ok(Answer::NotFound);
+        };
+        let work = Work::Answer {
+            token: token.to_owned(),
+            run,
+            letter: letter_text(&Letter::Callback { node: node.clone() }),
+            node,
+            payload: payload.to_owned(),
+            at,
+        };
+        match self.write(work).await? {
+            Outcome::Answered(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        patiently!(self.sessions, |session| claim::load(&session, run))
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+        patiently!(self.sessions, |session| reads::inbox(&session, run, after))
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        patiently!(self.sessions, |session| reads::waits(&session, run))
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        patiently!(self.sessions, |session| reads::last_attempts(&session, run, nodes))
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        patiently!(self.sessions, |session| reads::attempt(&session, run, node, attempt))
+    }
+
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        self.hints.knows(runner.id.0);
+        patiently!(self.sessions, |session| runners::heartbeat(
+            &session, runner, at, &self.skew
+        ))
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.hints.forgets(runner.0);
+        patiently!(self.sessions, |session| runners::retire(&session, runner))?;
+        let mut tidings = Tidings::default();
+        tidings.due(Timestamp::default());
+        self.hints.tell(&tidings);
+        Ok(())
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        patiently!(self.sessions, |session| runners::runners(
+            &session, before, limit, &self.skew
+        ))
+    }
+
+    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        patiently!(self.sessions, |session| runners::unread(&session, runner))
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        patiently!(self.sessions, |session| runners::held(&session, runner, after, limit))
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        patiently!(self.sessions, |session| dead_letters::list(&session, &filter))
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        patiently!(self.sessions, |session| dead_letters::one(&session, id))
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        patiently!(self.sessions, |session| dead_letters::delete(&mut session, id))
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        patiently!(self.sessions, |session| dead_letters::purge(&mut session, &filter))
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        patiently!(self.sessions, |session| reads::run(&session, id))
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
+        patiently!(self.sessions, |session| lists::runs(&session, &filter))
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        patiently!(self.sessions, |session| lists::children(&session, parent, after, limit))
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        patiently!(self.sessions, |session| reads::actions(&session, run, window))
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        patiently!(self.sessions, |session| reads::events(&session, run, window))
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        patiently!(self.sessions, |session| reads::links(&session, run))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        // A row has to change, or a server that takes no writes would not be noticed.
+        let beat = "INSERT INTO fermata_meta (key, value) VALUES ('ping', '1')
+             ON CONFLICT (key) DO UPDATE SET value = (fermata_meta.value::bigint + 1)::text";
+        patiently!(self.sessions, |session| async {
+            session.execute(beat, &[]).await.map_err(Trouble::Server).map(|_| ())
+        })
+    }
+
+    fn news(&self) -> broadcast::Receiver<News> {
+        self.hints.subscribe()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.committers.close().await;
+        self.sessions.close();
+        self.listening
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! One batch in two round trips: lock and read, then write and `COMMIT`.
+//!
+//! What must stay true:
+//! * Locks are taken in one order, so batches of any number of processes never wait for each other in a circle:
+//!   the workflows of new runs (`FOR KEY SHARE`, by id), then all runs that the batch touches (`FOR NO KEY UPDATE`,
+//!   by id), then places in unique indexes: requests, then resources, both sorted. Claims never wait while they hold
+//!   anything, and whoever changes workflows touches no run.
+//! * What checks need is read by statements of their own after the locks: a statement that had to wait for a lock
+//!   still sees everything else as it was before.
+//! * Whatever belongs to a run that is stored here is stored only if the run was: another batch may have come first.
+
+use super::{
+    address::Address,
+    decide::decide,
+    facts::Facts,
+    hints::Tidings,
+    look::Wish,
+    pipeline::send,
+    sql::Statements,
+    trouble::{Remedy, Trouble},
+    work::{Outcome, Work},
+};
+use crate::runs::Enqueued;
+use std::{collections::HashSet, time::Duration};
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// A batch that was not written, or may not have been.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing was written.
+    Nothing(Trouble),
+    /// `COMMIT` was sent, and no answer came.
+    Unknown(Trouble),
+}
+
+/// What became of each member, and what to tell of it. `None` means that another batch stored the request first.
+pub(super) type Written = (Vec<Option<Outcome>>, Tidings);
+
+/// A committer's connection, with its statements prepared.
+pub(super) struct Session {
+    client: Client,
+    task: JoinHandle<()>,
+    sql: Statements,
+    answer_within: Duration,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Session {
+    pub(super) async fn connect(address: &Address, answer_within: Duration) -> Result<Session, Trouble> {
+        let connect = async {
+            let (client, task) = address.session().await?;
+            let sql = Statements::prepare(&client).await?;
+            Ok(Session {
+                client,
+                task,
+                sql,
+                answer_within,
+            })
+        };
+        timeout(answer_within, connect).await.unwrap_or(Err(Trouble::Silent))
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Writes a batch whose members do not depend on each other.
+    pub(super) async fn write(&mut self, batch: &[&Work]) -> Result<Written, Failure> {
+        let facts = match self.look(batch).await {
+            Ok(facts) => facts,
+            Err(trouble) => {
+                // If this fails too, the connection is lost, which the next batch will see.
+                let _ = timeout(self.answer_within, self.client.batch_execute("ROLLBACK")).await;
+                return Err(Failure::Nothing(trouble));
+            }
+        };
+        let (outcomes, mut writes) = decide(batch, &facts);
+        let tidings = std::mem::take(&mut writes.tidings);
+        let queries = writes.queries(&self.sql);
+        let commit = send(&self.client, None, &queries, Some("COMMIT"));
+        let mut answers = match timeout(self.answer_within, commit).await {
+            Ok(Ok(answers)) => answers,
+            // An end without a beginning: nothing was to be written.
+            Ok(Err(error)) if queries.is_empty() => return Err(Failure::Nothing(error.into())),
+            Ok(Err(error)) => return Err(self.judge(error)),
+            Err(_) => return Err(Failure::Unknown(Trouble::Silent)),
+        };
+        if writes.runs.is_empty() {
+            return Ok((outcomes.into_iter().map(Some).collect(), tidings));
+        }
+        let stored = answers.swap_remove(0);
+        let stored: HashSet<Uuid> = stored.iter().filter_map(|row| row.try_get(0).ok()).collect();
+        Ok(survivors(batch, outcomes, tidings, &stored))
+    }
+
+    /// The first round trip.
+    async fn look(&self, batch: &[&Work]) -> Result<Facts, Trouble> {
+        let wish = Wish::of(batch);
+        let (queries, questions): (Vec<_>, Vec<_>) = wish.queries(&self.sql).into_iter().unzip();
+        let answers = timeout(self.answer_within, send(&self.client, Some("BEGIN"), &queries, None)).await;
+        let answers = answers.map_err(|_| Trouble::Silent)??;
+        let mut facts = Facts::default();
+        for (question, rows) in questions.into_iter().zip(answers) {
+            facts.learn(question, &rows)?;
+        }
+        Ok(facts)
+    }
+
+    /// What an error of the second round trip means. The server undoes a transaction in which a statement failed,
+    /// whatever comes after it; but when it goes away, `COMMIT` may have been done.
+    fn judge(&self, error: tokio_postgres::Error) -> Failure {
+        let answered = error.as_db_error().is_some() || !self.client.is_closed();
+        let trouble = Trouble::Server(error);
+        match answered && trouble.remedy() != Remedy::Reconnect {
+            true => Failure::Nothing(trouble),
+            false => Failure::Unknown(trouble),
+        }
+    }
+}
+
+/// Takes back what was decided for runs that were not stored after all. Their news are hints that come to nothing.
+fn survivors(batch: &[&Work], outcomes: Vec<Outcome>, tidings: Tidings, stored: &HashSet<Uuid>) -> Written {
+    let stored = |work: &Work| stored.contains(&work.run().0);
+    let outcomes = batch.iter().zip(outcomes).map(|(work, outcome)| {
+        let lost = outcome == Outcome::Enqueued(Enqueued::Created) && !stored(work);
+        (!lost).then_some(outcome)
+    });
+    (outcomes.collect(), tidings)
+}

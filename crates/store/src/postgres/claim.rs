@@ -1,0 +1,166 @@
+//! `claim`, and loading a run to go on with it.
+//!
+//! What must stay true:
+//! * A claim gives a run a new epoch, and a held run always has a `wake_at`.
+//! * Claimers pass over what others have locked: they never wait while they hold anything, and never share a run. Only a
+//!   claim for one run waits, and it holds nothing then.
+//! * Journals are read by a statement after the lease: the one that takes a run may have begun before the last commit
+//!   of its previous owner.
+
+use super::{
+    columns::{get, plain, principal},
+    queue::{self, Group},
+    sessions::commit,
+    trouble::Trouble,
+};
+use crate::{
+    runs::{Claim, Claimed, StoredRun},
+    statements::STORED_RUN_COLUMNS,
+};
+use deadpool_postgres::{GenericClient, Object, Transaction};
+use fermata_core::{RunId, Timestamp};
+use std::{collections::HashMap, sync::Mutex};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// Runs of owners that were not heard of in time. Each owner is visited once, however many runs it holds.
+pub(super) const ORPHANED: &str = "WITH RECURSIVE owners (owner) AS (
+      SELECT (SELECT lease_owner FROM workflow_executions WHERE lease_owner IS NOT NULL ORDER BY lease_owner LIMIT 1)
+      UNION ALL
+      SELECT (SELECT e.lease_owner FROM workflow_executions e WHERE e.lease_owner > o.owner AND e.lease_owner IS NOT NULL
+        ORDER BY e.lease_owner LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
+    SELECT held.id FROM (SELECT owner FROM owners WHERE owner <> $1 AND NOT EXISTS
+        (SELECT 1 FROM runners WHERE id = owner AND heartbeat_at >= $2)) dead
+      CROSS JOIN LATERAL (SELECT id FROM workflow_executions WHERE lease_owner = dead.owner AND lease_owner IS NOT NULL
+        ORDER BY lease_owner, wake_at, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) held
+    LIMIT $3";
+
+/// One run, if it is free, or its owner was not heard of in time.
+pub(super) const ONE: &str = "SELECT id FROM workflow_executions
+    WHERE id = $1 AND status NOT IN ('Succeeded', 'Failed', 'Cancelled') AND (lease_owner IS NULL OR ($3::bigint IS NOT NULL
+      AND lease_owner <> $2 AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.heartbeat_at >= $3)))
+    FOR NO KEY UPDATE";
+
+pub(super) const NEXT_DUE: &str = "SELECT wake_at FROM workflow_executions
+    WHERE lease_owner IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
+
+/// A run that is due but was not to be had is being claimed by another: look again after this.
+const MOMENT_MS: u64 = 5;
+
+pub(super) const JOURNALS: &str = "SELECT workflow_execution_id, data FROM execution_events
+    WHERE workflow_execution_id = ANY($1) ORDER BY workflow_execution_id, seq";
+
+/// Runs that are locked already become the asker's.
+pub(super) fn lease() -> String {
+    format!(
+        "UPDATE workflow_executions SET lease_owner = $2, lease_epoch = lease_epoch + 1, takeovers = takeovers + 1,
+         wake_at = COALESCE(wake_at, $3) WHERE id = ANY($1) RETURNING {STORED_RUN_COLUMNS}"
+    )
+}
+
+pub(super) fn load_query() -> String {
+    format!(
+        "SELECT {STORED_RUN_COLUMNS}, ARRAY(SELECT v.data FROM execution_events v WHERE v.workflow_execution_id = e.id
+         ORDER BY v.seq) FROM workflow_executions e WHERE id = $1"
+    )
+}
+
+/// Leases runs to the asker. `dead_before` is the claim's, by the database's clock.
+pub(super) async fn claim(
+    session: &mut Object,
+    claim: &Claim,
+    dead_before: Option<i64>,
+    walked: &Mutex<Group>,
+) -> Result<Claimed, Trouble> {
+    let tx = session.transaction().await?;
+    let ids = match claim.only {
+        Some(run) => one(&tx, claim, run, dead_before).await?,
+        None => due(&tx, claim, dead_before, walked).await?,
+    };
+    let mut taken = HashMap::new();
+    if !ids.is_empty() {
+        let lease = tx.prepare_cached(&lease()).await?;
+        for row in tx.query(&lease, &[&ids, &claim.runner.0, &claim.now.0]).await? {
+            taken.insert(plain::<Uuid>(&row, 0)?, stored_run(&row)?);
+        }
+    }
+    let (journals, next_due) = (tx.prepare_cached(JOURNALS).await?, tx.prepare_cached(NEXT_DUE).await?);
+    let journals = async {
+        match ids.is_empty() {
+            true => Ok(Vec::new()),
+            false => tx.query(&journals, &[&ids]).await,
+        }
+    };
+    let (journals, next_due) = futures::try_join!(journals, tx.query_opt(&next_due, &[]))?;
+    for row in &journals {
+        if let Some(run) = taken.get_mut(&plain::<Uuid>(row, 0)?) {
+            run.journal.push(plain(row, 1)?);
+        }
+    }
+    let mut next_due = next_due.as_ref().map(|row| get(row, 0)).transpose()?;
+    if ids.is_empty() && claim.limit > 0 && next_due.is_some_and(|due: Timestamp| due <= claim.now) {
+        next_due = Some(claim.now.plus_millis(MOMENT_MS));
+    }
+    commit(tx).await?;
+    Ok(Claimed {
+        runs: ids.iter().filter_map(|id| taken.remove(id)).collect(),
+        next_due,
+    })
+}
+
+async fn one(tx: &Transaction<'_>, claim: &Claim, run: RunId, dead_before: Option<i64>) -> Result<Vec<Uuid>, Trouble> {
+    if claim.limit == 0 {
+        return Ok(Vec::new());
+    }
+    let statement = tx.prepare_cached(ONE).await?;
+    let rows = tx.query(&statement, &[&run.0, &claim.runner.0, &dead_before]).await?;
+    rows.iter().map(|row| plain(row, 0)).collect()
+}
+
+/// Free runs that are due, in the order and with the shares of [`crate::priority`]; then those of dead owners.
+async fn due(
+    tx: &Transaction<'_>,
+    claim: &Claim,
+    dead_before: Option<i64>,
+    walked: &Mutex<Group>,
+) -> Result<Vec<Uuid>, Trouble> {
+    let mut ids = queue::free(tx, claim, walked).await?;
+    let room = i64::from(claim.limit) - ids.len() as i64;
+    if let (Some(dead_before), true) = (dead_before, room > 0) {
+        let orphaned = tx.prepare_cached(ORPHANED).await?;
+        for row in tx.query(&orphaned, &[&claim.runner.0, &dead_before, &room]).await? {
+            ids.push(plain(&row, 0)?);
+        }
+    }
+    Ok(ids)
+}
+
+fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {
+    Ok(StoredRun {
+        id: get(row, 0)?,
+        workflow_id: plain(row, 1)?,
+        workflow_version: get(row, 2)?,
+        tenant: plain(row, 3)?,
+        status: get(row, 4)?,
+        trigger: plain(row, 5)?,
+        spec: plain(row, 6)?,
+        correlation_id: plain(row, 7)?,
+        principal: principal(row, 8)?,
+        epoch: get(row, 11)?,
+        takeovers: get(row, 12)?,
+        inbox_seq: get(row, 13)?,
+        inbox_seen: get(row, 14)?,
+        journal: Vec::new(),
+    })
+}
+
+/// A run with its journal.
+pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Option<StoredRun>, Trouble> {
+    let statement = client.prepare_cached(&load_query()).await?;
+    let Some(row) = client.query_opt(&statement, &[&run.0]).await? else {
+        return Ok(None);
+    };
+    let mut stored = stored_run(&row)?;
+    stored.journal = plain(&row, 15)?;
+    Ok(Some(stored))
+}

@@ -1,0 +1,78 @@
+//! How values stand in columns. Reading anything that this program does not write is an error, never a guess.
+
+use super::trouble::Trouble;
+use crate::{
+    dead_letters::DeadReason,
+    definitions::Lifecycle,
+    runs::{AttemptStatus, Principal},
+};
+use fermata_core::{NodeId, RunId, Status, Timestamp};
+use tokio_postgres::{Row, types::FromSql};
+use uuid::Uuid;
+
+/// A column as the driver reads it.
+pub(super) fn plain<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Trouble> {
+    Ok(row.try_get(at)?)
+}
+
+/// A value as this crate writes it.
+pub(super) trait Column: Sized {
+    type Plain: for<'a> FromSql<'a>;
+    fn read(plain: Self::Plain) -> Result<Self, Trouble>;
+}
+
+macro_rules! columns {
+    ($($type:ty: $plain:ty => |$value:ident| $read:expr;)+) => {
+        $(impl Column for $type {
+            type Plain = $plain;
+            fn read($value: $plain) -> Result<Self, Trouble> {
+                $read
+            }
+        })+
+    };
+}
+
+columns! {
+    RunId: Uuid => |id| Ok(RunId(id));
+    Timestamp: i64 => |time| Ok(Timestamp(time));
+    NodeId: String => |name| Ok(name.into());
+    u64: i64 => |number| u64::try_from(number).map_err(|_| strange(number));
+    u32: i32 => |number| u32::try_from(number).map_err(|_| strange(number));
+    Status: String => |word| Status::parse(&word).ok_or_else(|| strange(word));
+    Lifecycle: String => |word| Lifecycle::parse(&word).ok_or_else(|| strange(word));
+    AttemptStatus: String => |word| AttemptStatus::parse(&word).ok_or_else(|| strange(word));
+    DeadReason: String => |word| DeadReason::parse(&word).ok_or_else(|| strange(word));
+}
+
+fn strange(value: impl std::fmt::Display) -> Trouble {
+    Trouble::Strange(format!("`{value}` is not known here"))
+}
+
+/// Any [`Column`].
+pub(super) fn get<T: Column>(row: &Row, at: usize) -> Result<T, Trouble> {
+    T::read(plain(row, at)?)
+}
+
+/// Any [`Column`], or NULL.
+pub(super) fn maybe<T: Column>(row: &Row, at: usize) -> Result<Option<T>, Trouble> {
+    plain::<Option<T::Plain>>(row, at)?.map(T::read).transpose()
+}
+
+/// A number as a bigint. Numbers beyond its range do not happen; they would saturate.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number as an integer. Numbers beyond its range do not happen; they would saturate.
+pub(super) fn small(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Three columns from `at`: user id, email, display name.
+pub(super) fn principal(row: &Row, at: usize) -> Result<Principal, Trouble> {
+    Ok(Principal {
+        user_id: plain(row, at)?,
+        email: plain(row, at + 1)?,
+        display_name: plain(row, at + 2)?,
+    })
+}

@@ -1,0 +1,279 @@
+//! Group commit: a few committers, each with a connection of its own. Whatever waits when a committer is ready shares
+//! one transaction.
+//!
+//! What must stay true:
+//! * A member is answered only after the `COMMIT` it is part of was confirmed.
+//! * A member that fails is undone alone: the batch is rolled back and its members are tried one by one.
+//! * Work of one run goes to one committer and keeps its order there; a batch holds one member for each run and for
+//!   each (tenant, requestId), so its members do not depend on each other.
+//! * When the connection is lost before `COMMIT` was sent, nothing was written, and the batch is tried again on another
+//!   one for as long as its callers are patient. Once `COMMIT` was sent the outcome is unknown, and said to be.
+
+use super::{
+    address::Address,
+    backoff::Backoff,
+    batch::{Failure, Session, Written},
+    hints::{Hints, Tidings},
+    settings::PostgresSettings,
+    trouble::{Remedy, Trouble},
+    work::{Outcome, Work},
+};
+use crate::{Result, StoreError};
+use std::{
+    collections::{HashSet, VecDeque, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+/// The most members of one transaction,
+const MAX_BATCH: usize = 512;
+/// and the most bytes, more or less.
+const MAX_WEIGHT: usize = 8 << 20;
+/// How often a collision with others is tried again before members are tried one by one, or given up.
+const MAX_TRIES: u32 = 3;
+
+/// Something to be written, and who waits for it.
+struct Member {
+    work: Work,
+    reply: oneshot::Sender<Result<Outcome>>,
+    since: Instant,
+    /// How often another batch came first.
+    lost: u32,
+}
+
+impl Member {
+    fn answer(self, outcome: Result<Outcome>) {
+        // Nobody listens if the caller gave up; what was written stands.
+        let _ = self.reply.send(outcome);
+    }
+}
+
+/// The way to all committers.
+pub(super) struct Committers {
+    queues: Mutex<Option<Vec<mpsc::UnboundedSender<Member>>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Committers {
+    /// Starts them. They connect when there is something to write.
+    pub(super) fn start(address: &Address, settings: &PostgresSettings, hints: &Hints) -> Committers {
+        let (mut queues, mut tasks) = (Vec::new(), Vec::new());
+        for _ in 0..settings.committers.max(1) {
+            let (queue, receiver) = mpsc::unbounded_channel();
+            let committer = Committer {
+                address: address.clone(),
+                patience: settings.patience,
+                answer_within: settings.statement_timeout + Duration::from_secs(10),
+                receiver,
+                waiting: VecDeque::new(),
+                session: None,
+                backoff: Backoff::default(),
+                hints: hints.clone(),
+            };
+            queues.push(queue);
+            tasks.push(tokio::spawn(committer.run()));
+        }
+        Committers {
+            queues: Mutex::new(Some(queues)),
+            tasks: Mutex::new(tasks),
+        }
+    }
+
+    /// Writes: the outcome comes once it is durable.
+    pub(super) async fn write(&self, work: Work) -> Result<Outcome> {
+        let (reply, answer) = oneshot::channel();
+        let mut hasher = DefaultHasher::new();
+        // The run of an enqueue is known to nobody yet, but its request may be sent twice.
+        match work.request() {
+            Some(request) => request.hash(&mut hasher),
+            None => work.run().hash(&mut hasher),
+        }
+        let member = Member {
+            work,
+            reply,
+            since: Instant::now(),
+            lost: 0,
+        };
+        {
+            let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(queues) = queues.as_ref() else {
+                return Err(StoreError::Closed);
+            };
+            let shard = hasher.finish() as usize % queues.len();
+            if queues[shard].send(member).is_err() {
+                return Err(StoreError::Failed("a committer stopped".to_owned()));
+            }
+        }
+        let lost = || Err(StoreError::Unknown("a committer stopped".to_owned()));
+        answer.await.unwrap_or_else(|_| lost())
+    }
+
+    /// Writes what waits, then closes the connections.
+    pub(super) async fn close(&self) {
+        drop(self.queues.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            if task.await.is_err() {
+                tracing::error!("a committer of the database had panicked");
+            }
+        }
+    }
+}
+
+struct Committer {
+    address: Address,
+    patience: Duration,
+    answer_within: Duration,
+    receiver: mpsc::UnboundedReceiver<Member>,
+    waiting: VecDeque<Member>,
+    session: Option<Session>,
+    backoff: Backoff,
+    hints: Hints,
+}
+
+impl Committer {
+    async fn run(mut self) {
+        while self.gather().await {
+            let batch = self.next_batch();
+            self.write(batch).await;
+        }
+    }
+
+    /// Waits for members. False when there are none and none can come.
+    async fn gather(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            match self.receiver.recv().await {
+                Some(member) => self.waiting.push_back(member),
+                None => return false,
+            }
+        }
+        while let Ok(member) = self.receiver.try_recv() {
+            self.waiting.push_back(member);
+        }
+        true
+    }
+
+    /// Members that do not depend on each other; the others keep their order.
+    fn next_batch(&mut self) -> Vec<Member> {
+        let (mut batch, mut later) = (Vec::new(), VecDeque::new());
+        let (mut runs, mut requests) = (HashSet::new(), HashSet::new());
+        let mut weight = 0;
+        while let Some(member) = self.waiting.pop_front() {
+            let request = member
+                .work
+                .request()
+                .map(|(tenant, id)| (tenant.to_owned(), id.to_owned()));
+            let alone = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request));
+            if !alone {
+                later.push_back(member);
+                continue;
+            }
+            weight += member.work.weight();
+            batch.push(member);
+            if batch.len() == MAX_BATCH || weight >= MAX_WEIGHT {
+                break;
+            }
+        }
+        later.append(&mut self.waiting);
+        self.waiting = later;
+        batch
+    }
+
+    async fn write(&mut self, mut batch: Vec<Member>) {
+        let mut collisions = 0;
+        while !batch.is_empty() {
+            let failure = match self.try_write(&batch).await {
+                Ok((outcomes, tidings)) => return self.answer(batch, outcomes, &tidings),
+                Err(failure) => failure,
+            };
+            let trouble = match failure {
+                Failure::Unknown(trouble) => {
+                    self.session = None;
+                    tracing::error!(members = batch.len(), "the outcome of a batch is unknown: {trouble}");
+                    batch
+                        .into_iter()
+                        .for_each(|member| member.answer(Err(trouble.unknown())));
+                    return;
+                }
+                Failure::Nothing(trouble) => trouble,
+            };
+            match trouble.remedy() {
+                Remedy::Reconnect => {
+                    self.session = None;
+                    batch = self.still_patient(batch, &trouble);
+                    self.backoff.pause().await;
+                }
+                Remedy::Again if collisions < MAX_TRIES => {
+                    collisions += 1;
+                    tracing::debug!("a batch collided with others and is tried again: {trouble}");
+                    self.backoff.moment().await;
+                }
+                // Only the member at fault should fail.
+                Remedy::Again | Remedy::LeaveOut if batch.len() > 1 => {
+                    for member in batch {
+                        Box::pin(self.write(vec![member])).await;
+                    }
+                    return;
+                }
+                _ => {
+                    tracing::error!(members = batch.len(), "a batch was not written: {trouble}");
+                    let place = &self.address.place;
+                    batch
+                        .into_iter()
+                        .for_each(|member| member.answer(Err(trouble.explain(place))));
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn try_write(&mut self, batch: &[Member]) -> Result<Written, Failure> {
+        let session = match &mut self.session {
+            Some(session) if !session.is_closed() => session,
+            place => {
+                let session = Session::connect(&self.address, self.answer_within).await;
+                place.insert(session.map_err(Failure::Nothing)?)
+            }
+        };
+        let work: Vec<&Work> = batch.iter().map(|member| &member.work).collect();
+        let written = session.write(&work).await?;
+        self.backoff.reset();
+        Ok(written)
+    }
+
+    /// Those whose callers still wait for the database to come back; the others are told.
+    fn still_patient(&self, batch: Vec<Member>, trouble: &Trouble) -> Vec<Member> {
+        let (patient, rest): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|member| member.since.elapsed() < self.patience);
+        for member in rest {
+            member.answer(Err(trouble.explain(&self.address.place)));
+        }
+        patient
+    }
+
+    /// Tells the news first, so that whoever hears of its answer finds them told.
+    fn answer(&mut self, batch: Vec<Member>, outcomes: Vec<Option<Outcome>>, tidings: &Tidings) {
+        self.hints.tell(tidings);
+        let mut again = Vec::new();
+        for (mut member, outcome) in batch.into_iter().zip(outcomes) {
+            match outcome {
+                Some(outcome) => member.answer(Ok(outcome)),
+                // Another batch stored the same request; what it stored is there now to be found.
+                None if member.lost < MAX_TRIES => {
+                    member.lost += 1;
+                    again.push(member);
+                }
+                None => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
+            }
+        }
+        for member in again.into_iter().rev() {
+            self.waiting.push_front(member);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Workflows, drafts and versions.
+//!
+//! What must stay true: as in SQLite's store, a version is never changed and its number never used again, and a workflow
+//! that was soft-deleted is found by nobody. Here it is a lock on the workflow's row that keeps changes apart. New runs
+//! hold a weaker one on it, which lets everything pass but its removal.
+
+use super::{
+    columns::{get, maybe, plain, small},
+    sessions::commit,
+    trouble::Trouble,
+};
+use crate::{
+    definitions::{
+        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Publication, PublishMode,
+        Published, Release, ReleaseRule, Released, Saved, VersionRow, Workflow, WorkflowFilter,
+    },
+    reads::Page,
+    statements::{self, dollars},
+};
+use deadpool_postgres::{GenericClient, Object, Transaction};
+use fermata_core::Timestamp;
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+/// How many workflows a list reads at a time while it looks for those that fit.
+const PAGE: i64 = 500;
+
+pub(super) const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions WHERE workflow_id = $1 LIMIT 1";
+
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
+    let statement = client.prepare_cached(&dollars(sql)).await?;
+    Ok(client.query(&statement, params).await?)
+}
+
+async fn row(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Option<Row>, Trouble> {
+    Ok(rows(client, sql, params).await?.pop())
+}
+
+async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<u64, Trouble> {
+    let statement = client.prepare_cached(&dollars(sql)).await?;
+    Ok(client.execute(&statement, params).await?)
+}
+
+/// A workflow's row, locked until the transaction ends. A row that was soft-deleted is locked as well: it may be taken
+/// over by a new workflow of its id.
+async fn locked(tx: &Transaction<'_>, id: &str) -> Result<Option<Workflow>, Trouble> {
+    execute(tx, "SELECT 1 FROM workflows WHERE id = ?1 FOR NO KEY UPDATE", &[&id]).await?;
+    workflow(tx, id).await
+}
+
+/// Saves a draft.
+pub(super) async fn save_draft(
+    session: &mut Object,
+    new: &Draft,
+    rule: DraftRule,
+    guard: Option<&DraftGuard>,
+) -> Result<Saved, Trouble> {
+    let tx = session.transaction().await?;
+    let existing = locked(&tx, &new.id).await?;
+    let created = existing.is_none();
+    let mut workflow = match (existing, rule) {
+        (Some(workflow), DraftRule::NewOrDraft { .. }) if workflow.status != Lifecycle::Draft => {
+            return Ok(Saved::Refused(workflow.status));
+        }
+        (Some(workflow), _) => workflow,
+        (None, DraftRule::NewOrDraft { uid }) => Workflow::new(new, uid),
+        (None, DraftRule::Existing) => return Ok(Saved::NotFound),
+    };
+    if let Some(guard) = guard {
+        let there = draft(&tx, &new.id).await?.map(|draft| draft.checksum);
+        if !guard.holds(there.as_deref()) {
+            return Ok(Saved::Changed(there));
+        }
+    }
+    if created {
+        create_workflow(&tx, &workflow).await?;
+    } else {
+        workflow.has_draft(new);
+        update_workflow(&tx, &workflow).await?;
+    }
+    let (source, at) = (new.source.as_slice(), new.at.0);
+    let row: Params<'_> = &[
+        &new.id,
+        &new.display_name,
+        &new.description,
+        &new.dialect,
+        &source,
+        &new.checksum,
+        &at,
+    ];
+    execute(&tx, statements::SAVE_DRAFT, row).await?;
+    commit(tx).await?;
+    Ok(Saved::Saved { created })
+}
+
+/// Publishes the draft with this checksum.
+pub(super) async fn publish(
+    session: &mut Object,
+    id: &str,
+    checksum: &str,
+    mode: PublishMode,
+    at: Timestamp,
+) -> Result<Published, Trouble> {
+    let tx = session.transaction().await?;
+    let Some(workflow) = locked(&tx, id).await? else {
+        return Ok(Published::NotFound);
+    };
+    if !mode.is_for(workflow.status) {
+        return Ok(Published::Refused(workflow.status));
+    }
+    let draft = draft(&tx, id).await?;
+    let version = match &draft {
+        Some(draft) if draft.checksum != checksum => return Ok(Published::Changed),
+        Some(draft) => version_of(&tx, &workflow, draft, at).await?,
+        None => match newest(&tx, &workflow, checksum).await? {
+            Some(version) => (version, false),
+            None => return Ok(Published::NoDraft),
+        },
+    };
+    let publication = published(&tx, workflow, draft.as_ref(), version, mode, at).await?;
+    commit(tx).await?;
+    Ok(Published::Version(publication))
+}
+
+/// Makes a document the current version at once.
+pub(super) async fn release(session: &mut Object, release: &Release) -> Result<Released, Trouble> {
+    let Release { draft, rule, enabled } = release;
+    let tx = session.transaction().await?;
+    let workflow = match (locked(&tx, &draft.id).await?, rule) {
+        (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
+        (Some(workflow), ReleaseRule::Existing) if workflow.status == Lifecycle::Archived => {
+            return Ok(Released::Refused(workflow.status));
+        }
+        (Some(workflow), ReleaseRule::Existing) => workflow,
+        (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),
+        (None, ReleaseRule::Existing) => return Ok(Released::NotFound),
+    };
+    if let ReleaseRule::New { .. } = rule {
+        create_workflow(&tx, &workflow).await?;
+    }
+    let version = version_of(&tx, &workflow, draft, draft.at).await?;
+    let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
+    let publication = published(&tx, workflow, Some(draft), version, mode, draft.at).await?;
+    commit(tx).await?;
+    Ok(Released::Version(publication))
+}
+
+/// The newest version, if it has this checksum.
+async fn newest(tx: &Transaction<'_>, workflow: &Workflow, checksum: &str) -> Result<Option<u32>, Trouble> {
+    let Some(version) = workflow.latest_version else {
+        return Ok(None);
+    };
+    let newest = definition(tx, &workflow.id, version).await?;
+    let same = newest.is_some_and(|newest| newest.checksum == checksum);
+    Ok(same.then_some(version))
+}
+
+/// The version that a document is, and whether it is new.
+async fn version_of(
+    tx: &Transaction<'_>,
+    workflow: &Workflow,
+    draft: &Draft,
+    at: Timestamp,
+) -> Result<(u32, bool), Trouble> {
+    if let Some(version) = newest(tx, workflow, &draft.checksum).await? {
+        return Ok((version, false));
+    }
+    let latest = match workflow.latest_version {
+        Some(latest) => latest,
+        None => match row(tx, statements::MARK, &[&workflow.id]).await? {
+            Some(mark) => get(&mark, 0)?,
+            None => 0,
+        },
+    };
+    let version = latest + 1;
+    let (number, source) = (small(version), draft.source.as_slice());
+    let row: Params<'_> = &[&workflow.id, &number, &draft.dialect, &source, &draft.checksum, &at.0];
+    execute(tx, statements::INSERT_DEFINITION, row).await?;
+    Ok((version, true))
+}
+
+/// What follows for the workflow and its draft.
+async fn published(
+    tx: &Transaction<'_>,
+    mut workflow: Workflow,
+    draft: Option<&Draft>,
+    (version, created): (u32, bool),
+    mode: PublishMode,
+    at: Timestamp,
+) -> Result<Publication, Trouble> {
+    if mode != PublishMode::Snapshot {
+        execute(tx, statements::DELETE_DRAFT, &[&workflow.id]).await?;
+    }
+    mode.apply(&mut workflow, draft, version, at);
+    update_workflow(tx, &workflow).await?;
+    Ok(Publication {
+        workflow,
+        version,
+        created,
+    })
+}
+
+/// Removes a workflow that nothing needs.
+pub(super) async fn delete(session: &mut Object, id: &str, at: Timestamp) -> Result<Deleted, Trouble> {
+    let tx = session.transaction().await?;
+    // Waits for new runs of it to be stored; the next statement sees them.
+    execute(&tx, "SELECT 1 FROM workflows WHERE id = ?1 FOR UPDATE", &[&id]).await?;
+    let Some(workflow) = workflow(&tx, id).await? else {
+        return Ok(Deleted::NotFound);
+    };
+    if workflow.status == Lifecycle::Active {
+        return Ok(Deleted::Refused(workflow.status));
+    }
+    if row(&tx, HAS_RUNS, &[&id]).await?.is_some() {
+        if workflow.latest_version.is_some() {
+            return Ok(Deleted::HasRuns(workflow.status));
+        }
+        // They are of one that was soft-deleted before, and need its versions.
+        bury(&tx, &workflow, at).await?;
+    } else {
+        set_mark(&tx, &workflow).await?;
+        for sql in statements::DELETE_WORKFLOW {
+            execute(&tx, sql, &[&id]).await?;
+        }
+    }
+    commit(tx).await?;
+    Ok(Deleted::Deleted)
+}
+
+/// Deletes a workflow and leaves its versions and runs.
+pub(super) async fn soft_delete(session: &mut Object, id: &str, at: Timestamp) -> Result<bool, Trouble> {
+    let tx = session.transaction().await?;
+    let Some(workflow) = locked(&tx, id).await? else {
+        return Ok(false);
+    };
+    bury(&tx, &workflow, at).await?;
+    commit(tx).await?;
+    Ok(true)
+}
+
+async fn bury(tx: &Transaction<'_>, workflow: &Workflow, at: Timestamp) -> Result<(), Trouble> {
+    set_mark(tx, workflow).await?;
+    execute(tx, statements::DELETE_DRAFT, &[&workflow.id]).await?;
+    execute(tx, statements::SOFT_DELETE, &[&workflow.id, &at.0]).await?;
+    Ok(())
+}
+
+/// Remembers the newest version, so that another workflow of this id goes on from there.
+async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
+    if let Some(latest) = workflow.latest_version {
+        execute(tx, statements::SET_MARK, &[&workflow.id, &small(latest)]).await?;
+    }
+    Ok(())
+}
+
+/// Changes status or the enabled flag.
+pub(super) async fn set_enablement(
+    session: &mut Object,
+    id: &str,
+    change: &Enablement,
+    at: Timestamp,
+) -> Result<Option<(Workflow, bool)>, Trouble> {
+    let tx = session.transaction().await?;
+    let Some(mut workflow) = locked(&tx, id).await? else {
+        return Ok(None);
+    };
+    if !change.from.contains(&workflow.status) {
+        return Ok(Some((workflow, false)));
+    }
+    workflow.status = change.status.unwrap_or(workflow.status);
+    workflow.enabled = change.enabled;
+    workflow.updated_at = at;
+    update_workflow(&tx, &workflow).await?;
+    commit(tx).await?;
+    Ok(Some((workflow, true)))
+}
+
+/// Another process may be making the same one: then the row is not ours, and everything is looked at again.
+async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
+    let status = workflow.status.as_str();
+    let row: Params<'_> = &[
+        &workflow.id,
+        &workflow.uid,
+        &workflow.display_name,
+        &workflow.description,
+        &workflow.dialect,
+        &status,
+        &workflow.enabled,
+        &workflow.created_at.0,
+        &workflow.updated_at.0,
+    ];
+    match execute(tx, statements::CREATE_WORKFLOW, row).await? {
+        0 => Err(Trouble::Collision),
+        _ => Ok(()),
+    }
+}
+
+async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
+    let status = workflow.status.as_str();
+    let (current, latest) = (workflow.current_version.map(small), workflow.latest_version.map(small));
+    let row: Params<'_> = &[
+        &workflow.id,
+        &workflow.display_name,
+        &workflow.description,
+        &workflow.dialect,
+        &current,
+        &latest,
+        &status,
+        &workflow.enabled,
+        &workflow.updated_at.0,
+    ];
+    execute(tx, statements::UPDATE_WORKFLOW, row).await?;
+    Ok(())
+}
+
+/// A workflow's row.
+pub(super) async fn workflow(client: &impl GenericClient, id: &str) -> Result<Option<Workflow>, Trouble> {
+    let row = row(client, statements::WORKFLOW, &[&id]).await?;
+    row.as_ref().map(workflow_row).transpose()
+}
+
+/// The row of the workflow that is known by `uid`.
+pub(super) async fn workflow_by_uid(client: &impl GenericClient, uid: Uuid) -> Result<Option<Workflow>, Trouble> {
+    let row = row(client, statements::WORKFLOW_BY_UID, &[&uid]).await?;
+    row.as_ref().map(workflow_row).transpose()
+}
+
+fn workflow_row(row: &Row) -> Result<Workflow, Trouble> {
+    Ok(Workflow {
+        id: plain(row, 0)?,
+        uid: plain(row, 1)?,
+        display_name: plain(row, 2)?,
+        description: plain(row, 3)?,
+        dialect: plain(row, 4)?,
+        current_version: maybe(row, 5)?,
+        latest_version: maybe(row, 6)?,
+        status: get(row, 7)?,
+        enabled: plain(row, 8)?,
+        created_at: get(row, 9)?,
+        updated_at: get(row, 10)?,
+    })
+}
+
+/// Workflows by id. The filter is applied here and not in SQL, so that "any case" means the same in every store.
+pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, Trouble> {
+    let sql = format!("{} LIMIT ?2", statements::WORKFLOWS);
+    let wanted = filter.limit as usize + 1;
+    let mut after = filter.after.clone().unwrap_or_default();
+    let mut items = Vec::new();
+    loop {
+        let page = rows(client, &sql, &[&after, &PAGE]).await?;
+        for row in &page {
+            let workflow = workflow_row(row)?;
+            after.clone_from(&workflow.id);
+            if filter.fits(&workflow) {
+                items.push(workflow);
+            }
+        }
+        if items.len() >= wanted || (page.len() as i64) < PAGE {
+            return Ok(Page::cut(items, filter.limit));
+        }
+    }
+}
+
+/// A workflow's draft.
+pub(super) async fn draft(client: &impl GenericClient, id: &str) -> Result<Option<Draft>, Trouble> {
+    let Some(row) = row(client, statements::DRAFT, &[&id]).await? else {
+        return Ok(None);
+    };
+    Ok(Some(Draft {
+        id: plain(&row, 0)?,
+        display_name: plain(&row, 1)?,
+        description: plain(&row, 2)?,
+        dialect: plain(&row, 3)?,
+        source: plain(&row, 4)?,
+        checksum: plain(&row, 5)?,
+        at: get(&row, 6)?,
+    }))
+}
+
+/// A version.
+pub(super) async fn definition(
+    client: &impl GenericClient,
+    id: &str,
+    version: u32,
+) -> Result<Option<Definition>, Trouble> {
+    let Some(row) = row(client, statements::DEFINITION, &[&id, &small(version)]).await? else {
+        return Ok(None);
+    };
+    Ok(Some(Definition {
+        workflow_id: plain(&row, 0)?,
+        version: get(&row, 1)?,
+        dialect: plain(&row, 2)?,
+        source: plain(&row, 3)?,
+        checksum: plain(&row, 4)?,
+        created_at: get(&row, 5)?,
+    }))
+}
+
+/// Versions without their documents, newest first.
+pub(super) async fn versions(
+    client: &impl GenericClient,
+    id: &str,
+    before: Option<u32>,
+    limit: u32,
+) -> Result<Page<VersionRow>, Trouble> {
+    let before = before.map_or(i32::MAX, small);
+    let rows = rows(client, statements::VERSIONS, &[&id, &before, &(i64::from(limit) + 1)]).await?;
+    let versions = rows.iter().map(|row| {
+        Ok(VersionRow {
+            version: get(row, 0)?,
+            dialect: plain(row, 1)?,
+            checksum: plain(row, 2)?,
+            created_at: get(row, 3)?,
+        })
+    });
+    Ok(Page::cut(versions.collect::<Result<_, Trouble>>()?, limit))
+}

@@ -1,0 +1,73 @@
+//! What a batch has to know before it decides: read under the locks on everything that it may change.
+
+use crate::{definitions::Lifecycle, runs::NewRun};
+use fermata_core::{RunId, Status};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+/// A resource outside: system, type, id.
+pub(super) type Resource = (String, String, String);
+
+/// Everything that members of a batch are checked against.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) workflows: HashMap<String, WorkflowFacts>,
+    /// Runs that have a (tenant, requestId) of the batch.
+    pub(super) requests: HashMap<(String, String), Requested>,
+    pub(super) runs: HashMap<RunId, RunFacts>,
+    /// The last place in the journals of runs that go on.
+    pub(super) last_seqs: HashMap<RunId, u32>,
+    /// Who has the resources that are linked.
+    pub(super) owners: HashMap<Resource, RunId>,
+    /// Waits to be closed which have an answer that their run has not seen.
+    pub(super) answered: HashSet<(RunId, String)>,
+    /// Tokens that may be answered.
+    pub(super) open_tokens: HashSet<String>,
+}
+
+/// Where a workflow stands.
+#[derive(Debug, Clone)]
+pub(super) struct WorkflowFacts {
+    pub(super) status: Lifecycle,
+    pub(super) enabled: bool,
+    pub(super) current: Option<u32>,
+    pub(super) latest: Option<u32>,
+}
+
+impl WorkflowFacts {
+    /// Whether it takes this run.
+    pub(super) fn takes(&self, run: &NewRun) -> bool {
+        let version = run.workflow_version;
+        let version_fits = if run.pinned {
+            version >= 1 && self.latest.is_some_and(|latest| version <= latest)
+        } else {
+            self.current == Some(version)
+        };
+        version_fits
+            && match self.status {
+                Lifecycle::Draft => run.pinned,
+                Lifecycle::Active => self.enabled,
+                Lifecycle::Archived => false,
+            }
+    }
+}
+
+/// The run that was stored for a request.
+#[derive(Debug, Clone)]
+pub(super) struct Requested {
+    pub(super) run: RunId,
+    pub(super) workflow_id: String,
+    pub(super) status: Status,
+}
+
+/// A run's row, as far as it decides.
+#[derive(Debug, Clone)]
+pub(super) struct RunFacts {
+    pub(super) status: Status,
+    pub(super) owner: Option<Uuid>,
+    pub(super) epoch: u64,
+    pub(super) takeovers: u32,
+    pub(super) wake_at: Option<i64>,
+    pub(super) inbox_seq: u64,
+    pub(super) inbox_seen: u64,
+}

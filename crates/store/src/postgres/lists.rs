@@ -1,0 +1,126 @@
+//! Lists of runs. Which index a list walks, and how walks become a page, is the same for all databases: `crate::lists`.
+//!
+//! What must stay true: the plans of all walks are checked by a test. How far a walk goes stands in its text, for the
+//! planner to see: it would think of a parameter as a tenth of all runs.
+
+use super::{
+    columns::{get, plain},
+    reads::run_row,
+    trouble::Trouble,
+};
+use crate::{
+    lists::{Bound, Flavour, Found, Walk, budget, page, walks},
+    reads::{Page, RunFilter, RunPage, RunRecord},
+    statements::{LIST_COLUMNS, dollars},
+};
+use deadpool_postgres::{GenericClient, Object};
+use fermata_core::RunId;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+/// All runs with a request id, one seek for each tenant there is.
+pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
+      SELECT (SELECT tenant_id FROM workflow_executions ORDER BY tenant_id LIMIT 1)
+      UNION ALL
+      SELECT (SELECT e.tenant_id FROM workflow_executions e WHERE e.tenant_id > t.tenant ORDER BY e.tenant_id LIMIT 1)
+      FROM tenants t WHERE t.tenant IS NOT NULL)
+    SELECT e.id FROM tenants t JOIN workflow_executions e
+    ON e.tenant_id = t.tenant AND e.workflow_request_id = $1 LIMIT 10000";
+
+/// Runs that fit.
+pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, Trouble> {
+    let walks = walks(filter, candidates(client, filter).await?, Flavour::Postgres);
+    let budget = budget(walks.len());
+    let found = walks.iter().map(|walk| follow(client, walk, filter.limit, budget));
+    let (ids, next) = page(filter, futures::future::try_join_all(found).await?);
+    let statement = client.prepare_cached(&rows_query()).await?;
+    let keys: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = client.query(&statement, &[&keys]).await?;
+    let items = rows.iter().map(run_row).collect::<Result<_, _>>()?;
+    Ok(RunPage { items, next })
+}
+
+/// The rows of a page, in its order.
+pub(super) fn rows_query() -> String {
+    format!(
+        "SELECT {LIST_COLUMNS} FROM unnest($1::uuid[]) WITH ORDINALITY AS u (run, place)
+         CROSS JOIN LATERAL (SELECT * FROM workflow_executions WHERE id = u.run LIMIT 1) e ORDER BY u.place"
+    )
+}
+
+/// The only runs that can fit, if an index names them.
+async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<Option<Vec<RunId>>, Trouble> {
+    let Some(request_id) = &filter.request_id else {
+        return Ok(None);
+    };
+    let statement = client.prepare_cached(BY_REQUEST).await?;
+    let rows = client.query(&statement, &[request_id]).await?;
+    rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>().map(Some)
+}
+
+/// Walks until there is one run more than fits on the page, which says that there is more, or until the walk may look
+/// no further: then its last row is the run that was looked at last.
+pub(super) fn walk_query(walk: &Walk, limit: u32, budget: usize) -> String {
+    let (sql, wanted, last) = (dollars(&walk.sql), u64::from(limit) + 1, budget.saturating_sub(1));
+    format!(
+        "WITH walked AS MATERIALIZED ({sql} LIMIT {budget}),
+         found AS MATERIALIZED (SELECT id FROM walked WHERE fits LIMIT {wanted})
+         SELECT id, true FROM found
+         UNION ALL
+         SELECT id, false FROM (SELECT id FROM walked OFFSET {last} LIMIT 1) last
+         WHERE (SELECT count(*) FROM found) < {wanted}"
+    )
+}
+
+async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Result<Found, Trouble> {
+    let values = walk.values.iter().map(|value| -> (Box<dyn ToSql + Sync + Send>, Type) {
+        match value {
+            Bound::Text(text) => (Box::new(text.clone()), Type::TEXT),
+            Bound::Run(run) => (Box::new(run.map(|run| run.0)), Type::UUID),
+        }
+    });
+    let values: Vec<_> = values.collect();
+    let params: Vec<(&(dyn ToSql + Sync), Type)> = values
+        .iter()
+        .map(|(value, kind)| (&**value as _, kind.clone()))
+        .collect();
+    // There are too many of these statements to keep them prepared.
+    let rows = client.query_typed(&walk_query(walk, limit, budget), &params).await?;
+    let mut found = Found {
+        ids: Vec::new(),
+        stopped: None,
+    };
+    for row in &rows {
+        let id = get(row, 0)?;
+        match plain(row, 1)? {
+            true => found.ids.push(id),
+            false => found.stopped = Some(id),
+        }
+    }
+    if found.ids.len() > limit as usize {
+        found.stopped = found.ids.last().copied();
+    }
+    Ok(found)
+}
+
+/// The runs that a run started, oldest first.
+pub(super) async fn children(
+    client: &impl GenericClient,
+    parent: RunId,
+    after: Option<RunId>,
+    limit: u32,
+) -> Result<Page<RunRecord>, Trouble> {
+    let statement = client.prepare_cached(&children_query()).await?;
+    let after = after.map_or(Uuid::nil(), |after| after.0);
+    let rows = client
+        .query(&statement, &[&parent.0, &after, &(i64::from(limit) + 1)])
+        .await?;
+    Ok(Page::cut(rows.iter().map(run_row).collect::<Result<_, _>>()?, limit))
+}
+
+pub(super) fn children_query() -> String {
+    format!(
+        "SELECT {LIST_COLUMNS} FROM workflow_executions
+         WHERE parent_execution_id = $1 AND parent_execution_id IS NOT NULL AND id > $2 ORDER BY id LIMIT $3"
+    )
+}

@@ -1,0 +1,310 @@
+//! The runs that are due and free, as [`priority`] asks for them.
+//!
+//! `priority::choose` asks as it goes; a question costs a round trip here. So it is run with what is known, and when it
+//! asks for more, that is fetched for everybody it may ask about, and it is run again: choosing is pure and quick.
+//!
+//! What must stay true:
+//! * Every question is answered from an index, at a cost that does not grow with a backlog; the plans are checked by a
+//!   test.
+//! * Those in front are locked when they are looked at, so that claimers do not choose among the same runs. What is
+//!   found beyond them is only taken if nobody else has.
+
+use super::{
+    columns::{get, plain},
+    trouble::Trouble,
+};
+use crate::{
+    priority::{self, Due, MAX_GROUPS, Places, Queue},
+    runs::Claim,
+};
+use deadpool_postgres::{GenericClient, Transaction};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+};
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+/// What is in the indexes of runs that may be claimed.
+macro_rules! free {
+    () => {
+        "lease_owner IS NULL AND wake_at IS NOT NULL"
+    };
+}
+
+macro_rules! due_columns {
+    () => {
+        "id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0) AS priority FROM workflow_executions WHERE "
+    };
+}
+
+/// Whether any free run has a priority. While none has, claims do not think of it.
+pub(super) const ANY_PRIORITY: &str = concat!(
+    "SELECT 1 FROM workflow_executions WHERE ",
+    free!(),
+    " AND priority <> 0 LIMIT 1"
+);
+
+pub(super) const FRONT: &str = concat!(
+    "SELECT ",
+    due_columns!(),
+    free!(),
+    " AND wake_at <= $1 ORDER BY wake_at, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"
+);
+
+/// Up to so many runs of each workflow that are due, free and of a priority above 0, the highest first. Each priority
+/// of a workflow is visited once, however many runs sleep there, and no more than a hundred of them.
+pub(super) const URGENT: &str = concat!(
+    "SELECT r.* FROM unnest($1::text[]) AS w (workflow) CROSS JOIN LATERAL (
+      WITH RECURSIVE p (priority) AS (
+        SELECT (SELECT priority FROM workflow_executions WHERE workflow_id = w.workflow AND priority > 0
+          AND priority <> 0 AND ",
+    free!(),
+    " ORDER BY workflow_id DESC, priority DESC LIMIT 1)
+        UNION ALL
+        SELECT (SELECT e.priority FROM workflow_executions e WHERE e.workflow_id = w.workflow AND e.priority > 0
+          AND e.priority < p.priority AND e.priority <> 0 AND ",
+    free!(),
+    " ORDER BY e.workflow_id DESC, e.priority DESC LIMIT 1) FROM p WHERE p.priority IS NOT NULL)
+      SELECT due.* FROM (SELECT priority FROM p WHERE priority IS NOT NULL LIMIT 100) level CROSS JOIN LATERAL (
+        SELECT ",
+    due_columns!(),
+    free!(),
+    " AND workflow_id = w.workflow AND priority = level.priority AND priority <> 0 AND wake_at <= $2
+        ORDER BY workflow_id, priority, wake_at, id LIMIT $3) due
+      LIMIT $3) r"
+);
+
+/// The run that waits longest in each of the next groups. Of the tenant `$3` no more than one group is visited.
+pub(super) const HEADS: &str = concat!(
+    "WITH RECURSIVE heads AS (
+      (SELECT ",
+    due_columns!(),
+    free!(),
+    " AND (tenant_id, workflow_id) > ($1, $2) ORDER BY tenant_id, workflow_id, wake_at, id LIMIT 1)
+      UNION ALL
+      SELECT next.* FROM heads h CROSS JOIN LATERAL (SELECT ",
+    due_columns!(),
+    free!(),
+    " AND (tenant_id, workflow_id) > (h.tenant_id, CASE WHEN h.tenant_id = $3 THEN chr(1114111) ELSE h.workflow_id END)
+        ORDER BY tenant_id, workflow_id, wake_at, id LIMIT 1) next)
+    SELECT * FROM heads LIMIT $4"
+);
+
+/// The first runs of each of these groups.
+pub(super) const GROUPS: &str = concat!(
+    "SELECT due.* FROM unnest($1::text[], $2::text[]) AS g (tenant, workflow) CROSS JOIN LATERAL (SELECT ",
+    due_columns!(),
+    free!(),
+    " AND tenant_id = g.tenant AND workflow_id = g.workflow AND wake_at <= $3
+      ORDER BY tenant_id, workflow_id, wake_at, id LIMIT $4) due"
+);
+
+/// Of the runs that were chosen, those that are still to be had.
+pub(super) const TAKE: &str = concat!(
+    "SELECT id FROM workflow_executions WHERE id = ANY($1) AND ",
+    free!(),
+    " ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+);
+
+/// How many runs of a group are fetched at first.
+const FIRST_OF_GROUP: usize = 16;
+
+/// A tenant and a workflow.
+pub(super) type Group = (String, String);
+
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The free runs that a claim takes, locked.
+pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Group>) -> Result<Vec<Uuid>, Trouble> {
+    let any = tx.prepare_cached(ANY_PRIORITY).await?;
+    let prioritised = tx.query_opt(&any, &[]).await?.is_some();
+    let looked_at = i64::from(priority::looked_at(claim.limit, prioritised));
+    let front = dues(tx, FRONT, &[&claim.now.0, &looked_at]).await?;
+    let places = claim.limit as usize;
+    if !prioritised && front.len() <= places {
+        return Ok(front.iter().map(|due| due.run.0).collect());
+    }
+    let locked: HashSet<Uuid> = front.iter().map(|due| due.run.0).collect();
+    let chosen = choose(tx, claim, prioritised, front, walked).await?;
+    let beyond: Vec<Uuid> = chosen.iter().copied().filter(|id| !locked.contains(id)).collect();
+    if beyond.is_empty() {
+        return Ok(chosen);
+    }
+    let take = tx.prepare_cached(TAKE).await?;
+    let taken = tx.query(&take, &[&beyond]).await?;
+    let taken = taken.iter().map(|row| plain(row, 0));
+    let taken = taken.collect::<Result<HashSet<Uuid>, Trouble>>()?;
+    let ours = |id: &Uuid| locked.contains(id) || taken.contains(id);
+    Ok(chosen.into_iter().filter(ours).collect())
+}
+
+async fn choose(
+    tx: &Transaction<'_>,
+    claim: &Claim,
+    prioritised: bool,
+    front: Vec<Due>,
+    walked: &Mutex<Group>,
+) -> Result<Vec<Uuid>, Trouble> {
+    let places = Places {
+        count: claim.limit as usize,
+        prioritised,
+        now: claim.now,
+    };
+    let mut known = Known::default();
+    loop {
+        let missing = match priority::choose(&places, front.clone(), &mut known) {
+            Ok(runs) => return Ok(runs.into_iter().map(|run| run.0).collect()),
+            Err(missing) => missing,
+        };
+        match missing {
+            Missing::Urgent => known.fetch_urgent(tx, claim, &front).await?,
+            Missing::Heads(but) => known.fetch_heads(tx, claim, but, walked).await?,
+            Missing::Group(group) => known.fetch_groups(tx, claim, group).await?,
+        }
+    }
+}
+
+async fn dues(tx: &Transaction<'_>, sql: &str, params: Params<'_>) -> Result<Vec<Due>, Trouble> {
+    let statement = tx.prepare_cached(sql).await?;
+    let rows = tx.query(&statement, params).await?;
+    rows.iter().map(due_row).collect()
+}
+
+fn due_row(row: &Row) -> Result<Due, Trouble> {
+    Ok(Due {
+        run: get(row, 0)?,
+        wake_at: get(row, 1)?,
+        tenant: plain(row, 2)?,
+        workflow: plain(row, 3)?,
+        priority: plain(row, 4)?,
+    })
+}
+
+/// What was asked for and is not known yet.
+#[derive(Debug)]
+enum Missing {
+    Urgent,
+    Heads(Option<String>),
+    Group(Group),
+}
+
+/// The first runs of a group, and whether these are all that are due.
+#[derive(Default)]
+struct Waiting {
+    runs: Vec<Due>,
+    all: bool,
+}
+
+/// What is known of the runs that wait.
+#[derive(Default)]
+struct Known {
+    urgent: Option<HashMap<String, Vec<Due>>>,
+    heads: Option<Vec<Due>>,
+    groups: HashMap<Group, Waiting>,
+}
+
+impl Queue for Known {
+    type Error = Missing;
+
+    fn urgent(&mut self, workflow: &str, most: usize) -> Result<Vec<Due>, Missing> {
+        let known = self.urgent.as_ref().ok_or(Missing::Urgent)?;
+        let urgent = known.get(workflow).map(Vec::as_slice).unwrap_or_default();
+        Ok(urgent.iter().take(most).cloned().collect())
+    }
+
+    fn heads(&mut self, but: Option<&str>) -> Result<Vec<Due>, Missing> {
+        let known = self.heads.clone();
+        known.ok_or_else(|| Missing::Heads(but.map(str::to_owned)))
+    }
+
+    fn behind(&mut self, due: &Due) -> Result<Option<Due>, Missing> {
+        let group = (due.tenant.clone(), due.workflow.clone());
+        let missing = || Missing::Group(group.clone());
+        let waiting = self.groups.get(&group).ok_or_else(missing)?;
+        let place = (due.wake_at, due.run);
+        match waiting.runs.iter().find(|other| (other.wake_at, other.run) > place) {
+            Some(next) => Ok(Some(next.clone())),
+            None if waiting.all => Ok(None),
+            None => Err(missing()),
+        }
+    }
+}
+
+impl Known {
+    /// Urgent runs of every workflow that may get a place.
+    async fn fetch_urgent(&mut self, tx: &Transaction<'_>, claim: &Claim, front: &[Due]) -> Result<(), Trouble> {
+        let groups = self.groups.values().flat_map(|waiting| &waiting.runs);
+        let heads = self.heads.iter().flatten();
+        let all = front.iter().chain(heads).chain(groups);
+        let workflows: BTreeSet<&str> = all.map(|due| due.workflow.as_str()).collect();
+        let workflows: Vec<&str> = workflows.into_iter().collect();
+        let params: Params<'_> = &[&workflows, &claim.now.0, &i64::from(claim.limit)];
+        let mut urgent: HashMap<String, Vec<Due>> = HashMap::new();
+        for due in dues(tx, URGENT, params).await? {
+            urgent.entry(due.workflow.clone()).or_default().push(due);
+        }
+        self.urgent = Some(urgent);
+        Ok(())
+    }
+
+    /// Goes round all groups, from where the last search stopped.
+    async fn fetch_heads(
+        &mut self,
+        tx: &Transaction<'_>,
+        claim: &Claim,
+        but: Option<String>,
+        walked: &Mutex<Group>,
+    ) -> Result<(), Trouble> {
+        let start = walked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let most = MAX_GROUPS as i64;
+        let mut heads = dues(tx, HEADS, &[&start.0, &start.1, &but, &most]).await?;
+        let left = most - heads.len() as i64;
+        if left > 0 && start != Group::default() {
+            let round = dues(tx, HEADS, &[&"", &"", &but, &left]).await?;
+            let before = |head: &Due| (&head.tenant, &head.workflow) <= (&start.0, &start.1);
+            heads.extend(round.into_iter().filter(before));
+        }
+        let last = match heads.last() {
+            Some(last) if heads.len() >= MAX_GROUPS => (last.tenant.clone(), last.workflow.clone()),
+            // All were seen: it does not matter where the next search begins.
+            _ => Group::default(),
+        };
+        *walked.lock().unwrap_or_else(PoisonError::into_inner) = last;
+        heads.retain(|head| Some(&head.tenant) != but.as_ref() && head.wake_at <= claim.now);
+        self.heads = Some(heads);
+        Ok(())
+    }
+
+    /// The first runs of all groups; or all that may matter of one whose first runs were not enough.
+    async fn fetch_groups(&mut self, tx: &Transaction<'_>, claim: &Claim, group: Group) -> Result<(), Trouble> {
+        let most = claim.limit as usize + 1;
+        let (groups, limit): (Vec<Group>, usize) = match self.groups.contains_key(&group) {
+            true => (vec![group], most),
+            false => {
+                let heads = self.heads.iter().flatten();
+                let heads = heads.map(|head| (head.tenant.clone(), head.workflow.clone()));
+                let groups: BTreeSet<Group> = heads.chain([group]).collect();
+                (groups.into_iter().collect(), FIRST_OF_GROUP.min(most))
+            }
+        };
+        let (tenants, workflows): (Vec<&str>, Vec<&str>) = groups
+            .iter()
+            .map(|(tenant, workflow)| (tenant.as_str(), workflow.as_str()))
+            .unzip();
+        let params: Params<'_> = &[&tenants, &workflows, &claim.now.0, &(limit as i64)];
+        let found = dues(tx, GROUPS, params).await?;
+        let mut fetched: HashMap<Group, Waiting> = HashMap::new();
+        for due in found {
+            let group = (due.tenant.clone(), due.workflow.clone());
+            fetched.entry(group).or_default().runs.push(due);
+        }
+        for group in groups {
+            let mut waiting = fetched.remove(&group).unwrap_or_default();
+            // A claim never needs more than it has places for.
+            waiting.all = waiting.runs.len() < limit || limit >= most;
+            self.groups.insert(group, waiting);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! What is read of one run: its row, and windows of what belongs to it.
+
+use super::{
+    columns::{get, maybe, plain, principal, signed, small},
+    trouble::Trouble,
+};
+use crate::{
+    reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
+    runs::{Letter, Mail, WaitRecord},
+    statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
+};
+use deadpool_postgres::GenericClient;
+use fermata_core::{NodeId, RunId};
+use tokio_postgres::{Row, types::ToSql};
+
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A statement that both databases understand.
+async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
+    let statement = client.prepare_cached(&dollars(sql)).await?;
+    Ok(client.query(&statement, params).await?)
+}
+
+/// A row of `LIST_COLUMNS`, or the same with payloads.
+pub(super) fn run_row(row: &Row) -> Result<RunRecord, Trouble> {
+    Ok(RunRecord {
+        id: get(row, 0)?,
+        workflow_id: plain(row, 1)?,
+        workflow_version: get(row, 2)?,
+        request_id: plain(row, 3)?,
+        tenant: plain(row, 4)?,
+        status: get(row, 5)?,
+        reason: plain(row, 6)?,
+        error: plain(row, 7)?,
+        priority: plain(row, 8)?,
+        correlation_id: plain(row, 9)?,
+        principal: principal(row, 10)?,
+        parent: maybe(row, 13)?,
+        trigger: plain(row, 14)?,
+        spec: plain(row, 15)?,
+        outputs: plain(row, 16)?,
+        context_snapshot: plain(row, 17)?,
+        created_at: get(row, 18)?,
+        started_at: maybe(row, 19)?,
+        ended_at: maybe(row, 20)?,
+        wake_at: maybe(row, 21)?,
+        held: plain(row, 22)?,
+    })
+}
+
+/// A run's row.
+pub(super) async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<RunRecord>, Trouble> {
+    let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions WHERE id = ?1");
+    let row = rows(client, &sql, &[&id.0]).await?.pop();
+    row.as_ref().map(run_row).transpose()
+}
+
+fn action_row(row: &Row) -> Result<ActionRecord, Trouble> {
+    Ok(ActionRecord {
+        node: get(row, 0)?,
+        attempt: get(row, 1)?,
+        action_type: plain(row, 2)?,
+        status: get(row, 3)?,
+        parameters: plain(row, 4)?,
+        outputs: plain(row, 5)?,
+        error: plain(row, 6)?,
+        started_at: maybe(row, 7)?,
+        ended_at: get(row, 8)?,
+    })
+}
+
+/// Recorded attempts, oldest first.
+pub(super) async fn actions(
+    client: &impl GenericClient,
+    run: RunId,
+    window: Window,
+) -> Result<(Vec<ActionRecord>, u64), Trouble> {
+    let (actions, total) = windowed(client, &statements::actions(), statements::COUNT_ACTIONS, run, window).await?;
+    Ok((actions.iter().map(action_row).collect::<Result<_, _>>()?, total))
+}
+
+/// Some rows, and how many there are in all.
+async fn windowed(
+    client: &impl GenericClient,
+    sql: &str,
+    count: &str,
+    run: RunId,
+    window: Window,
+) -> Result<(Vec<Row>, u64), Trouble> {
+    let (limit, offset) = (i64::from(window.limit), i64::from(window.offset));
+    let window: Params<'_> = &[&run.0, &limit, &offset];
+    let just_run: Params<'_> = &[&run.0];
+    let (found, total) = futures::try_join!(rows(client, sql, window), rows(client, count, just_run))?;
+    let total = total.first().map_or(Ok(0), |row| get(row, 0))?;
+    Ok((found, total))
+}
+
+/// The last attempt of each of these nodes, or of all.
+pub(super) async fn last_attempts(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[NodeId],
+) -> Result<Vec<ActionRecord>, Trouble> {
+    if nodes.is_empty() {
+        let found = rows(client, &statements::last_attempts(), &[&run.0]).await?;
+        return found.iter().map(action_row).collect();
+    }
+    let mut nodes: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let sql = last_of_nodes();
+    let found = rows(client, &sql, &[&run.0, &nodes]).await?;
+    found.iter().map(action_row).collect()
+}
+
+/// One seek for each node.
+pub(super) fn last_of_nodes() -> String {
+    format!(
+        "SELECT a.* FROM unnest($2::text[]) AS u (node) CROSS JOIN LATERAL (SELECT {ACTION_COLUMNS}
+         FROM action_executions WHERE workflow_execution_id = $1 AND node_id = u.node ORDER BY attempt DESC LIMIT 1) a"
+    )
+}
+
+/// One recorded attempt.
+pub(super) async fn attempt(
+    client: &impl GenericClient,
+    run: RunId,
+    node: &NodeId,
+    attempt: u32,
+) -> Result<Option<ActionRecord>, Trouble> {
+    let params: Params<'_> = &[&run.0, &node.as_str(), &small(attempt)];
+    let row = rows(client, &statements::attempt(), params).await?.pop();
+    row.as_ref().map(action_row).transpose()
+}
+
+/// Journal rows, oldest first.
+pub(super) async fn events(
+    client: &impl GenericClient,
+    run: RunId,
+    window: Window,
+) -> Result<(Vec<EventRecord>, u64), Trouble> {
+    let (found, total) = windowed(client, statements::EVENTS, statements::COUNT_EVENTS, run, window).await?;
+    let events = found.iter().map(|row| {
+        Ok(EventRecord {
+            seq: get(row, 0)?,
+            at: get(row, 1)?,
+            data: plain(row, 2)?,
+        })
+    });
+    Ok((events.collect::<Result<_, Trouble>>()?, total))
+}
+
+/// External resources of a run, in the order they were made.
+pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec<LinkRecord>, Trouble> {
+    let found = rows(client, statements::LINKS, &[&run.0]).await?;
+    let links = found.iter().map(|row| {
+        Ok(LinkRecord {
+            node: get(row, 0)?,
+            attempt: get(row, 1)?,
+            system: plain(row, 2)?,
+            resource_type: plain(row, 3)?,
+            resource_id: plain(row, 4)?,
+            url: plain(row, 5)?,
+            created_at: get(row, 6)?,
+        })
+    });
+    links.collect()
+}
+
+/// Mail beyond `after`, oldest first.
+pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -> Result<Vec<Mail>, Trouble> {
+    let found = rows(client, statements::INBOX, &[&run.0, &signed(after)]).await?;
+    let mail = found.iter().map(|row| {
+        let letter: Letter =
+            serde_json::from_str(plain(row, 2)?).map_err(|error| Trouble::Strange(error.to_string()))?;
+        Ok(Mail {
+            seq: get(row, 0)?,
+            at: get(row, 1)?,
+            letter,
+        })
+    });
+    mail.collect()
+}
+
+/// The waits of a run, by node and token.
+pub(super) async fn waits(client: &impl GenericClient, run: RunId) -> Result<Vec<WaitRecord>, Trouble> {
+    let found = rows(client, statements::WAITS, &[&run.0]).await?;
+    let waits = found.iter().map(|row| {
+        Ok(WaitRecord {
+            node: get(row, 0)?,
+            token: plain(row, 1)?,
+            open: plain(row, 2)?,
+            payload: plain(row, 3)?,
+        })
+    });
+    waits.collect()
+}
+
+/// The run and node that a token belongs to.
+pub(super) async fn token(client: &impl GenericClient, token: &str) -> Result<Option<(RunId, NodeId)>, Trouble> {
+    let sql = "SELECT workflow_execution_id, node_id FROM run_waits WHERE token = ?1";
+    let row = rows(client, sql, &[&token]).await?.pop();
+    row.map(|row| Ok((get(&row, 0)?, get(&row, 1)?))).transpose()
+}

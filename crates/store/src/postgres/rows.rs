@@ -1,0 +1,305 @@
+//! The rows that a batch writes, table by table. Each list is sent as one statement, a column an array.
+
+use super::{
+    columns::{signed, small},
+    decide::first_status,
+    facts::RunFacts,
+    hints::Tidings,
+    pipeline::Query,
+    sql::Statements,
+};
+use crate::{
+    dead_letters::DeadLetter,
+    runs::{Attempt, Link, NewRun, StatusChange, WaitChange},
+};
+use fermata_core::{RunId, Timestamp};
+use tokio_postgres::Statement;
+use uuid::Uuid;
+
+/// Everything that a batch writes, and what to tell once it is durable.
+#[derive(Debug, Default)]
+pub(super) struct Writes<'a> {
+    pub(super) runs: Vec<&'a NewRun>,
+    /// Journal rows and waits of runs that are stored by this batch, unless another one comes first.
+    pub(super) first_events: Events<'a>,
+    pub(super) first_waits: Waits<'a>,
+    pub(super) events: Events<'a>,
+    pub(super) attempts: Vec<(RunId, &'a Attempt)>,
+    pub(super) links: Vec<(RunId, &'a Link, Timestamp)>,
+    /// Nodes whose waits take no answer any more. Comes before `waits`.
+    pub(super) closed: Vec<(RunId, &'a str)>,
+    pub(super) waits: Waits<'a>,
+    pub(super) updates: Vec<RunUpdate<'a>>,
+    /// Runs that are over: their waits close.
+    pub(super) ended: Vec<Uuid>,
+    /// Runs whose letters up to this one may go.
+    pub(super) read_mail: Vec<(RunId, i64)>,
+    pub(super) letters: Vec<(RunId, i64, Timestamp, &'a str)>,
+    /// Token, payload, and the letter that announces it.
+    pub(super) answers: Vec<(&'a str, &'a str, i64)>,
+    pub(super) dead_letters: Vec<&'a DeadLetter>,
+    pub(super) tidings: Tidings,
+}
+
+impl<'a> Writes<'a> {
+    /// Puts what others may be inserting, too, into an order that is the same for all: two batches that meet wait for
+    /// each other one way only.
+    pub(super) fn in_order(&mut self) {
+        self.runs
+            .sort_by(|a, b| (&a.tenant, &a.request_id).cmp(&(&b.tenant, &b.request_id)));
+        let key = |link: &Link| {
+            (
+                link.system.clone(),
+                link.resource_type.clone(),
+                link.resource_id.clone(),
+            )
+        };
+        self.links.sort_by_key(|(_, link, _)| key(link));
+    }
+}
+
+impl<'a> Writes<'a> {
+    /// What to send, in the order in which it must be done; runs come first, and give the ids of those stored.
+    pub(super) fn queries(&self, sql: &'a Statements) -> Vec<Query<'a>> {
+        let mut queries = Vec::new();
+        if !self.runs.is_empty() {
+            queries.push(self.insert_runs(&sql.insert_runs));
+        }
+        let lists = [
+            (&self.first_events, &sql.insert_first_events),
+            (&self.events, &sql.insert_events),
+        ];
+        for (events, statement) in lists.into_iter().filter(|(events, _)| !events.runs.is_empty()) {
+            let query = Query::new(statement)
+                .bind(events.runs.clone())
+                .bind(events.seqs.clone());
+            queries.push(query.bind(events.times.clone()).bind(events.texts.clone()));
+        }
+        if !self.attempts.is_empty() {
+            queries.push(self.insert_attempts(&sql.insert_attempts));
+        }
+        if !self.links.is_empty() {
+            queries.push(self.insert_links(&sql.insert_links));
+        }
+        if !self.closed.is_empty() {
+            let query = Query::new(&sql.close_waits).column(&self.closed, |wait| wait.0.0);
+            queries.push(query.column(&self.closed, |wait| wait.1));
+        }
+        let lists = [
+            (&self.first_waits, &sql.insert_first_waits),
+            (&self.waits, &sql.open_waits),
+        ];
+        for (waits, statement) in lists.into_iter().filter(|(waits, _)| !waits.runs.is_empty()) {
+            let query = Query::new(statement)
+                .bind(waits.tokens.clone())
+                .bind(waits.runs.clone());
+            queries.push(query.bind(waits.nodes.clone()).bind(waits.open.clone()));
+        }
+        if !self.ended.is_empty() {
+            queries.push(Query::new(&sql.close_all_waits).bind(self.ended.clone()));
+        }
+        self.mail_queries(sql, &mut queries);
+        if !self.dead_letters.is_empty() {
+            queries.push(self.insert_dead_letters(&sql.insert_dead_letters));
+        }
+        if !self.updates.is_empty() {
+            queries.push(self.update_runs(&sql.update_runs));
+        }
+        queries
+    }
+
+    fn mail_queries(&self, sql: &'a Statements, queries: &mut Vec<Query<'a>>) {
+        if !self.read_mail.is_empty() {
+            let query = Query::new(&sql.drop_mail).column(&self.read_mail, |mail| mail.0.0);
+            queries.push(query.column(&self.read_mail, |mail| mail.1));
+        }
+        if !self.letters.is_empty() {
+            let query = Query::new(&sql.insert_letters)
+                .column(&self.letters, |letter| letter.0.0)
+                .column(&self.letters, |letter| letter.1)
+                .column(&self.letters, |letter| letter.2.0)
+                .column(&self.letters, |letter| letter.3);
+            queries.push(query);
+        }
+        if !self.answers.is_empty() {
+            let query = Query::new(&sql.answer_waits)
+                .column(&self.answers, |answer| answer.0)
+                .column(&self.answers, |answer| answer.1)
+                .column(&self.answers, |answer| answer.2);
+            queries.push(query);
+        }
+    }
+
+    fn insert_runs(&self, statement: &'a Statement) -> Query<'a> {
+        let runs = &self.runs;
+        Query::new(statement)
+            .column(runs, |run| run.id.0)
+            .column(runs, |run| first_status(run).as_str())
+            .column(runs, |run| run.born.as_ref().map(|born| born.runner.0))
+            .column(runs, |run| run.workflow_id.as_str())
+            .column(runs, |run| small(run.workflow_version))
+            .column(runs, |run| run.tenant.as_str())
+            .column(runs, |run| run.request_id.as_str())
+            .column(runs, |run| run.priority)
+            .column(runs, |run| run.correlation_id.as_deref())
+            .column(runs, |run| run.parent.map(|parent| parent.0))
+            .column(runs, |run| run.principal.user_id.as_str())
+            .column(runs, |run| run.principal.email.as_deref())
+            .column(runs, |run| run.principal.display_name.as_deref())
+            .column(runs, |run| run.created_at.0)
+            .column(runs, |run| run.born.as_ref().map(|born| born.started_at.0))
+            .column(runs, |run| run.trigger.as_str())
+            .column(runs, |run| run.spec.as_deref())
+    }
+
+    fn insert_attempts(&self, statement: &'a Statement) -> Query<'a> {
+        let attempts = &self.attempts;
+        Query::new(statement)
+            .column(attempts, |(run, _)| run.0)
+            .column(attempts, |(_, attempt)| attempt.node.as_str())
+            .column(attempts, |(_, attempt)| small(attempt.attempt))
+            .column(attempts, |(_, attempt)| attempt.action_type.as_str())
+            .column(attempts, |(_, attempt)| attempt.status.as_str())
+            .column(attempts, |(_, attempt)| attempt.parameters.as_deref())
+            .column(attempts, |(_, attempt)| attempt.outputs.as_deref())
+            .column(attempts, |(_, attempt)| attempt.error.as_deref())
+            .column(attempts, |(_, attempt)| attempt.started_at.map(|at| at.0))
+            .column(attempts, |(_, attempt)| attempt.ended_at.0)
+    }
+
+    fn insert_links(&self, statement: &'a Statement) -> Query<'a> {
+        let links = &self.links;
+        Query::new(statement)
+            .column(links, |(run, ..)| run.0)
+            .column(links, |(_, link, _)| link.system.as_str())
+            .column(links, |(_, link, _)| link.resource_type.as_str())
+            .column(links, |(_, link, _)| link.resource_id.as_str())
+            .column(links, |(_, link, _)| link.node.as_str())
+            .column(links, |(_, link, _)| small(link.attempt))
+            .column(links, |(_, link, _)| link.url.as_deref())
+            .column(links, |(.., at)| at.0)
+    }
+
+    fn insert_dead_letters(&self, statement: &'a Statement) -> Query<'a> {
+        let letters = &self.dead_letters;
+        Query::new(statement)
+            .column(letters, |letter| letter.id)
+            .column(letters, |letter| letter.at.0)
+            .column(letters, |letter| letter.reason.as_str())
+            .column(letters, |letter| letter.run.0)
+            .column(letters, |letter| letter.workflow_id.as_str())
+            .column(letters, |letter| small(letter.workflow_version))
+            .column(letters, |letter| letter.tenant.as_str())
+            .column(letters, |letter| small(letter.attempts))
+            .column(letters, |letter| letter.last_error.as_deref())
+            .column(letters, |letter| letter.payload.as_str())
+    }
+
+    fn update_runs(&self, statement: &'a Statement) -> Query<'a> {
+        let updates = &self.updates;
+        Query::new(statement)
+            .column(updates, |update| update.run)
+            .column(updates, |update| update.change.map(|change| change.status.as_str()))
+            .column(updates, |update| {
+                update.change.and_then(|change| change.started_at).map(|at| at.0)
+            })
+            .column(updates, |update| {
+                update.change.and_then(|change| change.ended_at).map(|at| at.0)
+            })
+            .column(updates, |update| {
+                update.change.and_then(|change| change.reason.as_deref())
+            })
+            .column(updates, |update| {
+                update.change.and_then(|change| change.error.as_deref())
+            })
+            .column(updates, |update| {
+                update.change.and_then(|change| change.outputs.as_deref())
+            })
+            .column(updates, |update| {
+                update.change.and_then(|change| change.context_snapshot.as_deref())
+            })
+            .column(updates, |update| update.released)
+            .column(updates, |update| update.wake_at)
+            .column(updates, |update| update.inbox_seq)
+            .column(updates, |update| update.inbox_seen)
+            .column(updates, |update| update.takeovers)
+    }
+}
+
+/// Journal rows.
+#[derive(Debug, Default)]
+pub(super) struct Events<'a> {
+    pub(super) runs: Vec<Uuid>,
+    pub(super) seqs: Vec<i32>,
+    pub(super) times: Vec<i64>,
+    pub(super) texts: Vec<&'a str>,
+}
+
+impl<'a> Events<'a> {
+    pub(super) fn push(&mut self, run: RunId, seq: i32, at: Timestamp, text: &'a str) {
+        self.runs.push(run.0);
+        self.seqs.push(seq);
+        self.times.push(at.0);
+        self.texts.push(text);
+    }
+}
+
+/// Waits to open.
+#[derive(Debug, Default)]
+pub(super) struct Waits<'a> {
+    pub(super) tokens: Vec<&'a str>,
+    pub(super) runs: Vec<Uuid>,
+    pub(super) nodes: Vec<&'a str>,
+    pub(super) open: Vec<bool>,
+}
+
+impl<'a> Waits<'a> {
+    /// Those that these changes open; what a later one closes, or the end of the run, is closed at once.
+    pub(super) fn open(&mut self, run: RunId, changes: &'a [WaitChange], over: bool) {
+        let first = self.tokens.len();
+        for change in changes {
+            match change {
+                WaitChange::Open { node, token } => {
+                    self.tokens.push(token);
+                    self.runs.push(run.0);
+                    self.nodes.push(node.as_str());
+                    self.open.push(!over);
+                }
+                WaitChange::Close { node } => {
+                    for at in first..self.tokens.len() {
+                        self.open[at] &= self.nodes[at] != node.as_str();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How a run's row is from now on.
+#[derive(Debug, Clone)]
+pub(super) struct RunUpdate<'a> {
+    pub(super) run: Uuid,
+    /// What is not given stays.
+    pub(super) change: Option<&'a StatusChange>,
+    /// Whether it leaves its owner.
+    pub(super) released: bool,
+    pub(super) wake_at: Option<i64>,
+    pub(super) inbox_seq: i64,
+    pub(super) inbox_seen: i64,
+    pub(super) takeovers: i32,
+}
+
+impl RunUpdate<'_> {
+    /// The row as it is.
+    pub(super) fn unchanged(run: RunId, facts: &RunFacts) -> Self {
+        RunUpdate {
+            run: run.0,
+            change: None,
+            released: false,
+            wake_at: facts.wake_at,
+            inbox_seq: signed(facts.inbox_seq),
+            inbox_seen: signed(facts.inbox_seen),
+            takeovers: small(facts.takeovers),
+        }
+    }
+}

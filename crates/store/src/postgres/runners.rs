@@ -1,0 +1,163 @@
+//! Runners: who lives, what they hold, and which of that has mail.
+//!
+//! What must stay true: a runner may ask for its mail every second, so that question costs an index seek when there is
+//! none; who is dead is decided by the database's clock, so that machines need not agree on the time.
+
+use super::{
+    columns::{get, plain, signed},
+    trouble::Trouble,
+};
+use crate::{
+    reads::Page,
+    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
+    statements::{self, dollars},
+};
+use deadpool_postgres::{GenericClient, Object};
+use fermata_core::{RunId, RunnerId, Timestamp};
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+use uuid::Uuid;
+
+const FORGET_OLD: &str = "DELETE FROM runners WHERE heartbeat_at < $1 AND NOT EXISTS
+    (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)";
+
+pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at,
+    (SELECT COUNT(*) FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)
+    FROM runners WHERE id < $1 OR $1 IS NULL ORDER BY id DESC LIMIT $2";
+
+pub(super) const UNREAD: &str = "SELECT id FROM workflow_executions
+    WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND inbox_seq > inbox_seen";
+
+/// Those that a runner holds are sorted here: an index that has them by id would be written to by every run.
+pub(super) const HELD: &str = "SELECT id, lease_epoch FROM workflow_executions
+    WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND (id > $2 OR $2 IS NULL) ORDER BY id LIMIT $3";
+
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Clocks that differ by less than this are the same.
+const TOLERANCE: i64 = 2_000_000;
+
+/// How far the database's clock is ahead of ours, in microseconds.
+#[derive(Debug, Default)]
+pub(super) struct Skew(AtomicI64);
+
+impl Skew {
+    /// Compares the clocks.
+    pub(super) async fn learn(&self, client: &impl GenericClient) -> Result<(), Trouble> {
+        let before = ours();
+        let statement = client.prepare_cached(NOW).await?;
+        let theirs: i64 = plain(&client.query_one(&statement, &[]).await?, 0)?;
+        // The answer was made somewhere between the question and now.
+        let middle = before + (ours() - before) / 2;
+        let ahead = theirs - middle;
+        let ahead = if ahead.abs() < TOLERANCE { 0 } else { ahead };
+        if ahead != 0 && self.0.swap(ahead, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                microseconds = ahead,
+                "the clocks of this machine and its database differ"
+            );
+        } else {
+            self.0.store(ahead, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A time of ours by the database's clock.
+    pub(super) fn theirs(&self, at: Timestamp) -> i64 {
+        at.0.saturating_add(self.0.load(Ordering::Relaxed))
+    }
+
+    fn ours(&self, at: Timestamp) -> Timestamp {
+        Timestamp(at.0.saturating_sub(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+fn ours() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Notes that a runner lives.
+pub(super) async fn heartbeat(session: &Object, runner: &Runner, at: Timestamp, skew: &Skew) -> Result<(), Trouble> {
+    skew.learn(session).await?;
+    let beat = session.prepare_cached(&dollars(statements::BEAT)).await?;
+    let (id, at, pid) = (runner.id.0, skew.theirs(at), i64::from(runner.pid));
+    let row: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
+        &id,
+        &at,
+        &runner.host,
+        &pid,
+        &runner.version,
+        &runner.role,
+        &runner.started_at.0,
+    ];
+    session.execute(&beat, row).await?;
+    let forget = session.prepare_cached(FORGET_OLD).await?;
+    session.execute(&forget, &[&at.saturating_sub(FORGOTTEN_AFTER)]).await?;
+    Ok(())
+}
+
+/// Forgets a runner.
+pub(super) async fn retire(session: &Object, runner: RunnerId) -> Result<(), Trouble> {
+    let forget = session.prepare_cached(&dollars(statements::RETIRE)).await?;
+    session.execute(&forget, &[&runner.0]).await?;
+    Ok(())
+}
+
+/// Who lives, the newest first.
+pub(super) async fn runners(
+    client: &impl GenericClient,
+    before: Option<RunnerId>,
+    limit: u32,
+    skew: &Skew,
+) -> Result<Page<RunnerRecord>, Trouble> {
+    let statement = client.prepare_cached(RUNNERS).await?;
+    let before: Option<Uuid> = before.map(|before| before.0);
+    let rows = client.query(&statement, &[&before, &(i64::from(limit) + 1)]).await?;
+    let records = rows.iter().map(|row| {
+        let pid: i64 = plain(row, 3)?;
+        Ok(RunnerRecord {
+            runner: Runner {
+                id: RunnerId(plain(row, 0)?),
+                host: plain(row, 2)?,
+                pid: u32::try_from(pid).map_err(|_| Trouble::Strange(format!("{pid} is no process")))?,
+                version: plain(row, 4)?,
+                role: plain(row, 5)?,
+                started_at: get(row, 6)?,
+            },
+            heartbeat_at: skew.ours(get(row, 1)?),
+            held: get(row, 7)?,
+        })
+    });
+    Ok(Page::cut(records.collect::<Result<_, Trouble>>()?, limit))
+}
+
+/// Held runs with mail.
+pub(super) async fn unread(client: &impl GenericClient, runner: RunnerId) -> Result<Vec<RunId>, Trouble> {
+    let statement = client.prepare_cached(UNREAD).await?;
+    let rows = client.query(&statement, &[&runner.0]).await?;
+    rows.iter().map(|row| get(row, 0)).collect()
+}
+
+/// Held runs, by id.
+pub(super) async fn held(
+    client: &impl GenericClient,
+    runner: RunnerId,
+    after: Option<RunId>,
+    limit: u32,
+) -> Result<Vec<Lease>, Trouble> {
+    let statement = client.prepare_cached(HELD).await?;
+    let after: Option<Uuid> = after.map(|after| after.0);
+    let rows = client
+        .query(&statement, &[&runner.0, &after, &signed(limit.into())])
+        .await?;
+    let leases = rows.iter().map(|row| {
+        Ok(Lease {
+            run: get(row, 0)?,
+            epoch: get(row, 1)?,
+        })
+    });
+    leases.collect()
+}

@@ -1,0 +1,129 @@
+//! The pool of connections for everything but group commit, and the patience of its callers.
+//!
+//! What must stay true: a call is repeated only if nothing of it can have been written; a `COMMIT` without an answer is
+//! [`StoreError::Unknown`].
+
+use super::{
+    address::Address,
+    backoff::Backoff,
+    settings::PostgresSettings,
+    trouble::{Remedy, Trouble},
+};
+use crate::{Result, StoreError};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Transaction};
+use std::time::{Duration, Instant};
+
+/// How often a collision with others is tried again.
+const MAX_COLLISIONS: u32 = 8;
+
+/// Connections that are shared.
+pub(super) struct Sessions {
+    pool: Pool,
+    place: String,
+    patience: Duration,
+}
+
+impl Sessions {
+    pub(super) fn new(address: &Address, settings: &PostgresSettings) -> Result<Sessions> {
+        let recycling = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
+        let manager = Manager::from_connect(tokio_postgres::Config::new(), address.clone(), recycling);
+        let pool = Pool::builder(manager)
+            .max_size(settings.pool_size.max(1))
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(settings.patience))
+            .create_timeout(Some(settings.statement_timeout))
+            .build();
+        Ok(Sessions {
+            pool: pool.map_err(|error| StoreError::Failed(error.to_string()))?,
+            place: address.place.clone(),
+            patience: settings.patience,
+        })
+    }
+
+    pub(super) async fn get(&self) -> Result<Object, Trouble> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => Trouble::Server(error),
+            PoolError::Closed => Trouble::Closed,
+            PoolError::Timeout(_) => {
+                Trouble::NoConnection("all connections are busy, or no new one could be made in time".to_owned())
+            }
+            other => Trouble::NoConnection(other.to_string()),
+        })
+    }
+
+    /// For one call.
+    pub(super) fn patience(&self) -> Patience<'_> {
+        Patience {
+            place: &self.place,
+            until: Instant::now() + self.patience,
+            backoff: Backoff::default(),
+            collisions: 0,
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+}
+
+/// How long a call is tried.
+pub(super) struct Patience<'a> {
+    place: &'a str,
+    until: Instant,
+    backoff: Backoff,
+    collisions: u32,
+}
+
+impl Patience<'_> {
+    /// The answer, or `None` after a pause if it should be tried again.
+    pub(super) async fn judge<T>(&mut self, tried: Result<T, Trouble>) -> Option<Result<T>> {
+        let trouble = match tried {
+            Ok(answer) => return Some(Ok(answer)),
+            Err(trouble) => trouble,
+        };
+        match trouble.remedy() {
+            Remedy::Reconnect if Instant::now() < self.until => {
+                self.backoff.pause().await;
+                None
+            }
+            Remedy::Again if self.collisions < MAX_COLLISIONS => {
+                self.collisions += 1;
+                self.backoff.moment().await;
+                None
+            }
+            _ => Some(Err(trouble.explain(self.place))),
+        }
+    }
+}
+
+/// Ends a transaction.
+pub(super) async fn commit(tx: Transaction<'_>) -> Result<(), Trouble> {
+    tx.commit().await.map_err(|error| {
+        let answered = error.as_db_error().is_some();
+        let trouble = Trouble::Server(error);
+        match answered && trouble.remedy() != Remedy::Reconnect {
+            true => trouble,
+            false => Trouble::AtCommit(Box::new(trouble)),
+        }
+    })
+}
+
+/// Tries `$work` with a session until it is answered or patience ends.
+macro_rules! patiently {
+    ($sessions:expr, |$session:ident| $work:expr) => {{
+        let mut patience = $sessions.patience();
+        loop {
+            let tried = async {
+                #[allow(unused_mut)]
+                let mut $session = $sessions.get().await?;
+                $work.await
+            };
+            if let Some(answer) = patience.judge(tried.await).await {
+                break answer;
+            }
+        }
+    }};
+}
+pub(super) use patiently;

@@ -1,0 +1,136 @@
+//! What goes wrong between us and the server, and what follows from it.
+//!
+//! What must stay true: the server's words reach the person who has to mend it, the password and the data do not.
+//! Whatever may have been written is [`StoreError::Unknown`].
+
+use crate::StoreError;
+use std::{error::Error, fmt};
+use tokio_postgres::error::{DbError, SqlState};
+
+/// Something that failed.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server, or the way to it.
+    Server(tokio_postgres::Error),
+    /// No connection is to be had.
+    NoConnection(String),
+    /// The server did not answer in time.
+    Silent,
+    /// `COMMIT` was sent, and its answer was lost for this reason.
+    AtCommit(Box<Trouble>),
+    /// Somebody else did the same meanwhile.
+    Collision,
+    /// A row holds what this program does not write.
+    Strange(String),
+    /// The store is closed.
+    Closed,
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Trouble::Server(error)
+    }
+}
+
+/// What may be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// The connection is gone, or leads to a server that does not take writes: try on another one.
+    Reconnect,
+    /// It collided with others: try again.
+    Again,
+    /// It is about the data of one member: the others can go on without it.
+    LeaveOut,
+    /// Trying again does not help.
+    None,
+}
+
+impl Trouble {
+    pub(super) fn remedy(&self) -> Remedy {
+        let error = match self {
+            Trouble::Server(error) => error,
+            Trouble::NoConnection(_) | Trouble::Silent => return Remedy::Reconnect,
+            Trouble::Collision => return Remedy::Again,
+            Trouble::AtCommit(_) | Trouble::Strange(_) | Trouble::Closed => return Remedy::None,
+        };
+        let Some(state) = error.code() else {
+            // What the client itself refuses to send or to read is about the data.
+            let about_data = !error.is_closed() && error.source().is_some_and(|source| !source.is::<std::io::Error>());
+            return if about_data {
+                Remedy::LeaveOut
+            } else {
+                Remedy::Reconnect
+            };
+        };
+        const COLLISIONS: [SqlState; 4] = [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::UNIQUE_VIOLATION,
+        ];
+        if COLLISIONS.contains(state) {
+            return Remedy::Again;
+        }
+        match &state.code()[..2] {
+            // 57P01 to 57P05: the server ends, restarts, or has cut us off.
+            "57" if state.code().starts_with("57P") => Remedy::Reconnect,
+            "08" => Remedy::Reconnect,
+            // A server that became a standby, or has no room for connections.
+            "25" if *state == SqlState::READ_ONLY_SQL_TRANSACTION => Remedy::Reconnect,
+            "53" if *state == SqlState::TOO_MANY_CONNECTIONS => Remedy::Reconnect,
+            "22" | "23" | "54" => Remedy::LeaveOut,
+            _ => Remedy::None,
+        }
+    }
+
+    /// As an answer, when nothing was written. `place` names the database.
+    pub(super) fn explain(&self, place: &str) -> StoreError {
+        match self {
+            Trouble::Closed => StoreError::Closed,
+            Trouble::AtCommit(trouble) => trouble.unknown(),
+            Trouble::Server(error) if error.code() == Some(&SqlState::DISK_FULL) => {
+                StoreError::Full { path: place.to_owned() }
+            }
+            _ if self.remedy() == Remedy::Reconnect => StoreError::Unavailable(format!("{place}: {self}")),
+            _ => StoreError::Failed(self.to_string()),
+        }
+    }
+
+    /// As an answer, when it may have been written.
+    pub(super) fn unknown(&self) -> StoreError {
+        StoreError::Unknown(self.to_string())
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Server(error) => f.write_str(&words(error)),
+            Trouble::NoConnection(what) | Trouble::Strange(what) => f.write_str(what),
+            Trouble::AtCommit(trouble) => trouble.fmt(f),
+            Trouble::Collision => f.write_str("somebody else did the same meanwhile"),
+            Trouble::Silent => f.write_str("the server did not answer in time"),
+            Trouble::Closed => f.write_str("the database is closed"),
+        }
+    }
+}
+
+/// What the server said, or what happened to the connection. Not the detail, which repeats data.
+pub(super) fn words(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return said_by_server(said);
+    }
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words.push_str(": ");
+        words.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    words
+}
+
+fn said_by_server(said: &DbError) -> String {
+    let hint = said.hint().map_or(String::new(), |hint| format!("; {hint}"));
+    format!("{}{hint} (SQLSTATE {})", said.message(), said.code().code())
+}

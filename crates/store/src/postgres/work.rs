@@ -1,0 +1,71 @@
+//! What is written together, and what became of each.
+
+use crate::runs::{Answer, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit};
+use fermata_core::{NodeId, RunId, Timestamp};
+
+/// Something that a committer writes. Texts were made by the caller.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A new run; `first` is its first journal row, if it is born held.
+    Enqueue { run: Box<NewRun>, first: Option<String> },
+    /// A step of a run; `text` is its journal row, if it has events.
+    Commit {
+        commit: Box<RunCommit>,
+        text: Option<String>,
+    },
+    /// A letter for a run.
+    Deliver { run: RunId, letter: String, at: Timestamp },
+    /// An answer to a wait. Which run and node a token belongs to never changes.
+    Answer {
+        token: String,
+        run: RunId,
+        node: NodeId,
+        letter: String,
+        payload: String,
+        at: Timestamp,
+    },
+}
+
+impl Work {
+    pub(super) fn run(&self) -> RunId {
+        match self {
+            Work::Enqueue { run, .. } => run.id,
+            Work::Commit { commit, .. } => commit.run,
+            Work::Deliver { run, .. } | Work::Answer { run, .. } => *run,
+        }
+    }
+
+    /// The (tenant, requestId) of a new run.
+    pub(super) fn request(&self) -> Option<(&str, &str)> {
+        match self {
+            Work::Enqueue { run, .. } => Some((&run.tenant, &run.request_id)),
+            _ => None,
+        }
+    }
+
+    /// About how many bytes are sent for it.
+    pub(super) fn weight(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        match self {
+            Work::Enqueue { run, first } => run.trigger.len() + length(&run.spec) + length(first),
+            Work::Commit { commit, text } => {
+                let attempts = commit.attempts.iter();
+                let attempts = attempts.map(|one| length(&one.parameters) + length(&one.outputs) + length(&one.error));
+                let status = commit.status.as_ref();
+                let end = status.map_or(0, |change| length(&change.outputs) + length(&change.context_snapshot));
+                length(text) + attempts.sum::<usize>() + end
+            }
+            Work::Deliver { letter, .. } => letter.len(),
+            Work::Answer { payload, .. } => payload.len(),
+        }
+    }
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    Enqueued(Enqueued),
+    Committed(CommitAnswer),
+    Delivered(Delivery),
+    Answered(Answer),
+}
