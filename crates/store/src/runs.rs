@@ -193,13 +193,13 @@ pub enum Then {
         wake_at: Option<Timestamp>,
     },
     /// The run was claimed but not touched, and leaves the runner: as if it had not been claimed, so that this claim is
-    /// not counted in its `takeovers`. Mail makes it due as it does a parked run.
+    /// not counted in its `takeovers`. Mail that is there already does not make it due before its time.
     Decline {
         /// When it is due.
         wake_at: Timestamp,
     },
     /// The run was claimed and could not be advanced, and leaves the runner: this claim stays counted in its
-    /// `takeovers`. Mail makes it due as it does a parked run.
+    /// `takeovers`. Mail that is there already does not make it due before its time.
     GiveUp {
         /// When it is due.
         wake_at: Timestamp,
@@ -216,10 +216,12 @@ impl Then {
         }
     }
 
-    /// If the run leaves its runner: when it is due, without unseen mail.
-    pub(crate) fn released(self) -> Option<Option<Timestamp>> {
+    /// If the run leaves its runner: when it is due. Mail that was not seen makes a parked run due at once, so no wake-up
+    /// is lost between a delivery and a parking.
+    pub(crate) fn released(self, now: Timestamp, unseen_mail: bool) -> Option<Option<Timestamp>> {
         match self {
             Then::Keep => None,
+            Then::Park { .. } if unseen_mail => Some(Some(now)),
             Then::Park { wake_at } => Some(wake_at),
             Then::Decline { wake_at } | Then::GiveUp { wake_at } => Some(Some(wake_at)),
         }

@@ -172,7 +172,14 @@ pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
     tell(store, run).await;
     committed(store, decline(5, 9000)).await;
     let wake_at = store.run(run).await.unwrap().unwrap().wake_at;
-    assert_eq!(wake_at, Some(at(200)), "there is mail");
+    assert_eq!(
+        wake_at,
+        Some(at(9000)),
+        "mail that is there does not bring it back at once"
+    );
+    tell(store, run).await;
+    let wake_at = store.run(run).await.unwrap().unwrap().wake_at;
+    assert_eq!(wake_at, Some(at(500)), "what comes later does");
 }
 
 /// A claim that came to nothing through the run's own fault counts.

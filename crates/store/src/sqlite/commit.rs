@@ -52,10 +52,8 @@ const SET_TERMINAL: &str = "UPDATE workflow_executions SET status = ?2, takeover
 
 const KEEP: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?2 WHERE id = ?1";
 
-/// Mail that was not seen makes the run due at once, so no wake-up is lost between a delivery and a parking.
-const PARK: &str = "UPDATE workflow_executions SET takeovers = ?5, inbox_seen = ?2, lease_owner = NULL,
-    wake_at = CASE WHEN inbox_seq > ?2 THEN ?3 ELSE ?4 END
-    WHERE id = ?1 RETURNING wake_at";
+const RELEASE: &str = "UPDATE workflow_executions SET takeovers = ?2, inbox_seen = ?3, lease_owner = NULL, wake_at = ?4
+    WHERE id = ?1";
 
 const DROP_MAIL: &str = "DELETE FROM run_inbox WHERE workflow_execution_id = ?1 AND seq <= ?2";
 
@@ -209,27 +207,18 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::R
     if terminal {
         return close_waits(tx, commit.run);
     }
-    match commit.then.released() {
-        Some(wake_at) => release(tx, commit, seen, wake_at, commit.then.takeovers(fence.takeovers)),
+    match commit.then.released(commit.at, fence.inbox_seq > seen) {
+        Some(wake_at) => {
+            let takeovers = commit.then.takeovers(fence.takeovers);
+            let row = params![run, takeovers, signed(seen), wake_at.map(|at| at.0)];
+            tx.connection.prepare_cached(RELEASE)?.execute(row)?;
+            tx.news.extend(wake_at.map(News::Due));
+        }
         None if seen > fence.inbox_seen || fence.takeovers > 0 => {
             let mut keep = tx.connection.prepare_cached(KEEP)?;
-            keep.execute(params![run, signed(seen)]).map(|_| ())
+            keep.execute(params![run, signed(seen)])?;
         }
-        None => Ok(()),
+        None => {}
     }
-}
-
-/// The run leaves its owner.
-fn release(
-    tx: &mut Tx<'_>,
-    commit: &RunCommit,
-    seen: u64,
-    wake_at: Option<Timestamp>,
-    takeovers: u32,
-) -> rusqlite::Result<()> {
-    let due = wake_at.map(|at| at.0);
-    let row = params![key(&commit.run), signed(seen), commit.at.0, due, takeovers];
-    let wake_at: Option<i64> = tx.connection.prepare_cached(PARK)?.query_row(row, |row| row.get(0))?;
-    tx.news.extend(wake_at.map(|at| News::Due(Timestamp(at))));
     Ok(())
 }
