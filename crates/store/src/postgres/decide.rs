@@ -175,10 +175,8 @@ impl<'a> Deciding<'a, '_> {
             update.released = true;
             update.wake_at = None;
             self.writes.ended.push(commit.run.0);
-        } else if let Some(wake_at) = commit.then.released() {
+        } else if let Some(due) = commit.then.released(commit.at, run.inbox_seq > seen) {
             update.released = true;
-            // Mail that was not seen makes the run due at once, so no wake-up is lost between a delivery and a parking.
-            let due = if run.inbox_seq > seen { Some(commit.at) } else { wake_at };
             update.wake_at = due.map(|at| at.0);
             update.takeovers = small(commit.then.takeovers(run.takeovers));
             if let Some(at) = due {
