@@ -3,12 +3,13 @@
 //! Every answer of the API is JSON; every error of it has the one envelope. Whatever else comes back is no Fermata.
 
 mod executions;
+mod publish;
 mod watch;
 mod workflows;
 
 use crate::cli::Usage;
 use clap::{Args, ValueEnum};
-use reqwest::{Method, Url};
+use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 use std::{fmt::Write as _, time::Duration};
 
@@ -128,6 +129,10 @@ impl Client {
         self.ask(request).await
     }
 
+    async fn delete(&self, path: &[&str]) -> Result<(), ClientError> {
+        self.ask(self.http.delete(self.url(path))).await.map(drop)
+    }
+
     /// Sends a document as it is.
     async fn document(&self, method: Method, path: &[&str], source: &[u8], yaml: bool) -> Result<Value, ClientError> {
         let media = if yaml { "application/yaml" } else { "application/json" };
@@ -182,6 +187,9 @@ impl Client {
             server: server(),
             status: status.as_u16(),
         };
+        if status == StatusCode::NO_CONTENT {
+            return Ok(Value::Null);
+        }
         let mut answer: Value = serde_json::from_slice(&body).map_err(|_| stranger())?;
         if status.is_success() {
             return Ok(answer);

@@ -181,11 +181,41 @@ async fn get(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
     if hidden > 0 {
         page.push_str(&format!("… and {hidden} more\n"));
     }
+    page.push_str(&now(client, &run).await);
     if run["outputs"].is_object() {
         page.push_str(&format!("\noutputs\n{:#}\n", run["outputs"]));
     }
     cli::print(page);
     Ok(())
+}
+
+/// What the steps are doing that have not settled; nothing if the run is over, or its workflow is gone.
+async fn now(client: &Client, run: &Value) -> String {
+    if !matches!(run["status"].as_str(), Some("Pending" | "Running")) {
+        return String::new();
+    }
+    let (workflow, id) = (text(run, "workflowId"), text(run, "id"));
+    let path = ["workflows", workflow.as_str(), "runs", id.as_str()];
+    let Ok(shown) = client.get(&path, &[]).await else {
+        return String::new();
+    };
+    let mut rows = Vec::new();
+    for (name, task) in shown["data"]["tasks"].as_object().into_iter().flatten() {
+        let until = ["wake_at", "timeout_at", "next_attempt_at"].map(|key| time(task, key));
+        let until = until.into_iter().find(|time| !time.is_empty()).unwrap_or_default();
+        if matches!(task["status"].as_str(), Some("running" | "sleeping" | "waiting")) {
+            rows.push(vec![
+                name.clone(),
+                text(task, "status"),
+                until,
+                text(task, "error_message"),
+            ]);
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", table::draw(&["NODE", "NOW", "UNTIL", "LAST ERROR"], &rows)),
+    }
 }
 
 async fn cancel(client: &Client, id: &str, reason: Option<String>, format: Format) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 //! The server's events are the journal itself, so what is drawn is what was decided. It is asked again and again,
 //! less often while nothing happens, and only for what was not seen yet.
 
-use super::{Client, ClientError, Format, LARGEST_PAGE, text};
+use super::{Client, ClientError, Format, LARGEST_PAGE, text, workflows::document_of};
 use crate::{
     cli, duration,
     run::{Outcome, Progress, Steps, TIMED_OUT, Timing},
@@ -102,7 +102,7 @@ async fn steps(client: &Client, run: &Value) -> Steps {
     let Ok(definition) = client.get(&["workflows", &workflow], &query).await else {
         return Steps::default();
     };
-    let source = definition["definition"].to_string();
+    let source = document_of(&definition).to_string();
     let settings = Settings::default();
     let compiled = Document::parse(source.as_bytes(), "definition.json", &settings.document)
         .and_then(|document| compile(&document, &settings, &AnyAction, Stage::Save));

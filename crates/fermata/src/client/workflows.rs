@@ -1,20 +1,10 @@
-//! `fermata workflows`: list them, look at one, publish a file, archive one.
+//! `fermata workflows`: list them, look at one, publish a file, archive one, delete one.
 
-use super::{Client, ClientError, Connection, Format, Refused, text, time};
-use crate::{
-    cli::{self, USAGE, Usage},
-    config::Config,
-    excerpt::{self, Place},
-    table, validate,
-};
+use super::{Client, Connection, Format, publish::publish, text, time};
+use crate::{cli, config::Config, table};
 use clap::{Args, Subcommand};
-use fermata_dialects::{Document, Format as Written};
-use reqwest::Method;
-use serde_json::{Value, json};
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use serde_json::{Map, Value, json};
+use std::{path::PathBuf, process::ExitCode};
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -24,6 +14,7 @@ Examples:
   fermata workflows get order --definition | fermata run - --input id=7
   fermata workflows publish order.yaml
   fermata workflows archive order
+  fermata workflows delete order
 
 Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the document or the call is wrong.";
 
@@ -51,13 +42,18 @@ enum Command {
         #[arg(long)]
         definition: bool,
     },
-    /// Save a document as the draft of its workflow and make it the version that new runs use.
+    /// Make a document the version of its workflow that new runs use.
     Publish {
         /// The document: JSON or YAML, or `-` for standard input.
         file: PathBuf,
     },
     /// Let no new runs start; runs in flight finish.
     Archive {
+        /// The workflow.
+        id: String,
+    },
+    /// Delete a workflow; runs in flight finish.
+    Delete {
         /// The workflow.
         id: String,
     },
@@ -96,6 +92,13 @@ pub async fn workflows(args: WorkflowsArgs, config: &Config) -> anyhow::Result<E
             match format {
                 Format::Json => cli::print(format_args!("{answer:#}\n")),
                 Format::Table => cli::print(format_args!("{id} is {}\n", text(&answer, "status"))),
+            }
+        }
+        Command::Delete { id } => {
+            client.delete(&["workflows", &id]).await?;
+            match format {
+                Format::Json => cli::print(format_args!("{:#}\n", json!({ "workflowId": id, "deleted": true }))),
+                Format::Table => cli::print(format_args!("{id} is deleted\n")),
             }
         }
     }
@@ -142,7 +145,7 @@ async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, 
     let workflow = client.get(&["workflows", id], &query).await?;
     let document = match workflow["source"].as_str() {
         Some(source) => source.trim_end().to_owned(),
-        None => format!("{:#}", workflow["definition"]),
+        None => format!("{:#}", document_of(&workflow)),
     };
     if definition {
         cli::print(format_args!("{document}\n"));
@@ -152,103 +155,82 @@ async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, 
         cli::print(format_args!("{workflow:#}\n"));
         return Ok(());
     }
-    let pairs = table::pairs(&[
-        ("id", text(&workflow, "id")),
-        ("name", text(&workflow, "displayName")),
-        ("description", text(&workflow, "description")),
-        ("status", text(&workflow, "status")),
-        ("enabled", text(&workflow, "isEnabled")),
-        ("current version", text(&workflow, "currentVersion")),
-        ("latest version", text(&workflow, "latestVersion")),
-        ("dialect", text(&workflow, "dialect")),
-        ("created", time(&workflow, "createdAt")),
-        ("updated", time(&workflow, "updatedAt")),
-        ("checksum", text(&workflow, "checksum")),
-    ]);
-    let which = match workflow["version"].as_u64() {
+    let which = match workflow["version"].as_u64().or(version.map(u64::from)) {
         Some(version) => format!("version {version}"),
+        None if workflow["data"].is_object() => "current version".to_owned(),
         None => "draft".to_owned(),
     };
-    cli::print(format_args!("{pairs}\n{which}\n{document}\n"));
+    cli::print(format_args!("{}\n{which}\n{document}\n", about(&workflow)));
     Ok(())
 }
 
-/// Saves a draft and publishes it. The document is read here too: its id says where its draft belongs.
-async fn publish(client: &Client, file: &Path, config: &Config, format: Format) -> anyhow::Result<ExitCode> {
-    let (source, name) = validate::read(file).map_err(Usage)?;
-    let document = match Document::parse(&source, &name, &config.settings().dialects.document) {
-        Ok(document) => document,
-        Err(problems) => {
-            cli::say(problems.render(cli::colors(&std::io::stderr())).trim_end());
-            return Ok(ExitCode::from(USAGE));
-        }
+/// The document in an answer. Of a workflow that is shown in the words of its dialect, it is what these words are of.
+pub(super) fn document_of(workflow: &Value) -> Value {
+    let Value::Object(data) = &workflow["data"] else {
+        return workflow["definition"].clone();
     };
-    let id = text(document.value(), "id");
-    let yaml = document.format() == Written::Yaml;
-    let saved = match client.document(Method::POST, &["workflows"], &source, yaml).await {
-        // It was published before, so its draft is a resource of its own.
-        Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_IMMUTABLE" => {
-            let path = ["workflows", &id, "draft"];
-            client.document(Method::PUT, &path, &source, yaml).await
-        }
-        saved => saved,
-    };
-    let published = match saved {
-        Ok(_) => client.post(&["workflows", &id, "publish"], None).await,
-        Err(error) => Err(error),
-    };
-    let text_of_source = String::from_utf8_lossy(&source);
-    let answer = match published {
-        Ok(answer) => answer,
-        Err(ClientError::Refused(refused)) if is_located(&refused) => {
-            for problem in &refused.details {
-                cli::say(drawn(problem, &text_of_source, &name));
-            }
-            cli::say(format_args!("fermata: {name} is not published: {}", refused.message));
-            return Ok(ExitCode::from(USAGE));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    for warning in answer["warnings"].as_array().into_iter().flatten() {
-        cli::say(drawn(warning, &text_of_source, &name));
+    let mut document = Map::new();
+    for key in [
+        "name",
+        "description",
+        "trigger",
+        "cron_expression",
+        "max_duration_seconds",
+        "enabled",
+        "tasks",
+    ] {
+        // It need not be said that a workflow is enabled.
+        let said = data.get(key).filter(|value| key != "enabled" || **value != true);
+        document.extend(said.map(|value| (key.to_owned(), value.clone())));
     }
-    let version = text(&answer, "version");
-    match format {
-        Format::Json => cli::print(format_args!("{answer:#}\n")),
-        Format::Table if answer["created"] == false => {
-            cli::print(format_args!(
-                "{id} is unchanged: version {version} is the same document\n"
-            ));
-        }
-        Format::Table => cli::print(format_args!("published {id} as version {version}\n")),
-    }
-    Ok(ExitCode::SUCCESS)
+    Value::Object(document)
 }
 
-fn is_located(refused: &Refused) -> bool {
-    refused.details.iter().any(|detail| detail["line"].is_u64())
+fn about(workflow: &Value) -> String {
+    if workflow["data"].is_object() {
+        let data = &workflow["data"];
+        return table::pairs(&[
+            ("name", text(data, "name")),
+            ("id", text(data, "id")),
+            ("description", text(data, "description")),
+            ("enabled", text(data, "enabled")),
+            ("trigger", text(data, "trigger")),
+            ("cron", text(data, "cron_expression")),
+            ("tasks", text(data, "task_count")),
+            ("created", time(data, "inserted_at")),
+        ]);
+    }
+    table::pairs(&[
+        ("id", text(workflow, "id")),
+        ("name", text(workflow, "displayName")),
+        ("description", text(workflow, "description")),
+        ("status", text(workflow, "status")),
+        ("enabled", text(workflow, "isEnabled")),
+        ("current version", text(workflow, "currentVersion")),
+        ("latest version", text(workflow, "latestVersion")),
+        ("dialect", text(workflow, "dialect")),
+        ("created", time(workflow, "createdAt")),
+        ("updated", time(workflow, "updatedAt")),
+        ("checksum", text(workflow, "checksum")),
+    ])
 }
 
-/// A problem of the server's list as `fermata validate` draws it.
-fn drawn(problem: &Value, source: &str, name: &str) -> String {
-    let number = |key: &str| problem[key].as_u64().and_then(|number| usize::try_from(number).ok());
-    let (line, column) = (number("line").unwrap_or(1), number("column").unwrap_or(1));
-    let same_line = number("endLine") == Some(line);
-    let end = number("endColumn").filter(|_| same_line).unwrap_or(column + 1);
-    let place = Place {
-        line,
-        column,
-        width: end.saturating_sub(column).max(1),
-    };
-    let (severity, code, message) = (
-        text(problem, "severity"),
-        text(problem, "code"),
-        text(problem, "message"),
-    );
-    let mut text_of = format!("{severity}[{code}]: {message}\n --> {name}:{line}:{column}\n");
-    text_of.push_str(&excerpt::draw(source, place));
-    if let Some(help) = problem["suggestion"].as_str() {
-        text_of.push_str(&format!("help: {help}\n"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_put_together_of_what_is_shown() {
+        let shown = json!({ "data": { "id": "01930c5d", "name": "n", "trigger": "api", "task_count": 1, "enabled": true,
+            "inserted_at": "2026", "description": "d", "tasks": { "a": { "sleep": 1 } } } });
+        let expected = json!({ "name": "n", "description": "d", "trigger": "api", "tasks": { "a": { "sleep": 1 } } });
+        assert_eq!(document_of(&shown), expected);
+        let disabled = json!({ "data": { "name": "n", "enabled": false, "tasks": {} } });
+        assert_eq!(
+            document_of(&disabled),
+            json!({ "name": "n", "enabled": false, "tasks": {} })
+        );
+        let other = json!({ "id": "w", "definition": { "id": "w" } });
+        assert_eq!(document_of(&other), json!({ "id": "w" }));
     }
-    text_of
 }

@@ -268,3 +268,105 @@ async fn ctrl_c_stops_the_watching_and_not_the_run() {
     assert_eq!(watcher.output().code, Some(130));
     assert_eq!(server.execution(&id).await["status"], "Running");
 }
+
+/// A step that waits, one that sleeps, one that follows.
+const TASKS: &str = r#"# with a remark
+name: tasks
+description: Two pauses
+tasks:
+  called: { wait_for_webhook: { timeout: 1h } }
+  nap: { sleep: 20ms }
+  long: { needs: [nap], sleep: 1h }
+  end: { needs: [called, long], sleep: 0 }
+"#;
+
+#[tokio::test]
+async fn workflows_without_drafts_are_published_shown_and_deleted() {
+    let folder = folder();
+    let server = Server::start(&["--database", "memory:"]);
+    let file = write(&folder, "tasks.yaml", TASKS);
+    for expected in [
+        "published tasks as version 1\n",
+        "tasks is unchanged: version 1 is the same document\n",
+    ] {
+        let published = at(&server, &["workflows", "publish", text(&file)]);
+        assert_eq!(
+            (published.code, published.stdout.as_str()),
+            (Some(0), expected),
+            "{published:?}"
+        );
+    }
+    let changed = write(&folder, "changed.yaml", TASKS.replace("20ms", "10ms"));
+    let published = at(&server, &["workflows", "publish", text(&changed)]);
+    assert_eq!(published.stdout, "published tasks as version 2\n", "{published:?}");
+    let broken = write(&folder, "broken.yaml", TASKS.replace("[nap]", "[npa]"));
+    let refused = at(&server, &["workflows", "publish", text(&broken)]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+    for piece in ["broken.yaml:7:", "did you mean `nap`?", "is not published"] {
+        assert!(refused.stderr.contains(piece), "{piece}: {}", refused.stderr);
+    }
+
+    let listed = at(&server, &["workflows", "list"]);
+    assert!(listed.stdout.contains("tasks  Active  2"), "{}", listed.stdout);
+    let shown = at(&server, &["workflows", "get", "tasks"]);
+    for piece in [
+        "name         tasks",
+        "description  Two pauses",
+        "tasks        4",
+        "\ncurrent version\n",
+    ] {
+        assert!(shown.stdout.contains(piece), "{piece}: {}", shown.stdout);
+    }
+    let document = at(&server, &["workflows", "get", "tasks", "--definition"]);
+    assert_eq!(document.json()["tasks"]["nap"], json!({ "sleep": "10ms" }));
+    let valid = Process::start(&["validate", "-"], &[], &document.stdout).output();
+    assert_eq!(valid.code, Some(0), "{valid:?}");
+    let first = at(
+        &server,
+        &["workflows", "get", "tasks", "--definition", "--version", "1"],
+    );
+    assert_eq!(first.json()["tasks"]["nap"], json!({ "sleep": "20ms" }));
+
+    let deleted = at(&server, &["workflows", "delete", "tasks"]);
+    assert_eq!(
+        (deleted.code, deleted.stdout.as_str()),
+        (Some(0), "tasks is deleted\n"),
+        "{deleted:?}"
+    );
+    let gone = at(&server, &["workflows", "delete", "tasks"]);
+    assert_eq!(gone.code, Some(1));
+    assert!(gone.stderr.contains("WORKFLOW_NOT_FOUND (status 404)"), "{gone:?}");
+    let again = at(&server, &["workflows", "publish", text(&file), "-o", "json"]);
+    assert_eq!(again.json()["data"]["name"], "tasks", "{again:?}");
+}
+
+#[tokio::test]
+async fn what_sleeps_and_what_waits_is_shown() {
+    let folder = folder();
+    let server = Server::start(&["--database", "memory:"]);
+    let file = write(&folder, "tasks.yaml", TASKS);
+    at(&server, &["workflows", "publish", text(&file)]);
+    let id = server.execute("tasks", &json!({})).await;
+    let mut watching = Process::start(&["executions", "watch", &id], &[("FERMATA_SERVER", &server.url)], "");
+    watching.wait_for_line("⏸ waiting    called  core.wait");
+    watching.wait_for_line("✓ succeeded  nap     core.delay");
+    watching.wait_for_line("⏸ sleeping   long    core.delay");
+    let shown = at(&server, &["executions", "get", &id]);
+    let row = |node: &str, now: &str| {
+        let line = shown
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(node) && line.contains(now));
+        line.unwrap_or_else(|| panic!("{node} {now}: {}", shown.stdout))
+            .to_owned()
+    };
+    assert!(row("long", "sleeping").contains("Z") && row("called", "waiting").contains("Z"));
+    assert!(!shown.stdout.contains("/wh/"), "{}", shown.stdout);
+    let cancelled = at(&server, &["executions", "cancel", &id]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    let watched = watching.output();
+    assert_eq!(watched.code, Some(1), "{watched:?}");
+    assert!(watched.stderr.contains("↷ skipped    called"), "{}", watched.stderr);
+    let over = at(&server, &["executions", "get", &id]);
+    assert!(!over.stdout.contains("NOW"), "{}", over.stdout);
+}
