@@ -97,7 +97,7 @@ struct ServeArgs {
     /// Where to listen; port 0 takes a free one and prints it [default: 127.0.0.1:7070].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where runs live: `sqlite:PATH` or `memory:` [default: sqlite:fermata.db].
+    /// Where runs live: `sqlite:PATH`, `postgres://user:password@host/database` or `memory:` [default: sqlite:fermata.db].
     #[arg(long, value_name = "URL")]
     database: Option<String>,
 }

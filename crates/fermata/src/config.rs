@@ -15,6 +15,7 @@ mod sections;
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use fermata_runtime::{Settings, actions::HttpSettings};
+use fermata_store::postgres::PostgresSettings;
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -83,6 +84,21 @@ impl Config {
         Settings {
             public_url,
             ..self.settings()
+        }
+    }
+
+    /// What a PostgreSQL database has to know of it.
+    pub fn postgres(&self) -> PostgresSettings {
+        let postgres = &self.database.postgres;
+        PostgresSettings {
+            pool_size: postgres.pool_size.get(),
+            committers: postgres.committers.get(),
+            connect_timeout: postgres.connect_timeout_ms.0,
+            patience: postgres.patience_ms.0,
+            statement_timeout: postgres.statement_timeout_ms.0,
+            lock_timeout: postgres.lock_timeout_ms.0,
+            idle_in_transaction_timeout: postgres.idle_in_transaction_timeout_ms.0,
+            hints: postgres.hints,
         }
     }
 
@@ -172,6 +188,7 @@ mod tests {
     fn the_defaults_are_the_engines_own() {
         let (ours, theirs) = (Config::default().settings(), Settings::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+        assert_eq!(Config::default().postgres(), PostgresSettings::default());
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct DevArgs {
     /// Where to listen; port 0 takes a free one and prints it [default: 127.0.0.1:7070].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where runs live: `sqlite:PATH` or `memory:` [default: sqlite:.fermata/dev.db].
+    /// Where runs live: `sqlite:PATH`, `postgres://…` or `memory:` [default: sqlite:.fermata/dev.db].
     #[arg(long, value_name = "URL")]
     database: Option<String>,
     /// Delete the database first, if nobody uses it.

@@ -10,6 +10,7 @@ mod eval;
 mod excerpt;
 mod graph;
 mod input;
+mod log;
 mod playground;
 mod run;
 mod serve;

@@ -5,7 +5,8 @@
 
 use crate::{
     cli,
-    config::{Config, Log, LogFormat},
+    config::{Config, LogFormat},
+    log,
     signals::Signals,
 };
 use anyhow::{Context, anyhow};
@@ -22,7 +23,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
-use tracing_subscriber::EnvFilter;
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -30,6 +30,7 @@ Examples:
   fermata serve
   fermata serve --listen 0.0.0.0:7070 --database sqlite:/var/lib/fermata/fermata.db
   fermata serve --listen 127.0.0.1:0 --database memory:
+  fermata serve --database postgres://fermata:secret@db.example.com/fermata
   FERMATA_LOG__FORMAT=json FERMATA_LOG__LEVEL=debug fermata serve --config fermata.toml
 
 SIGTERM or Ctrl-C stops it: running actions may finish, the rest continues at the next start. A second one ends it
@@ -63,11 +64,11 @@ impl Running {
     /// Opens the database and begins to listen and to work.
     pub async fn start(config: &Config, http: &HttpSettings) -> anyhow::Result<Running> {
         let signals = Signals::listen().context("signals cannot be listened to")?;
-        log(&config.log)?;
+        log::begin(&config.log)?;
         let registry = Registry::builtin(http).context("the HTTP client cannot be made")?;
         let listener = bind(&config.server.listen).await?;
         let address = listener.local_addr()?;
-        let store = config.database.url.open()?;
+        let store = config.database.url.open(config.postgres()).await?;
         if config.server.public_url.is_none() && address.ip().is_unspecified() {
             tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
         }
@@ -164,24 +165,4 @@ pub fn announce(config: &Config, url: &str, began: Instant) {
         LogFormat::Text => cli::say(line),
         LogFormat::Json => tracing::info!("{line}"),
     }
-}
-
-/// Log lines go to stderr.
-fn log(log: &Log) -> anyhow::Result<()> {
-    let directives = match std::env::var("RUST_LOG") {
-        Ok(directives) if !directives.is_empty() => directives,
-        _ => log.level.clone(),
-    };
-    let filter = EnvFilter::try_new(&directives).map_err(|error| {
-        anyhow!("`{directives}` is not a log level: {error}; use error, warn, info, debug or trace")
-    })?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(cli::colors(&io::stderr()));
-    let installed = match log.format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().try_init(),
-    };
-    installed.map_err(|error| anyhow!(error))
 }

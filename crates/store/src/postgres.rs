@@ -117,6 +117,14 @@ impl PostgresStore {
         })
     }
 
+    /// The database that an address names, in words and without its password. Connects to nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Unopenable`] if the address is wrong.
+    pub fn place_of(url: &str) -> Result<String> {
+        Ok(Address::parse(url, &PostgresSettings::default())?.place)
+    }
+
     /// The database in words, without its password.
     pub fn place(&self) -> &str {
         &self.place

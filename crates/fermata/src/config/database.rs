@@ -1,8 +1,18 @@
-//! `sqlite:PATH` or `memory:`: where runs live.
+//! `sqlite:PATH`, `postgres://…` or `memory:`: where runs live.
+//!
+//! What must stay true: the password of an address is told to the server and to nobody else. `Debug`, `Display` and
+//! [`Database::place`] are without it.
 
-use fermata_store::{Store, StoreError, memory::MemoryStore, sqlite::SqliteStore};
+use fermata_store::{
+    Store, StoreError,
+    memory::MemoryStore,
+    postgres::{PostgresSettings, PostgresStore},
+    sqlite::SqliteStore,
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
+
+const USE: &str = "use `sqlite:PATH`, `postgres://user:password@host/database` or `memory:`";
 
 /// A database, as its URL names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,15 +20,38 @@ use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 pub enum Database {
     /// A file.
     Sqlite(PathBuf),
+    /// A server that any number of processes share.
+    Postgres(PostgresUrl),
     /// Gone when the process ends.
     Memory,
 }
 
+/// The address of a PostgreSQL database that was understood.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl {
+    url: String,
+    place: String,
+}
+
+impl PostgresUrl {
+    /// All of it, with the password.
+    pub fn as_str(&self) -> &str {
+        &self.url
+    }
+}
+
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place)
+    }
+}
+
 impl Database {
-    /// Opens it, or creates it.
-    pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+    /// Opens it, or creates what is missing of it. The settings matter to PostgreSQL only.
+    pub async fn open(&self, settings: PostgresSettings) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Database::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
+            Database::Postgres(address) => Arc::new(PostgresStore::connect(address.as_str(), settings).await?),
             Database::Memory => Arc::new(MemoryStore::new()),
         })
     }
@@ -27,6 +60,11 @@ impl Database {
     pub fn delete(&self) -> Result<bool, StoreError> {
         match self {
             Database::Sqlite(path) => SqliteStore::delete(path),
+            Database::Postgres(address) => Err(StoreError::Unopenable {
+                path: address.place.clone(),
+                what: "this command does not delete PostgreSQL databases; drop it there (`dropdb`), or name a file"
+                    .to_owned(),
+            }),
             Database::Memory => Ok(false),
         }
     }
@@ -35,6 +73,7 @@ impl Database {
     pub fn place(&self) -> String {
         match self {
             Database::Sqlite(path) => path.display().to_string(),
+            Database::Postgres(address) => address.place.clone(),
             Database::Memory => "memory (gone when this process ends)".to_owned(),
         }
     }
@@ -53,15 +92,17 @@ impl FromStr for Database {
                 )),
                 path => Ok(Database::Sqlite(path.into())),
             },
-            // The rest of the URL may hold a password, so it is not repeated.
-            ("postgres" | "postgresql", _) => Err(format!(
-                "`{scheme}:` databases are not supported by this version; use `sqlite:PATH` or `memory:`"
-            )),
-            ("", "") => Err("a database is missing; use `sqlite:PATH` or `memory:`".to_owned()),
+            ("postgres" | "postgresql", _) => match PostgresStore::place_of(url) {
+                Ok(place) => Ok(Database::Postgres(PostgresUrl {
+                    url: url.to_owned(),
+                    place,
+                })),
+                Err(error) => Err(error.to_string()),
+            },
+            ("", "") => Err(format!("a database is missing; {USE}")),
             ("", path) => Err(format!("`{path}` is not a database URL; did you mean `sqlite:{path}`?")),
-            (scheme, _) => Err(format!(
-                "`{scheme}:` is not a database this program knows; use `sqlite:PATH` or `memory:`"
-            )),
+            // The rest of the URL may hold a password, so it is not repeated.
+            (scheme, _) => Err(format!("`{scheme}:` is not a database this program knows; {USE}")),
         }
     }
 }
@@ -84,6 +125,7 @@ impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Database::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Database::Postgres(address) => f.write_str(&address.place),
             Database::Memory => f.write_str("memory:"),
         }
     }
@@ -102,12 +144,33 @@ mod tests {
         assert_eq!("memory:".parse(), Ok(Database::Memory));
         for (url, says) in [
             ("sqlite:", "names no file"),
-            ("postgres://me:secret@host/db", "not supported by this version"),
+            ("postgres://me:secret@host:port/db", "port"),
+            ("postgres:me:secret@host", "postgres://user:password@host"),
+            ("postgresql://me:secret@host/db?colour=blue", "colour"),
             ("fermata.db", "did you mean `sqlite:fermata.db`?"),
-            ("mysql://x", "use `sqlite:PATH` or `memory:`"),
+            ("mysql://me:secret@host", "use `sqlite:PATH`"),
         ] {
             let refused = url.parse::<Database>().expect_err(url);
             assert!(refused.contains(says) && !refused.contains("secret"), "{refused}");
         }
+    }
+
+    #[test]
+    fn passwords_are_told_to_nobody() {
+        let url = "postgres://me:secret@one:5433,two/db?connect_timeout=3";
+        let database: Database = url.parse().unwrap();
+        assert_eq!(database.place(), "postgres://one:5433,two:5432/db");
+        let told = format!(
+            "{database:?} {database} {} {}",
+            database.place(),
+            String::from(database.clone())
+        );
+        assert!(!told.contains("secret"), "{told}");
+        let deleted = database.delete().unwrap_err().to_string();
+        assert!(deleted.contains("dropdb") && !deleted.contains("secret"), "{deleted}");
+        let Database::Postgres(address) = database else {
+            panic!("{url}")
+        };
+        assert_eq!(address.as_str(), url);
     }
 }

@@ -16,6 +16,7 @@ pub type Docs = (
 const SECTIONS: &[(&str, Docs)] = &[
     ("server", Server::DOCS),
     ("database", DatabaseConfig::DOCS),
+    ("database.postgres", Postgres::DOCS),
     ("log", Log::DOCS),
     ("orchestration", Orchestration::DOCS),
     ("orchestration.retry", Retry::DOCS),

@@ -410,7 +410,7 @@ mod tests {
         let problems = try_load(given(
             file,
             &environment,
-            &[("--database", "database.url", "postgres://a:b@c/d")],
+            &[("--database", "database.url", "postgres://a:secret@c:d/e")],
         ));
         let expected = [
             "f.toml:1: unknown key `listen`; did you mean `server.listen`?",
@@ -427,7 +427,7 @@ mod tests {
              `FERMATA_SERVER__LISTEN`?",
             "environment variable FERMATA_LIMITS__MAX_NODES_PER_WORKFLOW: `limits.max_nodes_per_workflow`: it must be \
              at least 1",
-            "--database: `postgres:` databases are not supported by this version; use `sqlite:PATH` or `memory:`",
+            "--database: the PostgreSQL database cannot be opened: invalid connection string: invalid value for option `port`",
         ];
         let mut problems = problems.unwrap_err();
         let mut expected = expected.map(str::to_owned).to_vec();

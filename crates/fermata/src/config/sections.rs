@@ -13,6 +13,7 @@ use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
 use fermata_runtime::Settings;
+use fermata_store::postgres::PostgresSettings;
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -59,8 +60,36 @@ section! {
 section! {
     /// Where runs live.
     DatabaseConfig {
-        /// `sqlite:PATH`, or `memory:` for data that is gone when the process ends.
+        /// `sqlite:PATH`, `postgres://user:password@host/database` for many processes, or `memory:` for data that is gone
+        /// when the process ends. Of several hosts (`host1,host2`) the one that takes writes is used; `sslmode`,
+        /// `sslrootcert`, `application_name` and the like are options of the address, as in libpq.
         url: Database = Database::Sqlite("fermata.db".into()),
+        /// How PostgreSQL is used.
+        postgres: Postgres = Postgres::default(),
+    }
+}
+
+section! {
+    /// How PostgreSQL is used, when `database.url` names one. Each process has its own connections: `pool_size` +
+    /// `committers` + 1 of them.
+    Postgres {
+        /// Connections for reads, claims and definitions. They are opened when they are needed.
+        pool_size: Positive = Positive::of(PostgresSettings::default().pool_size),
+        /// Connections that write runs, each taking whatever waits in one transaction. More of them help when the way to
+        /// the database is long.
+        committers: Positive = Positive::of(PostgresSettings::default().committers),
+        /// How long connecting to one host may take, if the address does not say (`connect_timeout`).
+        connect_timeout_ms: Millis<1> = Millis(PostgresSettings::default().connect_timeout),
+        /// How long a call waits for a database that cannot be reached, for instance while another server takes over.
+        patience_ms: Millis = Millis(PostgresSettings::default().patience),
+        /// How long one statement may take.
+        statement_timeout_ms: Millis<1> = Millis(PostgresSettings::default().statement_timeout),
+        /// How long a statement waits for the locks of others.
+        lock_timeout_ms: Millis<1> = Millis(PostgresSettings::default().lock_timeout),
+        /// How long the server keeps a transaction whose client says nothing.
+        idle_in_transaction_timeout_ms: Millis<1> = Millis(PostgresSettings::default().idle_in_transaction_timeout),
+        /// Whether processes tell each other of mail and due runs with NOTIFY. Without it they find them by looking.
+        hints: bool = PostgresSettings::default().hints,
     }
 }
 
