@@ -8,7 +8,10 @@ use fermata_store::{
     runs::{Claim, RunCommit, StoredRun, Then},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::broadcast::{
+    Receiver,
+    error::{RecvError, TryRecvError},
+};
 
 /// At most this many runs come with one claim, so that others get their share.
 const CLAIM_BATCH: usize = 64;
@@ -85,8 +88,17 @@ async fn claim_loop(shared: Arc<Shared>, mut news: Receiver<News>) {
             () = tokio::time::sleep(pause) => {}
         }
         // What was heard meanwhile is heard at once; only then is the store asked again.
-        while let Ok(more) = news.try_recv() {
-            hear(&shared, Ok(more), &mut due, now).await;
+        hear_rest(&shared, &mut news, &mut due, now).await;
+    }
+}
+
+/// Hears all that was said, also that something was missed: nobody else would tell a held run of its mail.
+async fn hear_rest(shared: &Arc<Shared>, news: &mut Receiver<News>, due: &mut Option<Timestamp>, now: Timestamp) {
+    loop {
+        match news.try_recv() {
+            Ok(more) => hear(shared, Ok(more), due, now).await,
+            Err(TryRecvError::Lagged(missed)) => hear(shared, Err(RecvError::Lagged(missed)), due, now).await,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
         }
     }
 }
@@ -194,4 +206,34 @@ pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, inbox_see
         },
     };
     shared.store.commit(commit).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Engine, Settings,
+        actions::{HttpSettings, Registry},
+        clock::SystemClock,
+    };
+    use fermata_store::memory::MemoryStore;
+    use futures::FutureExt;
+    use tokio::sync::broadcast;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn who_missed_something_tells_every_run_to_look() {
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let engine = Engine::new(store, registry, Settings::default(), Arc::new(SystemClock));
+        let held = engine.shared.hold(RunId(Uuid::now_v7()), 1);
+        let (say, mut news) = broadcast::channel(2);
+        for micros in 1..=10 {
+            say.send(News::Due(Timestamp(micros))).unwrap();
+        }
+        let mut due = None;
+        hear_rest(&engine.shared, &mut news, &mut due, Timestamp(5)).await;
+        assert_eq!(due, Some(Timestamp(5)), "the store is asked at once");
+        assert!(held.mail.notified().now_or_never().is_some(), "and so is the inbox");
+    }
 }
