@@ -1,6 +1,6 @@
 //! Runlater documents on the command line: sleeps, waits, the playground.
 
-use crate::support::{Process, fermata, folder, text, write};
+use crate::support::{Process, Server, fermata, folder, text, write};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -213,4 +213,74 @@ fn an_answer_needs_a_wait() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
         assert!(ran.stderr.contains(says), "{says}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn what_is_wrong_with_tasks_is_told_where_it_stands() {
+    let folder = folder();
+    let broken = APPROVALS.replace("[\"pause\"]", "[\"puase\"]").replace(
+        "tasks.second.body.approved == false",
+        "tasks.second.body.approved = false",
+    );
+    let file = write(&folder, "approvals.json", broken);
+    let checked = fermata(&["validate", text(&file)]);
+    assert_eq!(checked.code, Some(2), "{checked:?}");
+    for piece in [
+        "approvals.json:4:",
+        "did you mean `pause`?",
+        "approvals.json:5:",
+        "1 with 2 errors",
+    ] {
+        assert!(checked.stdout.contains(piece), "{piece}: {}", checked.stdout);
+    }
+    let ran = fermata(&["run", text(&file)]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    assert!(ran.stderr.contains("did you mean `pause`?"), "{}", ran.stderr);
+    for name in ["order-processing.json", "trial-expiry.yaml", "checkout-flow.json"] {
+        let drawn = fermata(&["graph", &example(name)]);
+        assert!(
+            drawn.code == Some(0) && drawn.stdout.contains("flowchart TD"),
+            "{drawn:?}"
+        );
+    }
+}
+
+/// The address of a wait, in a run of `fermata dev` with this environment.
+async fn address_with(environment: &[(&str, &str)]) -> (String, String) {
+    let (data, documents) = (folder(), folder());
+    let document = r#"{ "name": "address", "tasks": {
+        "called": { "wait_for_webhook": { "timeout": "10ms" } },
+        "tell": { "url": "http://playground.localhost/echo/x", "body": { "at": "{{wait.called.url}}" } } } }"#;
+    write(&documents, "address.json", document);
+    let server = Server::dev_with(data.path(), &[text(documents.path())], environment);
+    let (status, run) = server
+        .post("/api/v1/workflows/address/execute?wait=30s", &json!({}))
+        .await;
+    assert_eq!(status, 200, "{run}");
+    let at = run["outputs"]["body"]["at"].as_str();
+    (at.unwrap_or_else(|| panic!("{run}")).to_owned(), server.url.clone())
+}
+
+#[tokio::test]
+async fn callbacks_come_to_the_public_url() {
+    let (at, url) = address_with(&[]).await;
+    assert!(at.starts_with(&format!("{url}/wh/")), "{at}");
+    let (at, _) = address_with(&[("FERMATA_SERVER__PUBLIC_URL", "https://flows.example.com/x/")]).await;
+    assert!(at.starts_with("https://flows.example.com/x/wh/"), "{at}");
+    let wrong = [("FERMATA_SERVER__PUBLIC_URL", "flows.example.com")];
+    let refused = Process::start(&["serve"], &wrong, "").output();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("is not a URL"), "{}", refused.stderr);
+}
+
+/// `serve` works for others, and has no playground.
+#[tokio::test]
+async fn only_dev_and_run_have_the_playground() {
+    let server = Server::start(&["--database", "memory:"]);
+    let document = r#"{ "name": "n", "tasks": {
+        "call": { "url": "http://playground.localhost:1/echo/x", "retries": 0 } } }"#;
+    let (status, created) = server.send("POST", "/api/v1/workflows", document).await;
+    assert_eq!(status, 201, "{created}");
+    let (_, run) = server.post("/api/v1/workflows/n/execute?wait=30s", &json!({})).await;
+    assert_eq!(run["status"], "Failed", "{run}");
 }

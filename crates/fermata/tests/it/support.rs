@@ -215,9 +215,14 @@ impl Server {
 
     /// `fermata dev` in a folder, once it is ready.
     pub fn dev(folder: &Path, arguments: &[&str]) -> Server {
+        Server::dev_with(folder, arguments, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub fn dev_with(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut all = vec!["dev", "--listen", "127.0.0.1:0"];
         all.extend(arguments);
-        let process = Process::start_in(folder, &all, &[], "");
+        let process = Process::start_in(folder, &all, environment, "");
         Server::of(process, Vec::new(), Vec::new())
     }
 
