@@ -9,6 +9,7 @@
 
 use crate::reads::{MAX_EXAMINED, Order, RunFilter};
 use fermata_core::{RunId, Status};
+use uuid::Uuid;
 
 /// How a database writes what they do not have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,7 @@ pub(crate) enum Flavour {
     /// Indexes are named: the planner has no statistics, and a list that walks all runs is worse than one that cannot
     /// be prepared.
     Sqlite,
+    /// Indexes cannot be named, but what is asked for can be such that no other helps.
     Postgres,
 }
 
@@ -152,38 +154,48 @@ impl Walker<'_> {
     /// Walks one index. What it does not tell is asked of each run.
     fn walk(&self, index: Index) -> Walk {
         let filter = self.filter;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (column, value, name) = match index {
+            Index::Key => ("", String::new(), ""),
+            Index::Workflow => ("workflow_id", text(&filter.workflow_id), "ix_executions_workflow"),
+            Index::Tenant => ("tenant_id", text(&filter.tenant), "ix_executions_tenant"),
+            Index::Status(status) => ("status", status.as_str().to_owned(), "ix_executions_status"),
+            Index::Correlation => (
+                "correlation_id",
+                text(&filter.correlation_id),
+                "ix_executions_correlation",
+            ),
+        };
         let mut terms = Terms::default();
-        let name = match index {
-            Index::Key => "",
-            Index::Workflow => {
-                terms.text("workflow_id", filter.workflow_id.as_deref().unwrap_or_default());
-                "INDEXED BY ix_executions_workflow"
-            }
-            Index::Tenant => {
-                terms.text("tenant_id", filter.tenant.as_deref().unwrap_or_default());
-                terms.list.push("tenant_id <> ''".to_owned());
-                "INDEXED BY ix_executions_tenant"
-            }
-            Index::Status(status) => {
-                terms.text("status", status.as_str());
-                terms.list.push("status <> 'Succeeded'".to_owned());
-                "INDEXED BY ix_executions_status"
-            }
-            Index::Correlation => {
-                terms.text("correlation_id", filter.correlation_id.as_deref().unwrap_or_default());
-                terms.list.push("correlation_id IS NOT NULL".to_owned());
-                "INDEXED BY ix_executions_correlation"
-            }
-        };
-        let name = match self.flavour {
-            Flavour::Sqlite => name,
-            Flavour::Postgres => "",
-        };
+        match index {
+            Index::Key | Index::Workflow => {}
+            Index::Tenant => terms.list.push("tenant_id <> ''".to_owned()),
+            Index::Status(_) => terms.list.push("status <> 'Succeeded'".to_owned()),
+            Index::Correlation => terms.list.push("correlation_id IS NOT NULL".to_owned()),
+        }
         let direction = match filter.order {
             Order::NewestFirst => "DESC",
             Order::OldestFirst => "ASC",
         };
-        self.finish(terms, name, &format!("ORDER BY id {direction}"))
+        match self.flavour {
+            _ if column.is_empty() => {
+                self.within(&mut terms);
+                self.finish(terms, "", &format!("ORDER BY id {direction}"))
+            }
+            Flavour::Sqlite => {
+                terms.text(column, &value);
+                self.within(&mut terms);
+                self.finish(
+                    terms,
+                    &format!("INDEXED BY {name}"),
+                    &format!("ORDER BY id {direction}"),
+                )
+            }
+            Flavour::Postgres => {
+                self.beside(column, &value, &mut terms);
+                self.finish(terms, "", &format!("ORDER BY {column} {direction}, id {direction}"))
+            }
+        }
     }
 
     /// One run, if it fits.
@@ -191,11 +203,11 @@ impl Walker<'_> {
         let mut terms = Terms::default();
         let at = terms.bind(Bound::Run(Some(id)));
         terms.list.push(format!("id = ?{at}"));
+        self.within(&mut terms);
         self.finish(terms, "", "")
     }
 
     fn finish(&self, mut places: Terms, index: &str, order: &str) -> Walk {
-        self.within(&mut places);
         let list = std::mem::take(&mut places.list);
         let fits = self.fits(places);
         let (places, expression) = (Terms::joined(&list), Terms::joined(&fits.list));
@@ -214,6 +226,21 @@ impl Walker<'_> {
                 terms.list.push(format!("{column} ?{at}"));
             }
         }
+    }
+
+    /// The same beside a value, as a range of both: only an index that begins with both has that order. Asked for a
+    /// value and sorted by id, the planner may walk all runs by id instead.
+    fn beside(&self, column: &str, value: &str, terms: &mut Terms) {
+        let value = terms.bind(Bound::Text(value.to_owned()));
+        let (first, last) = (RunId(Uuid::nil()), RunId(Uuid::max()));
+        let from = terms.bind(Bound::Run(Some(self.filter.from.unwrap_or(first))));
+        terms.list.push(format!("({column}, id) >= (?{value}, ?{from})"));
+        let (until, before) = match self.filter.before {
+            Some(before) => ("<", before),
+            None => ("<=", last),
+        };
+        let before = terms.bind(Bound::Run(Some(before)));
+        terms.list.push(format!("({column}, id) {until} (?{value}, ?{before})"));
     }
 
     /// What is asked of each run.

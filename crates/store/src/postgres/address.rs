@@ -1,8 +1,8 @@
 //! Where a database is, and how every connection to it is made and set up.
 //!
 //! What must stay true: every session commits durably, at the isolation level that the statements here are written
-//! for, and never walks a table where an index leads the way. The planner has no statistics of a young table, and a
-//! plan that was made for an empty one would be kept while it grows.
+//! for, and never walks a table where an index leads the way: the planner has no statistics of a young table. Plans are
+//! made without a look at parameters, so that they are what the tests have seen, and made anew as tables grow.
 
 use super::{
     settings::PostgresSettings,
@@ -203,7 +203,9 @@ fn set_up(settings: &PostgresSettings) -> String {
          SET default_transaction_isolation = 'read committed';
          SET client_min_messages = warning;
          SET plan_cache_mode = force_generic_plan;
-         SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;",
+         SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
+         SET enable_incremental_sort = off;
+         SET enable_hashjoin = off; SET enable_mergejoin = off; SET random_page_cost = 1.1;",
         timeouts.concat()
     )
 }

@@ -21,10 +21,16 @@ use super::{
     work::{Outcome, Work},
 };
 use crate::runs::Enqueued;
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_postgres::Client;
 use uuid::Uuid;
+
+/// How long the server keeps the plans it made.
+const PLANS_LAST: Duration = Duration::from_secs(5);
 
 /// A batch that was not written, or may not have been.
 #[derive(Debug)]
@@ -44,6 +50,8 @@ pub(super) struct Session {
     task: JoinHandle<()>,
     sql: Statements,
     answer_within: Duration,
+    batches: u64,
+    planned: Instant,
 }
 
 impl Drop for Session {
@@ -62,6 +70,8 @@ impl Session {
                 task,
                 sql,
                 answer_within,
+                batches: 0,
+                planned: Instant::now(),
             })
         };
         timeout(answer_within, connect).await.unwrap_or(Err(Trouble::Silent))
@@ -73,7 +83,8 @@ impl Session {
 
     /// Writes a batch whose members do not depend on each other.
     pub(super) async fn write(&mut self, batch: &[&Work]) -> Result<Written, Failure> {
-        let facts = match self.look(batch).await {
+        let begin = self.begin();
+        let facts = match self.look(begin, batch).await {
             Ok(facts) => facts,
             Err(trouble) => {
                 // If this fails too, the connection is lost, which the next batch will see.
@@ -100,11 +111,23 @@ impl Session {
         Ok(survivors(batch, outcomes, tidings, &stored))
     }
 
+    /// Plans are kept, but they were made for tables as small as they were then. Made again now and then, they fit.
+    fn begin(&mut self) -> &'static str {
+        self.batches += 1;
+        match self.batches.is_power_of_two() || self.planned.elapsed() > PLANS_LAST {
+            true => {
+                self.planned = Instant::now();
+                "DISCARD PLANS; BEGIN"
+            }
+            false => "BEGIN",
+        }
+    }
+
     /// The first round trip.
-    async fn look(&self, batch: &[&Work]) -> Result<Facts, Trouble> {
+    async fn look(&self, begin: &str, batch: &[&Work]) -> Result<Facts, Trouble> {
         let wish = Wish::of(batch);
         let (queries, questions): (Vec<_>, Vec<_>) = wish.queries(&self.sql).into_iter().unzip();
-        let answers = timeout(self.answer_within, send(&self.client, Some("BEGIN"), &queries, None)).await;
+        let answers = timeout(self.answer_within, send(&self.client, Some(begin), &queries, None)).await;
         let answers = answers.map_err(|_| Trouble::Silent)??;
         let mut facts = Facts::default();
         for (question, rows) in questions.into_iter().zip(answers) {

@@ -47,26 +47,36 @@ pub(super) async fn list(client: &impl GenericClient, filter: &DeadLetterFilter)
     Ok(Page::cut(letters, filter.limit))
 }
 
-/// Where the letters that fit are found.
+/// Where the letters that fit are found. A workflow or a reason is asked for as a range together with the id: only the
+/// index that begins with both has that order.
 pub(super) fn fitting(filter: &DeadLetterFilter, limit: i64) -> (String, Vec<Box<dyn ToSql + Sync + Send>>) {
-    let mut terms = vec!["true".to_owned()];
-    let mut params: Vec<Box<dyn ToSql + Sync + Send>> = Vec::new();
-    if let Some(workflow) = &filter.workflow_id {
-        params.push(Box::new(workflow.clone()));
-        terms.push(format!("workflow_id = ${}", params.len()));
-    }
-    if let Some(reason) = filter.reason {
-        params.push(Box::new(reason.as_str()));
-        terms.push(format!("reason = ${}", params.len()));
-    }
-    if let Some(before) = filter.before {
-        params.push(Box::new(before));
-        terms.push(format!("id < ${}", params.len()));
-    }
-    params.push(Box::new(limit));
-    let (terms, last) = (terms.join(" AND "), params.len());
+    let before = filter.before.unwrap_or(Uuid::max());
+    let mut params: Vec<Box<dyn ToSql + Sync + Send>> = vec![Box::new(limit), Box::new(before)];
+    let reason = filter.reason.map(|reason| reason.as_str().to_owned());
+    let (index, other) = match &filter.workflow_id {
+        Some(workflow) => (Some(("workflow_id", workflow.clone())), reason),
+        None => (reason.map(|reason| ("reason", reason)), None),
+    };
+    let (places, order) = match index {
+        None => ("id < $2".to_owned(), "id DESC".to_owned()),
+        Some((column, value)) => {
+            params.push(Box::new(value));
+            let from = format!("({column}, id) >= ($3, '{}')", Uuid::nil());
+            (
+                format!("{from} AND ({column}, id) < ($3, $2)"),
+                format!("{column} DESC, id DESC"),
+            )
+        }
+    };
+    let rest = match other {
+        None => String::new(),
+        Some(reason) => {
+            params.push(Box::new(reason));
+            format!(" AND reason = ${}", params.len())
+        }
+    };
     (
-        format!("dead_letters WHERE {terms} ORDER BY id DESC LIMIT ${last}"),
+        format!("dead_letters WHERE {places}{rest} ORDER BY {order} LIMIT $1"),
         params,
     )
 }

@@ -24,8 +24,11 @@ pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
       UNION ALL
       SELECT (SELECT e.tenant_id FROM workflow_executions e WHERE e.tenant_id > t.tenant ORDER BY e.tenant_id LIMIT 1)
       FROM tenants t WHERE t.tenant IS NOT NULL)
-    SELECT e.id FROM tenants t JOIN workflow_executions e
-    ON e.tenant_id = t.tenant AND e.workflow_request_id = $1 LIMIT 10000";
+    SELECT e.id FROM tenants t CROSS JOIN LATERAL (SELECT id FROM workflow_executions
+      WHERE tenant_id = t.tenant AND workflow_request_id = $1 LIMIT 1) e LIMIT 10000";
+
+/// Comes after every id.
+pub(super) const LAST: Uuid = Uuid::max();
 
 /// Runs that fit.
 pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, Trouble> {
@@ -121,6 +124,7 @@ pub(super) async fn children(
 pub(super) fn children_query() -> String {
     format!(
         "SELECT {LIST_COLUMNS} FROM workflow_executions
-         WHERE parent_execution_id = $1 AND parent_execution_id IS NOT NULL AND id > $2 ORDER BY id LIMIT $3"
+         WHERE parent_execution_id IS NOT NULL AND (parent_execution_id, id) > ($1, $2)
+         AND (parent_execution_id, id) <= ($1, '{LAST}') ORDER BY parent_execution_id, id LIMIT $3"
     )
 }

@@ -5,7 +5,7 @@
 //!
 //! What must stay true:
 //! * Every question is answered from an index, at a cost that does not grow with a backlog; the plans are checked by a
-//!   test.
+//!   test. What is asked for is a range of all columns before the one that is sorted by, so that no other index helps.
 //! * Those in front are locked when they are looked at, so that claimers do not choose among the same runs. What is
 //!   found beyond them is only taken if nobody else has.
 
@@ -34,7 +34,7 @@ macro_rules! free {
 
 macro_rules! due_columns {
     () => {
-        "id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0) AS priority FROM workflow_executions WHERE "
+        "id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0) AS importance FROM workflow_executions WHERE "
     };
 }
 
@@ -42,7 +42,7 @@ macro_rules! due_columns {
 pub(super) const ANY_PRIORITY: &str = concat!(
     "SELECT 1 FROM workflow_executions WHERE ",
     free!(),
-    " AND priority <> 0 LIMIT 1"
+    " AND priority <> 0 ORDER BY workflow_id, priority LIMIT 1"
 );
 
 pub(super) const FRONT: &str = concat!(
@@ -70,7 +70,9 @@ pub(super) const URGENT: &str = concat!(
         SELECT ",
     due_columns!(),
     free!(),
-    " AND workflow_id = w.workflow AND priority = level.priority AND priority <> 0 AND wake_at <= $2
+    " AND priority <> 0
+          AND (workflow_id, priority, wake_at) >= (w.workflow, level.priority, -9223372036854775808)
+          AND (workflow_id, priority, wake_at) <= (w.workflow, level.priority, $2)
         ORDER BY workflow_id, priority, wake_at, id LIMIT $3) due
       LIMIT $3) r"
 );
@@ -96,7 +98,8 @@ pub(super) const GROUPS: &str = concat!(
     "SELECT due.* FROM unnest($1::text[], $2::text[]) AS g (tenant, workflow) CROSS JOIN LATERAL (SELECT ",
     due_columns!(),
     free!(),
-    " AND tenant_id = g.tenant AND workflow_id = g.workflow AND wake_at <= $3
+    " AND (tenant_id, workflow_id, wake_at) >= (g.tenant, g.workflow, -9223372036854775808)
+      AND (tenant_id, workflow_id, wake_at) <= (g.tenant, g.workflow, $3)
       ORDER BY tenant_id, workflow_id, wake_at, id LIMIT $4) due"
 );
 

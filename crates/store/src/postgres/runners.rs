@@ -27,12 +27,17 @@ pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, r
     (SELECT COUNT(*) FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)
     FROM runners WHERE id < $1 OR $1 IS NULL ORDER BY id DESC LIMIT $2";
 
+/// Asked for as a range of both columns: all that a runner holds would have to be looked at to have them by owner.
 pub(super) const UNREAD: &str = "SELECT id FROM workflow_executions
-    WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND inbox_seq > inbox_seen";
+    WHERE lease_owner IS NOT NULL AND inbox_seq > inbox_seen
+    AND (lease_owner, id) >= ($1, '00000000-0000-0000-0000-000000000000')
+    AND (lease_owner, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY lease_owner, id";
 
-/// Those that a runner holds are sorted here: an index that has them by id would be written to by every run.
-pub(super) const HELD: &str = "SELECT id, lease_epoch FROM workflow_executions
-    WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND (id > $2 OR $2 IS NULL) ORDER BY id LIMIT $3";
+/// Those that a runner holds are sorted here: an index that has them by id would be written to by every run. The
+/// planner must not walk all runs by id instead, so it sees the sorting only when it has them.
+pub(super) const HELD: &str = "SELECT id, lease_epoch FROM (SELECT id, lease_epoch FROM workflow_executions
+      WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND (id > $2 OR $2 IS NULL) OFFSET 0) held
+    ORDER BY id LIMIT $3";
 
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 

@@ -10,7 +10,10 @@ use super::{
     trouble::{Remedy, Trouble},
 };
 use crate::{Result, StoreError};
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Transaction};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    Transaction,
+};
 use std::time::{Duration, Instant};
 
 /// How often a collision with others is tried again.
@@ -34,6 +37,9 @@ impl Sessions {
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(settings.patience))
             .create_timeout(Some(settings.statement_timeout))
+            .post_recycle(Hook::async_fn(|session, metrics| {
+                Box::pin(plan_again(session, metrics))
+            }))
             .build();
         Ok(Sessions {
             pool: pool.map_err(|error| StoreError::Failed(error.to_string()))?,
@@ -66,6 +72,18 @@ impl Sessions {
     pub(super) fn close(&self) {
         self.pool.close();
     }
+}
+
+/// Plans are kept, but they were made for tables as small as they were then. Made again now and then, they fit.
+async fn plan_again(session: &mut ClientWrapper, metrics: &Metrics) -> Result<(), HookError> {
+    let uses = metrics.recycle_count;
+    if uses.is_power_of_two() || uses.is_multiple_of(1000) {
+        session
+            .batch_execute("DISCARD PLANS")
+            .await
+            .map_err(HookError::Backend)?;
+    }
+    Ok(())
 }
 
 /// How long a call is tried.

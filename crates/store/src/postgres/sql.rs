@@ -1,8 +1,10 @@
 //! The statements of the hot path, for whole batches: each takes arrays, a row an element of each.
 //!
 //! What must stay true: every statement finds its rows by an index, whatever the planner believes about a young table
-//! (see `address.rs`; the plans are checked by a test). Arrays are read in their order, so what is sorted is inserted
-//! sorted.
+//! (see `address.rs`; the plans are checked by a test). For a table that it believes empty it would rather walk the
+//! table than the arrays, so joins are written as subqueries with `LIMIT` or `OFFSET 0`, which it does not turn round.
+//! Rows are found by key and changed by place: they are locked, so they stay where they are. Arrays are read in their
+//! order, so what is sorted is inserted sorted.
 
 use tokio_postgres::{Client, Statement};
 
@@ -35,21 +37,21 @@ statements! {
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
         FROM workflow_executions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
 
-    requests: "SELECT e.tenant_id, e.workflow_request_id, e.id, e.workflow_id, e.status
+    requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status
         FROM unnest($1::text[], $2::text[]) AS u (tenant, request)
-        JOIN workflow_executions e ON e.tenant_id = u.tenant AND e.workflow_request_id = u.request";
+        CROSS JOIN LATERAL (SELECT id, workflow_id, status FROM workflow_executions
+          WHERE tenant_id = u.tenant AND workflow_request_id = u.request LIMIT 1) e";
 
     last_seqs: "SELECT u.run, (SELECT v.seq FROM execution_events v WHERE v.workflow_execution_id = u.run
         ORDER BY v.seq DESC LIMIT 1) FROM unnest($1::uuid[]) AS u (run)";
 
-    link_owners: "SELECT l.system_name, l.resource_type, l.resource_id, l.workflow_execution_id
-        FROM unnest($1::text[], $2::text[], $3::text[]) AS u (system, type, id)
-        JOIN workflow_resource_links l
-        ON l.system_name = u.system AND l.resource_type = u.type AND l.resource_id = u.id";
+    link_owners: "SELECT u.system, u.type, u.id, l.run FROM unnest($1::text[], $2::text[], $3::text[]) AS u (system, type, id)
+        CROSS JOIN LATERAL (SELECT workflow_execution_id AS run FROM workflow_resource_links
+          WHERE system_name = u.system AND resource_type = u.type AND resource_id = u.id LIMIT 1) l";
 
     unseen_answers: "SELECT u.run, u.node FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS u (run, node, seen)
-        WHERE EXISTS (SELECT 1 FROM run_waits w
-          WHERE w.workflow_execution_id = u.run AND w.node_id = u.node AND w.answer_seq > u.seen)";
+        WHERE (SELECT true FROM run_waits w
+          WHERE w.workflow_execution_id = u.run AND w.node_id = u.node AND w.answer_seq > u.seen LIMIT 1)";
 
     open_tokens: "SELECT token FROM run_waits WHERE token = ANY($1) AND is_open";
 
@@ -70,13 +72,13 @@ statements! {
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
         SELECT u.run, u.seq, u.ts, u.data
         FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[]) AS u (run, seq, ts, data)
-        WHERE EXISTS (SELECT 1 FROM workflow_executions e WHERE e.id = u.run)
+        WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
         ON CONFLICT DO NOTHING";
 
     insert_first_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open)
         SELECT u.token, u.run, u.node, u.open
         FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[]) AS u (token, run, node, open)
-        WHERE EXISTS (SELECT 1 FROM workflow_executions e WHERE e.id = u.run)
+        WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
         ON CONFLICT DO NOTHING";
 
     insert_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
@@ -96,24 +98,32 @@ statements! {
         SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
           $8::bigint[])";
 
-    close_waits: "UPDATE run_waits w SET is_open = false FROM unnest($1::uuid[], $2::text[]) AS u (run, node)
-        WHERE w.workflow_execution_id = u.run AND w.node_id = u.node AND w.is_open";
+    close_waits: "UPDATE run_waits SET is_open = false
+        WHERE ctid = ANY(ARRAY(SELECT w.place FROM unnest($1::uuid[], $2::text[]) AS u (run, node)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits
+            WHERE workflow_execution_id = u.run AND node_id = u.node AND is_open OFFSET 0) w))";
 
-    close_all_waits: "UPDATE run_waits w SET is_open = false FROM unnest($1::uuid[]) AS u (run)
-        WHERE w.workflow_execution_id = u.run AND w.is_open";
+    close_all_waits: "UPDATE run_waits SET is_open = false
+        WHERE ctid = ANY(ARRAY(SELECT w.place FROM unnest($1::uuid[]) AS u (run)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits
+            WHERE workflow_execution_id = u.run AND is_open OFFSET 0) w))";
 
     open_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open)
         SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[])
         ON CONFLICT DO NOTHING";
 
-    answer_waits: "UPDATE run_waits w SET is_open = false, payload_json = u.payload, answer_seq = u.seq
-        FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u (token, payload, seq) WHERE w.token = u.token";
+    answer_waits: "UPDATE run_waits w SET is_open = false, payload_json = f.payload, answer_seq = f.seq
+        FROM (SELECT u.payload, u.seq, t.place
+          FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u (token, payload, seq)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits WHERE token = u.token LIMIT 1) t OFFSET 0) f
+        WHERE w.ctid = f.place";
 
     insert_letters: "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter)
         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[])";
 
-    drop_mail: "DELETE FROM run_inbox i USING unnest($1::uuid[], $2::bigint[]) AS u (run, seen)
-        WHERE i.workflow_execution_id = u.run AND i.seq <= u.seen";
+    drop_mail: "DELETE FROM run_inbox WHERE ctid = ANY(ARRAY(SELECT i.place FROM unnest($1::uuid[], $2::bigint[]) AS u (run, seen)
+        CROSS JOIN LATERAL (SELECT ctid AS place FROM run_inbox
+          WHERE workflow_execution_id = u.run AND seq <= u.seen OFFSET 0) i))";
 
     insert_dead_letters: "INSERT INTO dead_letters
         (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
@@ -122,16 +132,18 @@ statements! {
           $8::integer[], $9::text[], $10::text[])";
 
     /// What is not given of a change of status stays; all else is as the batch found it or wants it.
-    update_runs: "UPDATE workflow_executions e SET status = COALESCE(u.status, e.status),
-          start_time = COALESCE(u.start_time, e.start_time), end_time = COALESCE(u.end_time, e.end_time),
-          reason = COALESCE(u.reason, e.reason), error_json = COALESCE(u.error, e.error_json),
-          outputs_json = COALESCE(u.outputs, e.outputs_json),
-          context_snapshot_json = COALESCE(u.snapshot, e.context_snapshot_json),
-          lease_owner = CASE WHEN u.released THEN NULL ELSE e.lease_owner END, wake_at = u.wake_at,
-          inbox_seq = u.inbox_seq, inbox_seen = u.inbox_seen, takeovers = u.takeovers
-        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-          $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[])
-        AS u (id, status, start_time, end_time, reason, error, outputs, snapshot, released, wake_at, inbox_seq,
-          inbox_seen, takeovers)
-        WHERE e.id = u.id";
+    update_runs: "UPDATE workflow_executions e SET status = COALESCE(f.status, e.status),
+          start_time = COALESCE(f.start_time, e.start_time), end_time = COALESCE(f.end_time, e.end_time),
+          reason = COALESCE(f.reason, e.reason), error_json = COALESCE(f.error, e.error_json),
+          outputs_json = COALESCE(f.outputs, e.outputs_json),
+          context_snapshot_json = COALESCE(f.snapshot, e.context_snapshot_json),
+          lease_owner = CASE WHEN f.released THEN NULL ELSE e.lease_owner END, wake_at = f.wake_at,
+          inbox_seq = f.inbox_seq, inbox_seen = f.inbox_seen, takeovers = f.takeovers
+        FROM (SELECT u.*, r.place
+          FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+            $8::text[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[])
+          AS u (id, status, start_time, end_time, reason, error, outputs, snapshot, released, wake_at, inbox_seq,
+            inbox_seen, takeovers)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions WHERE id = u.id LIMIT 1) r OFFSET 0) f
+        WHERE e.ctid = f.place";
 }

@@ -1,1 +1,3 @@
-//! What only PostgreSQL can show.
+//! What only PostgreSQL can show, and needs to look inside: query plans, migrations.
+
+mod plans;

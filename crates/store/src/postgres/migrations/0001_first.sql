@@ -61,7 +61,7 @@ CREATE TABLE workflow_executions (
   takeovers              integer NOT NULL DEFAULT 0,
   workflow_version       integer NOT NULL,
   priority               integer,
-  status                 text    NOT NULL,
+  status                 text COLLATE "C" NOT NULL,
   workflow_id            text COLLATE "C" NOT NULL,
   tenant_id              text COLLATE "C" NOT NULL DEFAULT '',
   workflow_request_id    text COLLATE "C" NOT NULL,

@@ -1,0 +1,238 @@
+//! How PostgreSQL finds what it is asked for, in a new database and in one with many finished runs.
+//!
+//! Statements are planned as committers and pools have them planned: once, without a look at their parameters.
+
+use super::super::{
+    address::Address, claim, dead_letters, definitions, lists, queue, reads, runners, settings::PostgresSettings, sql,
+};
+use crate::{
+    conformance::cluster::{Database, execute},
+    dead_letters::{DeadLetterFilter, DeadReason},
+    lists::{Flavour, budget, walks},
+    reads::{Order, RunFilter},
+    statements::{self, dollars},
+};
+use fermata_core::{RunId, Status};
+use tokio_postgres::{Client, SimpleQueryMessage};
+use uuid::Uuid;
+
+/// Runs as they are after years: nearly all succeeded, some failed, a few wait or are held.
+const FILL: &str = "
+    INSERT INTO workflow_executions (id, status, lease_owner, wake_at, workflow_id, workflow_version, tenant_id,
+      workflow_request_id, priority, correlation_id, parent_execution_id, requester_user_id, created_at,
+      trigger_payload_json)
+    SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+      CASE WHEN n % 50 = 0 THEN 'Failed' WHEN n > 29900 THEN 'Running' ELSE 'Succeeded' END,
+      CASE WHEN n > 29950 AND n % 50 <> 0 THEN '01900000-0000-7000-8000-00000000000a'::uuid END,
+      CASE WHEN n > 29900 AND n % 50 <> 0 THEN n END, 'w' || n % 5, 1,
+      CASE WHEN n % 10 = 0 THEN 't' || n % 7 ELSE '' END,
+      'request ' || n, CASE WHEN n % 9 = 0 THEN n % 4 END, CASE WHEN n % 4 = 0 THEN 'c' || n END,
+      CASE WHEN n % 8 = 0 THEN '01900000-0000-7000-8000-000000000001'::uuid END, 'u', n, '{}'
+    FROM generate_series(1, 30000) n;
+    INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
+    SELECT id, seq, 1, '[]' FROM workflow_executions, generate_series(1, 3) seq;
+    INSERT INTO action_executions (workflow_execution_id, node_id, attempt, action_type, status, end_time)
+    SELECT id, 'n', 1, 'a', 'Succeeded', 1 FROM workflow_executions;
+    INSERT INTO run_waits (token, workflow_execution_id, node_id) SELECT id::text, id, 'n' FROM workflow_executions;
+    INSERT INTO workflow_resource_links (system_name, resource_type, resource_id, workflow_execution_id, node_id,
+      attempt, created_at) SELECT 's', 't', id::text, id, 'n', 1, 1 FROM workflow_executions;
+    INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at)
+    SELECT 'w' || n, gen_random_uuid(), 'w', 'd', 1, 1 FROM generate_series(0, 2000) n;
+    INSERT INTO dead_letters (id, workflow_execution_id, enqueued_at, workflow_version, reason, workflow_id,
+      payload_json)
+    SELECT id, id, 1, 1, 'POISON', 'w' || created_at % 100, '{}' FROM workflow_executions WHERE created_at % 5 = 0;
+    ANALYZE";
+
+struct Planner(Client);
+
+impl Planner {
+    async fn new(database: &Database) -> Planner {
+        let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
+        Planner(address.session().await.unwrap().0)
+    }
+
+    /// The plan of a statement, a step a line.
+    async fn plan(&self, sql: &str) -> String {
+        let sql = dollars(sql);
+        let params = (1..).take_while(|number| sql.contains(&format!("${number}"))).count();
+        let nulls = vec!["NULL"; params].join(", ");
+        let nulls = if params == 0 { nulls } else { format!("({nulls})") };
+        let explain = format!("PREPARE p AS {sql}; EXPLAIN (COSTS OFF) EXECUTE p {nulls}; DEALLOCATE p");
+        let answers = self.0.simple_query(&explain).await;
+        let answers = answers.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
+        let lines = answers.iter().filter_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Walks no table.
+    async fn finds(&self, sql: &str) -> String {
+        let plan = self.plan(sql).await;
+        assert!(!plan.contains("Seq Scan"), "{sql}\n{plan}");
+        plan
+    }
+
+    /// Walks no table, and no index from one end to the other.
+    async fn seeks(&self, sql: &str) -> String {
+        let plan = self.finds(sql).await;
+        let mut lines = plan.lines().peekable();
+        while let Some(line) = lines.next() {
+            let scan = line.contains("Index Scan") || line.contains("Index Only Scan");
+            let led = lines.peek().is_some_and(|next| next.contains("Index Cond"));
+            assert!(!scan || led, "all of an index is read: {sql}\n{plan}");
+        }
+        plan
+    }
+
+    /// Takes rows from this index as they come, and sorts nothing.
+    async fn walks(&self, sql: &str, index: &str) -> String {
+        let plan = self.finds(sql).await;
+        assert!(plan.contains(index), "{index} is not used: {sql}\n{plan}");
+        assert!(!plan.contains("Sort"), "{sql}\n{plan}");
+        plan
+    }
+}
+
+#[tokio::test]
+async fn statements_use_indexes() {
+    let database = Database::new().await;
+    for state in ["SELECT 'new'", FILL] {
+        execute(&database.url, state).await;
+        let planner = Planner::new(&database).await;
+        for (_, sql) in sql::ALL {
+            planner.seeks(sql).await;
+        }
+        claims_use_indexes(&planner).await;
+        reads_use_indexes(&planner).await;
+        lists_use_indexes(&planner).await;
+    }
+}
+
+async fn claims_use_indexes(planner: &Planner) {
+    planner.walks(queue::ANY_PRIORITY, "ix_executions_priority").await;
+    planner.walks(queue::FRONT, "ix_executions_due").await;
+    planner.seeks(queue::FRONT).await;
+    planner.walks(queue::URGENT, "ix_executions_priority").await;
+    planner.seeks(queue::URGENT).await;
+    planner.walks(queue::HEADS, "ix_executions_group").await;
+    planner.seeks(queue::HEADS).await;
+    planner.walks(queue::GROUPS, "ix_executions_group").await;
+    planner.seeks(queue::GROUPS).await;
+    planner.seeks(queue::TAKE).await;
+    planner.walks(claim::ORPHANED, "ix_executions_held").await;
+    planner.seeks(claim::ONE).await;
+    planner.walks(claim::NEXT_DUE, "ix_executions_due").await;
+    planner.seeks(claim::JOURNALS).await;
+    planner.seeks(&claim::lease()).await;
+    planner.seeks(&claim::load_query()).await;
+    planner.walks(runners::UNREAD, "ix_executions_unread").await;
+    let held = planner.seeks(runners::HELD).await;
+    assert!(held.contains("ix_executions_held"), "{held}");
+    let all = planner.finds(runners::RUNNERS).await;
+    assert!(all.contains("ix_executions_held"), "{all}");
+}
+
+async fn reads_use_indexes(planner: &Planner) {
+    for sql in [
+        statements::WORKFLOW,
+        statements::WORKFLOW_BY_UID,
+        statements::DEFINITION,
+        statements::EVENTS,
+        statements::COUNT_EVENTS,
+        statements::COUNT_ACTIONS,
+        statements::LINKS,
+        statements::INBOX,
+        statements::WAITS,
+        definitions::HAS_RUNS,
+        &statements::actions(),
+        &statements::attempt(),
+        &statements::last_attempts(),
+        &reads::last_of_nodes(),
+        &lists::rows_query(),
+    ] {
+        planner.seeks(sql).await;
+    }
+    planner.walks(statements::VERSIONS, "workflow_definitions_pkey").await;
+    planner.walks(&lists::children_query(), "ix_executions_parent").await;
+    planner.finds(lists::BY_REQUEST).await;
+    for (reason, workflow, index) in [
+        (None, None, "dead_letters_pkey"),
+        (Some(DeadReason::Poison), None, "ix_dead_letters_reason"),
+        (None, Some("w"), "ix_dead_letters_workflow"),
+        (Some(DeadReason::Poison), Some("w"), "ix_dead_letters_workflow"),
+    ] {
+        let filter = DeadLetterFilter {
+            reason,
+            workflow_id: workflow.map(str::to_owned),
+            ..Default::default()
+        };
+        let (fitting, _) = dead_letters::fitting(&filter, 9);
+        planner.walks(&format!("SELECT id FROM {fitting}"), index).await;
+    }
+}
+
+/// Filters in every combination that matters to the choice of an index.
+fn filters() -> Vec<RunFilter> {
+    let id = Some(RunId(Uuid::now_v7()));
+    let some = |text: &str| Some(text.to_owned());
+    let statuses = Status::ALL.map(|status| vec![status]).into_iter();
+    let statuses = statuses.chain([Vec::new(), vec![Status::Failed, Status::Running], Status::ALL.to_vec()]);
+    let mut filters = Vec::new();
+    for statuses in statuses {
+        for workflow_id in [None, some("w")] {
+            for tenant in [None, some(""), some("acme")] {
+                for correlation_id in [None, some("c"), id.map(|id| id.to_string())] {
+                    for (from, before, search) in [(None, None, None), (id, id, some("x"))] {
+                        for order in [Order::NewestFirst, Order::OldestFirst] {
+                            filters.push(RunFilter {
+                                workflow_id: workflow_id.clone(),
+                                statuses: statuses.clone(),
+                                tenant: tenant.clone(),
+                                correlation_id: correlation_id.clone(),
+                                request_id: None,
+                                search: search.clone(),
+                                from,
+                                before,
+                                order,
+                                limit: 9,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    filters
+}
+
+async fn lists_use_indexes(planner: &Planner) {
+    for filter in filters() {
+        let by_status = !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Succeeded);
+        let index = match &filter {
+            RunFilter {
+                correlation_id: Some(_),
+                ..
+            } => "ix_executions_correlation",
+            _ if by_status => "ix_executions_status",
+            RunFilter {
+                workflow_id: Some(_), ..
+            } => "ix_executions_workflow",
+            RunFilter {
+                tenant: Some(tenant), ..
+            } if !tenant.is_empty() => "ix_executions_tenant",
+            _ => "workflow_executions_pkey",
+        };
+        let all = walks(&filter, None, Flavour::Postgres);
+        let budget = budget(all.len());
+        for (at, walk) in all.iter().enumerate() {
+            // The run whose own id is the correlation id comes first.
+            let own = filter.correlation_id.is_some() && at + 1 < all.len();
+            let index = if own { "workflow_executions_pkey" } else { index };
+            planner
+                .walks(&lists::walk_query(walk, filter.limit, budget), index)
+                .await;
+        }
+    }
+}
