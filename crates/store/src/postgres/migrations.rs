@@ -18,12 +18,20 @@ struct Migration {
     oldest_program: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "first",
-    sql: include_str!("migrations/0001_first.sql"),
-    oldest_program: "0.1.0",
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "first",
+        sql: include_str!("migrations/0001_first.sql"),
+        oldest_program: "0.1.0",
+    },
+    Migration {
+        version: 2,
+        name: "sql_functions",
+        sql: include_str!("migrations/0002_sql_functions.sql"),
+        oldest_program: "0.1.0",
+    },
+];
 
 const BOOKKEEPING: &str = "
     CREATE TABLE IF NOT EXISTS fermata_meta (
