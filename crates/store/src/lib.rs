@@ -24,6 +24,7 @@ pub mod runners;
 pub mod runs;
 pub mod sqlite;
 mod statements;
+pub mod transfer;
 
 use async_trait::async_trait;
 use dead_letters::{DeadLetter, DeadLetterFilter};

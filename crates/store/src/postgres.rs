@@ -32,6 +32,7 @@ mod sql;
 #[cfg(test)]
 mod tests;
 mod tls;
+pub(crate) mod transfer;
 mod trouble;
 mod work;
 
@@ -105,6 +106,9 @@ impl PostgresStore {
         let sessions = Sessions::new(&address, &settings)?;
         let skew = Skew::default();
         patiently!(sessions, |session| skew.learn(&session))?;
+        // Looked at from a session that stays: a transfer that marks the database later sees that it is in use.
+        let mark = patiently!(sessions, |session| transfer::mark_text(&session))?;
+        transfer::refuse_marked(mark.as_deref(), &address.place)?;
         let (hints, listening) = Hints::start(&address, settings.hints);
         Ok(PostgresStore {
             place: address.place.clone(),

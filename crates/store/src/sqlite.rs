@@ -19,6 +19,7 @@ mod reads;
 mod runners;
 #[cfg(test)]
 mod tests;
+pub(crate) mod transfer;
 mod writer;
 
 use crate::{
@@ -37,6 +38,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
+use open::Purpose;
 use readers::Readers;
 use std::{path::Path, sync::Arc};
 use tokio::sync::broadcast;
@@ -70,7 +72,7 @@ impl SqliteStore {
     /// [`StoreError::Locked`], [`StoreError::TooNew`], [`StoreError::Damaged`], [`StoreError::Full`] or
     /// [`StoreError::Unopenable`]. The file is then as it was.
     pub fn open(path: &Path) -> Result<SqliteStore> {
-        let opened = open::open(path)?;
+        let opened = open::open(path, Purpose::Store)?;
         let (news, _) = broadcast::channel(NEWS);
         let name = path.display().to_string();
         let writer = Writer::start(name, opened.connection, opened.lock, news.clone())?;

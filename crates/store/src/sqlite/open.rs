@@ -3,7 +3,7 @@
 //! What must stay true: nothing is written to a file before it is known to be ours and usable, and a file
 //! that cannot be used is never reset. The lock file is held for as long as the store is open.
 
-use super::migrations;
+use super::{migrations, transfer::read_mark};
 use crate::{Result, StoreError};
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 use std::{
@@ -28,8 +28,19 @@ pub(super) struct Opened {
     pub(super) lock: File,
 }
 
+/// What a database is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To be served. One that is part of a transfer is refused.
+    Store,
+    /// To be moved from or to, whatever a transfer said about it.
+    Transfer,
+    /// To be looked at: it is not made, and not brought up to date.
+    Look,
+}
+
 /// Opens or creates the database at `path`.
-pub(super) fn open(path: &Path) -> Result<Opened> {
+pub(super) fn open(path: &Path, purpose: Purpose) -> Result<Opened> {
     let name = path.display().to_string();
     let unopenable = |what: String| StoreError::Unopenable {
         path: name.clone(),
@@ -43,13 +54,19 @@ pub(super) fn open(path: &Path) -> Result<Opened> {
     }
     let lock = lock(path, &name)?;
     refuse_emptied(path, &name)?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, purpose != Purpose::Look);
     let connection = Connection::open_with_flags(path, flags).map_err(|error| opening(&name, &error))?;
     connection
         .busy_timeout(OPEN_PATIENCE)
         .map_err(|error| opening(&name, &error))?;
     let new = inspect(&connection, &name)?;
-    prepare(&connection, new).map_err(|error| opening(&name, &error))?;
+    if purpose == Purpose::Store && !new {
+        refuse_marked(&connection, &name)?;
+    }
+    if purpose != Purpose::Look {
+        prepare(&connection, new).map_err(|error| opening(&name, &error))?;
+    }
     Ok(Opened { connection, lock })
 }
 
@@ -185,6 +202,14 @@ fn inspect(connection: &Connection, name: &str) -> Result<bool> {
             path: name.to_owned(),
             what: "it is the database of another application".to_owned(),
         }),
+    }
+}
+
+/// Refuses a database that is part of a transfer. Reads only.
+fn refuse_marked(connection: &Connection, name: &str) -> Result<()> {
+    match read_mark(connection, name)? {
+        Some(mark) => Err(mark.refuse(name)),
+        None => Ok(()),
     }
 }
 

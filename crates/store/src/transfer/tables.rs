@@ -1,0 +1,249 @@
+//! What is moved: every table, its columns, and its key.
+//!
+//! What must stay true: this names every table and column of both databases, apart from `runners` and the bookkeeping of
+//! migrations; a test compares it with both schemas, so that whoever adds a column decides here what becomes of it. Key
+//! columns stand first. Runs come last: what is theirs is there before anybody could see them.
+
+use super::{
+    end::Side,
+    value::Kind::{self, Bytes, Flag, Id, Integer, Number, Text},
+};
+
+/// A table that is moved.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) columns: &'static [Column],
+    /// How many of the columns, from the first on, are the key.
+    pub(crate) key: usize,
+}
+
+/// A column of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// Whether it is empty in the target: who held a run in the source does not hold it there.
+    pub(crate) released: bool,
+}
+
+impl Column {
+    /// Whether its values count on this side; elsewhere it is NULL.
+    pub(crate) fn is_read(&self, side: Side) -> bool {
+        !(self.released && side == Side::Source)
+    }
+}
+
+const fn column(name: &'static str, kind: Kind) -> Column {
+    Column {
+        name,
+        kind,
+        released: false,
+    }
+}
+
+const fn released(name: &'static str, kind: Kind) -> Column {
+    Column {
+        name,
+        kind,
+        released: true,
+    }
+}
+
+impl Table {
+    pub(crate) fn key_columns(&self) -> &'static [Column] {
+        &self.columns[..self.key]
+    }
+
+    /// Names of columns, as a list.
+    pub(crate) fn names(columns: &[Column]) -> String {
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        names.join(", ")
+    }
+
+    /// The rows in the order of their keys, those after a key only if there is one. Parameters are written as SQLite does.
+    pub(crate) fn select(&self, after: bool, side: Side) -> String {
+        let columns = self.columns.iter().map(|column| match column.is_read(side) {
+            true => column.name,
+            false => "NULL",
+        });
+        let columns: Vec<&str> = columns.collect();
+        let (columns, key) = (columns.join(", "), Table::names(self.key_columns()));
+        let places: Vec<String> = (1..=self.key).map(|place| format!("?{place}")).collect();
+        let after = match after {
+            true => format!("WHERE ({key}) > ({}) ", places.join(", ")),
+            false => String::new(),
+        };
+        format!("SELECT {columns} FROM {} {after}ORDER BY {key}", self.name)
+    }
+
+    /// The table of this name.
+    pub(crate) fn named(name: &str) -> Option<&'static Table> {
+        TABLES.iter().find(|table| table.name == name)
+    }
+}
+
+/// All tables, in the order in which they are moved.
+pub(crate) const TABLES: &[Table] = &[
+    Table {
+        name: "workflow_version_marks",
+        key: 1,
+        columns: &[column("workflow_id", Text), column("latest_version", Integer)],
+    },
+    Table {
+        name: "workflow_definitions",
+        key: 2,
+        columns: &[
+            column("workflow_id", Text),
+            column("version", Integer),
+            column("dialect", Text),
+            column("definition_source", Bytes),
+            column("checksum", Text),
+            column("created_at", Number),
+        ],
+    },
+    Table {
+        name: "workflow_drafts",
+        key: 1,
+        columns: &[
+            column("workflow_id", Text),
+            column("display_name", Text),
+            column("description", Text),
+            column("dialect", Text),
+            column("definition_source", Bytes),
+            column("checksum", Text),
+            column("updated_at", Number),
+        ],
+    },
+    Table {
+        name: "workflows",
+        key: 1,
+        columns: &[
+            column("id", Text),
+            column("uid", Id),
+            column("display_name", Text),
+            column("description", Text),
+            column("dialect", Text),
+            column("current_version", Integer),
+            column("latest_version", Integer),
+            column("status", Text),
+            column("is_enabled", Flag),
+            column("created_at", Number),
+            column("updated_at", Number),
+            column("deleted_at", Number),
+        ],
+    },
+    Table {
+        name: "dead_letters",
+        key: 1,
+        columns: &[
+            column("id", Id),
+            column("workflow_execution_id", Id),
+            column("enqueued_at", Number),
+            column("workflow_version", Integer),
+            column("attempts", Integer),
+            column("reason", Text),
+            column("workflow_id", Text),
+            column("tenant_id", Text),
+            column("last_error", Text),
+            column("payload_json", Text),
+        ],
+    },
+    Table {
+        name: "workflow_resource_links",
+        key: 3,
+        columns: &[
+            column("system_name", Text),
+            column("resource_type", Text),
+            column("resource_id", Text),
+            column("workflow_execution_id", Id),
+            column("node_id", Text),
+            column("attempt", Integer),
+            column("external_url", Text),
+            column("created_at", Number),
+        ],
+    },
+    Table {
+        name: "run_waits",
+        key: 1,
+        columns: &[
+            column("token", Text),
+            column("workflow_execution_id", Id),
+            column("node_id", Text),
+            column("is_open", Flag),
+            column("payload_json", Text),
+            column("answer_seq", Number),
+        ],
+    },
+    Table {
+        name: "run_inbox",
+        key: 2,
+        columns: &[
+            column("workflow_execution_id", Id),
+            column("seq", Number),
+            column("ts", Number),
+            column("letter", Text),
+        ],
+    },
+    Table {
+        name: "execution_events",
+        key: 2,
+        columns: &[
+            column("workflow_execution_id", Id),
+            column("seq", Integer),
+            column("ts", Number),
+            column("data", Text),
+            column("level", Text),
+            column("category", Text),
+        ],
+    },
+    Table {
+        name: "action_executions",
+        key: 3,
+        columns: &[
+            column("workflow_execution_id", Id),
+            column("node_id", Text),
+            column("attempt", Integer),
+            column("start_time", Number),
+            column("end_time", Number),
+            column("action_type", Text),
+            column("status", Text),
+            column("parameters_json", Text),
+            column("outputs_json", Text),
+            column("error_json", Text),
+        ],
+    },
+    Table {
+        name: "workflow_executions",
+        key: 1,
+        columns: &[
+            column("id", Id),
+            released("lease_owner", Id),
+            column("parent_execution_id", Id),
+            column("lease_epoch", Number),
+            column("wake_at", Number),
+            column("inbox_seq", Number),
+            column("inbox_seen", Number),
+            column("created_at", Number),
+            column("start_time", Number),
+            column("end_time", Number),
+            column("takeovers", Integer),
+            column("workflow_version", Integer),
+            column("priority", Integer),
+            column("status", Text),
+            column("workflow_id", Text),
+            column("tenant_id", Text),
+            column("workflow_request_id", Text),
+            column("correlation_id", Text),
+            column("requester_user_id", Text),
+            column("requester_email", Text),
+            column("requester_display_name", Text),
+            column("reason", Text),
+            column("error_json", Text),
+            column("trigger_payload_json", Text),
+            column("spec_json", Text),
+            column("outputs_json", Text),
+            column("context_snapshot_json", Text),
+        ],
+    },
+];

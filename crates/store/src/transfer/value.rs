@@ -1,0 +1,146 @@
+//! A value on its way from one database to the other, and the checksum of a table.
+//!
+//! The canonical text of a row is that of its values, one after the other: `~` for NULL, otherwise the length in bytes of
+//! what follows the colon, as in `5:hello`. Numbers are decimal, flags `0` or `1`, ids and bytes lower-case hexadecimal. A
+//! row's hash is the first 60 bits of the SHA-256 of that text, and a table's checksum is the sum of its rows' hashes:
+//! it does not depend on their order, and a database can work it out by itself.
+
+use super::tables::{Column, Table};
+use crate::StoreError;
+use sha2::{Digest, Sha256};
+use std::fmt::{self, Write as _};
+use uuid::Uuid;
+
+/// What a column holds, by the names of PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `text`
+    Text,
+    /// `bytea`
+    Bytes,
+    /// `bigint`
+    Number,
+    /// `integer`
+    Integer,
+    /// `boolean`
+    Flag,
+    /// `uuid`
+    Id,
+}
+
+/// A value of a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    Text(String),
+    Bytes(Vec<u8>),
+    Number(i64),
+    Flag(bool),
+    Id(Uuid),
+}
+
+/// The values of a row, in the order of its table's columns.
+pub(crate) type Row = Vec<Value>;
+
+impl Value {
+    /// About how much memory it takes.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Value>()
+            + match self {
+                Value::Text(text) => text.len(),
+                Value::Bytes(bytes) => bytes.len(),
+                _ => 0,
+            }
+    }
+
+    /// A value of a key as text, for the mark that says how far a transfer came.
+    pub(crate) fn to_key(&self) -> String {
+        match self {
+            Value::Text(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Id(id) => id.to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// The value that was written as this text.
+    pub(crate) fn from_key(text: &str, kind: Kind) -> Option<Value> {
+        match kind {
+            Kind::Text => Some(Value::Text(text.to_owned())),
+            Kind::Number | Kind::Integer => text.parse().ok().map(Value::Number),
+            Kind::Id => text.parse().ok().map(Value::Id),
+            Kind::Bytes | Kind::Flag => None,
+        }
+    }
+
+    fn hash(&self, into: &mut Sha256, buffer: &mut String) {
+        buffer.clear();
+        let wrote = match self {
+            Value::Null => return into.update(b"~"),
+            Value::Text(text) => {
+                into.update(format!("{}:", text.len()));
+                return into.update(text);
+            }
+            Value::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(buffer, "{byte:02x}")),
+            Value::Number(number) => write!(buffer, "{number}"),
+            Value::Flag(flag) => write!(buffer, "{}", u8::from(*flag)),
+            Value::Id(id) => write!(buffer, "{}", id.simple()),
+        };
+        // A `String` takes everything.
+        debug_assert!(wrote.is_ok());
+        into.update(format!("{}:", buffer.len()));
+        into.update(buffer.as_bytes());
+    }
+}
+
+/// How many rows a table has, and the sum of their hashes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) rows: u64,
+    pub(crate) hashes: u128,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, row: &[Value]) {
+        let mut hash = Sha256::new();
+        let mut buffer = String::new();
+        for value in row {
+            value.hash(&mut hash, &mut buffer);
+        }
+        let digest = hash.finalize();
+        let first = digest
+            .iter()
+            .take(8)
+            .fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        self.rows += 1;
+        self.hashes += u128::from(first >> 4);
+    }
+}
+
+impl fmt::Display for Sum {
+    /// The checksum.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.hashes)
+    }
+}
+
+/// Refuses a row that PostgreSQL could not hold, while it is known which one it is.
+pub(crate) fn check_postgres(table: &Table, row: &[Value]) -> Result<(), StoreError> {
+    let wrong = |column: &Column, what: &str| {
+        let key: Vec<String> = row[..table.key].iter().map(Value::to_key).collect();
+        let (name, column) = (table.name, column.name);
+        StoreError::Failed(format!(
+            "`{column}` of {name} {key:?} {what}, which PostgreSQL cannot hold"
+        ))
+    };
+    for (value, column) in row.iter().zip(table.columns) {
+        match value {
+            Value::Text(text) if text.contains('\0') => return Err(wrong(column, "has a zero character")),
+            Value::Number(number) if column.kind == Kind::Integer && i32::try_from(*number).is_err() => {
+                return Err(wrong(column, &format!("is {number}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
