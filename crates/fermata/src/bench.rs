@@ -15,8 +15,14 @@ mod steps;
 use crate::duration;
 use clap::Args;
 use load::{Bench, THREE};
+use raw::Sample;
 use report::{FanOut, Large, Latency, Report};
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 /// What `fermata bench` can be told.
 #[derive(Debug, Args)]
@@ -59,6 +65,13 @@ const SECTIONS: [&str; 8] = [
 ];
 
 impl BenchArgs {
+    /// Says what is measured now.
+    fn tell(&self, what: &str) {
+        if !self.json {
+            eprintln!("… {what}");
+        }
+    }
+
     fn wants(&self, section: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == section)
     }
@@ -70,11 +83,7 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,
     };
-    let progress = |what: &str| {
-        if !args.json {
-            eprintln!("… {what}");
-        }
-    };
+    let progress = |what: &str| args.tell(what);
     let mut report = Report::new(&args);
     let bench = Bench::open(&folder.path().join("bench.db")).await?;
     let sample = raw::sample().await?;
@@ -113,29 +122,35 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
     bench.close().await?;
     report.rss_mb = report::rss_mb();
+    apart(&args, folder.path(), &sample, &mut report).await?;
+    report.print(args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The sections that have files and processes of their own.
+async fn apart(args: &BenchArgs, folder: &Path, sample: &Arc<Sample>, report: &mut Report) -> anyhow::Result<()> {
     if args.wants("conditions") {
-        progress("conditions, native and in the sandbox");
+        args.tell("conditions, native and in the sandbox");
         report.conditions = Some(conditions::measure().await?);
     }
     if args.wants("http") {
-        progress("the same workload over HTTP, against a server of its own");
+        args.tell("the same workload over HTTP, against a server of its own");
         let workflows = args.workflows.min(20_000);
-        report.http = Some(http::measure(folder.path(), workflows, args.concurrency.min(128)).await?);
+        report.http = Some(http::measure(folder, workflows, args.concurrency.min(128)).await?);
     }
     if args.wants("steps") {
         let (workflows, concurrency) = ((args.workflows / 2).clamp(1, 10_000), args.concurrency.max(1));
-        progress(&format!(
+        args.tell(&format!(
             "{workflows} workflows of HTTP steps against a server in this process"
         ));
-        report.http_steps = Some(steps::measure(folder.path(), workflows, concurrency).await?);
+        report.http_steps = Some(steps::measure(folder, workflows, concurrency).await?);
     }
     if args.wants("sleepers") {
         let (count, spread) = (args.sleepers.max(1), args.spread);
-        progress(&format!("{count} sleepers whose ends are spread over {spread:?}"));
-        report.sleepers = Some(sleepers::measure(folder.path(), &sample, count, spread).await?);
+        args.tell(&format!("{count} sleepers whose ends are spread over {spread:?}"));
+        report.sleepers = Some(sleepers::measure(folder, sample, count, spread).await?);
     }
-    report.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// No part of the benchmark takes longer than this for one workflow.
