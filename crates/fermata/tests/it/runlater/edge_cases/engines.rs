@@ -5,7 +5,7 @@ use super::super::{
     service::{Answer, Service},
     words,
 };
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, eventually};
 use fermata_core::{Event, NodeId, RunId, Status};
 use fermata_runtime::{
     Engine, Observer, Request, Settings,
@@ -144,6 +144,7 @@ async fn multi_node_concurrency() {
     let folder = crate::support::folder();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("shared.db")).expect("a database"));
     let (service, seen) = (Service::start().await, Arc::new(Seen::default()));
+    service.script("/request", [Answer::ok(&json!({})).held()]);
     let engines = [0, 1].map(|number| engine(number, store.clone(), seen.clone()));
     let document = json!({ "name": "shared", "tasks": {
         "left": { "wait_for_webhook": {} },
@@ -171,6 +172,17 @@ async fn multi_node_concurrency() {
             wait.expect("its token").token.clone()
         };
         let (left, right) = (token("left"), token("right"));
+        // In every other round nobody holds the run when the answers come.
+        let is_parked = round % 2 == 1;
+        service.call("/request", round + 1).await;
+        if is_parked {
+            service.release("/request");
+            eventually("the end of the request", || async {
+                let overview = engines[0].overview(run).await.expect("it is there");
+                (overview.nodes[2].status == "success").then_some(())
+            })
+            .await;
+        }
         // Both at once, each at another engine; and each twice, at both.
         let answers = [
             (0, &left, "\"left\""),
@@ -182,6 +194,9 @@ async fn multi_node_concurrency() {
             let (engine, token) = (engines[number].clone(), token.clone());
             tokio::spawn(async move { engine.answer(&token, payload).await.expect("an answer") })
         });
+        if !is_parked {
+            service.release("/request"); // it ends at the same time as the waits
+        }
         let mut taken = 0;
         for task in tasks {
             taken += usize::from(matches!(task.await.expect("it ran"), Taken::Accepted { .. }));
@@ -200,7 +215,7 @@ async fn multi_node_concurrency() {
     }
     let worked: BTreeSet<usize> = seen.values().flatten().copied().collect();
     assert_eq!(worked.len(), 2, "both engines took part");
-    for (path, body) in [("/join", r#"["left","right"]"#), ("/guard", "")] {
+    for (path, body) in [("/request", ""), ("/join", r#"["left","right"]"#), ("/guard", "")] {
         let calls = service.calls_of(path);
         assert_eq!(calls.len(), ROUNDS, "{path}: once for each run");
         assert!(calls.iter().all(|call| call.body == body), "{path}");
