@@ -61,6 +61,8 @@ impl Config {
             max_parallel_actions: orchestration.max_parallel_actions.get(),
             max_active_runs: orchestration.max_active_runs.get(),
             park_after: orchestration.park_after_ms.0,
+            lease_ttl: orchestration.lease_ttl_ms.0,
+            poll_interval: orchestration.poll_interval_ms.0,
             shutdown_grace: orchestration.shutdown_grace_ms.0,
             conditions: Limits {
                 max_statements: self.conditions.max_statements,

@@ -12,6 +12,7 @@ pub mod commit;
 pub mod dead_letters;
 pub mod enqueue;
 pub mod fair;
+pub mod home;
 pub mod inbox;
 pub mod races;
 pub mod reads;

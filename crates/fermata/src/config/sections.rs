@@ -124,6 +124,11 @@ section! {
         default_workflow_timeout_ms: Millis<1> = millis(3_600_000),
         /// A run that has nothing to do for longer than this leaves memory.
         park_after_ms: Millis = Millis(Settings::default().park_after),
+        /// A process that did not write its heartbeat for this long is dead, and others take over its runs. Three are
+        /// written in that time. It must be the same in all processes of a database.
+        lease_ttl_ms: Millis<300> = Millis(Settings::default().lease_ttl),
+        /// How often the database is asked for work and mail that nobody told of.
+        poll_interval_ms: Millis<10> = Millis(Settings::default().poll_interval),
         /// How long running actions may take to finish when the process is told to stop.
         shutdown_grace_ms: Millis = Millis(Settings::default().shutdown_grace),
         /// Retries of steps that do not say.

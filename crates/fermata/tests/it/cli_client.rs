@@ -25,7 +25,7 @@ fn at(server: &Server, arguments: &[&str]) -> Output {
 #[tokio::test]
 async fn documents_are_published_listed_and_shown() {
     let folder = folder();
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     let file = write(&folder, "order.json", ORDER);
     let published = at(&server, &["workflows", "publish", text(&file)]);
     assert_eq!(
@@ -73,7 +73,7 @@ async fn documents_are_published_listed_and_shown() {
 #[tokio::test]
 async fn what_was_published_is_published_again_and_archived() {
     let folder = folder();
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     let file = write(&folder, "order.json", ORDER);
     at(&server, &["workflows", "publish", text(&file)]);
     let again = at(&server, &["workflows", "publish", text(&file)]);
@@ -101,7 +101,7 @@ async fn what_was_published_is_published_again_and_archived() {
 
 #[tokio::test]
 async fn runs_are_listed_shown_and_cancelled() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     server.publish(&serde_json::from_str(ORDER).unwrap()).await;
     server.publish(&serde_json::from_str(LONG).unwrap()).await;
     for n in 0..5 {
@@ -147,7 +147,7 @@ async fn runs_are_listed_shown_and_cancelled() {
 
 #[tokio::test]
 async fn more_than_a_page_is_followed_to_its_end() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     server.publish(&serde_json::from_str(ORDER).unwrap()).await;
     let nothing = json!({});
     let starts = (0..1050).map(|_| server.execute("order", &nothing));
@@ -170,7 +170,7 @@ async fn more_than_a_page_is_followed_to_its_end() {
 
 #[tokio::test]
 async fn watching_shows_what_run_would_show() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     server.publish(&serde_json::from_str(ORDER).unwrap()).await;
     server.publish(&serde_json::from_str(LONG).unwrap()).await;
     let id = server.execute("order", &json!({ "trigger": { "n": 1 } })).await;
@@ -259,7 +259,7 @@ async fn who_does_not_answer_is_told_with_what_to_do() {
 
 #[tokio::test]
 async fn ctrl_c_stops_the_watching_and_not_the_run() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     server.publish(&serde_json::from_str(LONG).unwrap()).await;
     let id = server.execute("long", &json!({})).await;
     let mut watcher = Process::start(&["executions", "watch", &id, "--server", &server.url], &[], "");
@@ -283,7 +283,7 @@ tasks:
 #[tokio::test]
 async fn workflows_without_drafts_are_published_shown_and_deleted() {
     let folder = folder();
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     let file = write(&folder, "tasks.yaml", TASKS);
     for expected in [
         "published tasks as version 1\n",
@@ -343,7 +343,7 @@ async fn workflows_without_drafts_are_published_shown_and_deleted() {
 #[tokio::test]
 async fn what_sleeps_and_what_waits_is_shown() {
     let folder = folder();
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     let file = write(&folder, "tasks.yaml", TASKS);
     at(&server, &["workflows", "publish", text(&file)]);
     let id = server.execute("tasks", &json!({})).await;

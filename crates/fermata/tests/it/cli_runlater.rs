@@ -276,7 +276,7 @@ async fn callbacks_come_to_the_public_url() {
 /// `serve` works for others, and has no playground.
 #[tokio::test]
 async fn only_dev_and_run_have_the_playground() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     let document = r#"{ "name": "n", "tasks": {
         "call": { "url": "http://playground.localhost:1/echo/x", "retries": 0 } } }"#;
     let (status, created) = server.send("POST", "/api/v1/workflows", document).await;

@@ -7,7 +7,7 @@
 //!
 //! `FERMATA_CRASHES=500` makes it longer; `FERMATA_CRASH_SEED=N` chooses the moments.
 
-use crate::support::{PATIENCE, Server, folder};
+use crate::support::{PATIENCE, Server};
 use axum::{Json, Router, extract::State, http::HeaderMap, routing::post};
 use serde_json::{Value, json};
 use std::{
@@ -159,10 +159,9 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
     let crashes = number("FERMATA_CRASHES", 20);
     let mut dice = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
     println!("seed {dice}");
-    let folder = folder();
     let effects = Effects::default();
     let service = start_service(effects.clone()).await;
-    let mut server = Server::on(&folder.path().join("crash.db"));
+    let mut server = Server::start(&[]);
     server.publish(&workflow(&service)).await;
     let load = Arc::new(Load {
         url: RwLock::new(server.url.clone()),

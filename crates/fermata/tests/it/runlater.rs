@@ -1,4 +1,4 @@
-//! The Runlater dialect from outside: the real server, its data in a file, and a service that it calls.
+//! The Runlater dialect from outside: the real server, its data in a database, and a service that it calls.
 
 mod callbacks;
 mod crash;
@@ -7,11 +7,10 @@ mod http_steps;
 mod service;
 mod spec_examples;
 
-use crate::support::{Server, eventually, folder};
+use crate::support::{Server, eventually};
 use serde_json::{Value, json};
 use service::Service;
 use std::collections::BTreeMap;
-use tempfile::TempDir;
 
 /// Retries that do not make a test slow.
 const QUICK_RETRIES: (&str, &str) = ("FERMATA_ORCHESTRATION__RETRY__INITIAL_DELAY_MS", "5");
@@ -20,7 +19,6 @@ const QUICK_RETRIES: (&str, &str) = ("FERMATA_ORCHESTRATION__RETRY__INITIAL_DELA
 struct Stage {
     server: Server,
     service: Service,
-    _folder: TempDir,
 }
 
 /// A run that was acknowledged.
@@ -43,13 +41,10 @@ impl Stage {
 
     /// With variables in the environment of the server.
     async fn with(environment: &[(&str, &str)]) -> Stage {
-        let folder = folder();
-        let database = format!("sqlite:{}", folder.path().join("fermata.db").display());
         let environment = [&[QUICK_RETRIES], environment].concat();
         Stage {
-            server: Server::start_with(&["--database", &database], &environment),
+            server: Server::start_with(&[], &environment),
             service: Service::start().await,
-            _folder: folder,
         }
     }
 

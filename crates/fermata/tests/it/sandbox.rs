@@ -365,7 +365,7 @@ async fn answer(server: &Server, workflow: &str, text: &str) -> (Value, String) 
 
 #[tokio::test]
 async fn runs_take_the_way_their_conditions_say() {
-    let mut server = Server::start(&["--database", "memory:"]);
+    let mut server = Server::start(&[]);
     server
         .publish(&routing("regex", r"/^\w+@\w+\.org$/i.test(context.data.look.text)"))
         .await;
@@ -396,7 +396,7 @@ async fn runs_take_the_way_their_conditions_say() {
 
 #[tokio::test]
 async fn children_end_with_their_server() {
-    let mut server = Server::start(&["--database", "memory:"]);
+    let mut server = Server::start(&[]);
     server.publish(&routing("join", "Array(1e9).join()")).await;
     let parent = server.process().id();
     let _ = server.execute("join", &json!({ "trigger": { "text": "x" } })).await;
@@ -420,7 +420,7 @@ fn pondering(id: &str, edges: usize) -> Value {
 
 #[tokio::test]
 async fn what_a_step_did_is_durable_before_its_conditions_are_pondered_and_a_cancel_is_heard_meanwhile() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     server.publish(&pondering("ponder", 20)).await;
     let run = server.execute("ponder", &json!({})).await;
     let path = format!("/api/v1/executions/{run}?include=actions");
@@ -453,7 +453,7 @@ async fn what_a_step_did_is_durable_before_its_conditions_are_pondered_and_a_can
 #[tokio::test]
 async fn each_condition_that_fails_is_told_and_all_together_have_a_limit() {
     let environment = [("FERMATA_CONDITIONS__SCRIPT_TIMEOUT_MS", "50")];
-    let server = Server::start_with(&["--database", "memory:"], &environment);
+    let server = Server::start_with(&[], &environment);
     server.publish(&pondering("many", 12)).await;
     let run = server.execute("many", &json!({})).await;
     assert_eq!(server.ended(&run).await["status"], "Succeeded");
@@ -470,7 +470,7 @@ async fn each_condition_that_fails_is_told_and_all_together_have_a_limit() {
 
 #[tokio::test]
 async fn those_that_were_slow_before_leave_room_for_others() {
-    let server = Server::start(&["--database", "memory:"]);
+    let server = Server::start(&[]);
     server.publish(&pondering("stuck", 1)).await;
     server.publish(&routing("quick", "/yes/.test(trigger.text)")).await;
     let first = server.execute("stuck", &json!({})).await;

@@ -52,7 +52,7 @@ async fn say_ok(mut stream: TcpStream) {
 
 #[tokio::test]
 async fn it_serves_and_stops_when_asked() {
-    let mut server = Server::start(&["--database", "memory:"]);
+    let mut server = Server::start(&[]);
     let version = env!("CARGO_PKG_VERSION");
     assert!(
         server
@@ -60,7 +60,7 @@ async fn it_serves_and_stops_when_asked() {
             .starts_with(&format!("fermata {version} listening on http://127.0.0.1:"))
     );
     assert!(
-        server.ready.contains(", data in memory") && server.ready.ends_with(" ms"),
+        server.ready.contains(", data in ") && server.ready.ends_with(" ms"),
         "{}",
         server.ready
     );
@@ -82,8 +82,7 @@ async fn it_serves_and_stops_when_asked() {
 
 #[tokio::test]
 async fn a_sleeping_run_continues_after_a_restart() {
-    let folder = folder();
-    let mut server = Server::on(&folder.path().join("f.db"));
+    let mut server = Server::start(&[]);
     server.publish(&pause(1500)).await;
     server.publish(&echo()).await;
     let sleeping = server.execute("pause", &json!({})).await;
@@ -102,9 +101,8 @@ async fn a_sleeping_run_continues_after_a_restart() {
 
 #[tokio::test]
 async fn a_run_continues_after_a_crash() {
-    let folder = folder();
     let (service, url) = service().await;
-    let mut server = Server::on(&folder.path().join("f.db"));
+    let mut server = Server::start(&[]);
     server.publish(&call(&url)).await;
     let id = server.execute("call", &json!({})).await;
     let unanswered = request(&service).await;
@@ -122,9 +120,8 @@ async fn a_run_continues_after_a_crash() {
 
 #[tokio::test]
 async fn a_running_action_may_finish_before_the_end() {
-    let folder = folder();
     let (service, url) = service().await;
-    let mut server = Server::on(&folder.path().join("f.db"));
+    let mut server = Server::start(&[]);
     server.publish(&call(&url)).await;
     let id = server.execute("call", &json!({})).await;
     let stream = request(&service).await;
@@ -147,7 +144,7 @@ async fn a_running_action_may_finish_before_the_end() {
 async fn a_second_signal_ends_it_at_once() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let (service, url) = service().await;
-        let mut server = Server::start(&["--database", "memory:"]);
+        let mut server = Server::start(&[]);
         server.publish(&call(&url)).await;
         server.execute("call", &json!({})).await;
         let _unanswered = request(&service).await;
@@ -160,11 +157,9 @@ async fn a_second_signal_ends_it_at_once() {
 
 #[tokio::test]
 async fn an_action_that_does_not_end_is_given_up_after_the_grace() {
-    let folder = folder();
     let (service, url) = service().await;
-    let database = format!("sqlite:{}", text(&folder.path().join("f.db")));
     let grace = [("FERMATA_ORCHESTRATION__SHUTDOWN_GRACE_MS", "50")];
-    let mut server = Server::start_with(&["--database", &database], &grace);
+    let mut server = Server::start_with(&[], &grace);
     server.publish(&call(&url)).await;
     let id = server.execute("call", &json!({})).await;
     let unanswered = request(&service).await;
@@ -198,91 +193,82 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 
 #[tokio::test]
 async fn logs_can_be_json() {
-    let mut server = Server::start_with(&["--database", "memory:"], &[("FERMATA_LOG__FORMAT", "json")]);
+    let mut server = Server::start_with(&[], &[("FERMATA_LOG__FORMAT", "json")]);
     assert_eq!(server.stop(), Some(0));
     for line in server.process().log().lines() {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     }
 }
 
+/// A start that fails says why in one line, without passwords.
+fn is_refused(arguments: &[&str], says: &str) {
+    let ended = fermata(&[&["serve"], arguments].concat());
+    assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+    assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    assert!(
+        ended.stderr.starts_with("fermata: ") && !ended.stderr.contains("secret"),
+        "{}",
+        ended.stderr
+    );
+}
+
 #[test]
 fn what_prevents_a_start_is_one_clear_line() {
     let folder = folder();
-    let server = Server::on(&folder.path().join("held.db"));
-    let address = server.url.trim_start_matches("http://").to_owned();
+    let server = Server::start(&[]);
+    let address = server.url.trim_start_matches("http://");
+    let config = write(&folder, "bad.toml", "[server]\nlissten = \"x\"\n");
+    for (arguments, says) in [
+        (
+            &["--listen", address][..],
+            "is in use by another process; stop it first",
+        ),
+        (&["--listen", "nonsense"], "`nonsense` is not an address"),
+        (
+            &["--database", "postgres://a:secret@b:c/d"],
+            "invalid value for option `port`",
+        ),
+        (
+            &["--config", text(&config)],
+            "bad.toml:2: unknown key `server.lissten`; did you mean",
+        ),
+        (&["--config", "/nowhere.toml"], "/nowhere.toml cannot be read"),
+    ] {
+        is_refused(arguments, says);
+    }
+    assert_eq!(fermata(&["serve", "--lissten", "x"]).code, Some(2));
+}
+
+#[test]
+fn sqlite_files_that_cannot_be_used_are_refused() {
+    let folder = folder();
     let url = |name: &str| format!("sqlite:{}", text(&folder.path().join(name)));
-    write(
-        &folder,
-        "damaged.db",
-        [b"SQLite format 3\0".as_slice(), &[7; 4096]].concat(),
-    );
+    let server = Server::start(&["--database", &url("held.db")]);
+    let damaged = [b"SQLite format 3\0".as_slice(), &[7; 4096]].concat();
+    write(&folder, "damaged.db", damaged);
     write(&folder, "text.db", "this is a letter, not a database".repeat(100));
     let other = rusqlite::Connection::open(folder.path().join("other.db")).unwrap();
     other
         .execute_batch("CREATE TABLE t (x); PRAGMA application_id = 42;")
         .unwrap();
     drop(other);
-    let config = write(&folder, "bad.toml", "[server]\nlissten = \"x\"\n");
     let holder = format!("(process {})", server.process().id());
-    let memory = ["--database", "memory:"];
-    let any = ["--listen", "127.0.0.1:0"];
-    for (arguments, says) in [
-        (
-            [&memory[..], &["--listen", &address]].concat(),
-            "is in use by another process; stop it first",
-        ),
-        (
-            [&memory[..], &["--listen", "nonsense"]].concat(),
-            "`nonsense` is not an address",
-        ),
-        ([&any[..], &["--database", &url("held.db")]].concat(), &*holder),
-        (
-            [&any[..], &["--database", &url("damaged.db")]].concat(),
-            "damaged.db cannot be used",
-        ),
-        (
-            [&any[..], &["--database", &url("text.db")]].concat(),
-            "file is not a database",
-        ),
-        (
-            [&any[..], &["--database", &url("other.db")]].concat(),
-            "the database of another application",
-        ),
-        ([&any[..], &["--database", &url("")]].concat(), "it is a folder"),
-        (
-            [&any[..], &["--database", &url("text.db/x/f.db")]].concat(),
-            "cannot be opened",
-        ),
-        (
-            [&any[..], &["--database", "postgres://a:secret@b/c"]].concat(),
-            "not supported by this version",
-        ),
-        (
-            [&any[..], &["--config", text(&config)]].concat(),
-            "bad.toml:2: unknown key `server.lissten`; did you mean",
-        ),
-        (
-            [&any[..], &["--config", "/nowhere.toml"]].concat(),
-            "/nowhere.toml cannot be read",
-        ),
+    for (name, says) in [
+        ("held.db", holder.as_str()),
+        ("damaged.db", "damaged.db cannot be used"),
+        ("text.db", "file is not a database"),
+        ("other.db", "the database of another application"),
+        ("", "it is a folder"),
+        ("text.db/x/f.db", "cannot be opened"),
     ] {
-        let ended = fermata(&[&["serve"], &arguments[..]].concat());
-        assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
-        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-        assert!(
-            ended.stderr.starts_with("fermata: ") && !ended.stderr.contains("secret"),
-            "{}",
-            ended.stderr
-        );
+        is_refused(&["--listen", "127.0.0.1:0", "--database", &url(name)], says);
     }
-    assert_eq!(fermata(&["serve", "--lissten", "x"]).code, Some(2));
 }
 
 #[tokio::test]
 async fn a_held_database_is_free_again_after_a_crash() {
-    let folder = folder();
-    let mut server = Server::on(&folder.path().join("f.db"));
+    let mut server = Server::start(&[]);
     server.publish(&echo()).await;
     server.kill9();
     server.restart();

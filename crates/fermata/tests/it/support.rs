@@ -1,8 +1,12 @@
 //! Processes of the real binary, held so that none outlives its test.
 //!
-//! [`Process`] is any call of `fermata`; [`Server`] is `fermata serve` with its address. Nothing here waits
-//! without a limit, and nothing sleeps for a time that was guessed: what is awaited is looked for.
+//! [`Process`] is any call of `fermata`; [`Server`] is `fermata serve` with its address and a database of its own.
+//! Nothing here waits without a limit, and nothing sleeps for a time that was guessed: what is awaited is looked for.
+//!
+//! Databases are SQLite files; `FERMATA_TEST_DATABASE=postgres` makes them PostgreSQL databases. A test whose name begins
+//! with `sqlite_` is about files, and one in `postgres` about many processes: each has its database whatever is asked for.
 
+use fermata_store::conformance::home::{Home, Kind};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use std::{
@@ -16,6 +20,15 @@ use std::{
 };
 
 pub use rustix::process::Signal;
+
+/// What a killed process held is free after this, where the database does not know by itself that it is gone. Not so
+/// short that a busy machine looks dead.
+const QUICK_LEASES: (&str, &str) = ("FERMATA_ORCHESTRATION__LEASE_TTL_MS", "3s");
+
+/// A database for a test that is not about one.
+pub fn home() -> Arc<Home> {
+    Arc::new(Home::new(Kind::Sqlite))
+}
 
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -174,43 +187,53 @@ pub struct Server {
     client: reqwest::Client,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Its data lives as long as it does.
+    home: Option<Arc<Home>>,
 }
 
 impl Server {
-    /// Starts `fermata serve --listen 127.0.0.1:0` with these arguments and waits until it is ready.
+    /// Starts `fermata serve --listen 127.0.0.1:0` with these arguments, and a database of its own unless they name one,
+    /// and waits until it is ready.
     pub fn start(arguments: &[&str]) -> Server {
         Server::start_with(arguments, &[])
     }
 
     /// The same, with variables in its environment.
     pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        let home = (!arguments.contains(&"--database")).then(home);
+        Server::launch_on(home, arguments, environment)
+    }
+
+    /// The same, on a database that is there.
+    pub fn on(home: &Arc<Home>, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::launch_on(Some(home.clone()), arguments, environment)
+    }
+
+    fn launch_on(home: Option<Arc<Home>>, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut all = vec!["serve".to_owned()];
+        let url = home.as_ref().map(|home| home.url());
+        all.extend(url.into_iter().flat_map(|url| ["--database".to_owned(), url]));
         if !arguments.contains(&"--listen") {
             all.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         // The services of tests are on loopback. What a test says itself comes later and wins.
-        let environment = [("FERMATA_HTTP__ALLOW_PRIVATE_NETWORKS", "true")]
+        let environment = [("FERMATA_HTTP__ALLOW_PRIVATE_NETWORKS", "true"), QUICK_LEASES]
             .iter()
             .chain(environment)
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Server::launch(all, environment)
+        Server::launch(all, environment, home)
     }
 
-    /// A server whose data is in `file`.
-    pub fn on(file: &Path) -> Server {
-        Server::start(&["--database", &format!("sqlite:{}", file.display())])
-    }
-
-    fn launch(arguments: Vec<String>, environment: Vec<(String, String)>) -> Server {
+    fn launch(arguments: Vec<String>, environment: Vec<(String, String)>, home: Option<Arc<Home>>) -> Server {
         let strings: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let variables: Vec<(&str, &str)> = environment
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
         let process = Process::start(&strings, &variables, "");
-        Server::of(process, arguments, environment)
+        Server::of(process, arguments, environment, home)
     }
 
     /// `fermata dev` in a folder, once it is ready.
@@ -223,10 +246,15 @@ impl Server {
         let mut all = vec!["dev", "--listen", "127.0.0.1:0"];
         all.extend(arguments);
         let process = Process::start_in(folder, &all, environment, "");
-        Server::of(process, Vec::new(), Vec::new())
+        Server::of(process, Vec::new(), Vec::new(), None)
     }
 
-    fn of(process: Process, arguments: Vec<String>, environment: Vec<(String, String)>) -> Server {
+    fn of(
+        process: Process,
+        arguments: Vec<String>,
+        environment: Vec<(String, String)>,
+        home: Option<Arc<Home>>,
+    ) -> Server {
         let ready = process.wait_for_line("listening on http://");
         let url = ready
             .split_once("listening on ")
@@ -239,6 +267,7 @@ impl Server {
             client: client.expect("an HTTP client"),
             arguments,
             environment,
+            home,
         }
     }
 
@@ -275,7 +304,7 @@ impl Server {
         {
             self.kill9();
         }
-        *self = Server::launch(self.arguments.clone(), self.environment.clone());
+        *self = Server::launch(self.arguments.clone(), self.environment.clone(), self.home.clone());
     }
 
     /// GETs a path; status and JSON.

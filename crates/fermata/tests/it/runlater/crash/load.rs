@@ -171,11 +171,7 @@ async fn killed_again_and_again_under_load() {
     let crashes = number("FERMATA_CRASHES", 14);
     let mut dice = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
     println!("seed {dice}");
-    let Stage {
-        mut server,
-        service,
-        _folder,
-    } = Stage::with(&[PUBLIC_URL]).await;
+    let Stage { mut server, service } = Stage::with(&[PUBLIC_URL]).await;
     let service = Arc::new(service);
     service.script("/flaky", [Answer::flaky(2)]);
     server.add(&workflow(&service)).await;

@@ -1,0 +1,113 @@
+//! Where the data of one integration test is: a SQLite file, memory, or a PostgreSQL database of its own.
+//!
+//! What must stay true: tests that are not about one database ask here, so that `FERMATA_TEST_DATABASE=postgres` (or
+//! `sqlite`) runs all of them on it. What a test leaves behind is gone with its [`Home`].
+
+use super::cluster::Database;
+use crate::{Store, memory::MemoryStore, sqlite::SqliteStore};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use uuid::Uuid;
+
+/// Kinds of databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Gone when its process ends.
+    Memory,
+    /// A file.
+    Sqlite,
+    /// A database on the server that the tests of this process share.
+    Postgres,
+}
+
+impl Kind {
+    /// What `FERMATA_TEST_DATABASE` names, if it names anything.
+    ///
+    /// # Panics
+    /// If it names something else.
+    pub fn asked_for() -> Option<Kind> {
+        match std::env::var("FERMATA_TEST_DATABASE").unwrap_or_default().as_str() {
+            "" => None,
+            "sqlite" => Some(Kind::Sqlite),
+            "postgres" => Some(Kind::Postgres),
+            other => panic!("FERMATA_TEST_DATABASE={other}: use `sqlite` or `postgres`"),
+        }
+    }
+}
+
+/// A database for one test.
+pub enum Home {
+    /// In this process.
+    Memory(MemoryStore),
+    /// A folder with a file in it.
+    Sqlite(Folder),
+    /// A database of its own.
+    Postgres(Database),
+}
+
+/// A folder that is removed with this.
+pub struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // temporary anyway
+    }
+}
+
+impl Home {
+    /// A new database: of the kind that was asked for, otherwise of this one. May be called anywhere, also in a runtime.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn new(otherwise: Kind) -> Home {
+        match Kind::asked_for().unwrap_or(otherwise) {
+            Kind::Memory => Home::Memory(MemoryStore::new()),
+            Kind::Sqlite => {
+                let folder = std::env::temp_dir().join(format!("fermata-test-{}", Uuid::now_v7().simple()));
+                fs::create_dir_all(&folder).expect("a temporary folder");
+                Home::Sqlite(Folder(folder))
+            }
+            Kind::Postgres => Home::Postgres(blocking(Database::new)),
+        }
+    }
+
+    /// As `--database` takes it.
+    ///
+    /// # Panics
+    /// If it is the memory of this process, which others cannot open.
+    pub fn url(&self) -> String {
+        match self {
+            Home::Memory(_) => panic!("memory has no address"),
+            Home::Sqlite(folder) => format!("sqlite:{}", file(&folder.0).display()),
+            Home::Postgres(database) => database.url.clone(),
+        }
+    }
+
+    /// A store on it. The next one sees what this one wrote; a file has to be closed first.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    pub async fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Home::Memory(store) => Arc::new(store.clone()),
+            Home::Sqlite(folder) => Arc::new(SqliteStore::open(&file(&folder.0)).expect("a store")),
+            Home::Postgres(database) => Arc::new(database.store().await),
+        }
+    }
+}
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("fermata.db")
+}
+
+/// Awaits in a runtime of its own: the caller may be in one that must not block, or in none.
+fn blocking<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> T {
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(work())
+    });
+    thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+}
