@@ -9,6 +9,8 @@
 //! * A commit under an old epoch, or of a runner that does not hold the run, changes nothing.
 //! * No wake-up is lost between a delivery and a parking.
 
+#[cfg(any(test, feature = "cluster"))]
+pub mod cluster;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod dead_letters;
