@@ -23,6 +23,8 @@ mod look;
 mod migrations;
 mod pipeline;
 mod queue;
+#[cfg(any(test, feature = "cluster"))]
+pub mod raw;
 mod reads;
 mod rows;
 mod runners;

@@ -1,0 +1,120 @@
+//! The raw limit of a PostgreSQL server: the rows of runs by the committers' own statements, and nothing else.
+//!
+//! For benchmarks. What must stay true: the rows are those that [`PostgresStore`](super::PostgresStore) leaves behind for
+//! the same runs, made by the same statements and as durable; but nothing is locked, read, checked or decided, and all
+//! rows of a run share one transaction and one round trip.
+
+use super::{
+    address::Address,
+    columns::small,
+    pipeline::send,
+    rows::{RunUpdate, Writes},
+    settings::PostgresSettings,
+    sql::Statements,
+    trouble::Trouble,
+};
+use crate::{
+    Result,
+    runs::{NewRun, RunCommit, journal_text},
+};
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+
+/// The writes of one run: its birth and its commits, the last of which ends it.
+pub struct Script {
+    first: Option<(i64, String)>,
+    commits: Vec<(RunCommit, Option<String>)>,
+}
+
+impl Script {
+    /// Texts are made once: they are the same for all runs.
+    pub fn new(run: &NewRun, commits: &[RunCommit]) -> Script {
+        let first = run.born.as_ref();
+        let first = first.and_then(|born| Some((born.started_at.0, journal_text(born.events.clone())?)));
+        let commits = commits.iter().map(|commit| {
+            let text = journal_text(commit.events.clone());
+            (commit.clone(), text)
+        });
+        Script {
+            first,
+            commits: commits.collect(),
+        }
+    }
+}
+
+/// A connection that takes rows.
+pub struct RawWriter {
+    address: Address,
+    client: Client,
+    task: JoinHandle<()>,
+    sql: Statements,
+}
+
+impl Drop for RawWriter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl RawWriter {
+    /// Connects to a database that a store has migrated.
+    ///
+    /// # Errors
+    /// [`StoreError::Unopenable`](crate::StoreError::Unopenable) if it cannot be reached.
+    pub async fn connect(url: &str) -> Result<RawWriter> {
+        let address = Address::parse(url, &PostgresSettings::default())?;
+        let refused = |error| address.unopenable(&Trouble::Server(error));
+        let (client, task) = address.session().await.map_err(refused)?;
+        let sql = Statements::prepare(&client).await.map_err(refused)?;
+        Ok(RawWriter {
+            address,
+            client,
+            task,
+            sql,
+        })
+    }
+
+    /// Writes all rows of these runs in one transaction. Durable when this returns.
+    ///
+    /// # Errors
+    /// Whatever the server says.
+    pub async fn write(&mut self, runs: &[NewRun], script: &Script) -> Result<()> {
+        let writes = rows(runs, script);
+        let queries = writes.queries(&self.sql);
+        let sent = send(&self.client, Some("BEGIN"), &queries, Some("COMMIT")).await;
+        sent.map(drop)
+            .map_err(|error| Trouble::Server(error).explain(&self.address.place))
+    }
+}
+
+fn rows<'a>(runs: &'a [NewRun], script: &'a Script) -> Writes<'a> {
+    let mut writes = Writes {
+        runs: runs.iter().collect(),
+        ..Writes::default()
+    };
+    for run in runs {
+        if let Some((at, text)) = &script.first {
+            writes.events.push(run.id, 1, fermata_core::Timestamp(*at), text);
+        }
+        for (commit, text) in &script.commits {
+            if let Some(text) = text {
+                writes.events.push(run.id, small(commit.seq), commit.at, text);
+            }
+            writes
+                .attempts
+                .extend(commit.attempts.iter().map(|attempt| (run.id, attempt)));
+            if let Some(change) = &commit.status {
+                writes.updates.push(RunUpdate {
+                    run: run.id.0,
+                    change: Some(change),
+                    released: true,
+                    wake_at: None,
+                    inbox_seq: 0,
+                    inbox_seen: 0,
+                    takeovers: 0,
+                });
+            }
+        }
+    }
+    writes
+}
