@@ -6,6 +6,8 @@
 //!   claim for one run waits, and it holds nothing then.
 //! * Journals are read by a statement after the lease: the one that takes a run may have begun before the last commit
 //!   of its previous owner.
+//! * A run that is Running without a journal was held by a session (`sp_try_acquire_execution`) which left it. It begins
+//!   anew, so what was recorded of its attempts goes: it would stand in the way of those to come.
 
 use super::{
     columns::{get, plain, principal},
@@ -18,7 +20,7 @@ use crate::{
     statements::STORED_RUN_COLUMNS,
 };
 use deadpool_postgres::{GenericClient, Object, Transaction};
-use fermata_core::{RunId, Timestamp};
+use fermata_core::{RunId, Status, Timestamp};
 use std::{collections::HashMap, sync::Mutex};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -49,6 +51,8 @@ const MOMENT_MS: u64 = 5;
 
 pub(super) const JOURNALS: &str = "SELECT workflow_execution_id, data FROM execution_events
     WHERE workflow_execution_id = ANY($1) ORDER BY workflow_execution_id, seq";
+
+const FORGET_ATTEMPTS: &str = "DELETE FROM action_executions WHERE workflow_execution_id = ANY($1)";
 
 /// Runs that are locked already become the asker's.
 pub(super) fn lease() -> String {
@@ -96,6 +100,13 @@ pub(super) async fn claim(
         if let Some(run) = taken.get_mut(&plain::<Uuid>(row, 0)?) {
             run.journal.push(plain(row, 1)?);
         }
+    }
+    let anew = taken
+        .values()
+        .filter(|run| run.status == Status::Running && run.journal.is_empty());
+    let anew: Vec<Uuid> = anew.map(|run| run.id.0).collect();
+    if !anew.is_empty() {
+        tx.execute(FORGET_ATTEMPTS, &[&anew]).await?;
     }
     let mut next_due = next_due.as_ref().map(|row| get(row, 0)).transpose()?;
     if ids.is_empty() && claim.limit > 0 && next_due.is_some_and(|due: Timestamp| due <= claim.now) {
