@@ -1,0 +1,372 @@
+//! `sp_try_acquire_execution` and `sp_complete_workflow`: who holds a run, until when, and what the holder may do.
+
+use super::*;
+use crate::{
+    conformance::{ME, at, born, claim, described, take},
+    reads::Window,
+    runs::{Claim, Letter, StoredRun},
+};
+use fermata_core::{Event, Status, decode};
+
+const LEASE: &str = "SELECT lease_owner, lease_epoch, takeovers FROM workflow_executions WHERE id = $1";
+
+async fn lease(app: &App, run: RunId) -> (Option<Uuid>, i64, i32) {
+    let row = app.one(LEASE, &[&run.0]).await.unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// What a runner gets that takes everything whose owner is dead by now.
+async fn take_over(store: &Arc<dyn Store>) -> Vec<StoredRun> {
+    let dead_before = Some(now());
+    let wish = Claim {
+        dead_before,
+        ..claim(ME, 10, now().0)
+    };
+    store.claim(wish).await.unwrap().runs
+}
+
+/// As if all sessions had kept silent for a day.
+async fn lapse(app: &App) {
+    app.run("UPDATE runners SET heartbeat_at = heartbeat_at - 86400000000 WHERE role = 'sql'")
+        .await;
+}
+
+async fn cancel(store: &Arc<dyn Store>, run: RunId) {
+    let reason = "enough".to_owned();
+    store.deliver(run, Letter::Cancel { reason }, now()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
+    let (database, store, app) = bed().await;
+    let other = App::new(&database).await;
+    let run = app.started("r1").await;
+    assert!(app.acquire(run).await);
+    let (owner, epoch, takeovers) = lease(&app, run).await;
+    assert_eq!((epoch, takeovers), (1, 1));
+    let record = record(&store, run).await;
+    assert_eq!((record.status, record.held), (Status::Running, true));
+    assert!(
+        record
+            .started_at
+            .is_some_and(|at| record.created_at <= at && at <= now())
+    );
+    assert!(!other.acquire(run).await);
+    assert_eq!(take_over(&store).await, []);
+    let only = Claim {
+        only: Some(run),
+        ..claim(ME, 1, now().0)
+    };
+    assert_eq!(store.claim(only).await.unwrap().runs, []);
+    // Others see the session among the runners.
+    let runners = store.runners(None, 10).await.unwrap().items;
+    assert_eq!(runners.len(), 1);
+    assert_eq!((Some(runners[0].runner.id.0), runners[0].held), (owner, 1));
+    assert_eq!(runners[0].runner.role, "sql");
+    assert_eq!(i64::from(runners[0].runner.pid), i64::from(app.pid().await));
+    // To call it again is to say that the session lives; the lease stays the same.
+    lapse(&app).await;
+    assert!(app.acquire(run).await);
+    assert_eq!(lease(&app, run).await, (owner, 1, 1));
+    assert_eq!(take_over(&store).await, []);
+    assert!(!app.acquire(RunId(Uuid::now_v7())).await, "there is no such run");
+    let nothing = app.one(ACQUIRE, &[&None::<Uuid>]).await.unwrap();
+    assert!(!nothing.get::<_, bool>(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_minutes_of_silence_are_allowed() {
+    let (_database, store, app) = bed().await;
+    app.held("r1").await;
+    let row = app.one("SELECT heartbeat_at FROM runners", &[]).await.unwrap();
+    let left = row.get::<_, i64>(0) - now().0;
+    assert!((570_000_000..=600_000_000).contains(&left), "{left}");
+    assert_eq!(take_over(&store).await, []);
+}
+
+/// The lease belongs to a session. What another one knows of it does not help.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_other_session_records_or_completes() {
+    let (database, store, app) = bed().await;
+    let other = App::new(&database).await;
+    let run = app.held("r1").await;
+    let (owner, ..) = lease(&app, run).await;
+    store.heartbeat(&described(ME), now()).await.unwrap();
+    let (engines, _) = born(&store, "r2", Vec::new()).await;
+    let mine = other.held("r3").await;
+    let its_own: String = other
+        .one("SELECT current_setting('fermata.runner')", &[])
+        .await
+        .unwrap()
+        .get(0);
+    for forged in [
+        None,
+        owner.map(|id| id.to_string()),
+        Some(ME.to_string()),
+        Some("' OR true --".to_owned()),
+    ] {
+        if let Some(forged) = &forged {
+            let set = "SELECT set_config('fermata.runner', $1, false)";
+            other.one(set, &[forged]).await.unwrap();
+        }
+        for run in [run, engines] {
+            expect(
+                other.complete(run, "Succeeded").await,
+                "WF002",
+                "WFENG002 ILLEGAL_STATE_TRANSITION",
+            );
+            expect(
+                other.complete(run, "Failed").await,
+                "WF002",
+                "this session does not hold it",
+            );
+            expect(
+                other.record(run, "n", "Succeeded", 1).await,
+                "WF002",
+                "this session does not hold it",
+            );
+            assert!(!other.acquire(run).await);
+            assert_eq!(record(&store, run).await.status, Status::Running);
+        }
+    }
+    assert_eq!(store.actions(run, Window { limit: 9, offset: 0 }).await.unwrap().1, 0);
+    other
+        .one("SELECT set_config('fermata.runner', $1, false)", &[&its_own])
+        .await
+        .unwrap();
+    other.complete(mine, "Succeeded").await.unwrap();
+    // Nor does a session that was reset, as a pool does it.
+    app.run("DISCARD ALL").await;
+    expect(
+        app.complete(run, "Succeeded").await,
+        "WF002",
+        "this session does not hold it",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completing_ends_a_run_for_good() {
+    let (database, store, app) = bed().await;
+    let other = App::new(&database).await;
+    for (status, reason) in [
+        ("Succeeded", None),
+        ("Failed", Some("failed_by_caller")),
+        ("Cancelled", Some("cancelled")),
+    ] {
+        let run = app.held(status).await;
+        app.one(COMPLETE, &[&run.0, &status, &Some(r#"{"x":null}"#)])
+            .await
+            .unwrap();
+        let ended = record(&store, run).await;
+        assert_eq!(
+            (ended.status.as_str(), ended.held, ended.wake_at),
+            (status, false, None)
+        );
+        assert_eq!(ended.reason.as_deref(), reason);
+        assert_eq!(ended.error.is_some(), status == "Failed");
+        assert_eq!(ended.context_snapshot.as_deref(), Some(r#"{"x": null}"#));
+        assert!(ended.ended_at >= ended.started_at && ended.ended_at.is_some_and(|at| at <= now()));
+        // The journal tells it as the engine would.
+        let (rows, _) = store.events(run, Window { limit: 9, offset: 0 }).await.unwrap();
+        let events: Vec<Event> = rows.iter().flat_map(|row| decode(&row.data).unwrap()).collect();
+        let [
+            Event::Started { at: began, .. },
+            Event::Ended {
+                at: over,
+                status: told,
+                reason: why,
+            },
+        ] = &events[..]
+        else {
+            panic!("{events:?}");
+        };
+        assert_eq!((Some(*began), Some(*over)), (ended.started_at, ended.ended_at));
+        assert_eq!((told.as_str(), why.as_deref()), (status, reason));
+        // To say it again changes nothing, whoever says it; to say something else is refused.
+        for session in [&app, &other] {
+            session.complete(run, status).await.unwrap();
+            for another in ["Succeeded", "Failed", "Cancelled"]
+                .into_iter()
+                .filter(|word| *word != status)
+            {
+                expect(
+                    session.complete(run, another).await,
+                    "WF002",
+                    &format!("is {status} and cannot become {another}"),
+                );
+            }
+            assert!(!session.acquire(run).await);
+        }
+        expect(app.record(run, "n", "Succeeded", 1).await, "WF002", "it is over");
+        assert_eq!(record(&store, run).await, ended);
+    }
+    assert_eq!(take_over(&store).await, []);
+    assert_eq!(
+        store.runners(None, 9).await.unwrap().items,
+        [],
+        "who holds nothing is no runner"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn illegal_completions_are_refused() {
+    let (_database, store, app) = bed().await;
+    let run = app.started("r1").await;
+    expect(
+        app.complete(run, "Succeeded").await,
+        "WF002",
+        "is Pending and cannot become Succeeded: nobody has acquired it",
+    );
+    expect(
+        app.record(run, "n", "Succeeded", 1).await,
+        "WF002",
+        "nobody has acquired it",
+    );
+    assert!(app.acquire(run).await);
+    for word in ["Running", "Pending", "succeeded", "", "%s"] {
+        expect(
+            app.complete(run, word).await,
+            "WF005",
+            &format!("Cancelled, not \"{word}\""),
+        );
+    }
+    expect(
+        app.one(COMPLETE, &[&run.0, &None::<&str>, &None::<&str>])
+            .await
+            .map(drop),
+        "WF005",
+        "not null",
+    );
+    expect(
+        app.complete(RunId(Uuid::now_v7()), "Failed").await,
+        "P0002",
+        "EXECUTION_NOT_FOUND",
+    );
+    expect(
+        app.record(RunId(Uuid::now_v7()), "n", "Failed", 1).await,
+        "P0002",
+        "EXECUTION_NOT_FOUND",
+    );
+    assert_eq!(record(&store, run).await.status, Status::Running);
+}
+
+/// A session that kept silent for too long has lost the run: it begins anew in a runner, as if nobody had had it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_left_goes_to_a_runner() {
+    let (_database, store, app) = bed().await;
+    let (run, kept) = (app.held("r1").await, app.held("r2").await);
+    app.record(run, "n", "Failed", 1).await.unwrap();
+    app.complete(kept, "Succeeded").await.unwrap();
+    lapse(&app).await;
+    let taken = take_over(&store).await;
+    assert_eq!(taken.len(), 1);
+    assert_eq!((taken[0].id, taken[0].epoch, taken[0].journal.len()), (run, 2, 0));
+    let (attempts, _) = store.actions(run, Window { limit: 9, offset: 0 }).await.unwrap();
+    assert_eq!(attempts, [], "they would stand in the way of the runner's own");
+    assert!(!app.acquire(run).await);
+    expect(
+        app.record(run, "n", "Succeeded", 2).await,
+        "WF002",
+        "this session does not hold it",
+    );
+    expect(
+        app.complete(run, "Succeeded").await,
+        "WF002",
+        "this session does not hold it",
+    );
+    assert_eq!(lease(&app, run).await, (Some(ME.0), 2, 1));
+}
+
+/// As long as nobody has taken it, a late session still holds its run: epochs fence, not clocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_session_may_go_on_while_nobody_took_its_run() {
+    let (_database, store, app) = bed().await;
+    let run = app.held("r1").await;
+    lapse(&app).await;
+    app.record(run, "n", "Succeeded", 1).await.unwrap();
+    assert_eq!(take_over(&store).await, [], "it lives again");
+    assert_eq!(lease(&app, run).await.2, 0, "it got somewhere");
+    lapse(&app).await;
+    app.complete(run, "Succeeded").await.unwrap();
+    assert_eq!(take_over(&store).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_rolled_back_never_was() {
+    let (database, store, app) = bed().await;
+    let run = app.started("r1").await;
+    app.run("BEGIN").await;
+    assert!(app.acquire(run).await);
+    app.complete(run, "Failed").await.unwrap();
+    app.run("ROLLBACK").await;
+    assert_eq!(record(&store, run).await.status, Status::Pending);
+    assert_eq!(store.runners(None, 9).await.unwrap().items, []);
+    // Two that want it at once: the second waits, and gets it when the first takes everything back.
+    for (end, second_gets) in [("ROLLBACK", true), ("COMMIT", false)] {
+        let run = app.started(end).await;
+        let second = App::new(&database).await;
+        app.run("BEGIN").await;
+        assert!(app.acquire(run).await);
+        let pid = second.pid().await;
+        let waiting = tokio::spawn(async move { second.acquire(run).await });
+        until_blocked(&App::new(&database).await, pid).await;
+        app.run(end).await;
+        assert_eq!(waiting.await.unwrap(), second_gets);
+    }
+    // Started, acquired and completed in one transaction: no runner ever sees it.
+    app.run("BEGIN").await;
+    let run = app.held("at once").await;
+    app.complete(run, "Succeeded").await.unwrap();
+    app.run("COMMIT").await;
+    assert_eq!(record(&store, run).await.status, Status::Succeeded);
+}
+
+/// Mail is read by runners. A run that has some is not acquired, and is handed over by the session that holds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_run_goes_to_a_runner() {
+    let (_database, store, app) = bed().await;
+    let run = app.started("r1").await;
+    cancel(&store, run).await;
+    assert!(!app.acquire(run).await);
+    assert_eq!(take(&store, run).await.inbox_seq, 1);
+
+    let run = app.held("r2").await;
+    cancel(&store, run).await;
+    assert!(!app.acquire(run).await);
+    let free = record(&store, run).await;
+    assert_eq!((free.held, free.wake_at.is_some_and(|at| at <= now())), (false, true));
+    expect(
+        app.complete(run, "Succeeded").await,
+        "WF002",
+        "this session does not hold it",
+    );
+    let taken = take(&store, run).await;
+    assert_eq!((taken.epoch, taken.inbox_seq, taken.inbox_seen), (2, 1, 0));
+
+    // A run that ends has read its mail.
+    let run = app.held("r3").await;
+    cancel(&store, run).await;
+    app.complete(run, "Succeeded").await.unwrap();
+    assert_eq!(store.inbox(run, 0).await.unwrap(), []);
+    let stored = store.load(run).await.unwrap().unwrap();
+    assert_eq!((stored.inbox_seq, stored.inbox_seen), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runners_have_or_end_is_not_acquired() {
+    let (_database, store, app) = bed().await;
+    let claimed = app.started("r1").await;
+    store.heartbeat(&described(ME), now()).await.unwrap();
+    take(&store, claimed).await;
+    assert_eq!(record(&store, claimed).await.status, Status::Pending);
+    assert!(!app.acquire(claimed).await, "a runner is about to begin it");
+    let (running, _) = born(&store, "r2", Vec::new()).await;
+    assert!(!app.acquire(running).await);
+    let pending = app.started("r3").await;
+    set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
+    assert!(!app.acquire(pending).await, "a runner cancels it");
+    let runners = store.runners(None, 9).await.unwrap().items;
+    assert_eq!(runners.len(), 1, "who got nothing is no runner: {runners:?}");
+    assert_eq!(runners[0].runner.id, ME);
+    assert_eq!(at(7), runners[0].runner.started_at);
+}
