@@ -1,0 +1,86 @@
+//! Transfers between real databases: a SQLite file and a PostgreSQL server.
+
+mod everything;
+mod interrupted;
+mod refused;
+mod world;
+
+use super::*;
+use crate::{conformance::cluster::Database, sqlite::SqliteStore};
+use std::sync::Mutex;
+
+/// Where the data of one test is: a folder with a file, and a database.
+struct Ground {
+    folder: tempfile::TempDir,
+    database: Database,
+}
+
+impl Ground {
+    async fn new() -> Ground {
+        Ground {
+            folder: tempfile::tempdir().unwrap(),
+            database: Database::new().await,
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn sqlite(&self, name: &str) -> Place {
+        Place::Sqlite(self.file(name))
+    }
+
+    fn postgres(&self) -> Place {
+        postgres(&self.database)
+    }
+
+    fn open(&self, name: &str) -> crate::Result<Arc<dyn crate::Store>> {
+        Ok(Arc::new(SqliteStore::open(&self.file(name))?))
+    }
+}
+
+fn postgres(database: &Database) -> Place {
+    Place::Postgres {
+        url: database.url.clone(),
+        settings: PostgresSettings::default(),
+    }
+}
+
+fn transfer(from: Place, to: Place) -> Transfer {
+    Transfer {
+        from,
+        to,
+        resume: false,
+    }
+}
+
+fn resumed(from: Place, to: Place) -> Transfer {
+    Transfer { from, to, resume: true }
+}
+
+/// Nobody is told.
+fn silent() -> Watch {
+    Arc::new(|_| {})
+}
+
+/// Every step is kept.
+fn kept() -> (Watch, Arc<Mutex<Vec<Step>>>) {
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let into = steps.clone();
+    (Arc::new(move |step| into.lock().unwrap().push(step)), steps)
+}
+
+/// So slow that every few rows are a transaction.
+fn slow() -> Pace {
+    let limit = |rows| end::Limit { rows, bytes: 1 << 20 };
+    Pace {
+        chunk: limit(2),
+        transaction: limit(3),
+    }
+}
+
+/// What it says when it does not open.
+fn refusal<T>(opened: crate::Result<T>) -> String {
+    opened.err().map(|error| error.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+//! Everything arrives as it was, and runs go on where they were.
+
+use super::{world::*, *};
+use crate::{
+    Store,
+    conformance::*,
+    runs::{Answer, CommitAnswer},
+};
+use std::collections::{BTreeMap, BTreeSet};
+use tokio_postgres::NoTls;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_arrives_there_and_back() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    fill(&store).await;
+    let before = told(&*store).await;
+    store.close().await.unwrap();
+    drop(store);
+    let (watch, steps) = kept();
+    let there = transfer(ground.sqlite("a.db"), ground.postgres())
+        .run_at(slow(), &watch)
+        .await
+        .unwrap();
+    assert!(
+        there.tables.iter().all(|table| table.rows > 0),
+        "nothing was there to move: {there:?}"
+    );
+    let moved = steps
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|step| match step {
+            Step::Moved(rows) => *rows,
+            _ => 0,
+        })
+        .sum::<u64>();
+    assert_eq!(moved, there.rows());
+    let store = ground.database.store().await;
+    assert_eq!(told(&store).await, before);
+    store.close().await.unwrap();
+    drop(store);
+    let back = transfer(ground.postgres(), ground.sqlite("b.db"))
+        .run_at(slow(), &silent())
+        .await
+        .unwrap();
+    assert_eq!(back.tables, there.tables);
+    let store = ground.open("b.db").unwrap();
+    assert_eq!(told(&*store).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_released_and_epochs_go_on() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    let world = fill(&store).await;
+    drop(store);
+    transfer(ground.sqlite("a.db"), ground.postgres())
+        .run(&silent())
+        .await
+        .unwrap();
+    let store = ground.database.store().await;
+    assert!(!store.run(world.held).await.unwrap().unwrap().held);
+    // Who held it before holds nothing.
+    assert_eq!(store.commit(step(world.held, 1, 2)).await, CommitAnswer::Fenced);
+    // Nobody has to be dead for it to be claimed, and the one that sleeps goes on sleeping.
+    let claimed = store.claim(claim(runner(), 10, 4_999)).await.unwrap();
+    let epochs: BTreeMap<_, _> = claimed.runs.iter().map(|run| (run.id, run.epoch)).collect();
+    assert_eq!(epochs, BTreeMap::from([(world.pending, 1), (world.held, 2)]));
+    assert_eq!(store.inbox(world.held, 0).await.unwrap().len(), 1);
+    assert_eq!(claimed.next_due, Some(at(5_000)));
+    // Tokens are the same, also in what they took already.
+    let answered = store.answer("open2", "{}", at(400)).await.unwrap();
+    assert_eq!(
+        answered,
+        Answer::Accepted {
+            run: world.parked,
+            node: "b".into()
+        }
+    );
+    assert_eq!(store.answer("asked", "{}", at(400)).await.unwrap(), Answer::Closed);
+    let claimed = store.claim(claim(runner(), 10, 4_999)).await.unwrap();
+    assert_eq!(
+        claimed.runs.iter().map(|run| run.id).collect::<Vec<_>>(),
+        [world.parked]
+    );
+}
+
+/// Whoever adds a table or a column has to say what becomes of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_table_and_column_is_moved() {
+    let ground = Ground::new().await;
+    drop(ground.open("a.db").unwrap());
+    let here = |(table, _): &(String, String)| table != "runners" && !table.starts_with("fermata_");
+    let moved: BTreeSet<(String, String)> = TABLES
+        .iter()
+        .flat_map(|table| {
+            table
+                .columns
+                .iter()
+                .map(|column| (table.name.to_owned(), column.name.to_owned()))
+        })
+        .collect();
+    let (client, wire) = tokio_postgres::connect(&ground.database.url, NoTls).await.unwrap();
+    tokio::spawn(wire);
+    let sql = "SELECT table_name::text, column_name::text FROM information_schema.columns
+        WHERE table_schema = 'public'";
+    let rows = client.query(sql, &[]).await.unwrap();
+    let theirs: BTreeSet<_> = rows.iter().map(|row| (row.get(0), row.get(1))).filter(here).collect();
+    assert_eq!(theirs, moved);
+    let connection = rusqlite::Connection::open(ground.file("a.db")).unwrap();
+    let sql = "SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c
+        WHERE m.type = 'table' AND m.name NOT IN ('meta', 'schema_version', 'runners')";
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let ours: BTreeSet<(String, String)> = rows.map(|row| row.unwrap()).collect();
+    assert_eq!(ours, moved);
+}
+
+/// Both databases work the checksum out in their own way; they mean the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn checksums_see_everything() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    fill(&store).await;
+    drop(store);
+    transfer(ground.sqlite("a.db"), ground.postgres())
+        .run(&silent())
+        .await
+        .unwrap();
+    let target = ground.postgres().open(Side::Target, true).await.unwrap();
+    let (client, wire) = tokio_postgres::connect(&ground.database.url, NoTls).await.unwrap();
+    tokio::spawn(wire);
+    for table in TABLES {
+        let mut sum = target.sum(table, Side::Target).await.unwrap();
+        for column in table.columns {
+            let other = match column.kind {
+                value::Kind::Text if column.name == "status" && table.name == "workflows" => {
+                    "CASE status WHEN 'Draft' THEN 'Active' ELSE 'Draft' END".to_owned()
+                }
+                value::Kind::Text => format!("COALESCE({} || ' ', '')", column.name),
+                value::Kind::Bytes => format!("{}::bytea || '\\x00'", column.name),
+                value::Kind::Number | value::Kind::Integer => format!("COALESCE({} + 1000, 0)", column.name),
+                value::Kind::Flag => format!("NOT {}", column.name),
+                value::Kind::Id => "'00000000-0000-0000-0000-000000000000'".to_owned(),
+            };
+            let place = format!("(SELECT ctid FROM {} LIMIT 1)", table.name);
+            let change = format!(
+                "UPDATE {} SET {} = {other} WHERE ctid = {place}",
+                table.name, column.name
+            );
+            client
+                .batch_execute(&change)
+                .await
+                .unwrap_or_else(|error| panic!("{change}: {error:?}"));
+            let changed = target.sum(table, Side::Target).await.unwrap();
+            assert_ne!(
+                changed.hashes, sum.hashes,
+                "{} of {} is not in its checksum",
+                column.name, table.name
+            );
+            assert_eq!(changed.rows, sum.rows);
+            sum = changed;
+        }
+    }
+}

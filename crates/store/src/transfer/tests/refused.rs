@@ -1,0 +1,200 @@
+//! Transfers that do not begin, and leave everything as it was.
+
+use super::{world::*, *};
+use crate::{Store, conformance::cluster::execute, conformance::*};
+
+async fn refused(transfer: &Transfer) -> String {
+    let real = transfer.run(&silent()).await.unwrap_err().to_string();
+    // Looking at it says the same.
+    let looked = transfer.dry_run().await.unwrap_err().to_string();
+    assert_eq!(looked, real);
+    real
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_with_anything_in_them() {
+    let ground = Ground::new().await;
+    drop(ground.open("a.db").unwrap());
+    let sql = "INSERT INTO workflow_version_marks (workflow_id, latest_version) VALUES ('w', 3)";
+    execute(&ground.database.url, sql).await;
+    let why = refused(&transfer(ground.sqlite("a.db"), ground.postgres())).await;
+    assert!(why.contains("is not empty: workflow_version_marks has rows"), "{why}");
+    ground.open("a.db").unwrap();
+    ground.database.store().await.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sources_in_use() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    let why = refused(&transfer(ground.sqlite("a.db"), ground.postgres())).await;
+    assert!(why.contains("is in use by another process"), "{why}");
+    drop(store);
+    let store = ground.database.store().await;
+    let there = transfer(ground.postgres(), ground.sqlite("b.db"));
+    let why = there.run(&silent()).await.unwrap_err().to_string();
+    assert!(why.contains("connections of other Fermata processes"), "{why}");
+    store.close().await.unwrap();
+    // Those who were in the way go on as if nothing had been.
+    ground.database.store().await.close().await.unwrap();
+    there.run(&silent()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_in_use() {
+    let ground = Ground::new().await;
+    drop(ground.open("a.db").unwrap());
+    let store = ground.database.store().await;
+    let there = transfer(ground.sqlite("a.db"), ground.postgres());
+    let why = there.run(&silent()).await.unwrap_err().to_string();
+    assert!(why.contains("connections of other Fermata processes"), "{why}");
+    store.close().await.unwrap();
+    drop(ground.open("a.db").unwrap());
+    there.run(&silent()).await.unwrap();
+}
+
+/// A runner under another name of its connections is known by its heartbeat.
+#[tokio::test(flavor = "multi_thread")]
+async fn runners_are_heard() {
+    let ground = Ground::new().await;
+    drop(ground.open("a.db").unwrap());
+    let sql = "INSERT INTO runners (id, heartbeat_at, started_at, pid, host, version, role)
+        SELECT gen_random_uuid(), (extract(epoch FROM clock_timestamp() - interval '1s' * s) * 1000000)::bigint, 1, 1,
+          'h', 'v', 'all' FROM unnest(ARRAY[{}]) AS s";
+    execute(&ground.database.url, &sql.replace("{}", "1, 600")).await;
+    let there = transfer(ground.sqlite("a.db"), ground.postgres());
+    let why = there.run(&silent()).await.unwrap_err().to_string();
+    assert!(why.contains("1 runners that were alive"), "{why}");
+    execute(
+        &ground.database.url,
+        "DELETE FROM runners WHERE heartbeat_at > (SELECT MIN(heartbeat_at) FROM runners)",
+    )
+    .await;
+    there.run(&silent()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense() {
+    let ground = Ground::new().await;
+    let nothing = transfer(ground.sqlite("no.db"), ground.postgres());
+    assert!(refused(&nothing).await.contains("there is no such file"));
+    assert!(!ground.file("no.db").exists());
+    drop(ground.open("a.db").unwrap());
+    let why = refused(&resumed(ground.sqlite("a.db"), ground.postgres())).await;
+    assert!(why.contains("begin it without --resume"), "{why}");
+    let why = refused(&transfer(ground.postgres(), ground.postgres())).await;
+    assert!(why.contains("is the source and the target"), "{why}");
+    // A source that was moved is not moved again.
+    transfer(ground.sqlite("a.db"), ground.postgres())
+        .run(&silent())
+        .await
+        .unwrap();
+    let other = Ground::new().await;
+    let why = refused(&transfer(ground.sqlite("a.db"), other.postgres())).await;
+    assert!(why.contains("was moved to"), "{why}");
+}
+
+/// PostgreSQL has no text with a zero in it; it is said where it stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_target_cannot_hold() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    activate(&store, WORKFLOW).await;
+    let mut run = new_run("zero");
+    run.correlation_id = Some("a\0b".to_owned());
+    let id = run.id;
+    store.enqueue(run).await.unwrap();
+    drop(store);
+    let why = transfer(ground.sqlite("a.db"), ground.postgres())
+        .run(&silent())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        why.contains("`correlation_id` of workflow_executions") && why.contains(&id.0.to_string()),
+        "{why}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_changes_nothing() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    fill(&store).await;
+    store.close().await.unwrap();
+    drop(store);
+    let bytes = std::fs::read(ground.file("a.db")).unwrap();
+    for to in [ground.postgres(), ground.sqlite("b.db")] {
+        let report = transfer(ground.sqlite("a.db"), to).dry_run().await.unwrap();
+        assert!(
+            report
+                .tables
+                .iter()
+                .all(|table| table.rows > 0 && table.checksum.is_none()),
+            "{report:?}"
+        );
+    }
+    assert!(
+        bytes == std::fs::read(ground.file("a.db")).unwrap(),
+        "the source was changed"
+    );
+    assert!(!ground.file("b.db").exists());
+    ground.open("a.db").unwrap();
+}
+
+/// The table in `mark.rs`.
+#[test]
+fn marks_decide() {
+    use mark::Done;
+    use start::{Reason, Start, decide};
+    let (one, two) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
+    let to = String::new;
+    let leaving = |transfer| Some(Mark::Leaving { transfer, to: to() });
+    let moved = |transfer| Some(Mark::Moved { transfer, to: to() });
+    let done = Done {
+        table: "workflows".to_owned(),
+        after: vec!["w".to_owned()],
+        rows: 1,
+    };
+    let arriving = |transfer, done: Option<&Done>| {
+        Some(Mark::Arriving {
+            transfer,
+            from: to(),
+            done: done.cloned(),
+        })
+    };
+    let at = |transfer| Ok(Start::At(transfer, done.clone()));
+    let source = |mark: Option<Mark>| Err(Reason::Source(mark.unwrap()));
+    let target = |mark: Option<Mark>| Err(Reason::Target(mark.unwrap()));
+    for (resume, from, to, expected) in [
+        (false, None, None, Ok(Start::Anew)),
+        (true, None, None, Err(Reason::Nothing)),
+        (true, None, arriving(one, None), Ok(Start::Anew)),
+        (false, None, arriving(one, None), Ok(Start::Anew)),
+        (true, leaving(one), arriving(one, None), Ok(Start::Anew)),
+        (true, leaving(two), arriving(one, None), source(leaving(two))),
+        (true, leaving(one), arriving(one, Some(&done)), at(one)),
+        (true, moved(one), arriving(one, Some(&done)), at(one)),
+        (
+            false,
+            leaving(one),
+            arriving(one, Some(&done)),
+            Err(Reason::Interrupted),
+        ),
+        (true, None, arriving(one, Some(&done)), Err(Reason::Changed)),
+        (true, leaving(two), arriving(one, Some(&done)), Err(Reason::Changed)),
+        (true, leaving(one), None, source(leaving(one))),
+        (false, leaving(one), None, source(leaving(one))),
+        (false, moved(one), None, source(moved(one))),
+        (true, moved(one), None, source(moved(one))),
+        (false, None, moved(one), target(moved(one))),
+        (false, None, leaving(one), target(leaving(one))),
+        (false, arriving(one, None), None, source(arriving(one, None))),
+    ] {
+        assert_eq!(
+            decide(resume, from.clone(), to.clone()),
+            expected,
+            "{resume} {from:?} {to:?}"
+        );
+    }
+}

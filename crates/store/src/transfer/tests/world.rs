@@ -1,0 +1,170 @@
+//! A database with something in every table and column, and all that a store shows of it.
+
+use crate::{
+    Store,
+    conformance::*,
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
+    definitions::{DraftRule, WorkflowFilter},
+    reads::{RunFilter, Window},
+    runs::{AttemptStatus, Letter, NewRun, StatusChange, Then},
+};
+use fermata_core::{RunId, Status};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The runs of a world.
+pub(super) struct World {
+    /// Waits to be claimed.
+    pub(super) pending: RunId,
+    /// Is held under epoch 1, and has a letter that was not read. Its token is `open`.
+    pub(super) held: RunId,
+    /// Sleeps until 5,000. Its token `asked` was answered, `open2` was not.
+    pub(super) parked: RunId,
+}
+
+/// Fills an empty store.
+pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
+    workflows(store).await;
+    let pending = pending(store, "pending").await;
+    let (held, _) = born(store, "held", vec![open("w", "open")]).await;
+    let letter = Letter::Cancel {
+        reason: "no more \u{1F3B5} 'quoted' \"and\" \\ back\nslashed".to_owned(),
+    };
+    store.deliver(held, letter, at(300)).await.unwrap();
+    let parked = parked(store).await;
+    succeeded(store, pending).await;
+    buried(store).await;
+    World { pending, held, parked }
+}
+
+async fn workflows(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let rule = DraftRule::Existing;
+    store.save_draft(draft(WORKFLOW, "two"), rule, None).await.unwrap();
+    store.release(release_new("buried", "one")).await.unwrap();
+    store.soft_delete_workflow("buried", at(9)).await.unwrap();
+    let mut bare = draft("bare", "x");
+    bare.description = None;
+    bare.source = (0..=255).collect();
+    store.save_draft(bare, new_or_draft(), None).await.unwrap();
+    // A workflow that is gone but for the number of its last version.
+    store
+        .save_draft(draft("gone", "x"), new_or_draft(), None)
+        .await
+        .unwrap();
+    store.snapshot("gone", "x", at(3)).await.unwrap();
+    store.delete_workflow("gone", at(4)).await.unwrap();
+}
+
+async fn parked(store: &Arc<dyn Store>) -> RunId {
+    let (run, _) = born(store, "parked", vec![open("a", "asked"), open("b", "open2")]).await;
+    committed(store, park(run, 1, 2, Some(5_000))).await;
+    store
+        .answer("asked", r#"{"ünicode": "\u0000"}"#, at(310))
+        .await
+        .unwrap();
+    let stored = take(store, run).await;
+    let mut commit = park(run, stored.epoch, 3, Some(5_000));
+    commit.inbox_seen = 1;
+    let mut failed = attempt("a", 1, 220);
+    failed.status = AttemptStatus::RetriableFailure;
+    failed.outputs = None;
+    failed.error = Some(r#"{"message":""}"#.to_owned());
+    failed.started_at = None;
+    commit.attempts = vec![failed, attempt("a", 2, 230)];
+    committed(store, commit).await;
+    run
+}
+
+async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
+    let run = NewRun {
+        tenant: "acme".to_owned(),
+        parent: Some(parent),
+        priority: Some(-3),
+        spec: None,
+        correlation_id: None,
+        ..new_run("")
+    };
+    let id = run.id;
+    store.enqueue(run).await.unwrap();
+    let stored = take(store, id).await;
+    let mut commit = end(id, stored.epoch, 1, Status::Succeeded);
+    commit.links = vec![link("m1"), link("m2")];
+    commit.attempts = vec![attempt("a", 1, 240)];
+    if let Some(StatusChange { context_snapshot, .. }) = &mut commit.status {
+        *context_snapshot = Some("{}".to_owned());
+    }
+    committed(store, commit).await;
+}
+
+async fn buried(store: &Arc<dyn Store>) {
+    let (run, _) = born(store, "buried", vec![open("w", "closed")]).await;
+    let mut commit = end(run, 1, 0, Status::Failed);
+    commit.events.clear();
+    commit.then = Then::Keep;
+    if let Some(change) = &mut commit.status {
+        change.reason = Some("dead_letter".to_owned());
+        change.error = Some("{}".to_owned());
+    }
+    commit.dead_letter = Some(Box::new(DeadLetter {
+        id: Uuid::now_v7(),
+        at: at(700),
+        reason: DeadReason::Poison,
+        run,
+        workflow_id: WORKFLOW.to_owned(),
+        workflow_version: 1,
+        tenant: "acme".to_owned(),
+        attempts: 4,
+        last_error: Some("it took its runner down".to_owned()),
+        payload: r#"{"trigger":{"a":1}}"#.to_owned(),
+    }));
+    committed(store, commit).await;
+}
+
+/// All that a store shows, in words: two of the same content say the same. Who holds a run does not count.
+pub(super) async fn told(store: &dyn Store) -> Vec<String> {
+    let mut told = Vec::new();
+    let filter = WorkflowFilter {
+        limit: 100,
+        ..Default::default()
+    };
+    for workflow in store.workflows(filter).await.unwrap().items {
+        told.push(format!("{workflow:?}"));
+        told.push(format!("{:?}", store.draft(&workflow.id).await.unwrap()));
+    }
+    for id in [WORKFLOW, "buried", "bare", "gone"] {
+        let versions = store.versions(id, None, 100).await.unwrap();
+        told.push(format!("{versions:?}"));
+        told.push(format!("{:?}", store.definition(id, 1).await.unwrap()));
+    }
+    let filter = RunFilter {
+        limit: 1000,
+        ..Default::default()
+    };
+    for run in store.runs(filter).await.unwrap().items {
+        told.extend(told_of(store, run.id).await);
+    }
+    let filter = DeadLetterFilter {
+        limit: 100,
+        ..Default::default()
+    };
+    for letter in store.dead_letters(filter).await.unwrap().items {
+        told.push(format!("{:?}", store.dead_letter(letter.id).await.unwrap()));
+    }
+    told
+}
+
+async fn told_of(store: &dyn Store, run: RunId) -> Vec<String> {
+    let window = Window { limit: 1000, offset: 0 };
+    let mut record = store.run(run).await.unwrap().unwrap();
+    record.held = false;
+    vec![
+        format!("{record:?}"),
+        format!("{:?}", store.load(run).await.unwrap()),
+        format!("{:?}", store.events(run, window).await.unwrap()),
+        format!("{:?}", store.actions(run, window).await.unwrap()),
+        format!("{:?}", store.links(run).await.unwrap()),
+        format!("{:?}", store.waits(run).await.unwrap()),
+        format!("{:?}", store.inbox(run, 0).await.unwrap()),
+    ]
+}
