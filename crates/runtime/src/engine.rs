@@ -1,5 +1,7 @@
 //! The way in: accept runs, wait for them, cancel them.
 
+mod wait;
+
 use crate::{
     actions::Registry,
     clock::Clock,
@@ -15,7 +17,6 @@ use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, RunnerId, Status, Tim
 use fermata_store::{
     Store, StoreError,
     definitions::Lifecycle,
-    reads::RunRecord,
     runners::Runner,
     runs::{Answer, Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal, WaitChange},
 };
@@ -31,6 +32,8 @@ use std::{
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
+
+pub use wait::Ended;
 
 /// A handle to the engine of this process. Cheap to clone.
 #[derive(Clone)]
@@ -127,19 +130,6 @@ pub struct Accepted {
     pub created: bool,
 }
 
-/// How a run ended, as its driver knows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
-    /// Its final status.
-    pub status: Status,
-    /// A stable word, if it did not succeed.
-    pub reason: Option<String>,
-    /// `{"code", "message", "node"?}` as JSON, if it failed.
-    pub error: Option<String>,
-    /// Its outputs, as JSON.
-    pub outputs: Option<String>,
-}
-
 impl Engine {
     /// An engine on `store`. It accepts runs at once and works on them after [`Engine::run`].
     pub fn new(store: Arc<dyn Store>, registry: Registry, settings: Settings, clock: Arc<dyn Clock>) -> Engine {
@@ -184,7 +174,8 @@ impl Engine {
         }
     }
 
-    /// Works on runs until [`Engine::stop`] is called and everything has been handed back.
+    /// Works on runs, if that is the role of this process, until [`Engine::stop`] is called and everything has been
+    /// handed back.
     pub async fn run(&self) {
         runner::run(self.shared.clone()).await;
     }
@@ -234,35 +225,6 @@ impl Engine {
     pub async fn start(&self, request: Request) -> Result<Accepted, EngineError> {
         let id = request.id.unwrap_or_else(|| RunId(Uuid::now_v7()));
         self.start_as(id, request).await
-    }
-
-    /// Starts a run and waits for its end, for at most `limit` and not beyond this engine's own.
-    pub async fn start_and_wait(
-        &self,
-        request: Request,
-        limit: Duration,
-    ) -> Result<(Accepted, Option<Arc<Ended>>), EngineError> {
-        let id = request.id.unwrap_or_else(|| RunId(Uuid::now_v7()));
-        let waiter = self.shared.await_end(id);
-        let accepted = match self.start_as(id, request).await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                self.shared.forget_waiters(id);
-                return Err(error);
-            }
-        };
-        if accepted.run != id {
-            self.shared.forget_waiters(id);
-            let ended = self.wait(accepted.run, limit).await?;
-            return Ok((accepted, ended));
-        }
-        let ended = tokio::select! {
-            biased;
-            ended = waiter => ended.ok(),
-            () = self.shared.stopping.cancelled() => None,
-            () = tokio::time::sleep(limit) => None,
-        };
-        Ok((accepted, ended))
     }
 
     async fn start_as(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
@@ -335,10 +297,10 @@ impl Engine {
         }
     }
 
-    /// If there is room here, the run is born held by this process, with its first step already decided.
+    /// If this process works and has room, the run is born held by this process, with its first step already decided.
     fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, request: &Request) -> Option<Driver> {
         let shared = &self.shared;
-        if shared.held().len() >= shared.settings.max_active_runs || shared.stopping.is_cancelled() {
+        if shared.room() == 0 || shared.stopping.is_cancelled() {
             return None;
         }
         let mut run = Run::new(compiled.plan.clone());
@@ -359,28 +321,6 @@ impl Engine {
         });
         payloads.learn_waits(tokens, &shared.settings.public_url);
         Some(Driver::born(shared.clone(), meta, compiled, run, payloads))
-    }
-
-    /// Waits for a run's end, for at most `limit` and not beyond this engine's own. `None` if it is not over by then.
-    pub async fn wait(&self, run: RunId, limit: Duration) -> Result<Option<Arc<Ended>>, EngineError> {
-        let deadline = tokio::time::Instant::now() + limit;
-        loop {
-            let waiter = self.shared.await_end(run);
-            let record = self.shared.store.run(run).await?.ok_or(Refusal::RunNotFound(run))?;
-            if record.status.is_terminal() {
-                return Ok(Some(Arc::new(ended_of(record))));
-            }
-            let look_again = tokio::time::Instant::now() + self.shared.settings.poll_interval;
-            tokio::select! {
-                biased;
-                Ok(ended) = waiter => return Ok(Some(ended)),
-                () = self.shared.stopping.cancelled() => return Ok(None),
-                () = tokio::time::sleep_until(deadline.min(look_again)) => {}
-            }
-            if tokio::time::Instant::now() >= deadline {
-                return Ok(None);
-            }
-        }
     }
 
     /// Answers the wait behind a callback's token. Durable when this returns; the run is woken at once.
@@ -408,7 +348,7 @@ fn describe(settings: &Settings, now: Timestamp) -> Runner {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        role: settings.role.clone(),
+        role: settings.role.to_string(),
         started_at: now,
     }
 }
@@ -450,15 +390,6 @@ fn new_run(id: RunId, request: &Request, version: u32, shared: &Shared) -> NewRu
     }
 }
 
-fn ended_of(record: RunRecord) -> Ended {
-    Ended {
-        status: record.status,
-        reason: record.reason,
-        error: record.error,
-        outputs: record.outputs,
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -470,7 +401,15 @@ impl Shared {
 
     /// How many more runs this process may hold.
     pub fn room(&self) -> usize {
+        if !self.settings.role.works() {
+            return 0;
+        }
         self.settings.max_active_runs.saturating_sub(self.held().len())
+    }
+
+    /// Whether this process holds a run.
+    fn holds(&self, run: RunId) -> bool {
+        self.held().contains_key(&run)
     }
 
     /// This process holds a run now.
@@ -549,28 +488,6 @@ impl Shared {
                 (Err(error), _) if uncertain => return Err(StoreError::Unknown(error.to_string())),
                 (Err(error), _) => return Err(error),
             }
-        }
-    }
-
-    fn await_end(&self, run: RunId) -> oneshot::Receiver<Arc<Ended>> {
-        let (tell, told) = oneshot::channel();
-        let mut waiters = lock(&self.waiters);
-        let list = waiters.entry(run).or_default();
-        list.retain(|waiter| !waiter.is_closed());
-        list.push(tell);
-        told
-    }
-
-    fn forget_waiters(&self, run: RunId) {
-        lock(&self.waiters).remove(&run);
-    }
-
-    /// Tells everyone who waits for this run.
-    pub fn tell_end(&self, run: RunId, ended: Ended) {
-        let waiters = lock(&self.waiters).remove(&run);
-        let ended = Arc::new(ended);
-        for waiter in waiters.into_iter().flatten() {
-            let _ = waiter.send(ended.clone());
         }
     }
 }

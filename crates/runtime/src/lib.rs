@@ -30,5 +30,5 @@ pub use engine::{Accepted, Ended, Engine, Observer, Request};
 pub use entry::task_status;
 pub use error::{EngineError, Refusal};
 pub use overview::{NodeOverview, Overview};
-pub use settings::Settings;
+pub use settings::{Role, Settings};
 pub use workflows::{Added, Command, PublishedWorkflow, SavedWorkflow, Validated};

@@ -22,26 +22,38 @@ const STUCK_PAUSE_MS: u64 = 60_000;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let news = shared.store.news();
     say_alive(&shared).await; // before anything is held, so that nobody takes it for a dead runner's
-    let claiming = claim_loop(shared.clone(), news);
-    let living = heartbeat_loop(shared.clone());
+    let mut in_order = false;
+    let working = async {
+        tokio::select! {
+            biased; // the same every time, so that a simulation repeats
+            () = shared.stopping.cancelled() => {}
+            () = claim_loop(shared.clone(), news), if shared.settings.role.works() => {}
+        }
+        in_order = hand_back(&shared).await;
+    };
     tokio::select! {
-        biased; // the same every time, so that a simulation repeats
-        () = shared.stopping.cancelled() => {}
-        () = living => {}
-        () = claiming => {}
+        biased;
+        () = working => {}
+        () = heartbeat_loop(shared.clone()) => {} // also while work is handed back, or others would take it
     }
+    if in_order {
+        let _ = shared.store.retire(shared.me.id).await;
+    }
+}
+
+/// Lets drivers finish what they do for a while. What they still hold then is free once this runner has retired.
+/// False if it ends as in a crash.
+async fn hand_back(shared: &Shared) -> bool {
     shared.tasks.close();
-    if tokio::time::timeout(shared.settings.shutdown_grace, shared.tasks.wait())
-        .await
-        .is_err()
-    {
+    let grace = shared.settings.shutdown_grace;
+    let late = tokio::time::timeout(grace, shared.tasks.wait()).await.is_err();
+    let in_order = !shared.abandon.is_cancelled();
+    if late {
         tracing::warn!("some actions did not finish in time; their attempts will be repeated");
         shared.abandon.cancel();
         shared.tasks.wait().await;
     }
-    if !shared.abandon.is_cancelled() {
-        let _ = shared.store.retire(shared.me.id).await;
-    }
+    in_order
 }
 
 async fn heartbeat_loop(shared: Arc<Shared>) {

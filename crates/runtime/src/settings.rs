@@ -3,8 +3,39 @@
 use crate::sandbox::SandboxSettings;
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::time::Duration;
+use std::{fmt, time::Duration};
+
+/// What a process is there for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It accepts requests and works on runs.
+    #[default]
+    All,
+    /// It accepts requests; others work on the runs.
+    Api,
+    /// It works on runs that others accepted.
+    Runner,
+}
+
+impl Role {
+    /// Whether it works on runs.
+    pub fn works(self) -> bool {
+        self != Role::Api
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::All => "all",
+            Role::Api => "api",
+            Role::Runner => "runner",
+        })
+    }
+}
 
 /// How an engine works.
 #[derive(Debug, Clone)]
@@ -17,8 +48,8 @@ pub struct Settings {
     pub park_after: Duration,
     /// How often the store is asked for work without a hint.
     pub poll_interval: Duration,
-    /// What this process is there for, in a word, for those who list runners.
-    pub role: String,
+    /// What this process is there for.
+    pub role: Role,
     /// A runner that did not say it lives for this long is dead.
     pub lease_ttl: Duration,
     /// How long running actions may take to finish when the process is told to stop.
@@ -46,7 +77,7 @@ impl Default for Settings {
             max_active_runs: 10_000,
             park_after: Duration::from_secs(5),
             poll_interval: Duration::from_secs(1),
-            role: "all".to_owned(),
+            role: Role::default(),
             lease_ttl: Duration::from_secs(15),
             shutdown_grace: Duration::from_secs(30),
             conditions: Limits::default(),

@@ -4,6 +4,7 @@ mod conditions;
 mod flow;
 mod http;
 mod parameters;
+mod roles;
 mod support;
 mod tasks;
 mod workflows;
