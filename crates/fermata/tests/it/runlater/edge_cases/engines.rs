@@ -135,6 +135,57 @@ fn engine(number: usize, store: Arc<dyn Store>, seen: Arc<Seen>) -> Engine {
     engine
 }
 
+/// One run: its waits are answered at both engines at once, and its request ends at the same time or before.
+async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, service: &Service) {
+    let request = Request {
+        workflow_id: "shared".to_owned(),
+        trigger: json!({}),
+        ..Request::default()
+    };
+    let run = engines[round % 2].start(request).await.expect("it starts").run;
+    let waits = store.waits(run).await.expect("waits");
+    let token = |node: &str| {
+        let wait = waits.iter().find(|wait| wait.node.as_str() == node);
+        wait.expect("its token").token.clone()
+    };
+    let (left, right) = (token("left"), token("right"));
+    // In every other round nobody holds the run when the answers come.
+    let is_parked = round % 2 == 1;
+    service.call("/request", round + 1).await;
+    if is_parked {
+        service.release("/request");
+        eventually("the end of the request", || async {
+            let overview = engines[0].overview(run).await.expect("it is there");
+            (overview.nodes[2].status == "success").then_some(())
+        })
+        .await;
+    }
+    // Both at once, each at another engine; and each twice, at both.
+    let answers = [
+        (0, &left, "\"left\""),
+        (1, &right, "\"right\""),
+        (1, &left, "\"left\""),
+        (0, &right, "\"right\""),
+    ];
+    let tasks = answers.map(|(number, token, payload)| {
+        let (engine, token) = (engines[number].clone(), token.clone());
+        tokio::spawn(async move { engine.answer(&token, payload).await.expect("an answer") })
+    });
+    if !is_parked {
+        service.release("/request"); // it ends at the same time as the waits
+    }
+    let mut taken = 0;
+    for task in tasks {
+        taken += usize::from(matches!(task.await.expect("it ran"), Taken::Accepted { .. }));
+    }
+    assert_eq!(taken, 2, "each wait takes one");
+    let ended = engines[round % 2].wait(run, PATIENCE).await.expect("it is there");
+    assert_eq!(ended.expect("no event is lost").status, Status::Succeeded);
+    let overview = engines[0].overview(run).await.expect("it is there");
+    let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
+    assert_eq!(words, ["received", "received", "success", "success", "success"]);
+}
+
 /// "If two parallel steps (A and B) complete simultaneously: Node 1 locks, evaluates A's completion, commits. Node 2
 /// unblocks, sees both A and B complete, correctly advances the DAG." "exactly one node evaluates at a time […] so no
 /// events are lost".
@@ -160,53 +211,7 @@ async fn multi_node_concurrency() {
         .await;
     added.expect("it is fine");
     for round in 0..ROUNDS {
-        let request = Request {
-            workflow_id: "shared".to_owned(),
-            trigger: json!({}),
-            ..Request::default()
-        };
-        let run = engines[round % 2].start(request).await.expect("it starts").run;
-        let waits = store.waits(run).await.expect("waits");
-        let token = |node: &str| {
-            let wait = waits.iter().find(|wait| wait.node.as_str() == node);
-            wait.expect("its token").token.clone()
-        };
-        let (left, right) = (token("left"), token("right"));
-        // In every other round nobody holds the run when the answers come.
-        let is_parked = round % 2 == 1;
-        service.call("/request", round + 1).await;
-        if is_parked {
-            service.release("/request");
-            eventually("the end of the request", || async {
-                let overview = engines[0].overview(run).await.expect("it is there");
-                (overview.nodes[2].status == "success").then_some(())
-            })
-            .await;
-        }
-        // Both at once, each at another engine; and each twice, at both.
-        let answers = [
-            (0, &left, "\"left\""),
-            (1, &right, "\"right\""),
-            (1, &left, "\"left\""),
-            (0, &right, "\"right\""),
-        ];
-        let tasks = answers.map(|(number, token, payload)| {
-            let (engine, token) = (engines[number].clone(), token.clone());
-            tokio::spawn(async move { engine.answer(&token, payload).await.expect("an answer") })
-        });
-        if !is_parked {
-            service.release("/request"); // it ends at the same time as the waits
-        }
-        let mut taken = 0;
-        for task in tasks {
-            taken += usize::from(matches!(task.await.expect("it ran"), Taken::Accepted { .. }));
-        }
-        assert_eq!(taken, 2, "each wait takes one");
-        let ended = engines[round % 2].wait(run, PATIENCE).await.expect("it is there");
-        assert_eq!(ended.expect("no event is lost").status, Status::Succeeded);
-        let overview = engines[0].overview(run).await.expect("it is there");
-        let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
-        assert_eq!(words, ["received", "received", "success", "success", "success"]);
+        play_round(round, &engines, store.as_ref(), &service).await;
     }
     let seen = seen.0.lock().unwrap().clone();
     assert_eq!(seen.len(), ROUNDS * 2, "the others are open from the start");
