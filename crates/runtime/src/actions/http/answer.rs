@@ -56,10 +56,12 @@ pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<Htt
             break;
         }
     }
-    let says_json = || headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
-    });
+    let says_json = || {
+        headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
+            let kind = kind.split(';').next().unwrap_or_default().trim();
+            kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
+        })
+    };
     let is_json = match parse {
         ParseBody::Auto => says_json(),
         ParseBody::Json => true,
