@@ -7,12 +7,14 @@
 mod conditions;
 mod http;
 mod load;
+mod postgres;
 mod raw;
 mod report;
 mod sleepers;
 mod steps;
+mod worker;
 
-use crate::duration;
+use crate::{cli::Usage, config::Database, duration};
 use clap::Args;
 use load::{Bench, THREE};
 use raw::Sample;
@@ -20,6 +22,7 @@ use report::{FanOut, Large, Latency, Report};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    str::FromStr,
     sync::Arc,
     time::Duration,
 };
@@ -48,12 +51,28 @@ pub struct BenchArgs {
     /// The time over which their ends are spread, such as 1m.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     spread: Duration,
-    /// Only these sections: main, one, fanout, large, conditions, http, steps, sleepers.
+    /// Only these sections: main, one, fanout, large, conditions, http, steps, sleepers; with PostgreSQL: runners,
+    /// starts, memory.
     #[arg(long, value_delimiter = ',', value_parser = SECTIONS)]
     only: Vec<String>,
+    /// Measure runner processes that share this PostgreSQL database, which must have no workflows but the benchmark's.
+    #[arg(long, value_name = "URL", conflicts_with = "postgres")]
+    database: Option<String>,
+    /// The same, on a PostgreSQL server that is started for it and gone afterwards.
+    #[arg(long)]
+    postgres: bool,
+    /// Runs that are parked in the section `memory`.
+    #[arg(long, default_value_t = 100_000)]
+    parked: usize,
+    /// Runs that are active in the section `memory`.
+    #[arg(long, default_value_t = 1_000)]
+    active: usize,
+    /// Work as one of the runner processes; started by the benchmark itself.
+    #[arg(long, hide = true, exclusive = true)]
+    worker: bool,
 }
 
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 11] = [
     "main",
     "one",
     "fanout",
@@ -62,7 +81,13 @@ const SECTIONS: [&str; 8] = [
     "http",
     "steps",
     "sleepers",
+    "runners",
+    "starts",
+    "memory",
 ];
+
+/// Those that are measured on PostgreSQL, and there only.
+const SHARED: [&str; 3] = ["runners", "starts", "memory"];
 
 impl BenchArgs {
     /// Says what is measured now.
@@ -72,6 +97,27 @@ impl BenchArgs {
         }
     }
 
+    /// Refuses what would not measure anything.
+    fn check(&self) -> Result<(), Usage> {
+        // Read here and not by clap, which would repeat what it does not understand, password and all.
+        let database = self.database.as_deref().map(Database::from_str).transpose();
+        if let Some(Database::Sqlite(_) | Database::Memory) = database.map_err(Usage)? {
+            let what = "--database names a PostgreSQL server; files are always new ones, below --dir";
+            return Err(Usage(what.to_owned()));
+        }
+        let shared = self.postgres || self.database.is_some();
+        let misplaced = |section: &&String| SHARED.contains(&section.as_str()) != shared;
+        match self.only.iter().find(misplaced) {
+            Some(section) if shared => Err(Usage(format!("the section `{section}` is not one of PostgreSQL's"))),
+            Some(section) => Err(Usage(format!("the section `{section}` needs --database or --postgres"))),
+            None => Ok(()),
+        }
+    }
+
+    fn shared_url(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
     fn wants(&self, section: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == section)
     }
@@ -79,6 +125,21 @@ impl BenchArgs {
 
 /// Runs the benchmark and prints what it measured.
 pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    if args.worker {
+        return worker::work().await;
+    }
+    args.check()?;
+    if args.postgres || args.database.is_some() {
+        let mut report = Report::new(&args);
+        report.postgres = Some(postgres::measure(&args).await?);
+        report.print(args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    files(args).await
+}
+
+/// On files of its own.
+async fn files(args: BenchArgs) -> anyhow::Result<ExitCode> {
     let folder = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,

@@ -77,9 +77,13 @@ impl Bench {
         Ok(bench)
     }
 
-    /// An engine on a file. It may call this machine.
+    /// An engine on a file.
     pub fn with(path: &Path, settings: Settings, observer: Option<Arc<dyn Observer>>) -> anyhow::Result<Bench> {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
+        Bench::on(Arc::new(SqliteStore::open(path)?), settings, observer)
+    }
+
+    /// An engine on a store. It may call this machine.
+    pub fn on(store: Arc<dyn Store>, settings: Settings, observer: Option<Arc<dyn Observer>>) -> anyhow::Result<Bench> {
         let http = HttpSettings {
             allow_private_networks: true,
             ..HttpSettings::default()

@@ -27,8 +27,21 @@ const LONG: Duration = Duration::from_secs(86_400);
 
 /// The writes of one run.
 pub(super) struct Sample {
-    new_run: NewRun,
-    commits: Vec<RunCommit>,
+    pub new_run: NewRun,
+    pub commits: Vec<RunCommit>,
+}
+
+impl Sample {
+    /// The same run under another id.
+    pub fn copy(&self, runner: RunnerId) -> NewRun {
+        let mut new = self.new_run.clone();
+        new.id = RunId(Uuid::now_v7());
+        if let Some(born) = &mut new.born {
+            born.runner = runner;
+        }
+        new.request_id = Uuid::now_v7().to_string();
+        new
+    }
 }
 
 /// The writes of one three-step run.
@@ -164,13 +177,8 @@ pub(super) async fn write(
 
 /// All writes of a run are on their way before the first is answered; the committer keeps their order.
 async fn write_one(store: &dyn Store, sample: &Sample, runner: RunnerId) -> anyhow::Result<()> {
-    let id = RunId(Uuid::now_v7());
-    let mut new = sample.new_run.clone();
-    new.id = id;
-    if let Some(born) = &mut new.born {
-        born.runner = runner;
-    }
-    new.request_id = Uuid::now_v7().to_string();
+    let new = sample.copy(runner);
+    let id = new.id;
     let commits = sample.commits.iter().map(|commit| {
         let mut commit = commit.clone();
         (commit.run, commit.runner) = (id, runner);

@@ -1,6 +1,6 @@
 //! What was measured, as JSON and as a table.
 
-use super::{BenchArgs, load::Many};
+use super::{BenchArgs, load::Many, postgres::Postgres};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -21,6 +21,7 @@ pub(super) struct Report {
     pub http: Option<Http>,
     pub http_steps: Option<HttpSteps>,
     pub sleepers: Option<Sleepers>,
+    pub postgres: Option<Postgres>,
 }
 
 /// How long single workflows took.
@@ -169,6 +170,7 @@ impl Report {
             http: None,
             http_steps: None,
             sleepers: None,
+            postgres: None,
         }
     }
 
@@ -190,7 +192,9 @@ impl Report {
             put("ratio", rounded(per_second / self.raw_per_second).into());
             put("rssGrowthMb", rounded(self.rss_growth_mb).into());
         }
-        put("rssMb", self.rss_mb.into());
+        if self.postgres.is_none() {
+            put("rssMb", self.rss_mb.into());
+        }
         put("oneAtATime", json!(self.one_at_a_time));
         put("fanOut", json!(self.fan_out));
         put("large", json!(self.large));
@@ -198,6 +202,7 @@ impl Report {
         put("http", json!(self.http));
         put("httpSteps", json!(self.http_steps));
         put("sleepers", json!(self.sleepers));
+        put("postgres", json!(self.postgres));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)
     }
@@ -216,8 +221,8 @@ impl Report {
 fn print_rows(value: &Value, section: &str) {
     for (name, value) in value.as_object().into_iter().flatten() {
         match value {
-            Value::Object(_) => print_rows(value, &format!("{name}.")),
-            other => println!("{:<28} {other:>12}", format!("{section}{name}")),
+            Value::Object(_) => print_rows(value, &format!("{section}{name}.")),
+            other => println!("{:<44} {other:>12}", format!("{section}{name}")),
         }
     }
 }

@@ -1,6 +1,14 @@
 //! `fermata bench` from outside: that it measures, not what.
 
-use crate::support::{fermata, folder, text};
+use crate::support::{Server, fermata, folder, text};
+use fermata_core::Status;
+use fermata_store::{
+    Store,
+    conformance::cluster::Database,
+    reads::{RunFilter, Window},
+};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn it_measures_everything_that_was_asked_for() {
@@ -85,4 +93,126 @@ fn a_section_that_is_not_there_is_refused() {
     let refused = fermata(&["bench", "--only", "main,lunch"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("sleepers"), "{}", refused.stderr);
+}
+
+const SMALL: [&str; 10] = [
+    "bench",
+    "--json",
+    "--workflows",
+    "30",
+    "--concurrency",
+    "6",
+    "--parked",
+    "20",
+    "--active",
+    "4",
+];
+
+#[tokio::test]
+async fn postgres_runners_stand_next_to_the_raw_limit() {
+    let database = Database::new().await;
+    let measured = fermata(&[&SMALL[..], &["--database", &database.url]].concat());
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    let report = &measured.json()["postgres"];
+    let number = |pointer: &str| {
+        let number = report.pointer(pointer).and_then(|value| value.as_f64());
+        number.unwrap_or_else(|| panic!("{pointer}: {report:#}"))
+    };
+    let raw = number("/rawWorkflowsPerSecond");
+    for runners in ["oneRunner", "threeRunners"] {
+        let at = |name: &str| number(&format!("/{runners}/{name}"));
+        assert!(
+            (at("ratio") - at("workflowsPerSecond") / raw).abs() <= 0.01,
+            "{report:#}"
+        );
+        assert!(at("p50Ms") > 0.0 && at("p50Ms") <= at("p99Ms"), "{report:#}");
+    }
+    for way in ["sameProcess", "otherProcess"] {
+        assert!(number(&format!("/starts/{way}/p99Ms")) > 0.0, "{report:#}");
+    }
+    assert_eq!((number("/memory/parked"), number("/memory/active")), (20.0, 4.0));
+    assert!(
+        number("/memory/idleMb") > 0.0 && number("/memory/activeMb") > 0.0,
+        "{report:#}"
+    );
+
+    // What is left: the sleepers, and otherwise whole runs, those of the raw limit too.
+    let store = database.store().await;
+    let filter = |statuses: &[Status]| RunFilter {
+        statuses: statuses.to_vec(),
+        limit: 1000,
+        ..RunFilter::default()
+    };
+    let living = store
+        .runs(filter(&[Status::Pending, Status::Running]))
+        .await
+        .unwrap()
+        .items;
+    assert_eq!(living.len(), 20, "{living:#?}");
+    let ended = store.runs(filter(&[])).await.unwrap().items;
+    for run in ended.iter().filter(|run| run.workflow_id == "bench-three") {
+        let all = Window { limit: 10, offset: 0 };
+        assert_eq!(run.status, Status::Succeeded, "{run:?}");
+        let rows = (
+            store.actions(run.id, all).await.unwrap().1,
+            store.events(run.id, all).await.unwrap().1,
+        );
+        assert_eq!(rows, (3, 4), "{run:?}");
+    }
+    store.close().await.unwrap();
+    let again = fermata(&[&SMALL[..], &["--database", &database.url]].concat());
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.stderr.contains("not over"), "{}", again.stderr);
+}
+
+#[tokio::test]
+async fn postgres_a_database_that_somebody_uses_is_left_alone() {
+    let home = Database::new().await;
+    let server = Server::start(&["--database", &home.url]);
+    server
+        .publish(&json!({ "id": "order", "displayName": "Order", "startNode": "a",
+        "nodes": [{ "id": "a", "actionType": "core.echo" }] }))
+        .await;
+    let refused = fermata(&[&SMALL[..], &["--database", &home.url]].concat());
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("`order`"), "{}", refused.stderr);
+    let (_, listed) = server.send("GET", "/api/v1/executions", "").await;
+    assert_eq!(listed["items"], json!([]));
+}
+
+#[test]
+fn postgres_a_server_of_its_own_is_gone_afterwards() {
+    let folder = folder();
+    // The server may run as another user.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let measured = fermata(
+        &[
+            &SMALL[..],
+            &["--postgres", "--only", "starts", "--dir", text(folder.path())],
+        ]
+        .concat(),
+    );
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    let report = measured.json();
+    assert!(
+        report["postgres"]["starts"]["otherProcess"]["p50Ms"].is_number(),
+        "{report:#}"
+    );
+    assert!(report["postgres"].get("memory").is_none(), "{report:#}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn calls_that_measure_nothing_are_refused() {
+    for (arguments, word) in [
+        (&["--only", "runners"][..], "--postgres"),
+        (&["--postgres", "--only", "main"], "main"),
+        (&["--database", "sqlite:bench.db"], "PostgreSQL"),
+        (&["--database", "postgres://me:secret@host:port/x"], "postgres"),
+    ] {
+        let refused = fermata(&[&["bench"], arguments].concat());
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(word), "{}", refused.stderr);
+        assert!(!refused.stderr.contains("secret"), "{}", refused.stderr);
+    }
 }

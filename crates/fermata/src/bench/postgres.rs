@@ -1,0 +1,277 @@
+//! Runner processes that share a PostgreSQL database.
+//!
+//! Every runner is a process of its own (`worker.rs`) with the engine and the store as they come. The raw limit is the
+//! same rows, written by as many connections as a runner has for that, in `unnest` batches of all runs that are in
+//! flight, with nothing locked, read or decided. Machines are noisy: each is measured several times in turn, and the
+//! middle one counts.
+
+mod memory;
+
+use super::{
+    BenchArgs,
+    load::{Bench, Many, three_steps},
+    raw::{self, Sample},
+    report::{Latency, rounded},
+    worker::{Order, Worker, begin},
+};
+use anyhow::{Context, ensure};
+use fermata_core::{RunnerId, Status};
+use fermata_runtime::{Role, Settings};
+use fermata_store::{
+    Store,
+    cluster::Cluster,
+    definitions::WorkflowFilter,
+    postgres::{
+        PostgresSettings, PostgresStore,
+        raw::{RawWriter, Script},
+    },
+    reads::RunFilter,
+};
+use memory::Memory;
+use serde::Serialize;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+use uuid::Uuid;
+
+/// How often everything is measured.
+const ROUNDS: usize = 3;
+/// What a server of our own is told, beyond what it would do anyway; it is as durable as any.
+const OPTIONS: [&str; 2] = ["shared_buffers=512MB", "max_wal_size=4GB"];
+
+/// What was measured.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Postgres {
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    runners: Option<Runners>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starts: Option<Starts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Runners {
+    raw_workflows_per_second: f64,
+    one_runner: Carried,
+    three_runners: Carried,
+    /// Three runners next to one.
+    more_runners: f64,
+}
+
+/// What some runners carried together.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Carried {
+    workflows_per_second: f64,
+    /// Next to the raw limit.
+    ratio: f64,
+    #[serde(flatten)]
+    latency: Latency,
+}
+
+/// From the wish to the start of the first step, with nothing else to do.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Starts {
+    /// By a process that accepts requests and works on runs.
+    same_process: Latency,
+    /// Accepted by one process, worked on by another.
+    other_process: Latency,
+}
+
+/// Measures what is wanted, on the database that is named or on a server of its own.
+pub(super) async fn measure(args: &BenchArgs) -> anyhow::Result<Postgres> {
+    let (url, server) = match args.shared_url() {
+        Some(url) => (url.to_owned(), None),
+        None => {
+            args.tell("a PostgreSQL server of its own");
+            let root = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+            let server = tokio::task::spawn_blocking(move || Cluster::create(&root, true, &OPTIONS)).await??;
+            (server.url("postgres"), Some(server))
+        }
+    };
+    let measured = measure_at(args, &url).await;
+    // It waits for the server to end.
+    tokio::task::spawn_blocking(move || drop(server)).await?;
+    measured
+}
+
+async fn measure_at(args: &BenchArgs, url: &str) -> anyhow::Result<Postgres> {
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(url, PostgresSettings::default()).await?);
+    refuse_foreign(store.as_ref()).await?;
+    let settings = Settings {
+        role: Role::Api,
+        ..Settings::default()
+    };
+    let api = Bench::on(store, settings, None)?;
+    api.publish(&three_steps()).await?;
+    let mut measured = Postgres::default();
+    if args.wants("runners") {
+        measured.runners = Some(runners(args, url).await?);
+    }
+    if args.wants("starts") {
+        args.tell("how soon the first step starts");
+        measured.starts = Some(starts(&api, url, args.workflows.clamp(1, 500)).await?);
+    }
+    if args.wants("memory") {
+        args.tell(&format!("{} parked and {} active runs", args.parked, args.active));
+        measured.memory = Some(memory::measure(&api, url, args.parked.max(1), args.active.max(1)).await?);
+    }
+    api.close().await?;
+    Ok(measured)
+}
+
+/// What a benchmark leaves behind is nothing for a database that somebody needs; and what others left would be
+/// worked on while it measures.
+async fn refuse_foreign(store: &dyn Store) -> anyhow::Result<()> {
+    let all = WorkflowFilter {
+        limit: 100,
+        ..WorkflowFilter::default()
+    };
+    let foreign = store.workflows(all).await?.items;
+    let foreign = foreign.iter().find(|workflow| !workflow.id.starts_with("bench-"));
+    let own = "name a database of its own (`createdb fermata_bench`)";
+    if let Some(workflow) = foreign {
+        anyhow::bail!("this database has a workflow `{}`; {own}", workflow.id);
+    }
+    let living = RunFilter {
+        statuses: vec![Status::Pending, Status::Running],
+        limit: 1,
+        ..RunFilter::default()
+    };
+    let living = store.runs(living).await?.items;
+    ensure!(living.is_empty(), "runs of this database are not over; {own}");
+    Ok(())
+}
+
+async fn crew(url: &str, count: usize) -> anyhow::Result<Vec<Worker>> {
+    let settings = Settings::default();
+    let mut crew = Vec::new();
+    for _ in 0..count {
+        let open = Order::Open {
+            url: url.to_owned(),
+            parallel: settings.max_parallel_actions,
+            park_after: settings.park_after,
+        };
+        crew.push(Worker::start(open).await?);
+    }
+    Ok(crew)
+}
+
+async fn runners(args: &BenchArgs, url: &str) -> anyhow::Result<Runners> {
+    let sample = raw::sample().await?;
+    let (runs, concurrency) = (args.workflows.max(3), args.concurrency.max(3));
+    raw_limit(url, &sample, runs / 4 + 1, concurrency).await?; // warm up
+    let (mut raw, mut one, mut three) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=ROUNDS {
+        args.tell(&format!("round {round}: the raw limit of {runs} workflows"));
+        raw.push(raw_limit(url, &sample, runs, concurrency).await?);
+        args.tell(&format!("round {round}: one runner"));
+        one.push(carry(url, 1, runs, concurrency).await?);
+        args.tell(&format!("round {round}: three runners"));
+        three.push(carry(url, 3, runs, concurrency).await?);
+    }
+    raw.sort_by(f64::total_cmp);
+    let raw = raw[ROUNDS / 2];
+    let (one, three) = (middle(one, raw)?, middle(three, raw)?);
+    Ok(Runners {
+        raw_workflows_per_second: rounded(raw),
+        more_runners: rounded(three.workflows_per_second / one.workflows_per_second),
+        one_runner: one,
+        three_runners: three,
+    })
+}
+
+fn middle(mut rounds: Vec<Many>, raw: f64) -> anyhow::Result<Carried> {
+    rounds.sort_by(|a, b| a.per_second().total_cmp(&b.per_second()));
+    let mut many = rounds.into_iter().nth(ROUNDS / 2).context("nothing was measured")?;
+    Ok(Carried {
+        workflows_per_second: rounded(many.per_second()),
+        ratio: rounded(many.per_second() / raw),
+        latency: Latency::of(&mut many.times),
+    })
+}
+
+/// `runs` runs by so many processes, `concurrency` at a time in all of them together.
+async fn carry(url: &str, processes: usize, runs: usize, concurrency: usize) -> anyhow::Result<Many> {
+    let mut crew = crew(url, processes).await?;
+    let share = |all: usize, at: usize| all / processes + usize::from(at < all % processes);
+    together(&mut crew, |at| Order::Carry {
+        runs: share(runs / 10 + processes, at),
+        concurrency: share(concurrency, at),
+    })
+    .await?;
+    let carried = together(&mut crew, |at| Order::Carry {
+        runs: share(runs, at),
+        concurrency: share(concurrency, at),
+    })
+    .await?;
+    for worker in crew {
+        worker.stop().await?;
+    }
+    Ok(carried)
+}
+
+/// Tells everybody at once, and waits for the last.
+async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow::Result<Many> {
+    let all = crew.iter_mut().enumerate().map(|(at, worker)| worker.took(order(at)));
+    let all = futures::future::try_join_all(all).await?;
+    Ok(Many {
+        count: all.iter().map(|many| many.count).sum(),
+        took: all.iter().map(|many| many.took).max().unwrap_or_default(),
+        times: all.into_iter().flat_map(|many| many.times).collect(),
+    })
+}
+
+/// Runs per second whose rows the server takes.
+async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, concurrency: usize) -> anyhow::Result<f64> {
+    let writers = PostgresSettings::default().committers;
+    let size = (concurrency / writers).max(1);
+    let script = Arc::new(Script::new(&sample.new_run, &sample.commits));
+    let left = Arc::new(AtomicUsize::new(runs));
+    let mut connections = Vec::new();
+    for _ in 0..writers {
+        connections.push(RawWriter::connect(url).await?);
+    }
+    let begun = Instant::now();
+    let tasks = connections.into_iter().map(|mut writer| {
+        let (left, script, sample) = (left.clone(), script.clone(), sample.clone());
+        tokio::spawn(async move {
+            loop {
+                let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    Some(left.saturating_sub(size))
+                });
+                let count = before.unwrap_or(0).min(size);
+                if count == 0 {
+                    return anyhow::Ok(());
+                }
+                let runs: Vec<_> = (0..count).map(|_| sample.copy(RunnerId(Uuid::nil()))).collect();
+                writer.write(&runs, &script).await?;
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await??;
+    }
+    Ok(runs as f64 / begun.elapsed().as_secs_f64())
+}
+
+async fn starts(api: &Bench, url: &str, runs: usize) -> anyhow::Result<Starts> {
+    let mut worker = crew(url, 1).await?.pop().context("no worker")?;
+    worker.took(Order::Begin { runs: runs / 10 + 1 }).await?;
+    let mut same = worker.took(Order::Begin { runs }).await?;
+    begin(&api.engine, runs / 10 + 1).await?;
+    let mut other = begin(&api.engine, runs).await?;
+    worker.stop().await?;
+    Ok(Starts {
+        same_process: Latency::of(&mut same.times),
+        other_process: Latency::of(&mut other.times),
+    })
+}

@@ -1,0 +1,122 @@
+//! What a runner process takes of memory while many runs are parked and some are active.
+//!
+//! Parked runs sleep in the database. An active one is in the middle of a request whose answer does not come before
+//! everything is measured.
+
+use super::super::{
+    PATIENCE,
+    load::Bench,
+    report::rss_mb_of,
+    worker::{Order, Worker, one_step},
+};
+use anyhow::ensure;
+use axum::{Router, extract::State, routing::post};
+use serde::Serialize;
+use serde_json::json;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{net::TcpListener, sync::watch};
+
+/// Far longer than the benchmark.
+const SLEEP: Duration = Duration::from_secs(1800);
+/// A run that sleeps leaves memory after this.
+const PARK_AFTER: Duration = Duration::from_secs(1);
+const STARTERS: usize = 256;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Memory {
+    parked: usize,
+    active: usize,
+    /// Of the runner process, before the first run,
+    idle_mb: f64,
+    /// when all sleepers were parked,
+    parked_mb: f64,
+    /// and with the active ones besides.
+    active_mb: f64,
+}
+
+/// Requests that are not answered before they may be.
+#[derive(Clone)]
+struct Service {
+    open: Arc<AtomicUsize>,
+    may: watch::Receiver<bool>,
+}
+
+async fn held(State(mut service): State<Service>) {
+    service.open.fetch_add(1, Ordering::Relaxed);
+    let _ = service.may.wait_for(|may| *may).await;
+}
+
+pub(super) async fn measure(api: &Bench, url: &str, parked: usize, active: usize) -> anyhow::Result<Memory> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = format!("http://{}/", listener.local_addr()?);
+    let (allow, may) = watch::channel(false);
+    let service = Service {
+        open: Arc::default(),
+        may,
+    };
+    let app = Router::new().route("/", post(held)).with_state(service.clone());
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+    let sleep = one_step(
+        "bench-sleep",
+        "core.delay",
+        &json!({ "durationMs": SLEEP.as_millis() as u64 }),
+    );
+    let call = one_step(
+        "bench-hold",
+        "http.request",
+        &json!({ "method": "POST", "url": address }),
+    );
+    let (sleep, call) = (api.publish(&sleep).await?, api.publish(&call).await?);
+
+    let mut worker = Worker::start(Order::Open {
+        url: url.to_owned(),
+        parallel: active,
+        park_after: PARK_AFTER,
+    })
+    .await?;
+    let pid = worker.pid()?;
+    let idle_mb = rss_mb_of(&pid);
+    start(&mut worker, sleep, parked).await?;
+    until(Duration::from_secs(600), async || Ok(worker.held().await? == 0)).await?;
+    let parked_mb = rss_mb_of(&pid);
+    start(&mut worker, call, active).await?;
+    until(PATIENCE, async || Ok(service.open.load(Ordering::Relaxed) == active)).await?;
+    ensure!(worker.held().await? == active, "runs ended before they could");
+    let active_mb = rss_mb_of(&pid);
+    let _ = allow.send(true);
+    until(PATIENCE, async || Ok(worker.held().await? == 0)).await?;
+    worker.stop().await?;
+    serving.abort();
+    Ok(Memory {
+        parked,
+        active,
+        idle_mb,
+        parked_mb,
+        active_mb,
+    })
+}
+
+async fn start(worker: &mut Worker, workflow: String, runs: usize) -> anyhow::Result<()> {
+    let order = Order::Start {
+        workflow,
+        runs,
+        concurrency: STARTERS,
+    };
+    worker.obey(order).await
+}
+
+async fn until(limit: Duration, mut done: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !done().await? {
+        ensure!(begun.elapsed() < limit, "it is not done after {limit:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

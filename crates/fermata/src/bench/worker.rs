@@ -1,0 +1,249 @@
+//! A runner process of the benchmark: an engine on a shared database that does what its parent says.
+//!
+//! Orders come as JSON lines on standard input, each is answered by one line on standard output, and the end of the
+//! input ends the process. So it cannot outlive its parent, and the address of the database, which may hold a
+//! password, is in no list of processes.
+
+use super::{
+    PATIENCE,
+    load::{Bench, Many, THREE, repeat},
+};
+use anyhow::{Context, bail, ensure};
+use fermata_core::Status;
+use fermata_runtime::{
+    Engine, Request, Settings,
+    clock::{Clock, SystemClock},
+};
+use fermata_store::{
+    Store,
+    postgres::{PostgresSettings, PostgresStore},
+    reads::Window,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{process::ExitCode, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+/// What a worker can be told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Order {
+    /// Work on this database.
+    Open {
+        url: String,
+        parallel: usize,
+        park_after: Duration,
+    },
+    /// Carry runs of the three steps to their ends.
+    Carry { runs: usize, concurrency: usize },
+    /// Start runs, and do not wait for them.
+    Start {
+        workflow: String,
+        runs: usize,
+        concurrency: usize,
+    },
+    /// Start runs one at a time, with a pause before each, and tell how long their first steps took to begin.
+    Begin { runs: usize },
+    /// Tell how many runs are held.
+    Held,
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Done,
+    Took { all: Duration, each: Vec<Duration> },
+    Held(usize),
+    Failed(String),
+}
+
+/// A worker, as its parent sees it.
+pub(super) struct Worker {
+    child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    pub async fn start(open: Order) -> anyhow::Result<Worker> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bench", "--worker"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let orders = child.stdin.take().context("no way to a worker")?;
+        let answers = BufReader::new(child.stdout.take().context("no way from a worker")?).lines();
+        let mut worker = Worker { child, orders, answers };
+        worker.obey(open).await?;
+        Ok(worker)
+    }
+
+    async fn ask(&mut self, order: Order) -> anyhow::Result<Answer> {
+        let line = format!("{}\n", serde_json::to_string(&order)?);
+        self.orders.write_all(line.as_bytes()).await?;
+        let answer = self.answers.next_line().await?.context("a worker has ended")?;
+        match serde_json::from_str(&answer)? {
+            Answer::Failed(what) => bail!("a worker failed: {what}"),
+            answer => Ok(answer),
+        }
+    }
+
+    pub async fn obey(&mut self, order: Order) -> anyhow::Result<()> {
+        self.ask(order).await.map(drop)
+    }
+
+    /// What many took.
+    pub async fn took(&mut self, order: Order) -> anyhow::Result<Many> {
+        match self.ask(order).await? {
+            Answer::Took { all, each } => Ok(Many {
+                count: each.len(),
+                took: all,
+                times: each,
+            }),
+            other => bail!("a worker answered {other:?}"),
+        }
+    }
+
+    /// How many runs it holds.
+    pub async fn held(&mut self) -> anyhow::Result<usize> {
+        match self.ask(Order::Held).await? {
+            Answer::Held(count) => Ok(count),
+            other => bail!("a worker answered {other:?}"),
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> anyhow::Result<String> {
+        Ok(self.child.id().context("a worker has ended")?.to_string())
+    }
+
+    /// Lets it end in good order.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        let Worker {
+            mut child,
+            orders,
+            answers: _answers,
+        } = self;
+        drop(orders);
+        let status = tokio::time::timeout(PATIENCE, child.wait())
+            .await
+            .context("a worker does not end")??;
+        ensure!(status.success(), "a worker ended with {status}");
+        Ok(())
+    }
+}
+
+/// Obeys until the input ends.
+pub(super) async fn work() -> anyhow::Result<ExitCode> {
+    let mut bench = None;
+    while let Some(line) = tokio::task::spawn_blocking(next_line).await?? {
+        let answer = match obey(&mut bench, serde_json::from_str(&line)?).await {
+            Ok(answer) => answer,
+            Err(error) => Answer::Failed(format!("{error:#}")),
+        };
+        crate::cli::print(format_args!("{}\n", serde_json::to_string(&answer)?));
+    }
+    if let Some(bench) = bench {
+        bench.close().await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn next_line() -> std::io::Result<Option<String>> {
+    std::io::stdin().lines().next().transpose()
+}
+
+async fn obey(bench: &mut Option<Bench>, order: Order) -> anyhow::Result<Answer> {
+    if let Order::Open {
+        url,
+        parallel,
+        park_after,
+    } = order
+    {
+        let store = PostgresStore::connect(&url, PostgresSettings::default()).await?;
+        let settings = Settings {
+            max_parallel_actions: parallel,
+            park_after,
+            ..Settings::default()
+        };
+        *bench = Some(Bench::on(Arc::new(store), settings, None)?);
+        return Ok(Answer::Done);
+    }
+    let bench = bench.as_ref().context("no database was named")?;
+    let took = |many: Many| Answer::Took {
+        all: many.took,
+        each: many.times,
+    };
+    Ok(match order {
+        Order::Open { .. } => Answer::Done,
+        Order::Carry { runs, concurrency } => took(bench.many(THREE, runs, concurrency).await?),
+        Order::Begin { runs } => took(begin(&bench.engine, runs).await?),
+        Order::Held => Answer::Held(bench.engine.active_runs()),
+        Order::Start {
+            workflow,
+            runs,
+            concurrency,
+        } => {
+            let (engine, workflow): (Engine, Arc<str>) = (bench.engine.clone(), workflow.into());
+            let start = move || {
+                let request = request(&workflow);
+                let engine = engine.clone();
+                async move { Ok(engine.start(request).await.map(drop)?) }
+            };
+            repeat(runs, concurrency.min(runs), start).await?;
+            Answer::Done
+        }
+    })
+}
+
+fn request(workflow: &str) -> Request {
+    Request {
+        workflow_id: workflow.to_owned(),
+        trigger: json!({}),
+        ..Request::default()
+    }
+}
+
+/// Starts runs, one at a time and with nothing else to do: the times from the wish to the moment when the first step
+/// began to execute, wherever that was. Both are by the clock of one machine.
+pub(super) async fn begin(engine: &Engine, runs: usize) -> anyhow::Result<Many> {
+    let mut times = Vec::with_capacity(runs);
+    let began = std::time::Instant::now();
+    for number in 0..runs {
+        // Long enough to be idle, and never in step with anything that looks at intervals.
+        tokio::time::sleep(Duration::from_millis(10 + (number as u64 * 7) % 23)).await;
+        let wished = SystemClock.now();
+        let (accepted, ended) = engine.start_and_wait(request(THREE), PATIENCE).await?;
+        let status = ended.map(|ended| ended.status);
+        ensure!(status == Some(Status::Succeeded), "a run ended as {status:?}");
+        times.push(Duration::from_micros(
+            first_step(engine.store().as_ref(), accepted.run)
+                .await?
+                .micros_since(wished),
+        ));
+    }
+    Ok(Many {
+        count: runs,
+        took: began.elapsed(),
+        times,
+    })
+}
+
+async fn first_step(store: &dyn Store, run: fermata_core::RunId) -> anyhow::Result<fermata_core::Timestamp> {
+    let (attempts, _) = store.actions(run, Window { limit: 10, offset: 0 }).await?;
+    let first = attempts.iter().filter_map(|attempt| attempt.started_at).min();
+    first.with_context(|| format!("no step of run {run} began"))
+}
+
+/// A document of one step.
+pub(super) fn one_step(id: &str, action: &str, parameters: &Value) -> Value {
+    json!({
+        "id": id, "displayName": id, "startNode": "step",
+        "nodes": [{ "id": "step", "actionType": action, "parameters": parameters }],
+    })
+}
