@@ -1,0 +1,281 @@
+//! Connections that are lost, and servers that end.
+
+use super::{
+    PATIENCE, ask, process,
+    proxy::{Cut, Proxy},
+    store,
+};
+use crate::{
+    Store, StoreError,
+    conformance::{
+        cluster::{Database, Stop, execute},
+        *,
+    },
+    postgres::PostgresSettings,
+    runs::{Born, CommitAnswer, Delivery, Enqueued},
+};
+use fermata_core::Status;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// One committer, so that it is known whose connection is cut; no listener, which has nothing to do with it.
+fn one_committer() -> PostgresSettings {
+    PostgresSettings {
+        committers: 1,
+        hints: false,
+        ..Default::default()
+    }
+}
+
+async fn behind_a_proxy(database: &Database) -> (Proxy, Arc<dyn Store>) {
+    let address = database.url.split_once("127.0.0.1:").unwrap().1;
+    let (port, rest) = address.split_once('/').unwrap();
+    let proxy = Proxy::to(port.parse().unwrap()).await;
+    let url = format!("postgres://fermata@127.0.0.1:{}/{rest}?sslmode=disable", proxy.port);
+    let store = store(&url, one_committer()).await;
+    activate(&store, WORKFLOW).await;
+    (proxy, store)
+}
+
+/// Nothing was written, so it is written on another connection, and nobody notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_before_anything_was_written() {
+    let database = Database::new().await;
+    let (proxy, store) = behind_a_proxy(&database).await;
+    let (run, _) = born(&store, "r1", Vec::new()).await;
+    proxy.cut(Cut::AtBegin);
+    committed(&store, step(run, 1, 2)).await;
+    assert!(proxy.done());
+    proxy.cut(Cut::AtBegin);
+    pending(&store, "r2").await;
+    assert!(proxy.done());
+    assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 2);
+}
+
+/// `COMMIT` was sent and not answered: nobody claims to know. What is sent again finds what is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_after_commit_was_sent() {
+    let database = Database::new().await;
+    let (proxy, store) = behind_a_proxy(&database).await;
+    let (run, _) = born(&store, "r1", Vec::new()).await;
+    for (cut, seq, durable) in [(Cut::BeforeCommit, 2, false), (Cut::AfterCommit, 2, true)] {
+        proxy.cut(cut);
+        let answer = store.commit(step(run, 1, seq)).await;
+        assert!(matches!(answer, CommitAnswer::Unknown(_)), "{cut:?}: {answer:?}");
+        let rows = store.load(run).await.unwrap().unwrap().journal.len();
+        assert_eq!(rows == seq as usize, durable, "{cut:?}");
+    }
+    for (cut, request) in [(Cut::BeforeCommit, "r2"), (Cut::AfterCommit, "r3")] {
+        let new = new_run(request);
+        proxy.cut(cut);
+        let answer = store.enqueue(new.clone()).await;
+        assert!(matches!(answer, Err(StoreError::Unknown(_))), "{cut:?}: {answer:?}");
+        let again = store.enqueue(new.clone()).await.unwrap();
+        let expected = match cut {
+            Cut::AfterCommit => Enqueued::Existing {
+                run: new.id,
+                status: Status::Pending,
+            },
+            _ => Enqueued::Created,
+        };
+        assert_eq!(again, expected, "{cut:?}");
+    }
+    for cut in [Cut::BeforeCommit, Cut::AfterCommit] {
+        proxy.cut(cut);
+        let claimed = store.claim(claim(runner(), 5, 1000)).await;
+        assert!(matches!(claimed, Err(StoreError::Unknown(_))), "{cut:?}: {claimed:?}");
+        proxy.cut(cut);
+        let published = store.publish(WORKFLOW, "one", ACTIVATE, at(9)).await;
+        assert!(
+            matches!(published, Err(StoreError::Unknown(_))),
+            "{cut:?}: {published:?}"
+        );
+    }
+}
+
+/// Connections that the server ends are made again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_made_again() {
+    let database = Database::new().await;
+    let store = process(&database).await;
+    activate(&store, WORKFLOW).await;
+    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let owner = runner();
+    store.heartbeat(&described(owner), at(1)).await.unwrap();
+    let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    for seq in 2..6 {
+        assert_ne!(ask(&database.url, terminate).await, "0");
+        assert!(store.run(run).await.unwrap().is_some());
+        committed(&store, step(run, 1, seq)).await;
+        store.ping().await.unwrap();
+    }
+    // The listener comes back as well.
+    let other = process(&database).await;
+    let held = born_by(&store, owner, "r2", Vec::new()).await;
+    let mut news = store.news();
+    let reason = "enough".to_owned();
+    let letter = crate::runs::Letter::Cancel { reason };
+    let heard = async {
+        loop {
+            let delivered = other.deliver(held, letter.clone(), at(200)).await.unwrap();
+            assert!(matches!(delivered, Delivery::Delivered { .. }));
+            let told = async { while news.recv().await.unwrap() != crate::News::Inbox(held) {} };
+            if timeout(Duration::from_millis(200), told).await.is_ok() {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, heard).await.expect("hints are heard again");
+}
+
+/// A member that the server refuses fails alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_cannot_be_written_fails_alone() {
+    let database = Database::new().await;
+    let store = super::store(&database.url, one_committer()).await;
+    activate(&store, WORKFLOW).await;
+    let tasks: Vec<_> = (0..40)
+        .map(|index| {
+            let mut run = new_run(&format!("r{index}"));
+            if index % 10 == 3 {
+                run.request_id = "there is no \0 in PostgreSQL's texts".to_owned();
+            }
+            let store = store.clone();
+            tokio::spawn(async move { store.enqueue(run).await })
+        })
+        .collect();
+    for (index, task) in tasks.into_iter().enumerate() {
+        match (task.await.unwrap(), index % 10 == 3) {
+            (Ok(Enqueued::Created), false) => {}
+            (Err(StoreError::Failed(what)), true) => assert!(!what.contains("texts"), "data in an error: {what}"),
+            other => panic!("{index}: {other:?}"),
+        }
+    }
+}
+
+/// What is locked by somebody for too long fails, and says that it may be tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_others_are_not_waited_for_without_end() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        lock_timeout: Duration::from_millis(50),
+        ..one_committer()
+    };
+    let store = super::store(&database.url, settings).await;
+    activate(&store, WORKFLOW).await;
+    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let (other, _) = born(&store, "r2", Vec::new()).await;
+    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let lock = format!("BEGIN; SELECT 1 FROM workflow_executions WHERE id = '{run}' FOR UPDATE");
+    client.batch_execute(&lock).await.unwrap();
+    let (locked, free) = tokio::join!(store.commit(step(run, 1, 2)), store.commit(step(other, 1, 2)));
+    assert!(matches!(locked, CommitAnswer::Unknown(_)), "{locked:?}");
+    assert!(matches!(free, CommitAnswer::Committed { .. }), "{free:?}");
+    client.batch_execute("COMMIT").await.unwrap();
+    committed(&store, step(run, 1, 2)).await;
+    drop(client);
+    let _ = connection.await;
+}
+
+/// While the server ends and comes back, again and again, every answer is true or `Unknown`, and nothing that was
+/// confirmed is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_confirmed_is_lost_when_the_server_ends() {
+    let cluster = super::cluster(true, &[]).await;
+    execute(&cluster.url("postgres"), "CREATE DATABASE there").await;
+    let store = super::store(&cluster.url("there"), PostgresSettings::default()).await;
+    activate(&store, WORKFLOW).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let confirmed = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..8)
+        .map(|task| tokio::spawn(advance(store.clone(), task, stop.clone(), confirmed.clone())))
+        .collect();
+    let enough = |count: usize| {
+        let confirmed = confirmed.clone();
+        async move {
+            let count = confirmed.load(Ordering::SeqCst) + count;
+            let waiting = async {
+                while confirmed.load(Ordering::SeqCst) < count {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(PATIENCE, waiting).await.expect("commits go on");
+        }
+    };
+    for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {
+        enough(40).await;
+        tokio::task::block_in_place(|| {
+            cluster.stop(how);
+            cluster.start_again();
+        });
+    }
+    enough(40).await;
+    stop.store(true, Ordering::SeqCst);
+    for task in tasks {
+        for (run, known) in task.await.unwrap() {
+            let stored = store.load(run).await.unwrap().expect("a confirmed run");
+            assert!(
+                stored.journal.len() >= known,
+                "{run} has {} rows, {known} were confirmed",
+                stored.journal.len()
+            );
+        }
+    }
+    store.close().await.unwrap();
+}
+
+/// Stores runs and takes a few steps with each; gives how many rows of each are confirmed.
+async fn advance(
+    store: Arc<dyn Store>,
+    task: usize,
+    stop: Arc<AtomicBool>,
+    confirmed: Arc<AtomicUsize>,
+) -> Vec<(fermata_core::RunId, usize)> {
+    let mut runs = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let mut new = new_run(&format!("{task}-{number}"));
+        new.born = Some(Born {
+            runner: ME,
+            events: started(),
+            started_at: at(100),
+            waits: Vec::new(),
+        });
+        let run = new.id;
+        match store.enqueue(new.clone()).await {
+            Ok(Enqueued::Created) => {}
+            Err(StoreError::Unknown(_) | StoreError::Unavailable(_)) => match store.enqueue(new).await {
+                Ok(Enqueued::Created) => {}
+                Ok(Enqueued::Existing { run: there, .. }) => assert_eq!(there, run),
+                Err(StoreError::Unknown(_) | StoreError::Unavailable(_)) => continue,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+        let mut known = 1;
+        for seq in 2..6 {
+            match store.commit(step(run, 1, seq)).await {
+                CommitAnswer::Committed { .. } => {
+                    known = seq as usize;
+                    confirmed.fetch_add(1, Ordering::SeqCst);
+                }
+                CommitAnswer::Unknown(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        runs.push((run, known));
+    }
+    runs
+}

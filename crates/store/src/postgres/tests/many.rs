@@ -1,0 +1,251 @@
+//! Several processes on one database, each with a store of its own.
+
+use super::{PATIENCE, process, store};
+use crate::{
+    News,
+    conformance::{cluster::Database, *},
+    definitions::Deleted,
+    postgres::PostgresSettings,
+    runs::{Born, CommitAnswer, Conflict, Enqueued, Letter},
+};
+use fermata_core::Status;
+use std::collections::BTreeSet;
+use tokio::{sync::broadcast::Receiver, time::timeout};
+
+fn cancel() -> Letter {
+    let reason = "enough".to_owned();
+    Letter::Cancel { reason }
+}
+
+/// Waits until somebody tells this.
+async fn hears(news: &mut Receiver<News>, expected: News) {
+    let listening = async { while news.recv().await.unwrap() != expected {} };
+    timeout(PATIENCE, listening)
+        .await
+        .unwrap_or_else(|_| panic!("nobody told {expected:?}"));
+}
+
+/// Who lost its lease learns so, whichever store it asks, and changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zombie_is_fenced() {
+    let database = Database::new().await;
+    let (a, b) = (process(&database).await, process(&database).await);
+    activate(&a, WORKFLOW).await;
+    let (run, _) = born(&a, "r1", Vec::new()).await;
+    committed(&a, step(run, 1, 2)).await;
+    let other = runner();
+    let mut wish = claim(other, 1, 1000);
+    wish.dead_before = Some(at(1));
+    let taken = b.claim(wish).await.unwrap().runs.remove(0);
+    assert_eq!((taken.id, taken.epoch, taken.journal.len()), (run, 2, 2));
+    for store in [&a, &b] {
+        assert_eq!(store.commit(end(run, 1, 3, Status::Failed)).await, CommitAnswer::Fenced);
+    }
+    let mut theirs = end(run, 2, 3, Status::Succeeded);
+    theirs.runner = other;
+    committed(&b, theirs).await;
+    assert_eq!(a.run(run).await.unwrap().unwrap().status, Status::Succeeded);
+}
+
+/// The same request sent to both at once makes one run, and everybody is told which.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_run_for_a_request_of_many() {
+    let database = Database::new().await;
+    let stores = [process(&database).await, process(&database).await];
+    activate(&stores[0], WORKFLOW).await;
+    for round in 0..40 {
+        let request = format!("r{round}");
+        let tasks: Vec<_> = (0..8)
+            .map(|index| {
+                let (store, mut run) = (stores[index % 2].clone(), new_run(&request));
+                run.born = (index % 3 > 0).then(|| Born {
+                    runner: ME,
+                    events: started(),
+                    started_at: at(100),
+                    waits: vec![open("w", &format!("{request}-{index}"))],
+                });
+                tokio::spawn(async move { (run.id, store.enqueue(run).await.unwrap()) })
+            })
+            .collect();
+        let (mut created, mut found) = (Vec::new(), BTreeSet::new());
+        for task in tasks {
+            match task.await.unwrap() {
+                (id, Enqueued::Created) => created.push(id),
+                (_, Enqueued::Existing { run, .. }) => drop(found.insert(run)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(created.len(), 1);
+        assert!(found.iter().all(|run| *run == created[0]), "{found:?}");
+        let stored = stores[0].load(created[0]).await.unwrap().unwrap();
+        let born = usize::from(stored.epoch == 1);
+        assert_eq!(stored.journal.len(), born);
+        assert_eq!(stores[1].waits(created[0]).await.unwrap().len(), born);
+    }
+    let orphans = super::ask(
+        &database.url,
+        "SELECT (SELECT count(*) FROM execution_events WHERE workflow_execution_id NOT IN
+           (SELECT id FROM workflow_executions)) + (SELECT count(*) FROM run_waits WHERE workflow_execution_id NOT IN
+           (SELECT id FROM workflow_executions))",
+    );
+    assert_eq!(orphans.await, "0", "those who came second leave nothing behind");
+}
+
+/// Two processes never get the same run, and together they get all; each journal is as its last owner left it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_never_overlap() {
+    let database = Database::new().await;
+    let stores = [process(&database).await, process(&database).await];
+    activate(&stores[0], WORKFLOW).await;
+    for index in 0..120 {
+        let mut run = new_run(&format!("r{index}"));
+        run.priority = (index % 3 == 0).then_some(5);
+        assert_eq!(stores[index % 2].enqueue(run).await.unwrap(), Enqueued::Created);
+    }
+    let tasks: Vec<_> = (0..6)
+        .map(|index| {
+            let (store, me) = (stores[index % 2].clone(), runner());
+            tokio::spawn(async move {
+                let mut held = 0;
+                loop {
+                    let claimed = store.claim(claim(me, 5, 1000)).await.unwrap();
+                    if claimed.runs.is_empty() && claimed.next_due.is_none() {
+                        return held;
+                    }
+                    for run in claimed.runs {
+                        let steps = run.epoch as usize;
+                        assert_eq!(run.journal.len(), steps - 1, "every owner added one row");
+                        let mut commit = match steps {
+                            4 => end(run.id, 4, 4, Status::Succeeded),
+                            _ => park(run.id, run.epoch, steps as u32, Some(5)),
+                        };
+                        commit.runner = me;
+                        committed(&store, commit).await;
+                        held += 1;
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut held = 0;
+    for task in tasks {
+        held += task.await.unwrap();
+    }
+    assert_eq!(held, 480, "each run was held four times");
+}
+
+/// Of two processes whose runs link the same resources, in any order, one gets each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_have_one_owner_among_processes() {
+    let database = Database::new().await;
+    let stores = [process(&database).await, process(&database).await];
+    activate(&stores[0], WORKFLOW).await;
+    for round in 0..20 {
+        let mut tasks = Vec::new();
+        for index in 0..6 {
+            let store = stores[index % 2].clone();
+            let (run, _) = born(&store, &format!("r{round}-{index}"), Vec::new()).await;
+            let mut commit = step(run, 1, 2);
+            commit.links = vec![link(&format!("a{round}")), link(&format!("b{round}"))];
+            if index % 2 == 0 {
+                commit.links.reverse();
+            }
+            tasks.push(tokio::spawn(async move { (run, store.commit(commit).await) }));
+        }
+        let (mut winners, mut owners) = (BTreeSet::new(), BTreeSet::new());
+        for task in tasks {
+            match task.await.unwrap() {
+                (run, CommitAnswer::Committed { .. }) => winners.insert(run),
+                (_, CommitAnswer::Conflict(Conflict::Link { owner, .. })) => owners.insert(owner),
+                other => panic!("{other:?}"),
+            };
+        }
+        assert_eq!((winners.len(), &winners), (1, &owners));
+    }
+}
+
+/// A run never outlives the version it follows: deleting a workflow and starting a run of it exclude each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_and_starting_exclude_each_other() {
+    let database = Database::new().await;
+    let (a, b) = (process(&database).await, process(&database).await);
+    let (mut deleted, mut kept) = (0, 0);
+    for round in 0..60 {
+        let id = format!("w{round}");
+        a.save_draft(draft(&id, "one"), new_or_draft(), None).await.unwrap();
+        a.snapshot(&id, "one", at(2)).await.unwrap();
+        let mut run = new_run(&id);
+        (run.workflow_id, run.pinned) = (id.clone(), true);
+        let (starter, workflow) = (b.clone(), id.clone());
+        let starting = tokio::spawn(async move { starter.enqueue(run).await.unwrap() });
+        if round % 2 == 0 {
+            tokio::task::yield_now().await;
+        }
+        let answer = a.delete_workflow(&id, at(3)).await.unwrap();
+        let version = a.definition(&workflow, 1).await.unwrap();
+        match (starting.await.unwrap(), answer) {
+            (Enqueued::Created, Deleted::HasRuns(_)) => {
+                kept += 1;
+                assert!(version.is_some());
+            }
+            (Enqueued::Stale, Deleted::Deleted) => {
+                deleted += 1;
+                assert!(version.is_none());
+            }
+            other => panic!("round {round}: {other:?}"),
+        }
+    }
+    tracing::debug!(deleted, kept, "who came first");
+}
+
+/// Mail for a run that another process holds is told there, and only there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_is_told_to_the_process_that_holds_the_run() {
+    let database = Database::new().await;
+    let (a, b, c) = (
+        process(&database).await,
+        process(&database).await,
+        process(&database).await,
+    );
+    activate(&a, WORKFLOW).await;
+    let owner = runner();
+    b.heartbeat(&described(owner), at(100)).await.unwrap();
+    let run = born_by(&b, owner, "r1", vec![open("w", "t1")]).await;
+    let (mut there, mut elsewhere) = (b.news(), c.news());
+    a.deliver(run, cancel(), at(200)).await.unwrap();
+    hears(&mut there, News::Inbox(run)).await;
+    assert_eq!(b.inbox(run, 0).await.unwrap().len(), 1, "it is there when it is told");
+    a.answer("t1", "1", at(201)).await.unwrap();
+    hears(&mut there, News::Inbox(run)).await;
+    // What was told before this has come to everybody.
+    let free = pending(&a, "r2").await;
+    hears(&mut there, News::Due(at(100))).await;
+    hears(&mut elsewhere, News::Due(at(100))).await;
+    assert!(elsewhere.is_empty(), "nothing else came");
+    a.deliver(free, cancel(), at(300)).await.unwrap();
+    hears(&mut elsewhere, News::Due(at(300))).await;
+    b.retire(owner).await.unwrap();
+    hears(&mut elsewhere, News::Due(at(0))).await;
+}
+
+/// Without NOTIFY nothing is told, and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_can_be_off() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        hints: false,
+        ..Default::default()
+    };
+    let (a, b) = (
+        store(&database.url, settings.clone()).await,
+        store(&database.url, settings).await,
+    );
+    activate(&a, WORKFLOW).await;
+    let owner = runner();
+    b.heartbeat(&described(owner), at(100)).await.unwrap();
+    let run = born_by(&b, owner, "r1", Vec::new()).await;
+    let news = b.news();
+    a.deliver(run, cancel(), at(200)).await.unwrap();
+    assert_eq!(b.unread(owner).await.unwrap(), [run]);
+    assert!(news.is_empty());
+}
