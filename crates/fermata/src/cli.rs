@@ -5,7 +5,7 @@
 use crate::{
     bench, client,
     config::{self, Config, Given},
-    dev, eval, graph, run, serve, validate,
+    dev, eval, graph, run, serve, transfer, validate,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::{
@@ -73,6 +73,9 @@ enum Command {
     /// Look at workflows on a server, publish them, archive them.
     #[command(after_help = client::WORKFLOWS_HELP)]
     Workflows(client::WorkflowsArgs),
+    /// Move everything from one database to another, such as from SQLite to PostgreSQL.
+    #[command(after_help = transfer::HELP)]
+    Transfer(transfer::TransferArgs),
     /// Evaluate what the server sends here; started by the server itself.
     #[command(hide = true)]
     Sandbox,
@@ -162,6 +165,10 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
         Command::Workflows(args) => {
             let config = usable(given)?;
             block_on(client::workflows(args, &config))
+        }
+        Command::Transfer(args) => {
+            let config = usable(given)?;
+            block_on(transfer::transfer(args, &config))
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();

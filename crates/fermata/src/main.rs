@@ -16,6 +16,7 @@ mod run;
 mod serve;
 mod signals;
 mod table;
+mod transfer;
 mod validate;
 
 #[global_allocator]
