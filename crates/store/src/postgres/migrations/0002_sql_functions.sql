@@ -88,7 +88,7 @@ DECLARE
   v_workflow record;
   v_shown text := left(p_workflow_id, 255);
 BEGIN
-  SELECT w.status, w.is_enabled, w.current_version, w.latest_version INTO v_workflow FROM workflows w
+  SELECT w.status, w.is_enabled, w.current_version INTO v_workflow FROM workflows w
   WHERE w.id = p_workflow_id COLLATE "C" AND w.deleted_at IS NULL FOR KEY SHARE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'WORKFLOW_NOT_FOUND: workflow "%" does not exist', v_shown USING ERRCODE = 'P0002';
@@ -101,7 +101,7 @@ BEGIN
     RAISE EXCEPTION 'WORKFLOW_NOT_ACTIVE: workflow "%" is disabled; enable it first', v_shown USING ERRCODE = '55000';
   END IF;
   PERFORM 1 FROM workflow_definitions d WHERE d.workflow_id = p_workflow_id COLLATE "C"
-    AND d.version = COALESCE(p_version, v_workflow.current_version) AND d.version <= v_workflow.latest_version;
+    AND d.version = COALESCE(p_version, v_workflow.current_version);
   IF NOT FOUND THEN
     RAISE EXCEPTION 'VERSION_NOT_FOUND: workflow "%" has no version %', v_shown,
       COALESCE(p_version, v_workflow.current_version) USING ERRCODE = 'P0002';

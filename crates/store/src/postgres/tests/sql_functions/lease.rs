@@ -250,6 +250,22 @@ async fn illegal_completions_are_refused() {
     assert_eq!(record(&store, run).await.status, Status::Running);
 }
 
+/// A session that ends one of its runs still holds the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_may_hold_several_runs() {
+    let (_database, store, app) = bed().await;
+    let (first, second) = (app.held("r1").await, app.held("r2").await);
+    assert_eq!(lease(&app, first).await.0, lease(&app, second).await.0);
+    app.complete(first, "Succeeded").await.unwrap();
+    assert_eq!(take_over(&store).await, []);
+    app.complete(second, "Failed").await.unwrap();
+    assert_eq!(store.runners(None, 9).await.unwrap().items, []);
+    // Then it is a runner again, another one.
+    let third = app.held("r3").await;
+    assert_eq!(store.runners(None, 9).await.unwrap().items[0].held, 1);
+    app.complete(third, "Succeeded").await.unwrap();
+}
+
 /// A session that kept silent for too long has lost the run: it begins anew in a runner, as if nobody had had it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_was_left_goes_to_a_runner() {
