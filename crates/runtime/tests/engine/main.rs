@@ -1,10 +1,12 @@
-//! The engine end to end: real documents, real actions, the memory store, an HTTP service on loopback.
+//! The engine end to end: real documents, real actions, the memory store (PostgreSQL for what starts by SQL), an HTTP service
+//! on loopback.
 
 mod conditions;
 mod flow;
 mod http;
 mod parameters;
 mod roles;
+mod sql;
 mod support;
 mod tasks;
 mod workflows;

@@ -1,0 +1,331 @@
+//! Runs that applications start by SQL in their own transactions, and an engine on the same PostgreSQL that runs them.
+
+use crate::{
+    http::{answer, service},
+    support::{PATIENCE, Scripted, workflow},
+};
+use fermata_core::{RunId, Status, decode};
+use fermata_runtime::{
+    Ended, Engine, Settings,
+    actions::{HttpSettings, Registry},
+    clock::SystemClock,
+    timeline,
+};
+use fermata_store::{
+    News, Store,
+    conformance::cluster::Database,
+    postgres::PostgresStore,
+    reads::{RunFilter, Window},
+    runs::Answer,
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, NoTls};
+
+const ALL: Window = Window { limit: 1000, offset: 0 };
+/// Longer than any test: what happens meanwhile was not found by looking.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// An engine, its database, and a session of an application.
+struct Bed {
+    engine: Engine,
+    store: Arc<PostgresStore>,
+    app: Client,
+    calls: Arc<Mutex<Vec<(Value, String)>>>,
+    tasks: [JoinHandle<()>; 2],
+    // Dropped last.
+    _database: Database,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Bed {
+    async fn new(poll_interval: Duration) -> Bed {
+        let database = Database::new().await;
+        let store = Arc::new(database.store().await);
+        let http = HttpSettings {
+            allow_private_networks: true,
+            ..HttpSettings::default()
+        };
+        let said = Scripted::new("test.say", |parameters, _| {
+            Ok(json!({ "said": parameters["what"] }).into())
+        });
+        let calls = said.calls.clone();
+        let registry = Registry::builtin(&http).unwrap().with_action(Arc::new(said));
+        let settings = Settings {
+            poll_interval,
+            lease_ttl: Duration::from_millis(600),
+            ..Settings::default()
+        };
+        let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
+        let (app, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
+        let worker = engine.clone();
+        let tasks = [
+            tokio::spawn(async move { worker.run().await }),
+            tokio::spawn(async move { drop(connection.await) }),
+        ];
+        let bed = Bed {
+            engine,
+            store,
+            app,
+            calls,
+            tasks,
+            _database: database,
+        };
+        bed.until_heard().await;
+        bed
+    }
+
+    /// Waits until the engine hears what is told in the database.
+    async fn until_heard(&self) {
+        let mut news = self.store.news();
+        let heard = async {
+            loop {
+                self.sql("NOTIFY fermata_news, 'test d0'").await;
+                let told = tokio::time::timeout(Duration::from_millis(50), news.recv()).await;
+                if let Ok(Ok(News::Due(_))) = told {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.expect("news are heard");
+    }
+
+    async fn publish(&self, document: Value) {
+        let text = document.to_string();
+        let saved = self
+            .engine
+            .workflows()
+            .save(text.as_bytes(), "test.json")
+            .await
+            .unwrap();
+        self.engine.workflows().publish(&saved.workflow.id, true).await.unwrap();
+    }
+
+    async fn sql(&self, sql: &str) {
+        let done = self.app.batch_execute(sql).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    async fn start(&self, request: &str, trigger: Value) -> RunId {
+        let sql = "SELECT execution_id FROM sp_start_workflow_execution('under-test', $1, $2::text::jsonb)";
+        let row = self
+            .app
+            .query_one(sql, &[&request, &trigger.to_string()])
+            .await
+            .unwrap();
+        RunId(row.get(0))
+    }
+
+    async fn acquire(&self, run: RunId) -> bool {
+        let row = self
+            .app
+            .query_one("SELECT sp_try_acquire_execution($1)", &[&run.0])
+            .await;
+        row.unwrap().get(0)
+    }
+
+    async fn end(&self, run: RunId) -> Arc<Ended> {
+        self.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends")
+    }
+
+    /// What was said, in order.
+    fn said(&self) -> Vec<Value> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().map(|(parameters, _)| parameters["what"].clone()).collect()
+    }
+}
+
+fn says_it() -> Value {
+    workflow(json!([{ "id": "say", "actionType": "test.say", "parameters": { "what": "{{ trigger.what }}" } }]))
+}
+
+fn outputs(ended: &Ended) -> Value {
+    serde_json::from_str(ended.outputs.as_deref().unwrap_or("null")).unwrap()
+}
+
+/// Without looking: the commit itself tells the engine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_starts_a_run_and_a_rollback_leaves_nothing() {
+    let bed = Bed::new(NEVER).await;
+    bed.publish(says_it()).await;
+    bed.sql("CREATE TABLE orders (id integer)").await;
+    bed.sql("BEGIN; INSERT INTO orders VALUES (1)").await;
+    let undone = bed.start("r1", json!({ "what": "never" })).await;
+    bed.sql("ROLLBACK; BEGIN; INSERT INTO orders VALUES (2)").await;
+    let run = bed.start("r1", json!({ "what": { "n": [1, null, "é"] } })).await;
+    assert_eq!(bed.store.run(run).await.unwrap(), None);
+    bed.sql("COMMIT").await;
+    let ended = bed.end(run).await;
+    assert_eq!(ended.status, Status::Succeeded);
+    assert_eq!(outputs(&ended), json!({ "said": { "n": [1, null, "é"] } }));
+    assert_eq!(bed.store.run(undone).await.unwrap(), None);
+    let filter = RunFilter {
+        limit: 10,
+        ..RunFilter::default()
+    };
+    let all = bed.store.runs(filter).await.unwrap().items;
+    assert_eq!(all.iter().map(|run| run.id).collect::<Vec<_>>(), [run]);
+    assert_eq!(bed.said().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_transaction_may_start_many() {
+    let bed = Bed::new(NEVER).await;
+    bed.publish(says_it()).await;
+    bed.sql("BEGIN").await;
+    let mut runs = Vec::new();
+    for n in 0..150 {
+        runs.push(bed.start(&format!("r{n}"), json!({ "what": n })).await);
+    }
+    bed.sql("COMMIT").await;
+    for run in runs {
+        assert_eq!(bed.end(run).await.status, Status::Succeeded);
+    }
+    let mut said: Vec<_> = bed.said().iter().filter_map(Value::as_u64).collect();
+    said.sort_unstable();
+    assert_eq!(said, (0..150).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_heard_is_found_by_looking() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(says_it()).await;
+    bed.sql("SET fermata.notify = off").await;
+    let run = bed.start("r1", json!({ "what": 1 })).await;
+    assert_eq!(bed.end(run).await.status, Status::Succeeded);
+}
+
+/// Tokens of waits are made with the first commit of the run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callbacks_have_an_address() {
+    let ok = answer("200 OK", "content-type: application/json\r\n", "{}");
+    let (url, requests) = service(vec![ok]).await;
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(json!({ "name": "under-test", "tasks": {
+        "create": { "url": url, "body": { "callback_url": "{{wait.paid.url}}" } },
+        "paid": { "needs": ["create"], "wait_for_webhook": { "timeout": "1h" } },
+        "thank": { "needs": ["paid"], "url": url, "body": { "sum": "{{tasks.paid.body.sum}}" } },
+    } }))
+    .await;
+    let run = bed.start("r1", json!({})).await;
+    let asked = async {
+        while requests.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .expect("the service is asked");
+    let body = |at: usize| -> Value {
+        let requests = requests.lock().unwrap();
+        serde_json::from_str(requests[at].split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let callback = body(0)["callback_url"].as_str().unwrap().to_owned();
+    let token = callback.rsplit('/').next().unwrap();
+    assert!(token.len() >= 32, "{callback}");
+    let answered = bed.engine.answer(token, r#"{"sum":12}"#).await.unwrap();
+    assert!(
+        matches!(answered, Answer::Accepted { run: of, .. } if of == run),
+        "{answered:?}"
+    );
+    assert_eq!(bed.end(run).await.status, Status::Succeeded);
+    assert_eq!(body(1), json!({ "sum": 12 }));
+}
+
+/// A workflow that was archived while the transaction was open takes no run any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_of_an_archived_workflow_is_cancelled() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(says_it()).await;
+    bed.sql("BEGIN").await;
+    let run = bed.start("r1", json!({ "what": 1 })).await;
+    bed.engine.workflows().archive("under-test").await.unwrap();
+    bed.sql("COMMIT").await;
+    let ended = bed.end(run).await;
+    assert_eq!(
+        (ended.status, ended.reason.as_deref()),
+        (Status::Cancelled, Some("workflow_archived"))
+    );
+    assert_eq!(bed.said(), Vec::<Value>::new());
+}
+
+/// The engine leaves a run alone that a session holds, and shows its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_may_do_the_work_itself() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(says_it()).await;
+    bed.sql("BEGIN").await;
+    let held = bed.start("held", json!({ "what": "not by the engine" })).await;
+    assert!(bed.acquire(held).await);
+    bed.sql("COMMIT").await;
+    // The engine looks for work, and for what the dead have left.
+    let others = bed.start("other", json!({ "what": "by the engine" })).await;
+    assert_eq!(bed.end(others).await.status, Status::Succeeded);
+    let sql = "SELECT sp_record_action_attempt($1, 'say', 'test.say', 'Succeeded', p_outputs => '{\"said\": 1}')";
+    bed.app.query_one(sql, &[&held.0]).await.unwrap();
+    let sql = "SELECT sp_complete_workflow($1, 'Succeeded', '{\"say\": {\"said\": 1}}')";
+    bed.app.query_one(sql, &[&held.0]).await.unwrap();
+    assert_eq!(bed.end(held).await.status, Status::Succeeded);
+    assert_eq!(bed.said(), [json!("by the engine")]);
+    // What people read of it.
+    bed.engine.overview(held).await.unwrap();
+    let (rows, _) = bed.store.events(held, ALL).await.unwrap();
+    let lines: Vec<String> = rows
+        .iter()
+        .flat_map(|row| timeline::entries(row.seq, row.at, &decode(&row.data).unwrap(), None))
+        .map(|entry| entry.message)
+        .collect();
+    assert_eq!(lines, ["the run started", "the run ended: Succeeded"]);
+}
+
+/// When a session is silent for too long, the engine begins the run anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_a_session_left_is_run_by_the_engine() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(says_it()).await;
+    bed.sql("BEGIN").await;
+    let run = bed.start("r1", json!({ "what": 7 })).await;
+    assert!(bed.acquire(run).await);
+    let sql = "SELECT sp_record_action_attempt($1, 'say', 'test.say', 'Failed', p_error => '{\"code\": \"X\"}')";
+    bed.app.query_one(sql, &[&run.0]).await.unwrap();
+    bed.sql("COMMIT; UPDATE runners SET heartbeat_at = 0 WHERE role = 'sql'")
+        .await;
+    let ended = bed.end(run).await;
+    assert_eq!(
+        (ended.status, outputs(&ended)),
+        (Status::Succeeded, json!({ "said": 7 }))
+    );
+    let (attempts, _) = bed.store.actions(run, ALL).await.unwrap();
+    let attempts: Vec<_> = attempts.iter().map(|row| (row.attempt, row.status.as_str())).collect();
+    assert_eq!(attempts, [(1, "Succeeded")]);
+    let refused = bed
+        .app
+        .query_one("SELECT sp_complete_workflow($1, 'Failed')", &[&run.0])
+        .await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.code().map(|state| state.code()), Some("WF002"));
+}
+
+/// A session learns of a cancel when it says that it lives; then the engine ends the run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_a_session_holds_can_be_cancelled() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(says_it()).await;
+    bed.sql("BEGIN").await;
+    let run = bed.start("r1", json!({ "what": 7 })).await;
+    assert!(bed.acquire(run).await);
+    bed.sql("COMMIT").await;
+    assert_eq!(bed.engine.cancel(run, "cancelled").await.unwrap(), Status::Running);
+    assert!(!bed.acquire(run).await);
+    assert_eq!(bed.end(run).await.status, Status::Cancelled);
+    assert_eq!(bed.said(), Vec::<Value>::new());
+}
