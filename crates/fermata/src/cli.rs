@@ -103,6 +103,9 @@ struct ServeArgs {
     /// Where runs live: `sqlite:PATH`, `postgres://user:password@host/database` or `memory:` [default: sqlite:fermata.db].
     #[arg(long, value_name = "URL")]
     database: Option<String>,
+    /// What this process is there for: `all`, or with PostgreSQL also `api` or `runner` [default: all].
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
 }
 
 /// A mistake of the person at the keyboard, not of the program.
@@ -136,7 +139,8 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             let given =
                 given
                     .flag("--listen", "server.listen", args.listen)
-                    .flag("--database", "database.url", args.database);
+                    .flag("--database", "database.url", args.database)
+                    .flag("--role", "server.role", args.role);
             let config = config::load(given)?;
             block_on(serve::serve(config, began))
         }

@@ -14,7 +14,7 @@ mod sections;
 
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
-use fermata_runtime::{Settings, actions::HttpSettings};
+use fermata_runtime::{Role, Settings, actions::HttpSettings};
 use fermata_store::postgres::PostgresSettings;
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,7 @@ impl Config {
         Settings {
             max_parallel_actions: orchestration.max_parallel_actions.get(),
             max_active_runs: orchestration.max_active_runs.get(),
+            role: self.server.role,
             park_after: orchestration.park_after_ms.0,
             lease_ttl: orchestration.lease_ttl_ms.0,
             poll_interval: orchestration.poll_interval_ms.0,
@@ -77,16 +78,24 @@ impl Config {
         }
     }
 
-    /// What a server at this address has to know of it.
-    pub fn settings_at(&self, address: SocketAddr) -> Settings {
-        let public_url = match &self.server.public_url {
-            Some(url) => url.as_str().to_owned(),
-            None => format!("http://{}", reachable(address)),
-        };
-        Settings {
-            public_url,
-            ..self.settings()
+    /// Where this process listens, if it does.
+    pub fn listen(&self) -> Option<&str> {
+        match (&self.server.listen, self.server.role) {
+            (Some(address), _) => Some(address),
+            (None, Role::All | Role::Api) => Some("127.0.0.1:7070"),
+            (None, Role::Runner) => None,
         }
+    }
+
+    /// What a server at this address has to know of it.
+    pub fn settings_at(&self, address: Option<SocketAddr>) -> Settings {
+        let settings = self.settings();
+        let public_url = match (&self.server.public_url, address) {
+            (Some(url), _) => url.as_str().to_owned(),
+            (None, Some(address)) => format!("http://{}", reachable(address)),
+            (None, None) => settings.public_url,
+        };
+        Settings { public_url, ..settings }
     }
 
     /// What a PostgreSQL database has to know of it.
@@ -196,13 +205,28 @@ mod tests {
     #[test]
     fn callbacks_come_to_the_public_url_or_to_where_it_listens() {
         let mut config = Config::default();
-        let at = |config: &Config, address: &str| config.settings_at(address.parse().unwrap()).public_url;
+        let at = |config: &Config, address: &str| config.settings_at(Some(address.parse().unwrap())).public_url;
         assert_eq!(at(&config, "127.0.0.1:4711"), "http://127.0.0.1:4711");
         assert_eq!(at(&config, "0.0.0.0:7070"), "http://127.0.0.1:7070");
         assert_eq!(at(&config, "[::]:7070"), "http://[::1]:7070");
         assert_eq!(at(&config, "192.168.1.2:80"), "http://192.168.1.2:80");
         config.server.public_url = Some("https://flows.example.com/".to_owned().try_into().unwrap());
         assert_eq!(at(&config, "0.0.0.0:7070"), "https://flows.example.com");
+    }
+
+    #[test]
+    fn a_runner_listens_only_if_told_to() {
+        let mut config = Config::default();
+        for (role, address) in [
+            (Role::All, Some("127.0.0.1:7070")),
+            (Role::Api, Some("127.0.0.1:7070")),
+            (Role::Runner, None),
+        ] {
+            config.server.role = role;
+            assert_eq!(config.listen(), address, "{role}");
+        }
+        config.server.listen = Some("0.0.0.0:1".to_owned());
+        assert_eq!(config.listen(), Some("0.0.0.0:1"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::{
 };
 use anyhow::Context;
 use clap::Args;
+use fermata_runtime::Role;
 use folder::Folder;
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
@@ -59,7 +60,8 @@ impl DevArgs {
 }
 
 /// Serves until a signal comes.
-pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Result<ExitCode> {
+pub async fn dev(args: DevArgs, mut config: Config, began: Instant) -> anyhow::Result<ExitCode> {
+    config.server.role = Role::All;
     if let Some(dir) = args.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Usage(format!("{} is not a folder", dir.display())).into());
     }
@@ -70,12 +72,12 @@ pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Resul
     let mut http = config.http();
     playground.stand_in(&mut http);
     let running = Running::start(&config, &http).await?;
-    let (engine, url) = (running.engine.clone(), running.url.clone());
+    let (engine, url) = (running.engine.clone(), running.url.clone().unwrap_or_default());
     let company = match args.dir {
         None => {
             let samples = examples::offer(&engine).await?;
             let names: Vec<String> = samples.iter().map(|sample| sample.workflow.clone()).collect();
-            serve::announce(&config, &url, began);
+            serve::announce(&config, Some(&url), began);
             let tries = format!(
                 "\n  curl -sX POST '{url}/api/v1/workflows/checkout-flow/trigger' -H 'content-type: application/json' \
                  -d '{{\"order_id\": 7, \"amount\": 42, \"payment\": \"declined\"}}'"
@@ -86,7 +88,7 @@ pub async fn dev(args: DevArgs, config: Config, began: Instant) -> anyhow::Resul
         Some(dir) => {
             let mut folder = Folder::new(dir.clone(), engine);
             let names = folder.open().await?;
-            serve::announce(&config, &url, began);
+            serve::announce(&config, Some(&url), began);
             let what = format!("{}, published again at every change", dir.display());
             let first = names.first().map_or("ID", String::as_str);
             cli::say(guide(&config, &url, &names, &what, first, ""));

@@ -1,4 +1,4 @@
-//! `fermata serve`: the HTTP API and the engine, until told to stop.
+//! `fermata serve`: the HTTP API, the engine or both, until told to stop.
 //!
 //! The order of stopping: no new runs and no new claims; what runs may finish for the grace period or is parked; no
 //! new connections; the store is closed; exit 0. A second signal ends the process at once, as a crash would.
@@ -11,13 +11,14 @@ use crate::{
 };
 use anyhow::{Context, anyhow};
 use fermata_runtime::{
-    Engine,
+    Engine, Role,
     actions::{HttpSettings, Registry},
     clock::SystemClock,
 };
 use fermata_store::Store;
 use std::{
     io,
+    net::SocketAddr,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -31,10 +32,11 @@ Examples:
   fermata serve --listen 0.0.0.0:7070 --database sqlite:/var/lib/fermata/fermata.db
   fermata serve --listen 127.0.0.1:0 --database memory:
   fermata serve --database postgres://fermata:secret@db.example.com/fermata
+  fermata serve --database postgres://fermata:secret@db.example.com/fermata --role runner
   FERMATA_LOG__FORMAT=json FERMATA_LOG__LEVEL=debug fermata serve --config fermata.toml
 
-SIGTERM or Ctrl-C stops it: running actions may finish, the rest continues at the next start. A second one ends it
-at once; nothing that was acknowledged is lost.
+SIGTERM or Ctrl-C stops it: running actions may finish, the rest continues in another process or at the next start. A
+second one ends it at once; nothing that was acknowledged is lost.
 
 Exit codes: 0 stopped as asked, 1 it could not start or go on, 2 the call is wrong, 130 or 143 at the second signal.";
 
@@ -44,15 +46,15 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Serves until a signal comes.
 pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
     let running = Running::start(&config, &config.http()).await?;
-    announce(&config, &running.url, began);
+    announce(&config, running.url.as_deref(), began);
     running.until_told().await
 }
 
 /// A server that answers, and an engine that works.
 pub struct Running {
     pub engine: Engine,
-    /// Such as `http://127.0.0.1:7070`.
-    pub url: String,
+    /// Such as `http://127.0.0.1:7070`, if it listens.
+    pub url: Option<String>,
     store: Arc<dyn Store>,
     signals: Signals,
     working: JoinHandle<()>,
@@ -61,17 +63,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the database and begins to listen and to work.
+    /// Opens the database and begins to listen and to work, as far as its role says so.
     pub async fn start(config: &Config, http: &HttpSettings) -> anyhow::Result<Running> {
         let signals = Signals::listen().context("signals cannot be listened to")?;
         log::begin(&config.log)?;
+        check_role(config)?;
         let registry = Registry::builtin(http).context("the HTTP client cannot be made")?;
-        let listener = bind(&config.server.listen).await?;
-        let address = listener.local_addr()?;
+        let listener = match config.listen() {
+            Some(listen) => Some(bind(listen).await?),
+            None => None,
+        };
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let store = config.database.url.open(config.postgres()).await?;
-        if config.server.public_url.is_none() && address.ip().is_unspecified() {
-            tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
-        }
+        warn_of_callbacks(config, address);
         let settings = config.settings_at(address);
         let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
 
@@ -81,10 +85,16 @@ impl Running {
         };
         let worker = engine.clone();
         let working = tokio::spawn(async move { worker.run().await });
-        let serving = tokio::spawn(fermata_web::serve(listener, engine.clone(), config.web(), quitting));
+        let serving = match listener {
+            Some(listener) => tokio::spawn(fermata_web::serve(listener, engine.clone(), config.web(), quitting)),
+            None => tokio::spawn(async {
+                quitting.await;
+                Ok(())
+            }),
+        };
         Ok(Running {
             engine,
-            url: format!("http://{address}"),
+            url: address.map(|address| format!("http://{address}")),
             store,
             signals,
             working,
@@ -155,12 +165,48 @@ async fn bind(listen: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// A database of one process has nobody to share the work with.
+fn check_role(config: &Config) -> anyhow::Result<()> {
+    let (role, database) = (config.server.role, &config.database.url);
+    if role == Role::All || database.is_shared() {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "the role `{role}` needs a database that several processes share, and that is PostgreSQL; {} belongs to one \
+         process. Use `--role all`, or `--database postgres://…`",
+        database.place()
+    ))
+}
+
+/// Says so if the addresses of callbacks lead nowhere.
+fn warn_of_callbacks(config: &Config, address: Option<SocketAddr>) {
+    if config.server.public_url.is_some() {
+        return;
+    }
+    match address {
+        _ if config.server.role == Role::Runner => {
+            tracing::warn!(
+                "server.public_url is not set: the addresses of callbacks lead to this runner, which takes none"
+            );
+        }
+        Some(address) if address.ip().is_unspecified() => {
+            tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
+        }
+        _ => {}
+    }
+}
+
 /// Says that it is ready, and where.
-pub fn announce(config: &Config, url: &str, began: Instant) {
+pub fn announce(config: &Config, url: Option<&str>, began: Instant) {
     let version = env!("CARGO_PKG_VERSION");
+    let role = match config.server.role {
+        Role::All => String::new(),
+        role => format!(" ({role})"),
+    };
+    let listening = url.map_or("not listening".to_owned(), |url| format!("listening on {url}"));
     let place = config.database.url.place();
     let took = began.elapsed().as_millis();
-    let line = format!("fermata {version} listening on {url}, data in {place}, ready in {took} ms");
+    let line = format!("fermata {version}{role} {listening}, data in {place}, ready in {took} ms");
     match config.log.format {
         LogFormat::Text => cli::say(line),
         LogFormat::Json => tracing::info!("{line}"),

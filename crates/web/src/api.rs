@@ -16,9 +16,21 @@ use axum::{
     http::{Method, StatusCode, Uri},
     routing::{get, post},
 };
+use fermata_runtime::Role;
 
-/// Every route there is.
-pub(crate) fn routes() -> Router<Web> {
+/// Every route that a process of this role has. A runner is asked for its health only.
+pub(crate) fn routes(role: Role) -> Router<Web> {
+    let health = Router::new()
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready));
+    let routes = match role {
+        Role::All | Role::Api => health.merge(resources()),
+        Role::Runner => health,
+    };
+    routes.fallback(no_route).method_not_allowed_fallback(no_method)
+}
+
+fn resources() -> Router<Web> {
     Router::new()
         .route("/api/v1/workflows", get(workflows::list).post(workflows::add))
         // A workflow may have this name too.
@@ -50,10 +62,6 @@ pub(crate) fn routes() -> Router<Web> {
         .route("/api/v1/executions/{id}", get(executions::get))
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
 }
 
 async fn no_route(uri: Uri) -> ApiError {

@@ -66,10 +66,10 @@ pub(crate) struct Web {
     pub config: Arc<WebConfig>,
 }
 
-/// The API of `engine`.
+/// The API of `engine`, as far as its role has one.
 pub fn router(engine: Engine, config: WebConfig) -> Router {
     let config = Arc::new(config);
-    api::routes()
+    api::routes(engine.settings().role)
         .layer(axum::middleware::from_fn(envelope::surround))
         .with_state(Web { engine, config })
 }

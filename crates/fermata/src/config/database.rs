@@ -56,6 +56,11 @@ impl Database {
         })
     }
 
+    /// Whether several processes may have it open.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Database::Postgres(_))
+    }
+
     /// Deletes it, if nobody uses it; whether there was one.
     pub fn delete(&self) -> Result<bool, StoreError> {
         match self {

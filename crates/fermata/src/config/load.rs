@@ -380,7 +380,7 @@ mod tests {
             &[("--listen", "server.listen", "from-flag:1")],
         ))
         .unwrap();
-        assert_eq!(config.server.listen, "from-flag:1");
+        assert_eq!(config.server.listen.as_deref(), Some("from-flag:1"));
         assert_eq!(config.log.level, "warn");
         assert_eq!(config.database.url, Database::Sqlite("from-env.db".into()));
         let settings = config.settings();

@@ -12,7 +12,7 @@ use crate::duration::Millis;
 use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
-use fermata_runtime::Settings;
+use fermata_runtime::{Role, Settings};
 use fermata_store::postgres::PostgresSettings;
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
@@ -45,10 +45,15 @@ macro_rules! section {
 section! {
     /// The HTTP server.
     Server {
-        /// Where to listen; port 0 takes a free one and prints it.
-        listen: String = "127.0.0.1:7070".to_owned(),
+        /// What this process is there for: `all`, or with PostgreSQL also `api` (it accepts requests, others work on the
+        /// runs) or `runner` (it works on runs that others accepted, and serves nothing but `/health/live` and
+        /// `/health/ready`).
+        role: Role = Role::All,
+        /// Where to listen; port 0 takes a free one and prints it. If it is not set, a runner does not listen, and others
+        /// listen on `127.0.0.1:7070`.
+        listen: Option<String> = None,
         /// How others reach this server: the addresses of callbacks begin with it. If it is not set, they begin with the
-        /// address that is listened on.
+        /// address that is listened on. A runner listens to no callbacks, so it must be told where others do.
         public_url: Option<PublicUrl> = None,
         /// The largest request body, and with it the largest document.
         max_body_bytes: Positive = Positive::of(DialectSettings::default().document.max_bytes),
