@@ -14,3 +14,4 @@ mod runlater;
 mod sandbox;
 mod serve;
 mod support;
+mod transfer;

@@ -1,0 +1,108 @@
+//! A lot of data: memory does not grow with it, and an end in the middle of it costs nothing.
+
+use super::Ends;
+use crate::support::{PATIENCE, Process, Signal};
+use fermata_core::{RunId, Timestamp};
+use fermata_store::{
+    definitions::{Draft, Release, ReleaseRule},
+    runs::{NewRun, Principal},
+};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+const RUNS: usize = 300;
+/// What each of them is about, in bytes.
+const PAYLOAD: usize = 1 << 20;
+
+/// Runs with large payloads, which wait to be claimed.
+async fn fill(ends: &Ends) {
+    let store = ends.from.store().await;
+    let draft = Draft {
+        id: "w".to_owned(),
+        display_name: "W".to_owned(),
+        description: None,
+        dialect: "dataworkflows".to_owned(),
+        source: b"{}".to_vec(),
+        checksum: "1".to_owned(),
+        at: Timestamp(1),
+    };
+    let release = Release {
+        draft,
+        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        enabled: true,
+    };
+    store.release(release).await.expect("a workflow");
+    for number in 0..RUNS {
+        let run = NewRun {
+            id: RunId(Uuid::now_v7()),
+            workflow_id: "w".to_owned(),
+            workflow_version: 1,
+            pinned: false,
+            tenant: String::new(),
+            request_id: number.to_string(),
+            trigger: format!("\"{}\"", noise(number as u64)),
+            spec: None,
+            priority: None,
+            correlation_id: None,
+            principal: Principal::default(),
+            parent: None,
+            created_at: Timestamp(1),
+            born: None,
+        };
+        store.enqueue(run).await.expect("a run");
+    }
+    store.close().await.expect("a closed file");
+}
+
+/// Text that cannot be compressed much.
+fn noise(seed: u64) -> String {
+    let mut dice = seed;
+    let letters = std::iter::repeat_with(|| char::from(b'A' + (crate::crash::throw(&mut dice) % 58) as u8));
+    letters.filter(char::is_ascii_alphanumeric).take(PAYLOAD).collect()
+}
+
+/// A call of it, with these arguments more.
+fn start(ends: &Ends, more: &[&str]) -> Process {
+    let arguments = ends.arguments(more);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Process::start(&arguments, &[], "")
+}
+
+/// The most memory that a process has used so far, in megabytes; none when it is gone.
+fn peak(process: &Process) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_among_large_payloads_it_goes_on_with_little_memory() {
+    let ends = Ends::new();
+    fill(&ends).await;
+    // The last table, and nearly all there is.
+    let mut asked = start(&ends, &[]);
+    asked.wait_for_line("workflow_executions: 300 rows");
+    asked.signal(Signal::TERM);
+    let output = asked.output();
+    assert_eq!(output.code, Some(143), "{output:?}");
+    assert!(output.stderr.contains("--resume"), "{output:?}");
+    let mut killed = start(&ends, &["--resume"]);
+    killed.wait_for_line("workflow_executions: 300 rows");
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.output().code, None);
+
+    let mut last = start(&ends, &["--resume", "--json"]);
+    let (mut most, deadline) = (0, Instant::now() + PATIENCE);
+    while let Some(peak) = peak(&last) {
+        most = most.max(peak);
+        assert!(Instant::now() < deadline, "it does not end:\n{}", last.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let output = last.output();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let report = output.json();
+    assert_eq!(report["rows"], RUNS + 2, "{report}");
+    assert!(report["rowsBefore"].as_u64() >= Some(2), "{report}");
+    println!("{most} MB for {} MB, {report:#}", RUNS * PAYLOAD >> 20);
+    assert!(most > 0 && most < 150, "{most} MB were used");
+}
