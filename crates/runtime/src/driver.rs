@@ -13,6 +13,7 @@ mod step;
 use crate::{
     compiled::Compiled,
     engine::{Hold, Shared},
+    runner::{self, probation::Probation},
     scope::Payloads,
 };
 use attempt::{Parameters, Report};
@@ -25,6 +26,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered}
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
@@ -73,6 +75,8 @@ pub(crate) struct Driver {
     unconfirmed: u32,
     /// Whether its workflow was archived before it began.
     archived: bool,
+    /// Until it is known to do no harm.
+    probation: Option<Probation>,
     attempts: FuturesUnordered<BoxFuture<'static, Report>>,
     /// Attempts that are in `attempts`, and how to tell them to stop.
     running: BTreeMap<(NodeIx, u32), CancellationToken>,
@@ -171,6 +175,7 @@ impl Driver {
             unread: false,
             unconfirmed: 0,
             archived: false,
+            probation: None,
             attempts: FuturesUnordered::new(),
             running: BTreeMap::new(),
             judging: FuturesUnordered::new(),
@@ -189,6 +194,7 @@ impl Driver {
         stored: &StoredRun,
         compiled: Arc<Compiled>,
         archived: bool,
+        probation: Option<Probation>,
     ) -> Result<Driver, String> {
         let meta = Meta::of(
             stored.id,
@@ -203,6 +209,7 @@ impl Driver {
         driver.replay(stored)?;
         driver.unread = stored.inbox_seq > stored.inbox_seen;
         driver.archived = archived;
+        driver.probation = probation;
         let hold = driver.shared.hold(stored.id, stored.epoch);
         driver.mail = hold.mail.clone();
         driver.hold = Some(hold);
@@ -244,7 +251,7 @@ impl Driver {
                     let _ = tell.send(answer); // nobody need be listening any more
                 }
                 match known {
-                    true if created => return self.drive().await,
+                    true if created => return self.drive_guarded().await,
                     true => return,
                     false if shared.stopping.is_cancelled() => return,
                     false => tokio::time::sleep(pause_after(8)).await,
@@ -269,11 +276,20 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = shared.abandon.cancelled() => {}
-                () = self.drive() => {}
+                () = self.drive_guarded() => {}
             }
             drop(self.hold.take());
         };
         tracker.spawn(drive);
+    }
+
+    /// Drives the run. A panic is a fault of this program, or of the run that leads there; others must not suffer from it,
+    /// and the run must not stay with a driver that is no more.
+    async fn drive_guarded(&mut self) {
+        if let Err(panic) = AssertUnwindSafe(self.drive()).catch_unwind().await {
+            let what = attempt::panic_text(panic.as_ref());
+            runner::give_up(&self.shared, self.meta.id, self.meta.epoch, &what).await;
+        }
     }
 
     async fn drive(&mut self) {
@@ -309,7 +325,7 @@ impl Driver {
     }
 
     async fn put_aside(&mut self, what: &str) {
-        crate::runner::put_aside(&self.shared, self.meta.id, self.meta.epoch, self.inbox_seen, what).await;
+        runner::put_aside(&self.shared, self.meta.id, self.meta.epoch, what).await;
     }
 
     /// One round: decide, commit, act, and wait for what happens next.
@@ -381,6 +397,7 @@ impl Driver {
             CommitAnswer::Committed { inbox_seq } => {
                 self.inbox_seen = step.inbox_seen;
                 self.unconfirmed = 0;
+                self.probation = None;
                 Ok(inbox_seq)
             }
             CommitAnswer::Fenced => {
@@ -451,7 +468,9 @@ impl Driver {
     /// Waits until something happens.
     async fn wait(&mut self) -> Vec<Incoming> {
         let now = self.shared.clock.now();
-        let pause = self.next_due().map(|due| crate::clock::until(now, due));
+        let proven = self.probation.as_ref().map(|probation| probation.look_again(now));
+        let due = self.next_due().into_iter().chain(proven).min();
+        let pause = due.map(|due| crate::clock::until(now, due));
         let stopping = self.shared.stopping.is_cancelled();
         let mail = self.mail.clone();
         let shared = self.shared.clone();

@@ -8,12 +8,12 @@ use crate::{
     compiled::Compiled,
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
-    runner,
+    runner, runners,
     sandbox::Sandbox,
     settings::Settings,
     workflows::Workflows,
 };
-use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, RunnerId, Status, Timestamp, advance};
+use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, advance};
 use fermata_store::{
     Store, StoreError,
     definitions::Lifecycle,
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     /// The runner of this process.
     pub me: Runner,
     pub permits: Arc<Semaphore>,
+    /// Places for runs that may take this process down.
+    pub probation: Arc<Semaphore>,
     pub workflows: Workflows,
     pub sandbox: Sandbox,
     pub observer: Option<Arc<dyn Observer>>,
@@ -155,7 +157,8 @@ impl Engine {
             ),
             sandbox,
             permits: Arc::new(Semaphore::new(settings.max_parallel_actions)),
-            me: describe(&settings, clock.now()),
+            probation: Arc::new(Semaphore::new(runner::probation::PLACES as usize)),
+            me: runners::describe(&settings, clock.now()),
             dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
             store,
             registry,
@@ -228,11 +231,16 @@ impl Engine {
     }
 
     async fn start_as(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
-        if self.shared.stopping.is_cancelled() {
-            return Err(EngineError::Stopping);
-        }
         if let Some(request_id) = request.request_id.as_ref().filter(|id| id.starts_with("fermata:")) {
             return Err(Refusal::ReservedRequestId(request_id.clone()).into());
+        }
+        self.accept(id, request).await
+    }
+
+    /// Makes a run durable, also one that the engine itself asks for.
+    pub(crate) async fn accept(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(EngineError::Stopping);
         }
         // What was believed of the workflow may be out of date; the store tells, and then the news is fetched.
         for refresh in [false, true, true, true] {
@@ -341,19 +349,7 @@ impl Engine {
     }
 }
 
-/// This process, as others see it.
-fn describe(settings: &Settings, now: Timestamp) -> Runner {
-    Runner {
-        id: RunnerId(Uuid::now_v7()),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        role: settings.role.to_string(),
-        started_at: now,
-    }
-}
-
-fn check_trigger(compiled: &Compiled, trigger: &Value) -> Result<(), Refusal> {
+pub(crate) fn check_trigger(compiled: &Compiled, trigger: &Value) -> Result<(), Refusal> {
     let Some(validator) = &compiled.trigger else {
         return Ok(());
     };
@@ -410,6 +406,16 @@ impl Shared {
     /// Whether this process holds a run.
     fn holds(&self, run: RunId) -> bool {
         self.held().contains_key(&run)
+    }
+
+    /// Whether this process holds no run at all.
+    pub fn holds_nothing(&self) -> bool {
+        self.held().is_empty()
+    }
+
+    /// Whether a driver of this process has a run under this epoch.
+    pub fn drives(&self, run: RunId, epoch: u64) -> bool {
+        self.held().get(&run).is_some_and(|held| held.epoch == epoch)
     }
 
     /// This process holds a run now.

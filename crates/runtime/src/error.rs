@@ -4,6 +4,7 @@ use crate::workflows::Command;
 use fermata_core::RunId;
 use fermata_dialects::{Diagnostics, Severity};
 use fermata_store::{StoreError, definitions::Lifecycle};
+use uuid::Uuid;
 
 /// What came of a call that did not work.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +163,19 @@ pub enum Refusal {
     /// There is no such run.
     #[error("execution {0} does not exist")]
     RunNotFound(RunId),
+    /// There is no such dead letter.
+    #[error("dead letter {0} does not exist")]
+    DeadLetterNotFound(Uuid),
+    /// What is in a dead letter cannot be asked for again.
+    #[error(
+        "dead letter {id} cannot be requeued: {what}. Start an execution with what it should be, and delete the letter"
+    )]
+    DeadLetterUnusable {
+        /// The letter.
+        id: Uuid,
+        /// Why.
+        what: String,
+    },
 }
 
 fn not_that_draft(workflow: &str, checksum: Option<&str>) -> String {

@@ -11,6 +11,7 @@
 pub mod actions;
 pub mod clock;
 mod compiled;
+mod dead_letters;
 mod documents;
 mod driver;
 mod engine;
@@ -18,6 +19,7 @@ mod entry;
 mod error;
 mod overview;
 mod runner;
+mod runners;
 pub mod sandbox;
 mod scope;
 mod settings;
@@ -25,6 +27,7 @@ pub mod timeline;
 mod workflows;
 
 pub use compiled::Compiled;
+pub use dead_letters::Again;
 pub use documents::check_document;
 pub use engine::{Accepted, Ended, Engine, Observer, Request};
 pub use entry::task_status;

@@ -1,11 +1,22 @@
-//! The runner of this process: claims runs that are due, says that it lives, and hands back what it holds.
+//! The runner of this process: claims runs that are due, says that it lives, tells drivers of their mail, and hands back
+//! what it holds.
+//!
+//! What must stay true:
+//! * One task claims. When it asks again, what came with the last claim is driven, buried or given back.
+//! * A heartbeat is there before anything is held, and until everything is handed back.
+//! * No hint is needed: whatever another process does is seen after `poll_interval`.
 
-use crate::{driver::Driver, engine::Shared};
-use fermata_core::{RunId, Status, Timestamp};
+pub(crate) mod probation;
+mod resume;
+mod strays;
+
+pub(crate) use resume::{give_up, put_aside};
+
+use crate::{clock::until, engine::Shared};
+use fermata_core::{RunId, Timestamp};
 use fermata_store::{
     News,
-    definitions::Lifecycle,
-    runs::{Claim, RunCommit, StoredRun, Then},
+    runs::{Claim, RunCommit, Then},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::sync::broadcast::{
@@ -15,26 +26,26 @@ use tokio::sync::broadcast::{
 
 /// At most this many runs come with one claim, so that others get their share.
 const CLAIM_BATCH: usize = 64;
-/// A run that cannot be advanced is looked at again after this.
-const STUCK_PAUSE_MS: u64 = 60_000;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let news = shared.store.news();
-    say_alive(&shared).await; // before anything is held, so that nobody takes it for a dead runner's
+    say_alive(&shared).await;
     let mut in_order = false;
     let working = async {
+        let claims = Claims::new(shared.clone());
         tokio::select! {
             biased; // the same every time, so that a simulation repeats
             () = shared.stopping.cancelled() => {}
-            () = claim_loop(shared.clone(), news), if shared.settings.role.works() => {}
+            () = claims.run(news), if shared.settings.role.works() => {}
         }
         in_order = hand_back(&shared).await;
     };
     tokio::select! {
         biased;
         () = working => {}
-        () = heartbeat_loop(shared.clone()) => {} // also while work is handed back, or others would take it
+        () = heartbeat_loop(&shared) => {} // also while work is handed back, or others would take it
+        () = mail_loop(&shared) => {}
     }
     if in_order {
         let _ = shared.store.retire(shared.me.id).await;
@@ -56,11 +67,11 @@ async fn hand_back(shared: &Shared) -> bool {
     in_order
 }
 
-async fn heartbeat_loop(shared: Arc<Shared>) {
+async fn heartbeat_loop(shared: &Shared) {
     let mut beat = tokio::time::interval((shared.settings.lease_ttl / 3).max(Duration::from_millis(10)));
     loop {
         beat.tick().await;
-        say_alive(&shared).await;
+        say_alive(shared).await;
     }
 }
 
@@ -70,154 +81,163 @@ async fn say_alive(shared: &Shared) {
     }
 }
 
-async fn claim_loop(shared: Arc<Shared>, mut news: Receiver<News>) {
-    let mut due: Option<Timestamp> = None;
-    let mut look_for_dead = shared.clock.now();
+/// Rings the drivers of runs with mail that nobody told them of: it came through another process.
+async fn mail_loop(shared: &Shared) {
     loop {
-        let now = shared.clock.now();
-        let takes_over = look_for_dead <= now;
-        if takes_over {
-            let pause = shared.settings.lease_ttl / 3;
-            look_for_dead = now.plus_millis(pause.as_millis() as u64);
-        }
-        let (claimed, next) = claim_due(&shared, now, takes_over).await;
-        due = match (due.filter(|due| *due > now), next) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        if claimed == CLAIM_BATCH {
+        tokio::time::sleep(shared.settings.poll_interval).await;
+        if shared.holds_nothing() {
             continue;
         }
-        let full = shared.room() == 0;
-        let pause = due
-            .filter(|_| !full)
-            .map_or(Duration::MAX, |due| crate::clock::until(now, due));
-        let pause = pause.min(shared.settings.poll_interval);
-        tokio::select! {
-            biased;
-            heard = news.recv() => hear(&shared, heard, &mut due, now).await,
-            () = shared.look.notified(), if full => {}
-            () = tokio::time::sleep(pause) => {}
-        }
-        // What was heard meanwhile is heard at once; only then is the store asked again.
-        hear_rest(&shared, &mut news, &mut due, now).await;
-    }
-}
-
-/// Hears all that was said, also that something was missed: nobody else would tell a held run of its mail.
-async fn hear_rest(shared: &Arc<Shared>, news: &mut Receiver<News>, due: &mut Option<Timestamp>, now: Timestamp) {
-    loop {
-        match news.try_recv() {
-            Ok(more) => hear(shared, Ok(more), due, now).await,
-            Err(TryRecvError::Lagged(missed)) => hear(shared, Err(RecvError::Lagged(missed)), due, now).await,
-            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+        match shared.store.unread(shared.me.id).await {
+            Ok(runs) => runs.into_iter().for_each(|run| {
+                shared.ring(run);
+            }),
+            Err(error) => tracing::warn!(%error, "mail cannot be looked for; trying again"),
         }
     }
 }
 
-async fn hear(shared: &Arc<Shared>, heard: Result<News, RecvError>, due: &mut Option<Timestamp>, now: Timestamp) {
-    match heard {
-        Ok(News::Due(at)) => *due = Some(due.map_or(at, |due| due.min(at))),
-        Ok(News::Inbox(run)) => {
-            if !shared.ring(run) {
-                let claim = Claim {
-                    runner: shared.me.id,
-                    limit: 1,
-                    now,
-                    only: Some(run),
-                    dead_before: None,
-                };
-                take(shared, claim).await;
+/// The task that claims.
+struct Claims {
+    shared: Arc<Shared>,
+    /// When something is due, as far as it is known.
+    due: Option<Timestamp>,
+    look_for_dead: Timestamp,
+    look_for_strays: Timestamp,
+}
+
+impl Claims {
+    fn new(shared: Arc<Shared>) -> Claims {
+        let now = shared.clock.now();
+        Claims {
+            due: None,
+            look_for_dead: now,
+            look_for_strays: now.plus_millis(shared.settings.lease_ttl.as_millis() as u64),
+            shared,
+        }
+    }
+
+    async fn run(mut self, mut news: Receiver<News>) {
+        loop {
+            let now = self.shared.clock.now();
+            if self.look_for_strays <= now {
+                self.give_back_strays(now).await;
+            }
+            self.due = self.due.filter(|due| *due > now);
+            if self.claim_due(now).await == CLAIM_BATCH {
+                continue;
+            }
+            let full = self.shared.room() == 0;
+            let pause = self.due.filter(|_| !full).map_or(Duration::MAX, |due| until(now, due));
+            let pause = pause.min(self.shared.settings.poll_interval);
+            let shared = self.shared.clone();
+            tokio::select! {
+                biased;
+                heard = news.recv() => self.hear(heard, now).await,
+                () = shared.look.notified(), if full => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            // What was heard meanwhile is heard at once; only then is the store asked again.
+            self.hear_rest(&mut news, now).await;
+        }
+    }
+
+    /// Hears all that was said, also that something was missed.
+    async fn hear_rest(&mut self, news: &mut Receiver<News>, now: Timestamp) {
+        loop {
+            match news.try_recv() {
+                Ok(more) => self.hear(Ok(more), now).await,
+                Err(TryRecvError::Lagged(missed)) => self.hear(Err(RecvError::Lagged(missed)), now).await,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
-        Err(RecvError::Lagged(_)) => {
-            shared.ring_all();
-            *due = Some(now);
-        }
-        Err(RecvError::Closed) => tokio::time::sleep(shared.settings.poll_interval).await,
     }
-}
 
-async fn claim_due(shared: &Arc<Shared>, now: Timestamp, takes_over: bool) -> (usize, Option<Timestamp>) {
-    let limit = shared.room().min(CLAIM_BATCH);
-    if limit == 0 {
-        return (0, None);
-    }
-    let ttl = i64::try_from(shared.settings.lease_ttl.as_micros()).unwrap_or(i64::MAX);
-    let claim = Claim {
-        runner: shared.me.id,
-        limit: limit as u32,
-        now,
-        only: None,
-        dead_before: takes_over.then(|| Timestamp(now.0.saturating_sub(ttl))),
-    };
-    take(shared, claim).await
-}
-
-async fn take(shared: &Arc<Shared>, claim: Claim) -> (usize, Option<Timestamp>) {
-    match shared.store.claim(claim).await {
-        Ok(claimed) => {
-            let count = claimed.runs.len();
-            for run in claimed.runs {
-                resume(shared, run).await;
+    async fn hear(&mut self, heard: Result<News, RecvError>, now: Timestamp) {
+        match heard {
+            Ok(News::Due(at)) => self.note_due(at),
+            Ok(News::Inbox(run)) => {
+                if !self.shared.ring(run) {
+                    let claim = Claim {
+                        runner: self.shared.me.id,
+                        limit: 1,
+                        now,
+                        only: Some(run),
+                        dead_before: None,
+                    };
+                    self.take(claim).await;
+                }
             }
-            (count, claimed.next_due)
+            Err(RecvError::Lagged(_)) => {
+                self.shared.ring_all();
+                self.note_due(now);
+            }
+            Err(RecvError::Closed) => tokio::time::sleep(self.shared.settings.poll_interval).await,
         }
-        Err(error) => {
-            tracing::warn!(%error, "runs could not be claimed; trying again");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            (0, None)
+    }
+
+    fn note_due(&mut self, at: Timestamp) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Claims what is due, and what dead runners hold; how many runs came.
+    async fn claim_due(&mut self, now: Timestamp) -> usize {
+        let ttl = self.shared.settings.lease_ttl;
+        let takes_over = self.look_for_dead <= now;
+        if takes_over {
+            self.look_for_dead = now.plus_millis((ttl / 3).as_millis() as u64);
+        }
+        let limit = self.shared.room().min(CLAIM_BATCH);
+        if limit == 0 {
+            return 0;
+        }
+        let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
+        let claim = Claim {
+            runner: self.shared.me.id,
+            limit: limit as u32,
+            now,
+            only: None,
+            dead_before: takes_over.then(|| Timestamp(now.0.saturating_sub(ttl))),
+        };
+        self.take(claim).await
+    }
+
+    async fn take(&mut self, claim: Claim) -> usize {
+        let now = claim.now;
+        match self.shared.store.claim(claim).await {
+            Ok(claimed) => {
+                let count = claimed.runs.len();
+                resume::all(&self.shared, claimed.runs).await;
+                claimed.next_due.into_iter().for_each(|at| self.note_due(at));
+                count
+            }
+            Err(error) => {
+                tracing::warn!(%error, "runs could not be claimed; trying again");
+                self.look_for_strays = now; // the claim may have been made all the same
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                0
+            }
         }
     }
 }
 
-async fn resume(shared: &Arc<Shared>, stored: StoredRun) {
-    if stored.takeovers > 3 {
-        tracing::warn!(run = %stored.id, takeovers = stored.takeovers, "this run was claimed again and again without a commit");
-    }
-    let driver = match shared
-        .workflows
-        .compiled(&stored.workflow_id, stored.workflow_version)
-        .await
-    {
-        Ok(compiled) => {
-            let archived = stored.status == Status::Pending && is_archived(shared, &stored.workflow_id).await;
-            Driver::recover(shared.clone(), &stored, compiled, archived)
-        }
-        Err(error) => Err(error.to_string()),
-    };
-    match driver {
-        Ok(driver) => driver.spawn(),
-        Err(what) => put_aside(shared, stored.id, stored.epoch, stored.inbox_seen, &what).await,
-    }
-}
-
-async fn is_archived(shared: &Shared, workflow: &str) -> bool {
-    matches!(shared.store.workflow(workflow).await, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived)
-}
-
-/// Releases a run that this program cannot advance, to be looked at again later.
-pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, inbox_seen: u64, what: &str) {
-    tracing::error!(%run, %what, "a run cannot be advanced; it is put aside for a minute");
-    let at = shared.clock.now();
-    let commit = RunCommit {
+/// A commit that only says what becomes of the lease.
+pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -> RunCommit {
+    RunCommit {
         run,
         runner: shared.me.id,
         epoch,
         seq: 0,
-        at,
+        at: shared.clock.now(),
         events: Vec::new(),
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen,
+        inbox_seen: 0, // what was consumed stays so
         status: None,
         dead_letter: None,
-        then: Then::Park {
-            wake_at: Some(at.plus_millis(STUCK_PAUSE_MS)),
-        },
-    };
-    shared.store.commit(commit).await;
+        then,
+    }
 }
 
 #[cfg(test)]
@@ -243,9 +263,9 @@ mod tests {
         for micros in 1..=10 {
             say.send(News::Due(Timestamp(micros))).unwrap();
         }
-        let mut due = None;
-        hear_rest(&engine.shared, &mut news, &mut due, Timestamp(5)).await;
-        assert_eq!(due, Some(Timestamp(5)), "the store is asked at once");
+        let mut claims = Claims::new(engine.shared.clone());
+        claims.hear_rest(&mut news, Timestamp(5)).await;
+        assert_eq!(claims.due, Some(Timestamp(5)), "the store is asked at once");
         assert!(held.mail.notified().now_or_never().is_some(), "and so is the inbox");
     }
 }

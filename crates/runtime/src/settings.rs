@@ -52,6 +52,12 @@ pub struct Settings {
     pub role: Role,
     /// A runner that did not say it lives for this long is dead.
     pub lease_ttl: Duration,
+    /// A run that was claimed more often than this in a row without a commit is given up.
+    pub max_poison_retries: u32,
+    /// How long a run rests that could not be advanced.
+    pub poison_delay: Duration,
+    /// Whether runs that are given up are kept as dead letters.
+    pub keep_dead_letters: bool,
     /// How long running actions may take to finish when the process is told to stop.
     pub shutdown_grace: Duration,
     /// Limits of conditions.
@@ -79,6 +85,9 @@ impl Default for Settings {
             poll_interval: Duration::from_secs(1),
             role: Role::default(),
             lease_ttl: Duration::from_secs(15),
+            max_poison_retries: 3,
+            poison_delay: Duration::from_secs(300),
+            keep_dead_letters: true,
             shutdown_grace: Duration::from_secs(30),
             conditions: Limits::default(),
             sandbox: SandboxSettings::default(),

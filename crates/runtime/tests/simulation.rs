@@ -43,9 +43,11 @@ use std::{
 
 /// How many seeds every change meets.
 const SEEDS: u64 = 2000;
+/// How many of them have a run that kills.
+const POISONED: u64 = 300;
 
 /// What must happen in some of them, or they show less than they seem to.
-const EVERYTHING: [&str; 26] = [
+const EVERYTHING: [&str; 29] = [
     "answered conflict",
     "attempt retried",
     "attempt timed out",
@@ -53,9 +55,11 @@ const EVERYTHING: [&str; 26] = [
     "callback early",
     "callback too late",
     "caller gave up",
+    "claim lost",
     "conflict",
     "crash before commit",
     "crash between commit and act",
+    "declined",
     "end awaited",
     "fenced",
     "guard false",
@@ -64,6 +68,7 @@ const EVERYTHING: [&str; 26] = [
     "parked for good",
     "read error",
     "robbed",
+    "run buried",
     "run cancelled",
     "run failed",
     "run succeeded",
@@ -184,6 +189,41 @@ fn every_commit_may_be_the_last() {
             assert!(index > 5, "the scenario is too small: {index} writes");
         }
     }
+}
+
+/// A run that takes its process down is buried, and nobody with it, however long others take to come to a commit.
+#[test]
+fn poison_is_buried_alone() {
+    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+    let first = number("FERMATA_SIM_FIRST").unwrap_or(0);
+    let seeds = number("FERMATA_SIM_SEEDS").unwrap_or(POISONED);
+    for seed in first..first + seeds {
+        let played = play(Scenario::poisoned(seed), false);
+        for (what, count) in &played.seen {
+            *seen.entry(what).or_default() += count;
+        }
+        if let Some(violation) = played.violation {
+            let again = play(Scenario::poisoned(seed), true);
+            println!("{}", again.lines.join("\n"));
+            panic!("seed {seed}: {violation}");
+        }
+    }
+    assert_eq!(seen.get("run buried"), Some(&seeds));
+    assert!(
+        seen.contains_key("declined"),
+        "nobody else was on its last try: {seen:?}"
+    );
+}
+
+/// A letter that came through another process is read within moments, though nobody says a word about it.
+#[test]
+fn mail_arrives_without_a_hint() {
+    let played = play(Scenario::deaf(), true);
+    if let Some(violation) = played.violation {
+        println!("{}", played.lines.join("\n"));
+        panic!("{violation}");
+    }
+    assert_eq!(played.seen.get("run cancelled"), Some(&1));
 }
 
 #[test]

@@ -5,12 +5,13 @@ use crate::{
     actions::{Action, Call, Failed, ResourceLink, Success},
     compiled::Needs,
     entry::{Went, entry},
+    runner::probation::Probation,
 };
 use fermata_core::{Failure, NodeId, NodeIx, Phase, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
 use futures::FutureExt;
 use serde_json::Value;
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// What an attempt was called with.
@@ -137,6 +138,7 @@ impl Driver {
         };
         let action_type = node.kind.action_type().to_owned();
         let shared = self.shared.clone();
+        let queued = self.probation.as_ref().map(Probation::queue);
         let execute = async move {
             let permit = match shared.permits.clone().try_acquire_owned() {
                 Ok(permit) => Ok(permit),
@@ -150,6 +152,7 @@ impl Driver {
                 return report;
             }
             let started_at = shared.clock.now();
+            queued.into_iter().for_each(|queued| queued.begin(started_at));
             if let Some(observer) = &shared.observer {
                 observer.started(call.run, &call.node, attempt);
             }
@@ -278,10 +281,7 @@ async fn invoke(
     match tokio::time::timeout(limit, running).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => {
-            let what = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let what = what
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_default();
+            let what = panic_text(panic.as_ref());
             Err(Failure::permanent(code::ACTION_PANICKED, format!("the action panicked: {what}")).into())
         }
         Err(_) => {
@@ -289,6 +289,13 @@ async fn invoke(
             Err(Failure::retriable(code::TIMEOUT, message).into())
         }
     }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
 }
 
 fn unknown_action(action: &str) -> Failure {

@@ -20,6 +20,8 @@ pub(super) struct Step {
     /// Whether the run leaves memory, and until when.
     pub parks: Option<Option<Timestamp>>,
     read_mail: bool,
+    /// Whether the run has lived for long enough to be trusted again, which the store must know.
+    proven: bool,
 }
 
 impl Step {
@@ -34,11 +36,12 @@ impl Step {
             reports: Vec::new(),
             parks: None,
             read_mail: false,
+            proven: false,
         }
     }
 
     pub fn is_worth_a_commit(&self) -> bool {
-        !self.events.is_empty() || self.parks.is_some() || self.read_mail
+        !self.events.is_empty() || self.parks.is_some() || self.read_mail || self.proven
     }
 }
 
@@ -67,6 +70,10 @@ impl Driver {
             }
         }
         step.parks = self.parks(step.at);
+        step.proven = self
+            .probation
+            .as_ref()
+            .is_some_and(|probation| probation.is_over(step.at));
         Ok(step)
     }
 

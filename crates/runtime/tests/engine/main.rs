@@ -2,10 +2,12 @@
 //! on loopback.
 
 mod conditions;
+mod dead_letters;
 mod flow;
 mod http;
 mod parameters;
 mod roles;
+mod runners;
 mod sql;
 mod support;
 mod tasks;

@@ -1,7 +1,7 @@
 //! The promises, checked when everything is over.
 
 use super::{
-    scenario::HORIZON_MS,
+    scenario::{Ending, HORIZON_MS},
     world::{Effect, Tracked, World},
 };
 use fermata_core::{
@@ -9,6 +9,7 @@ use fermata_core::{
 };
 use fermata_store::{
     Store, StoreError,
+    dead_letters::DeadLetterFilter,
     memory::MemoryStore,
     reads::{ActionRecord, RunFilter, Window},
     runs::AttemptStatus,
@@ -90,6 +91,11 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     let rows = memory.actions(id, ALL).await.map_err(text)?.0;
     let links = memory.links(id).await.map_err(text)?;
     let waits = memory.waits(id).await.map_err(text)?;
+    let all = DeadLetterFilter {
+        limit: 1000,
+        ..DeadLetterFilter::default()
+    };
+    let letters = memory.dead_letters(all).await.map_err(text)?.items;
     let inner = world.lock();
     let tracked = &inner.runs[&id];
     let mut events = Vec::new();
@@ -114,11 +120,33 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     );
     story.replays()?;
     ensure!(
-        record.status == tracked.run.status(),
+        record.status == tracked.status(),
         "its row says {}, its journal {}",
         record.status,
-        tracked.run.status()
+        tracked.status()
     );
+    if let Some((killer, Ending::Kill)) = &world.scenario.doom {
+        let kills = *killer == tracked.request.1;
+        ensure!(
+            kills == tracked.buried,
+            "it kills: {kills}, it was buried: {}",
+            tracked.buried
+        );
+    }
+    let buried = letters.iter().filter(|letter| letter.run == id).count();
+    ensure!(
+        buried == usize::from(tracked.buried),
+        "{buried} dead letters, buried: {}",
+        tracked.buried
+    );
+    if tracked.buried {
+        ensure!(
+            record.reason.as_deref() == Some("dead_letter"),
+            "its reason is {:?}",
+            record.reason
+        );
+        return Ok(()); // what it had done until then is in its journal; the rest never was
+    }
     story.one_outcome_for_each_node()?;
     story.expressions_saw_what_is_recorded()?;
     let outputs = record
@@ -138,8 +166,8 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
         true => Timestamp::default(),
         false => world.clock_begin().plus_millis(HORIZON_MS),
     };
-    // Where runs wait for room, or hints are lost, mail is read when there is time.
-    let promptly = world.scenario.max_active_runs >= 100 && world.scenario.rates.deaf == 0;
+    // Where runs wait for room, mail is read when there is time. Hints that are lost do not matter.
+    let promptly = world.scenario.max_active_runs >= 100;
     for callback in inner.callbacks.iter().filter(|callback| callback.run == id) {
         let late = callback.at.max(calm_at).plus_millis(PROMPTLY_MS);
         let late = promptly.then_some(late);
@@ -156,7 +184,10 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     }
     for (_, at) in inner.cancels.iter().filter(|(run, _)| *run == id && promptly) {
         let stopped = tracked.stopped_at.unwrap_or(Timestamp(i64::MAX));
-        let late = (*at).max(calm_at).plus_millis(PROMPTLY_MS);
+        let late = match world.scenario.prompt_ms {
+            Some(millis) => at.plus_millis(millis),
+            None => (*at).max(calm_at).plus_millis(PROMPTLY_MS),
+        };
         ensure!(stopped <= late, "its cancel at {} was read at {}", at.0, stopped.0);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What comes from outside, and what the outside is told: starts, callbacks, cancels.
 
-use super::world::{Callback, World};
+use super::world::{Callback, Tracked, World};
 use fermata_core::{Kind, NodeId, RunId, Status};
 use fermata_store::{
     Store,
@@ -30,7 +30,7 @@ impl World {
         let now = self.now();
         let mut inner = self.lock();
         inner.count("end awaited");
-        let durable = inner.runs.get(&run).map(|tracked| tracked.run.status());
+        let durable = inner.runs.get(&run).map(Tracked::status);
         if durable != Some(status) {
             let short = inner.short(run);
             inner.violate(now, format!("{short} was said to be {status}, but it is {durable:?}"));

@@ -5,7 +5,7 @@ use super::{
     dice::{Dice, table},
     scenario::{ACTION, Blow, Ending, HORIZON_MS, Scenario, Wish},
     store::FaultyStore,
-    world::{Inner, Life, Process, World},
+    world::{Inner, Life, MAX_CLAIMS, Process, World},
 };
 use async_trait::async_trait;
 use fermata_core::{Failure, Kind, RunId, Status, Timestamp};
@@ -145,6 +145,7 @@ fn boot(world: &Arc<World>, slot: usize) -> Process {
         park_after: scenario.park_after,
         poll_interval: Duration::from_secs(1),
         lease_ttl: Duration::from_secs(3),
+        max_poison_retries: MAX_CLAIMS,
         shutdown_grace: Duration::from_secs(2),
         seed: Some(table(scenario.seed, &["engine", &life.to_string()]).roll()),
         ..Settings::default()
@@ -211,7 +212,10 @@ impl Action for Step {
             if let Some(millis) = script.millis {
                 sleep(Duration::from_millis(millis)).await;
             }
-            if script.ending == Ending::Hang {
+            if script.ending == Ending::Kill {
+                self.world.crash(self.life);
+            }
+            if matches!(script.ending, Ending::Hang | Ending::Kill) {
                 std::future::pending::<()>().await;
             }
         };
@@ -242,7 +246,7 @@ impl Action for Step {
                 };
                 Err(failure.into())
             }
-            Ending::Broken | Ending::Hang => Err(Failure::permanent("BROKEN", "never").into()),
+            Ending::Broken | Ending::Hang | Ending::Kill => Err(Failure::permanent("BROKEN", "never").into()),
         }
     }
 }
@@ -352,10 +356,7 @@ async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
         }
         let open: Vec<RunId> = {
             let inner = world.lock();
-            let open = inner
-                .runs
-                .iter()
-                .filter(|(_, tracked)| !tracked.run.status().is_terminal());
+            let open = inner.runs.iter().filter(|(_, tracked)| !tracked.status().is_terminal());
             open.map(|(id, _)| *id).collect()
         };
         if open.is_empty() && answered {

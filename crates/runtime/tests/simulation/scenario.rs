@@ -24,6 +24,8 @@ pub struct Rates {
     pub conflict: u64,
     pub read_error: u64,
     pub claim_error: u64,
+    /// Claims that are made and never answered.
+    pub claim_lost: u64,
     pub heartbeat_error: u64,
     pub slow: u64,
     /// Callbacks and cancels right before and after a commit.
@@ -80,6 +82,10 @@ pub struct Scenario {
     pub reopen: bool,
     pub blows: Vec<(u64, usize, Blow)>,
     pub strike: Option<(u64, Strike)>,
+    /// How every call of this request's run ends.
+    pub doom: Option<(String, Ending)>,
+    /// Cancels must be read within so many milliseconds, whatever goes wrong.
+    pub prompt_ms: Option<u64>,
     pub max_active_runs: usize,
     pub max_parallel_actions: usize,
     pub park_after: Duration,
@@ -110,6 +116,8 @@ impl Scenario {
             reopen: slots == 1 && dice.chance(700),
             blows,
             strike: None,
+            doom: None,
+            prompt_ms: None,
             max_active_runs: dice.pick(&[1, 2, 100, 100]),
             max_parallel_actions: dice.pick(&[1, 2, 10, 10]),
             park_after: Duration::from_millis(dice.pick(&[0, 200, 2000])),
@@ -174,15 +182,72 @@ impl Scenario {
             reopen: true,
             blows: Vec::new(),
             strike,
+            doom: None,
+            prompt_ms: None,
             max_active_runs: 100,
             max_parallel_actions: 10,
             park_after: Duration::from_millis(500),
         }
     }
 
+    /// Nothing goes wrong but one run, which begins with an action that takes its process down.
+    pub fn poisoned(seed: u64) -> Scenario {
+        let mut dice = Dice::new(seed ^ 0x0dead);
+        let mut scenario = Scenario::of(seed);
+        let slow_actions = |plan: &Plan| plan.nodes.iter().any(|node| matches!(node.kind, Kind::Action { .. }));
+        scenario.plans.retain(slow_actions);
+        let deadly = PlanBuilder::new("deadly")
+            .action_with("n0", ACTION, json!({ "own": 0, "from": "none" }))
+            .with(|node| node.policies.timeout_ms = 3000);
+        scenario.plans.extend(deadly.build());
+        let last = scenario.plans.len() - 1;
+        scenario.wishes.retain(|wish| wish.workflow < last);
+        for at in 0..dice.between(1, 4) {
+            scenario
+                .wishes
+                .push(wish(&mut dice, 10 + at, &scenario.plans[..last.max(1)]));
+        }
+        scenario.wishes.push(Wish {
+            request: "killer".to_owned(),
+            tenant: String::new(),
+            workflow: last,
+            trigger: json!({}),
+            starts_ms: vec![dice.below(3000)],
+            callbacks: Vec::new(),
+            cancel_ms: None,
+        });
+        Scenario {
+            rates: Rates::default(),
+            blows: Vec::new(),
+            doom: Some(("killer".to_owned(), Ending::Kill)),
+            max_active_runs: 100,
+            ..scenario
+        }
+    }
+
+    /// A run is cancelled while its action hangs, and no hint arrives.
+    pub fn deaf() -> Scenario {
+        let plan = PlanBuilder::new("w0")
+            .action_with("n0", ACTION, json!({ "own": 0, "from": "none" }))
+            .with(|node| node.policies.timeout_ms = 3_600_000);
+        let mut scenario = Scenario::fixed(false, None);
+        scenario.plans = plan.build().into_iter().collect();
+        scenario.wishes[0].callbacks.clear();
+        scenario.wishes[0].cancel_ms = Some(5000);
+        Scenario {
+            rates: Rates {
+                deaf: 1000,
+                ..Rates::default()
+            },
+            doom: Some(("r0".to_owned(), Ending::Hang)),
+            prompt_ms: Some(1100),
+            ..scenario
+        }
+    }
+
     /// Whether nothing at all goes wrong.
     pub fn is_calm(&self) -> bool {
-        !self.rates.is_rough() && self.blows.is_empty() && self.strike.is_none()
+        !self.rates.is_rough() && self.blows.is_empty() && self.strike.is_none() && self.doom.is_none()
     }
 
     /// How an attempt behaves when it is called for the `repetition`th time.
@@ -202,12 +267,17 @@ impl Scenario {
             87..=93 => Ending::Broken,
             _ => Ending::Hang,
         };
+        // It kills before it has lived for so long that nobody suspects it any more.
+        let (millis, ending) = match &self.doom {
+            Some((doomed, ending)) if doomed == request => (millis.map(|millis| millis.min(2500)), *ending),
+            _ => (millis, ending),
+        };
         let link = dice.chance(200).then(|| format!("thing-{}", dice.below(3)));
         Script {
             millis,
             ending,
             link,
-            obedient: dice.chance(500),
+            obedient: dice.chance(500) || self.prompt_ms.is_some(),
             value: dice.below(10),
         }
     }
@@ -233,6 +303,8 @@ pub enum Ending {
     Broken,
     /// Never comes back.
     Hang,
+    /// Takes its process down.
+    Kill,
 }
 
 impl Rates {
@@ -245,6 +317,7 @@ impl Rates {
             + self.conflict
             + self.read_error
             + self.claim_error
+            + self.claim_lost
             + self.heartbeat_error
             + self.deaf
             > 0
@@ -270,6 +343,7 @@ fn rates(dice: &mut Dice) -> Rates {
     rates.conflict = some(&[20, 60]);
     rates.read_error = some(&[30, 150, 400]);
     rates.claim_error = some(&[50, 200]);
+    rates.claim_lost = some(&[50, 300]);
     rates.heartbeat_error = some(&[100, 700]);
     rates.impatient = some(&[100, 400]);
     rates.deaf = some(&[0, 0, 300]);

@@ -119,6 +119,18 @@ impl FaultyStore {
         Ok(())
     }
 
+    /// Whether the answer to a claim that was made does not arrive.
+    fn loses_claim(&self) -> bool {
+        let now = self.world.now();
+        let mut inner = self.world.lock();
+        let lost = inner.rough && inner.dice.chance(self.world.scenario.rates.claim_lost);
+        if lost {
+            inner.count("claim lost");
+            inner.note(now, || format!("{} does not learn what it claimed", self.life));
+        }
+        lost
+    }
+
     /// Another runner takes the run over. It gives it back at once, or never says a word again.
     async fn rob(&self, run: RunId, keep: bool) {
         let now = self.world.now();
@@ -206,6 +218,9 @@ impl Store for FaultyStore {
         self.maybe(self.world.scenario.rates.claim_error, "claim")?;
         let claimed = self.memory.claim(claim).await?;
         self.world.claimed(&claimed, self.life);
+        if !claimed.runs.is_empty() && self.loses_claim() {
+            return Err(StoreError::Unknown("the answer to a claim is lost by lot".to_owned()));
+        }
         self.stay_if_dead().await;
         Ok(claimed)
     }
@@ -322,6 +337,11 @@ impl Store for FaultyStore {
         self.memory.workflow(id).await
     }
 
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.read("run").await?;
+        self.memory.run(id).await
+    }
+
     // ── what the simulated engine does not use, or what cannot matter ───────────────────────────
 
     async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
@@ -374,10 +394,6 @@ impl Store for FaultyStore {
 
     async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
         self.memory.definition(id, version).await
-    }
-
-    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
-        self.memory.run(id).await
     }
 
     async fn runs(&self, filter: RunFilter) -> Result<RunPage> {

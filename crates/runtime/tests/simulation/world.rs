@@ -14,6 +14,7 @@ use fermata_runtime::{
     clock::{Clock, TokioClock},
 };
 use fermata_store::{
+    dead_letters::DeadReason,
     memory::MemoryStore,
     runs::{Claimed, NewRun, RunCommit, Then},
 };
@@ -28,6 +29,8 @@ pub type Life = u32;
 
 /// More calls to the store than this in one moment lead nowhere.
 const TOO_BUSY: u32 = 5000;
+/// Runs are given up when they were claimed more often than this without a commit.
+pub const MAX_CLAIMS: u32 = 3;
 /// When every simulation begins.
 const BEGIN: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -85,6 +88,20 @@ pub struct Tracked {
     pub stopped_at: Option<Timestamp>,
     /// Whether its runner was told that it stops: until then, what was queued may still begin.
     pub stop_told: bool,
+    /// Claims since the last commit.
+    pub claims: u32,
+    /// Whether it was given up.
+    pub buried: bool,
+}
+
+impl Tracked {
+    /// What its row must say.
+    pub fn status(&self) -> Status {
+        match self.buried {
+            true => Status::Failed,
+            false => self.run.status(),
+        }
+    }
 }
 
 /// Something that was done to the outside.
@@ -252,6 +269,8 @@ impl World {
             moved_at: now,
             stopped_at: None,
             stop_told: false,
+            claims: 0,
+            buried: false,
         };
         inner.runs.insert(new.id, tracked);
         if let Some(born) = &new.born {
@@ -276,7 +295,8 @@ impl World {
             tracked.epoch = stored.epoch;
             tracked.stop_told = tracked.run.stop().is_some();
             tracked.holder = Some(life);
-            let terminal = tracked.run.status().is_terminal();
+            tracked.claims += 1;
+            let terminal = tracked.status().is_terminal() || stored.takeovers != tracked.claims;
             if !fits || terminal {
                 inner.violate(now, format!("{} was claimed out of turn", stored.id));
             }
@@ -296,7 +316,7 @@ impl World {
             return inner.violate(now, format!("{id} advanced but was never created"));
         };
         let fenced = tracked.holder != Some(life) || tracked.epoch != commit.epoch;
-        let over = tracked.run.status().is_terminal();
+        let over = tracked.status().is_terminal();
         let before = tracked.run.status();
         if fenced || over {
             inner.violate(
@@ -304,12 +324,23 @@ impl World {
                 format!("{id} was advanced by {life}, which does not hold it, or after its end"),
             );
         }
+        if let Some(letter) = &commit.dead_letter {
+            return inner.buried(now, commit, letter.reason);
+        }
         inner.advance(now, id, &commit.events);
         let Some(tracked) = inner.runs.get_mut(&id) else { return };
         let after = tracked.run.status();
         let said = commit.status.as_ref().map(|change| change.status);
-        if after.is_terminal() || matches!(commit.then, Then::Park { .. }) {
+        if after.is_terminal() || commit.then != Then::Keep {
             tracked.holder = None;
+        }
+        tracked.claims = match commit.then {
+            Then::Keep | Then::Park { .. } => 0,
+            Then::Decline { .. } => tracked.claims.saturating_sub(1),
+            Then::GiveUp { .. } => tracked.claims,
+        };
+        if let Then::Decline { .. } = commit.then {
+            inner.count("declined");
         }
         if said.unwrap_or(before) != after {
             inner.violate(now, format!("{id} is {after} by its events but {said:?} by its row"));
@@ -455,6 +486,23 @@ impl Inner {
         match self.runs.get(&run) {
             Some(tracked) => tracked.request.1.clone(),
             None => "unknown run".to_owned(),
+        }
+    }
+
+    /// A run was given up, which must be for a reason.
+    fn buried(&mut self, now: Timestamp, commit: &RunCommit, reason: DeadReason) {
+        self.count("run buried");
+        let short = self.short(commit.run);
+        self.note(now, || format!("{short} is buried: {}", reason.as_str()));
+        let Some(tracked) = self.runs.get_mut(&commit.run) else {
+            return;
+        };
+        (tracked.buried, tracked.holder) = (true, None);
+        (tracked.moved_at, tracked.stopped_at) = (now, Some(now));
+        let claims = tracked.claims;
+        if reason != DeadReason::Poison || claims <= MAX_CLAIMS || !commit.events.is_empty() {
+            let what = format!("{short} was buried after {claims} claims: {}", reason.as_str());
+            self.violate(now, what);
         }
     }
 

@@ -1,0 +1,245 @@
+//! Runs that are given up: buried with all that is needed to ask for them again, and asked for again.
+//!
+//! What must stay true: a burial needs nothing of the run but its row, since its journal may be what takes its readers
+//! down; a terminal status is final, so asking again makes a new run; asking twice makes one.
+
+use crate::{
+    engine::{Accepted, Ended, Engine, Request, Shared},
+    error::{EngineError, Refusal},
+    runner::nothing_but,
+};
+use fermata_core::{RunId, Status};
+use fermata_store::{
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
+    reads::{Page, RunFilter, RunRecord},
+    runs::{CommitAnswer, Principal, StatusChange, StoredRun, Then},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The reason of runs that were given up.
+const REASON: &str = "dead_letter";
+/// So many letters go with one write when many are removed.
+const PURGED_AT_ONCE: u32 = 1000;
+/// Pauses before a burial that was not confirmed is tried again, in milliseconds.
+const PAUSES: [u64; 3] = [50, 250, 1000];
+
+/// What was asked for, as it stands in a letter.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked {
+    workflow_id: String,
+    workflow_version: u32,
+    request_id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    tenant_id: String,
+    trigger: Payload,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spec: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<String>,
+    principal: Principal,
+}
+
+/// A payload of a run, which may be anything.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Payload {
+    Json(Value),
+    /// What cannot be read as JSON.
+    Text(String),
+}
+
+impl Payload {
+    fn of(text: String) -> Payload {
+        match serde_json::from_str(&text) {
+            Ok(value) => Payload::Json(value),
+            Err(_) => Payload::Text(text),
+        }
+    }
+
+    fn json(self) -> Option<Value> {
+        match self {
+            Payload::Json(value) => Some(value),
+            Payload::Text(_) => None,
+        }
+    }
+}
+
+impl Asked {
+    fn of(record: RunRecord) -> Asked {
+        Asked {
+            workflow_id: record.workflow_id,
+            workflow_version: record.workflow_version,
+            request_id: record.request_id,
+            tenant_id: record.tenant,
+            trigger: Payload::of(record.trigger),
+            spec: record.spec.map(Payload::of),
+            priority: record.priority,
+            correlation_id: record.correlation_id,
+            principal: record.principal,
+        }
+    }
+}
+
+/// Gives a run up that this process has claimed.
+pub(crate) async fn bury(shared: &Shared, stored: &StoredRun, reason: DeadReason, what: &str) {
+    let record = match shared.store.run(stored.id).await {
+        Ok(Some(record)) => record,
+        Ok(None) => return,
+        // Whoever looks for strays gives it back, and it comes again.
+        Err(error) => return tracing::warn!(run = %stored.id, %error, "a run cannot be buried now"),
+    };
+    let now = shared.clock.now();
+    let code = match reason {
+        DeadReason::InvalidTrigger => "WFENG005",
+        DeadReason::Poison => "POISON",
+    };
+    let error = json!({ "code": code, "message": what }).to_string();
+    let letter = DeadLetter {
+        id: Uuid::now_v7(),
+        at: now,
+        reason,
+        run: stored.id,
+        workflow_id: stored.workflow_id.clone(),
+        workflow_version: stored.workflow_version,
+        tenant: stored.tenant.clone(),
+        attempts: stored.takeovers,
+        last_error: Some(what.to_owned()),
+        payload: serde_json::to_string(&Asked::of(record)).unwrap_or_else(|error| error.to_string()),
+    };
+    let id = letter.id;
+    let mut commit = nothing_but(shared, stored.id, stored.epoch, Then::Keep);
+    commit.status = Some(StatusChange {
+        status: Status::Failed,
+        started_at: None,
+        ended_at: Some(now),
+        reason: Some(REASON.to_owned()),
+        error: Some(error.clone()),
+        outputs: None,
+        context_snapshot: None,
+    });
+    commit.dead_letter = shared.settings.keep_dead_letters.then(|| Box::new(letter));
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        match (shared.store.commit(commit.clone()).await, pauses.next()) {
+            (CommitAnswer::Committed { .. }, _) => break,
+            (CommitAnswer::Unknown(_), Some(pause)) => tokio::time::sleep(Duration::from_millis(pause)).await,
+            // It was done before, another runner has it, or it comes again as a stray.
+            (_, _) => return,
+        }
+    }
+    tracing::error!(run = %stored.id, letter = %id, reason = reason.as_str(), %what, "a run was given up");
+    let ended = Ended {
+        status: Status::Failed,
+        reason: Some(REASON.to_owned()),
+        error: Some(error),
+        outputs: None,
+    };
+    shared.tell_end(stored.id, ended);
+}
+
+/// Which version a run follows that is asked for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Again {
+    /// The current one.
+    #[default]
+    Current,
+    /// The one that was given up.
+    Same,
+}
+
+impl Engine {
+    /// Runs that were given up, the newest first, without their payloads.
+    pub async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>, EngineError> {
+        Ok(self.shared.store.dead_letters(filter).await?)
+    }
+
+    /// One run that was given up, with what was asked for.
+    pub async fn dead_letter(&self, id: Uuid) -> Result<DeadLetter, EngineError> {
+        let letter = self.shared.store.dead_letter(id).await?;
+        Ok(letter.ok_or(Refusal::DeadLetterNotFound(id))?)
+    }
+
+    /// Asks again for what is in a dead letter: a new run, and the letter is gone. Again and again gives the same run.
+    pub async fn requeue(&self, id: Uuid, version: Again) -> Result<Accepted, EngineError> {
+        let request_id = format!("fermata:requeue:{id}");
+        let Some(letter) = self.shared.store.dead_letter(id).await? else {
+            return self.requeued(id, request_id).await;
+        };
+        let unreadable = |what: &str| Refusal::DeadLetterUnusable {
+            id,
+            what: what.to_owned(),
+        };
+        let asked: Asked = serde_json::from_str(&letter.payload)
+            .map_err(|error| unreadable(&format!("its payload cannot be read: {error}")))?;
+        let spec = match asked.spec.map(Payload::json) {
+            Some(None) => return Err(unreadable("its spec is not JSON").into()),
+            spec => spec.flatten(),
+        };
+        let request = Request {
+            workflow_id: asked.workflow_id,
+            version: (version == Again::Same).then_some(asked.workflow_version),
+            request_id: Some(request_id),
+            trigger: asked
+                .trigger
+                .json()
+                .ok_or_else(|| unreadable("its trigger is not JSON"))?,
+            spec,
+            priority: asked.priority,
+            tenant: asked.tenant_id,
+            correlation_id: asked.correlation_id,
+            principal: asked.principal,
+            id: None,
+        };
+        let accepted = self.accept(RunId(Uuid::now_v7()), request).await?;
+        // If this fails, asking again finds the run.
+        self.shared.store.delete_dead_letter(id).await?;
+        Ok(accepted)
+    }
+
+    /// The run that a letter that is gone became.
+    async fn requeued(&self, id: Uuid, request_id: String) -> Result<Accepted, EngineError> {
+        let filter = RunFilter {
+            request_id: Some(request_id),
+            limit: 1,
+            ..RunFilter::default()
+        };
+        let run = self.shared.store.runs(filter).await?.items.pop();
+        let run = run.ok_or(Refusal::DeadLetterNotFound(id))?;
+        Ok(Accepted {
+            run: run.id,
+            status: run.status,
+            created: false,
+        })
+    }
+
+    /// Removes one dead letter.
+    pub async fn delete_dead_letter(&self, id: Uuid) -> Result<(), EngineError> {
+        match self.shared.store.delete_dead_letter(id).await? {
+            true => Ok(()),
+            false => Err(Refusal::DeadLetterNotFound(id).into()),
+        }
+    }
+
+    /// Removes the dead letters that fit, except those that come meanwhile; how many.
+    pub async fn purge(&self, filter: DeadLetterFilter) -> Result<u64, EngineError> {
+        let filter = DeadLetterFilter {
+            before: filter.before.or_else(|| Some(Uuid::now_v7())),
+            limit: PURGED_AT_ONCE,
+            ..filter
+        };
+        let mut removed = 0;
+        loop {
+            let now = self.shared.store.purge_dead_letters(filter.clone()).await?;
+            removed += now;
+            if now < u64::from(PURGED_AT_ONCE) {
+                return Ok(removed);
+            }
+        }
+    }
+}

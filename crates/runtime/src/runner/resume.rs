@@ -1,0 +1,121 @@
+//! What becomes of claimed runs: most are driven, some are buried, put aside or declined.
+//!
+//! What must stay true: whatever may take this process down begins after all others are where they belong.
+
+use super::{nothing_but, probation::Probation};
+use crate::{
+    compiled::Compiled,
+    dead_letters,
+    driver::Driver,
+    engine::{Shared, check_trigger},
+    error::Refusal,
+};
+use fermata_core::{RunId, Status};
+use fermata_store::{
+    dead_letters::DeadReason,
+    definitions::Lifecycle,
+    runs::{StoredRun, Then},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Drives what was claimed.
+pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>) {
+    let (poison, rest): (Vec<_>, Vec<_>) = runs
+        .into_iter()
+        .partition(|run| run.takeovers > shared.settings.max_poison_retries);
+    for run in poison {
+        let what = format!(
+            "claimed {} times in a row, and no runner came to a commit; it may have taken them down",
+            run.takeovers
+        );
+        dead_letters::bury(shared, &run, DeadReason::Poison, &what).await;
+    }
+    let (suspects, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(Probation::concerns);
+    let mut on_probation = Vec::new();
+    for run in suspects {
+        match Probation::of(shared, &run) {
+            Some(probation) => on_probation.push((run, probation)),
+            None => decline(shared, &run).await,
+        }
+    }
+    for run in others {
+        one(shared, run, None).await;
+    }
+    for (run, probation) in on_probation {
+        one(shared, run, Some(probation)).await;
+    }
+}
+
+async fn decline(shared: &Shared, run: &StoredRun) {
+    let pause = shared.settings.lease_ttl / 3;
+    let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
+    let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
+    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+}
+
+async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probation>) {
+    let compiled = shared
+        .workflows
+        .compiled(&stored.workflow_id, stored.workflow_version)
+        .await;
+    let compiled = match compiled {
+        Ok(compiled) => compiled,
+        Err(error) => return put_aside(shared, stored.id, stored.epoch, &error.to_string()).await,
+    };
+    let begins = stored.status == Status::Pending;
+    let archived = begins && is_archived(shared, &stored.workflow_id).await;
+    if begins
+        && !archived
+        && let Err(what) = check_payloads(&compiled, &stored)
+    {
+        return dead_letters::bury(shared, &stored, DeadReason::InvalidTrigger, &what).await;
+    }
+    match Driver::recover(shared.clone(), &stored, compiled, archived, probation) {
+        Ok(driver) => driver.spawn(),
+        Err(what) => put_aside(shared, stored.id, stored.epoch, &what).await,
+    }
+}
+
+/// What is checked when a run is accepted, for those that came to the store another way.
+fn check_payloads(compiled: &Compiled, stored: &StoredRun) -> Result<(), String> {
+    let parse = |what: &str, text: &str| {
+        serde_json::from_str::<Value>(text).map_err(|error| format!("the {what} is not JSON: {error}"))
+    };
+    let trigger = parse("trigger", &stored.trigger)?;
+    if let Some(spec) = &stored.spec {
+        parse("spec", spec)?;
+    }
+    check_trigger(compiled, &trigger).map_err(|refusal| match &refusal {
+        Refusal::InvalidTrigger { problems, .. } => {
+            let problems = problems.iter().map(|(pointer, what)| match pointer.as_str() {
+                "" => what.clone(),
+                pointer => format!("{pointer}: {what}"),
+            });
+            format!("{refusal}: {}", problems.collect::<Vec<_>>().join("; "))
+        }
+        _ => refusal.to_string(),
+    })
+}
+
+async fn is_archived(shared: &Shared, workflow: &str) -> bool {
+    matches!(shared.store.workflow(workflow).await, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived)
+}
+
+/// Releases a run that this program cannot advance, to be looked at again later: another program may know better.
+pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, what: &str) {
+    let pause = shared.settings.poison_delay;
+    tracing::error!(%run, %what, "a run cannot be advanced; it is put aside for {} s", pause.as_secs());
+    let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
+    let commit = nothing_but(shared, run, epoch, Then::Decline { wake_at });
+    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+}
+
+/// Releases a run whose driver panicked. That counts.
+pub(crate) async fn give_up(shared: &Shared, run: RunId, epoch: u64, what: &str) {
+    let pause = shared.settings.poison_delay;
+    tracing::error!(%run, %what, "the driver of a run panicked; the run is put aside for {} s", pause.as_secs());
+    let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
+    let commit = nothing_but(shared, run, epoch, Then::GiveUp { wake_at });
+    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+}

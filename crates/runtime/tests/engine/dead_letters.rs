@@ -1,0 +1,366 @@
+//! Runs that are given up: what cannot be read, what takes its runner down, and asking again.
+
+use crate::support::{Bed, PATIENCE, workflow};
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
+use fermata_runtime::{
+    Again, Engine, EngineError, Observer, Refusal, Request, Settings,
+    actions::{HttpSettings, Registry},
+    clock::{Clock, SystemClock},
+};
+use fermata_store::{
+    Store,
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
+    memory::MemoryStore,
+    runs::{Answer, Claim, Enqueued, NewRun, Principal},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// A workflow whose trigger must have a number `n`.
+fn counted() -> Value {
+    let mut document = workflow(json!([
+        { "id": "a", "actionType": "core.echo", "parameters": { "n": "{{ trigger.n }}" } },
+    ]));
+    document["triggerSchema"] = json!({
+        "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } }
+    });
+    document
+}
+
+fn quick() -> Settings {
+    Settings {
+        poll_interval: Duration::from_millis(20),
+        lease_ttl: Duration::from_millis(300),
+        poison_delay: Duration::from_millis(50),
+        ..Settings::default()
+    }
+}
+
+fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+/// A run that comes to the store without the engine.
+fn smuggled(trigger: &str) -> NewRun {
+    NewRun {
+        id: RunId(Uuid::now_v7()),
+        workflow_id: "under-test".to_owned(),
+        workflow_version: 1,
+        pinned: false,
+        tenant: "acme".to_owned(),
+        request_id: Uuid::now_v7().to_string(),
+        trigger: trigger.to_owned(),
+        spec: Some(r#"{"s":1}"#.to_owned()),
+        priority: Some(3),
+        correlation_id: Some("trace-7".to_owned()),
+        principal: Principal {
+            user_id: "ada".to_owned(),
+            display_name: None,
+            email: Some("ada@example.com".to_owned()),
+        },
+        parent: None,
+        created_at: now(),
+        born: None,
+    }
+}
+
+async fn letters(engine: &Engine) -> Vec<DeadLetter> {
+    let filter = DeadLetterFilter {
+        limit: 100,
+        ..DeadLetterFilter::default()
+    };
+    engine.dead_letters(filter).await.unwrap().items
+}
+
+/// Lets a runner claim a run and never be heard of again.
+async fn die_with(store: &MemoryStore, run: RunId) -> u32 {
+    let claim = Claim {
+        runner: RunnerId(Uuid::now_v7()),
+        limit: 1,
+        now: now(),
+        only: Some(run),
+        dead_before: Some(Timestamp(i64::MAX)),
+    };
+    store.claim(claim).await.unwrap().runs[0].takeovers
+}
+
+#[tokio::test]
+async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
+    let bed = Bed::with(quick(), |registry| registry);
+    bed.publish(&counted()).await;
+    let bad = [
+        ("{\"n\": ", "not JSON"),
+        ("{\"n\": \"one\"}", "/n"),
+        ("{}", "\"n\" is a required property"),
+    ];
+    for (trigger, why) in bad {
+        let run = smuggled(trigger);
+        let id = run.id;
+        assert_eq!(bed.store.enqueue(run).await.unwrap(), Enqueued::Created);
+        let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+        assert_eq!(
+            (ended.status, ended.reason.as_deref()),
+            (Status::Failed, Some("dead_letter"))
+        );
+        let error: Value = serde_json::from_str(ended.error.as_deref().unwrap()).unwrap();
+        assert_eq!(error["code"], "WFENG005");
+        let letter = letters(&bed.engine).await.remove(0);
+        assert_eq!((letter.run, letter.reason), (id, DeadReason::InvalidTrigger));
+        assert!(letter.last_error.as_deref().unwrap().contains(why), "{letter:?}");
+    }
+    let good = smuggled("{\"n\": 7}");
+    let id = good.id;
+    bed.store.enqueue(good).await.unwrap();
+    let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.status, Status::Succeeded);
+    assert_eq!(letters(&bed.engine).await.len(), 3);
+}
+
+#[tokio::test]
+async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
+    let store = MemoryStore::new();
+    let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+    let engine = Engine::new(Arc::new(store.clone()), registry, quick(), Arc::new(SystemClock));
+    let document = counted();
+    engine
+        .workflows()
+        .save(document.to_string().as_bytes(), "t.json")
+        .await
+        .unwrap();
+    engine.workflows().publish("under-test", true).await.unwrap();
+    let run = smuggled("{\"n\": 5}");
+    let (id, request_id) = (run.id, run.request_id.clone());
+    store.enqueue(run).await.unwrap();
+    for takeovers in 1..=3 {
+        assert_eq!(die_with(&store, id).await, takeovers);
+    }
+    let worker = engine.clone();
+    tokio::spawn(async move { worker.run().await });
+    let ended = engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(
+        (ended.status, ended.reason.as_deref()),
+        (Status::Failed, Some("dead_letter"))
+    );
+    let letter = letters(&engine).await.remove(0);
+    assert_eq!(
+        (letter.reason, letter.attempts, letter.run),
+        (DeadReason::Poison, 4, id)
+    );
+    let letter = engine.dead_letter(letter.id).await.unwrap();
+    let payload: Value = serde_json::from_str(&letter.payload).unwrap();
+    let expected = json!({
+        "workflowId": "under-test", "workflowVersion": 1, "requestId": request_id, "tenantId": "acme",
+        "trigger": { "json": { "n": 5 } }, "spec": { "json": { "s": 1 } }, "priority": 3, "correlationId": "trace-7",
+        "principal": { "userId": "ada", "displayName": null, "email": "ada@example.com" },
+    });
+    assert_eq!(payload, expected);
+
+    let again = engine.requeue(letter.id, Again::Current).await.unwrap();
+    assert!(again.created && again.run != id);
+    assert!(letters(&engine).await.is_empty());
+    let ended = engine.wait(again.run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.status, Status::Succeeded);
+    let record = store.run(again.run).await.unwrap().unwrap();
+    assert_eq!(record.request_id, format!("fermata:requeue:{}", letter.id));
+    assert_eq!((record.tenant.as_str(), record.priority), ("acme", Some(3)));
+    assert_eq!(
+        (record.trigger.as_str(), record.spec.as_deref()),
+        ("{\"n\":5}", Some("{\"s\":1}"))
+    );
+    assert_eq!(
+        (record.correlation_id.as_deref(), record.principal.user_id.as_str()),
+        (Some("trace-7"), "ada")
+    );
+    let twice = engine.requeue(letter.id, Again::Current).await.unwrap();
+    assert_eq!((twice.run, twice.created), (again.run, false));
+    assert_eq!(store.run(id).await.unwrap().unwrap().status, Status::Failed, "final");
+}
+
+/// The run that was on its second and third try goes on when nothing happens to it.
+#[tokio::test]
+async fn one_try_less_than_too_many_is_not_poison() {
+    let bed = Bed::with(quick(), |registry| registry);
+    bed.publish(&counted()).await;
+    let store = bed.store.clone();
+    bed.engine.stop();
+    let run = smuggled("{\"n\": 5}");
+    let id = run.id;
+    store.enqueue(run).await.unwrap();
+    for takeovers in 1..=2 {
+        assert_eq!(die_with(&store, id).await, takeovers);
+    }
+    let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+    let next = Bed::on(store, quick(), registry);
+    let ended = next.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.status, Status::Succeeded);
+    assert!(letters(&next.engine).await.is_empty());
+}
+
+#[tokio::test]
+async fn letters_that_cannot_be_asked_for_again_stay() {
+    let bed = Bed::with(quick(), |registry| registry);
+    bed.publish(&counted()).await;
+    for trigger in ["nonsense", "{}"] {
+        let run = smuggled(trigger);
+        let id = run.id;
+        bed.store.enqueue(run).await.unwrap();
+        bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    }
+    let all = letters(&bed.engine).await;
+    let requeue = |letter: &DeadLetter| bed.engine.requeue(letter.id, Again::Current);
+    match requeue(&all[1]).await {
+        Err(EngineError::Refused(Refusal::DeadLetterUnusable { what, .. })) => assert!(what.contains("trigger")),
+        other => panic!("{other:?}"),
+    }
+    match requeue(&all[0]).await {
+        Err(EngineError::Refused(Refusal::InvalidTrigger { .. })) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(letters(&bed.engine).await.len(), 2);
+    match bed.engine.requeue(Uuid::now_v7(), Again::Current).await {
+        Err(EngineError::Refused(Refusal::DeadLetterNotFound(_))) => {}
+        other => panic!("{other:?}"),
+    }
+    let none = DeadLetterFilter {
+        reason: Some(DeadReason::Poison),
+        ..DeadLetterFilter::default()
+    };
+    assert_eq!(bed.engine.purge(none).await.unwrap(), 0);
+    assert_eq!(bed.engine.purge(DeadLetterFilter::default()).await.unwrap(), 2);
+    assert!(letters(&bed.engine).await.is_empty());
+}
+
+/// The version of the letter is used when it is asked for.
+#[tokio::test]
+async fn the_same_version_or_the_current_one() {
+    let bed = Bed::with(quick(), |registry| registry);
+    bed.publish(&counted()).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let run = smuggled("{\"n\": \"x\"}");
+        let id = run.id;
+        bed.store.enqueue(run).await.unwrap();
+        bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+        ids.push(letters(&bed.engine).await[0].id);
+    }
+    let mut lenient = counted();
+    lenient["triggerSchema"] = json!({ "type": "object" });
+    let text = lenient.to_string();
+    bed.engine
+        .workflows()
+        .save_draft("under-test", text.as_bytes(), "t.json", None)
+        .await
+        .unwrap();
+    bed.engine.workflows().publish("under-test", true).await.unwrap();
+    assert!(
+        bed.engine.requeue(ids[0], Again::Same).await.is_err(),
+        "it still does not fit"
+    );
+    let run = bed.engine.requeue(ids[1], Again::Current).await.unwrap().run;
+    let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.status, Status::Succeeded);
+    assert_eq!(bed.store.run(run).await.unwrap().unwrap().workflow_version, 2);
+}
+
+#[tokio::test]
+async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
+    let settings = Settings {
+        keep_dead_letters: false,
+        ..quick()
+    };
+    let bed = Bed::with(settings, |registry| registry);
+    bed.publish(&counted()).await;
+    let run = smuggled("{}");
+    let id = run.id;
+    bed.store.enqueue(run).await.unwrap();
+    let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.reason.as_deref(), Some("dead_letter"));
+    assert!(letters(&bed.engine).await.is_empty());
+}
+
+/// A parked run is not poison, however often it is parked and claimed, and its wait closes when it is buried.
+#[tokio::test]
+async fn waiting_runs_are_buried_with_their_waits() {
+    let bed = Bed::with(quick(), |registry| registry);
+    let document = json!({
+        "name": "waits", "tasks": { "hook": { "wait_for_webhook": { "timeout": "1h" } } }
+    });
+    let text = document.to_string();
+    let added = bed.engine.workflows().add(text.as_bytes(), "t.json").await;
+    added.unwrap_or_else(|error| panic!("{error:?}"));
+    let request = Request {
+        workflow_id: "waits".to_owned(),
+        trigger: json!({}),
+        ..Request::default()
+    };
+    let run = bed.engine.start(request).await.unwrap().run;
+    bed.engine.stop();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while bed.store.run(run).await.unwrap().unwrap().held {
+        assert!(tokio::time::Instant::now() < deadline, "it is not parked");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for takeovers in 1..=3 {
+        assert_eq!(die_with(&bed.store, run).await, takeovers);
+    }
+    let token = bed.store.waits(run).await.unwrap().remove(0).token;
+    let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+    let next = Bed::on(bed.store.clone(), quick(), registry);
+    let ended = next.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.reason.as_deref(), Some("dead_letter"));
+    assert_eq!(next.engine.answer(&token, "{}").await.unwrap(), Answer::Closed);
+}
+
+/// Panics when an attempt of a certain run begins, in the middle of its driver.
+struct Trap(Mutex<Option<RunId>>);
+
+impl Observer for Trap {
+    fn started(&self, run: RunId, _node: &NodeId, _attempt: u32) {
+        let caught = *self.0.lock().unwrap() == Some(run);
+        assert!(!caught, "caught in a trap");
+    }
+
+    fn committed(&self, _: RunId, _: &[fermata_core::Event], _: &[fermata_store::runs::Attempt]) {}
+}
+
+#[tokio::test]
+async fn a_driver_that_panics_gives_its_run_up_until_it_is_buried() {
+    let store = MemoryStore::new();
+    let trap = Arc::new(Trap(Mutex::new(None)));
+    let engine = Engine::with_observer(
+        Arc::new(store.clone()),
+        Registry::builtin(&HttpSettings::default()).unwrap(),
+        quick(),
+        Arc::new(SystemClock),
+        Some(trap.clone()),
+    );
+    let worker = engine.clone();
+    tokio::spawn(async move { worker.run().await });
+    engine
+        .workflows()
+        .save(counted().to_string().as_bytes(), "t.json")
+        .await
+        .unwrap();
+    engine.workflows().publish("under-test", true).await.unwrap();
+    let id = RunId(Uuid::now_v7());
+    *trap.0.lock().unwrap() = Some(id);
+    let request = |id: RunId| Request {
+        workflow_id: "under-test".to_owned(),
+        trigger: json!({ "n": 1 }),
+        id: Some(id),
+        ..Request::default()
+    };
+    engine.start(request(id)).await.unwrap();
+    let (_, other) = engine
+        .start_and_wait(request(RunId(Uuid::now_v7())), PATIENCE)
+        .await
+        .unwrap();
+    assert_eq!(other.expect("it ends").status, Status::Succeeded, "others go on");
+    let ended = engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.reason.as_deref(), Some("dead_letter"));
+    assert_eq!(letters(&engine).await[0].attempts, 4);
+}
