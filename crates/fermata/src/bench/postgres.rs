@@ -2,8 +2,8 @@
 //!
 //! Every runner is a process of its own (`worker.rs`) with the engine and the store as they come. The raw limit is the
 //! same rows, written by as many connections as a runner has for that, in `unnest` batches of all runs that are in
-//! flight, with nothing locked, read or decided. Machines are noisy: each is measured several times in turn, and the
-//! middle one counts.
+//! flight, with nothing locked, read or decided: step by step, as durable as an engine has to be, and for comparison with
+//! all rows of a run at once. Machines are noisy: each is measured several times in turn, and the middle one counts.
 
 mod memory;
 
@@ -23,12 +23,13 @@ use fermata_store::{
     definitions::WorkflowFilter,
     postgres::{
         PostgresSettings, PostgresStore,
-        raw::{RawWriter, Script},
+        raw::{Pace, RawWriter, Script},
     },
     reads::RunFilter,
 };
 use memory::Memory;
 use serde::Serialize;
+use serde_json::Value;
 use std::{
     sync::{
         Arc,
@@ -59,6 +60,8 @@ pub(super) struct Postgres {
 #[serde(rename_all = "camelCase")]
 struct Runners {
     raw_workflows_per_second: f64,
+    /// With all rows of a run in one transaction, which no engine can do that promises anything.
+    raw_at_once_workflows_per_second: f64,
     one_runner: Carried,
     three_runners: Carried,
     /// Three runners next to one.
@@ -72,6 +75,7 @@ struct Carried {
     workflows_per_second: f64,
     /// Next to the raw limit.
     ratio: f64,
+    ratio_at_once: f64,
     #[serde(flatten)]
     latency: Latency,
 }
@@ -111,7 +115,7 @@ async fn measure_at(args: &BenchArgs, url: &str) -> anyhow::Result<Postgres> {
         ..Settings::default()
     };
     let api = Bench::on(store, settings, None)?;
-    api.publish(&three_steps()).await?;
+    known(&api, &three_steps()).await?;
     let mut measured = Postgres::default();
     if args.wants("runners") {
         measured.runners = Some(runners(args, url).await?);
@@ -126,6 +130,15 @@ async fn measure_at(args: &BenchArgs, url: &str) -> anyhow::Result<Postgres> {
     }
     api.close().await?;
     Ok(measured)
+}
+
+/// Publishes a document, unless a benchmark before this one has. Gives its id.
+async fn known(api: &Bench, document: &Value) -> anyhow::Result<String> {
+    let id = document["id"].as_str().context("a document without an id")?;
+    match api.store().workflow(id).await? {
+        Some(workflow) => Ok(workflow.id),
+        None => api.publish(document).await,
+    }
 }
 
 /// What a benchmark leaves behind is nothing for a database that somebody needs; and what others left would be
@@ -168,33 +181,41 @@ async fn crew(url: &str, count: usize) -> anyhow::Result<Vec<Worker>> {
 async fn runners(args: &BenchArgs, url: &str) -> anyhow::Result<Runners> {
     let sample = raw::sample().await?;
     let (runs, concurrency) = (args.workflows.max(3), args.concurrency.max(3));
-    raw_limit(url, &sample, runs / 4 + 1, concurrency).await?; // warm up
-    let (mut raw, mut one, mut three) = (Vec::new(), Vec::new(), Vec::new());
+    let raw_limit = async |runs, pace| raw_limit(url, &sample, runs, concurrency, pace).await;
+    raw_limit(runs / 4 + 1, Pace::StepByStep).await?; // warm up
+    let (mut raw, mut at_once, mut one, mut three) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         args.tell(&format!("round {round}: the raw limit of {runs} workflows"));
-        raw.push(raw_limit(url, &sample, runs, concurrency).await?);
+        raw.push(raw_limit(runs, Pace::StepByStep).await?);
+        at_once.push(raw_limit(runs, Pace::AtOnce).await?);
         args.tell(&format!("round {round}: one runner"));
         one.push(carry(url, 1, runs, concurrency).await?);
         args.tell(&format!("round {round}: three runners"));
         three.push(carry(url, 3, runs, concurrency).await?);
     }
-    raw.sort_by(f64::total_cmp);
-    let raw = raw[ROUNDS / 2];
-    let (one, three) = (middle(one, raw)?, middle(three, raw)?);
+    let (raw, at_once) = (middle(raw), middle(at_once));
+    let (one, three) = (carried(one, raw, at_once)?, carried(three, raw, at_once)?);
     Ok(Runners {
         raw_workflows_per_second: rounded(raw),
+        raw_at_once_workflows_per_second: rounded(at_once),
         more_runners: rounded(three.workflows_per_second / one.workflows_per_second),
         one_runner: one,
         three_runners: three,
     })
 }
 
-fn middle(mut rounds: Vec<Many>, raw: f64) -> anyhow::Result<Carried> {
+fn middle(mut rounds: Vec<f64>) -> f64 {
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
+}
+
+fn carried(mut rounds: Vec<Many>, raw: f64, at_once: f64) -> anyhow::Result<Carried> {
     rounds.sort_by(|a, b| a.per_second().total_cmp(&b.per_second()));
     let mut many = rounds.into_iter().nth(ROUNDS / 2).context("nothing was measured")?;
     Ok(Carried {
         workflows_per_second: rounded(many.per_second()),
         ratio: rounded(many.per_second() / raw),
+        ratio_at_once: rounded(many.per_second() / at_once),
         latency: Latency::of(&mut many.times),
     })
 }
@@ -231,7 +252,13 @@ async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow
 }
 
 /// Runs per second whose rows the server takes.
-async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, concurrency: usize) -> anyhow::Result<f64> {
+async fn raw_limit(
+    url: &str,
+    sample: &Arc<Sample>,
+    runs: usize,
+    concurrency: usize,
+    pace: Pace,
+) -> anyhow::Result<f64> {
     let writers = PostgresSettings::default().committers;
     let size = (concurrency / writers).max(1);
     let script = Arc::new(Script::new(&sample.new_run, &sample.commits));
@@ -253,7 +280,7 @@ async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, concurrency: us
                     return anyhow::Ok(());
                 }
                 let runs: Vec<_> = (0..count).map(|_| sample.copy(RunnerId(Uuid::nil()))).collect();
-                writer.write(&runs, &script).await?;
+                writer.write(&runs, &script, pace).await?;
             }
         })
     });

@@ -42,6 +42,7 @@ pub(super) enum Order {
     /// Start runs, and do not wait for them.
     Start {
         workflow: String,
+        trigger: Value,
         runs: usize,
         concurrency: usize,
     },
@@ -186,13 +187,13 @@ async fn obey(bench: &mut Option<Bench>, order: Order) -> anyhow::Result<Answer>
         Order::Held => Answer::Held(bench.engine.active_runs()),
         Order::Start {
             workflow,
+            trigger,
             runs,
             concurrency,
         } => {
-            let (engine, workflow): (Engine, Arc<str>) = (bench.engine.clone(), workflow.into());
+            let (engine, request) = (bench.engine.clone(), request(&workflow, trigger));
             let start = move || {
-                let request = request(&workflow);
-                let engine = engine.clone();
+                let (engine, request) = (engine.clone(), request.clone());
                 async move { Ok(engine.start(request).await.map(drop)?) }
             };
             repeat(runs, concurrency.min(runs), start).await?;
@@ -201,10 +202,10 @@ async fn obey(bench: &mut Option<Bench>, order: Order) -> anyhow::Result<Answer>
     })
 }
 
-fn request(workflow: &str) -> Request {
+fn request(workflow: &str, trigger: Value) -> Request {
     Request {
         workflow_id: workflow.to_owned(),
-        trigger: json!({}),
+        trigger,
         ..Request::default()
     }
 }
@@ -218,7 +219,7 @@ pub(super) async fn begin(engine: &Engine, runs: usize) -> anyhow::Result<Many> 
         // Long enough to be idle, and never in step with anything that looks at intervals.
         tokio::time::sleep(Duration::from_millis(10 + (number as u64 * 7) % 23)).await;
         let wished = SystemClock.now();
-        let (accepted, ended) = engine.start_and_wait(request(THREE), PATIENCE).await?;
+        let (accepted, ended) = engine.start_and_wait(request(THREE, json!({})), PATIENCE).await?;
         let status = ended.map(|ended| ended.status);
         ensure!(status == Some(Status::Succeeded), "a run ended as {status:?}");
         times.push(Duration::from_micros(

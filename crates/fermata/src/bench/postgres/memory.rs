@@ -3,16 +3,19 @@
 //! Parked runs sleep in the database. An active one is in the middle of a request whose answer does not come before
 //! everything is measured.
 
-use super::super::{
-    PATIENCE,
-    load::Bench,
-    report::rss_mb_of,
-    worker::{Order, Worker, one_step},
+use super::{
+    super::{
+        PATIENCE,
+        load::Bench,
+        report::rss_mb_of,
+        worker::{Order, Worker, one_step},
+    },
+    known,
 };
 use anyhow::ensure;
 use axum::{Router, extract::State, routing::post};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     sync::{
         Arc,
@@ -68,12 +71,10 @@ pub(super) async fn measure(api: &Bench, url: &str, parked: usize, active: usize
         "core.delay",
         &json!({ "durationMs": SLEEP.as_millis() as u64 }),
     );
-    let call = one_step(
-        "bench-hold",
-        "http.request",
-        &json!({ "method": "POST", "url": address }),
-    );
-    let (sleep, call) = (api.publish(&sleep).await?, api.publish(&call).await?);
+    let request = json!({ "method": "POST", "url": "{{ trigger.url }}" });
+    let call = one_step("bench-hold", "http.request", &request);
+    let (sleep, call) = (known(api, &sleep).await?, known(api, &call).await?);
+    let trigger = json!({ "url": address });
 
     let mut worker = Worker::start(Order::Open {
         url: url.to_owned(),
@@ -83,10 +84,10 @@ pub(super) async fn measure(api: &Bench, url: &str, parked: usize, active: usize
     .await?;
     let pid = worker.pid()?;
     let idle_mb = rss_mb_of(&pid);
-    start(&mut worker, sleep, parked).await?;
+    start(&mut worker, sleep, &trigger, parked).await?;
     until(Duration::from_secs(600), async || Ok(worker.held().await? == 0)).await?;
     let parked_mb = rss_mb_of(&pid);
-    start(&mut worker, call, active).await?;
+    start(&mut worker, call, &trigger, active).await?;
     until(PATIENCE, async || Ok(service.open.load(Ordering::Relaxed) == active)).await?;
     ensure!(worker.held().await? == active, "runs ended before they could");
     let active_mb = rss_mb_of(&pid);
@@ -103,9 +104,10 @@ pub(super) async fn measure(api: &Bench, url: &str, parked: usize, active: usize
     })
 }
 
-async fn start(worker: &mut Worker, workflow: String, runs: usize) -> anyhow::Result<()> {
+async fn start(worker: &mut Worker, workflow: String, trigger: &Value, runs: usize) -> anyhow::Result<()> {
     let order = Order::Start {
         workflow,
+        trigger: trigger.clone(),
         runs,
         concurrency: STARTERS,
     };
