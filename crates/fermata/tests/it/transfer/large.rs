@@ -103,6 +103,6 @@ async fn interrupted_among_large_payloads_it_goes_on_with_little_memory() {
     let report = output.json();
     assert_eq!(report["rows"], RUNS + 2, "{report}");
     assert!(report["rowsBefore"].as_u64() >= Some(2), "{report}");
-    println!("{most} MB for {} MB, {report:#}", RUNS * PAYLOAD >> 20);
-    assert!(most > 0 && most < 150, "{most} MB were used");
+    println!("{most} MB for {} MB, {report:#}", (RUNS * PAYLOAD) >> 20);
+    assert!(most > 0 && most < 120, "{most} MB were used");
 }
