@@ -63,8 +63,9 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
         Ok(compiled) => compiled,
         Err(error) => return put_aside(shared, stored.id, stored.epoch, &error.to_string()).await,
     };
-    let begins = stored.status == Status::Pending;
-    let archived = begins && is_archived(shared, &stored.workflow_id).await;
+    // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
+    let begins = stored.journal.is_empty();
+    let archived = stored.status == Status::Pending && is_archived(shared, &stored.workflow_id).await;
     if begins
         && !archived
         && let Err(what) = check_payloads(&compiled, &stored)
