@@ -14,12 +14,14 @@ use fermata_runtime::{
 use fermata_store::{
     News, Store,
     conformance::cluster::Database,
+    dead_letters::{DeadLetterFilter, DeadReason},
     postgres::PostgresStore,
     reads::{RunFilter, Window},
     runs::Answer,
 };
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -239,6 +241,45 @@ async fn callbacks_have_an_address() {
     );
     assert_eq!(bed.end(run).await.status, Status::Succeeded);
     assert_eq!(body(1), json!({ "sum": 12 }));
+}
+
+/// What the API would have refused is given up before it begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn triggers_that_do_not_fit_go_to_the_dead_letters() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    let mut document = says_it();
+    document["triggerSchema"] = json!({ "type": "object", "required": ["what"] });
+    bed.publish(document).await;
+    let wrong = bed.start("wrong", json!({ "when": 1 })).await;
+    let sql = "SELECT execution_id FROM sp_start_workflow_execution('under-test', 'deep', $1::text::jsonb)";
+    let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
+    let deep = RunId(bed.app.query_one(sql, &[&deep]).await.unwrap().get(0));
+    // Nor does a session that leaves its run make a wrong trigger right.
+    bed.sql("BEGIN").await;
+    let left = bed.start("left", json!("what")).await;
+    assert!(bed.acquire(left).await);
+    bed.sql("COMMIT").await;
+    bed.sql("UPDATE runners SET heartbeat_at = 0 WHERE role = 'sql'").await;
+    let right = bed.start("right", json!({ "what": 1 })).await;
+    assert_eq!(bed.end(right).await.status, Status::Succeeded);
+    for run in [wrong, deep, left] {
+        let ended = bed.end(run).await;
+        assert_eq!(
+            (ended.status, ended.reason.as_deref()),
+            (Status::Failed, Some("dead_letter"))
+        );
+        let error: Value = serde_json::from_str(ended.error.as_deref().unwrap()).unwrap();
+        assert_eq!(error["code"], "WFENG005", "{error}");
+    }
+    let filter = DeadLetterFilter {
+        reason: Some(DeadReason::InvalidTrigger),
+        limit: 10,
+        ..DeadLetterFilter::default()
+    };
+    let letters = bed.engine.dead_letters(filter).await.unwrap().items;
+    let buried: BTreeSet<RunId> = letters.iter().map(|letter| letter.run).collect();
+    assert_eq!(buried, BTreeSet::from([wrong, deep, left]));
+    assert_eq!(bed.said(), [json!(1)]);
 }
 
 /// A workflow that was archived while the transaction was open takes no run any more.

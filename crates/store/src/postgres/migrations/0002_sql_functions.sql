@@ -210,7 +210,7 @@ BEGIN
   END IF;
   v_runner := fermata_session_lives();
   UPDATE workflow_executions SET status = 'Running', start_time = v_now, lease_owner = v_runner,
-    lease_epoch = lease_epoch + 1, takeovers = takeovers + 1, wake_at = COALESCE(wake_at, v_now)
+    lease_epoch = lease_epoch + 1, takeovers = 0, wake_at = COALESCE(wake_at, v_now)
   WHERE id = p_execution_id;
   RETURN true;
 END $$;
@@ -316,7 +316,6 @@ BEGIN
   VALUES (p_execution_id, p_node_id, p_attempt, p_action_type, p_status, p_params::text, p_outputs::text, p_error::text,
     fermata_now())
   ON CONFLICT (workflow_execution_id, node_id, attempt) DO NOTHING;
-  UPDATE workflow_executions SET takeovers = 0 WHERE id = p_execution_id AND takeovers > 0;
   RETURN fermata_attempt_id(p_execution_id, p_node_id, p_attempt);
 END $$;
 

@@ -43,7 +43,7 @@ async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
     let run = app.started("r1").await;
     assert!(app.acquire(run).await);
     let (owner, epoch, takeovers) = lease(&app, run).await;
-    assert_eq!((epoch, takeovers), (1, 1));
+    assert_eq!((epoch, takeovers), (1, 0), "to hold it is to have got somewhere");
     let record = record(&store, run).await;
     assert_eq!((record.status, record.held), (Status::Running, true));
     assert!(
@@ -67,7 +67,7 @@ async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
     // To call it again is to say that the session lives; the lease stays the same.
     lapse(&app).await;
     assert!(app.acquire(run).await);
-    assert_eq!(lease(&app, run).await, (owner, 1, 1));
+    assert_eq!(lease(&app, run).await, (owner, 1, 0));
     assert_eq!(take_over(&store).await, []);
     assert!(!app.acquire(RunId(Uuid::now_v7())).await, "there is no such run");
     let nothing = app.one(ACQUIRE, &[&None::<Uuid>]).await.unwrap();
@@ -301,7 +301,6 @@ async fn a_late_session_may_go_on_while_nobody_took_its_run() {
     lapse(&app).await;
     app.record(run, "n", "Succeeded", 1).await.unwrap();
     assert_eq!(take_over(&store).await, [], "it lives again");
-    assert_eq!(lease(&app, run).await.2, 0, "it got somewhere");
     lapse(&app).await;
     app.complete(run, "Succeeded").await.unwrap();
     assert_eq!(take_over(&store).await, []);
