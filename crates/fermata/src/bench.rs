@@ -16,6 +16,7 @@ mod worker;
 
 use crate::{cli::Usage, config::Database, duration};
 use clap::Args;
+use fermata_store::postgres::PostgresSettings;
 use load::{Bench, THREE};
 use raw::Sample;
 use report::{FanOut, Large, Latency, Report};
@@ -61,6 +62,9 @@ pub struct BenchArgs {
     /// The same, on a PostgreSQL server that is started for it and gone afterwards.
     #[arg(long)]
     postgres: bool,
+    /// Connections that each runner process writes runs with, as in `database.postgres.committers`.
+    #[arg(long, default_value_t = PostgresSettings::default().committers)]
+    committers: usize,
     /// Runs that are parked in the section `memory`.
     #[arg(long, default_value_t = 100_000)]
     parked: usize,

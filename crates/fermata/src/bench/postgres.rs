@@ -63,7 +63,10 @@ struct Runners {
     /// With all rows of a run in one transaction, which no engine can do that promises anything.
     raw_at_once_workflows_per_second: f64,
     one_runner: Carried,
+    /// With as many runs in flight, in all of them together.
     three_runners: Carried,
+    /// With as many runs in flight in each of them.
+    three_runners_with_thrice_the_load: Carried,
     /// Three runners next to one.
     more_runners: f64,
 }
@@ -122,11 +125,11 @@ async fn measure_at(args: &BenchArgs, url: &str) -> anyhow::Result<Postgres> {
     }
     if args.wants("starts") {
         args.tell("how soon the first step starts");
-        measured.starts = Some(starts(&api, url, args.workflows.clamp(1, 500)).await?);
+        measured.starts = Some(starts(&api, url, args).await?);
     }
     if args.wants("memory") {
         args.tell(&format!("{} parked and {} active runs", args.parked, args.active));
-        measured.memory = Some(memory::measure(&api, url, args.parked.max(1), args.active.max(1)).await?);
+        measured.memory = Some(memory::measure(&api, url, args).await?);
     }
     api.close().await?;
     Ok(measured)
@@ -164,12 +167,13 @@ async fn refuse_foreign(store: &dyn Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn crew(url: &str, count: usize) -> anyhow::Result<Vec<Worker>> {
+async fn crew(url: &str, count: usize, committers: usize) -> anyhow::Result<Vec<Worker>> {
     let settings = Settings::default();
     let mut crew = Vec::new();
     for _ in 0..count {
         let open = Order::Open {
             url: url.to_owned(),
+            committers,
             parallel: settings.max_parallel_actions,
             park_after: settings.park_after,
         };
@@ -181,17 +185,23 @@ async fn crew(url: &str, count: usize) -> anyhow::Result<Vec<Worker>> {
 async fn runners(args: &BenchArgs, url: &str) -> anyhow::Result<Runners> {
     let sample = raw::sample().await?;
     let (runs, concurrency) = (args.workflows.max(3), args.concurrency.max(3));
-    let raw_limit = async |runs, pace| raw_limit(url, &sample, runs, concurrency, pace).await;
+    let raw_limit = async |runs, pace| raw_limit(url, &sample, runs, args, pace).await;
+    let carry = async |processes, runs, concurrency| {
+        let crew = crew(url, processes, args.committers).await?;
+        carry(crew, runs, concurrency).await
+    };
     raw_limit(runs / 4 + 1, Pace::StepByStep).await?; // warm up
-    let (mut raw, mut at_once, mut one, mut three) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut raw, mut at_once) = (Vec::new(), Vec::new());
+    let (mut one, mut three, mut more) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         args.tell(&format!("round {round}: the raw limit of {runs} workflows"));
         raw.push(raw_limit(runs, Pace::StepByStep).await?);
         at_once.push(raw_limit(runs, Pace::AtOnce).await?);
         args.tell(&format!("round {round}: one runner"));
-        one.push(carry(url, 1, runs, concurrency).await?);
+        one.push(carry(1, runs, concurrency).await?);
         args.tell(&format!("round {round}: three runners"));
-        three.push(carry(url, 3, runs, concurrency).await?);
+        three.push(carry(3, runs, concurrency).await?);
+        more.push(carry(3, runs, concurrency * 3).await?);
     }
     let (raw, at_once) = (middle(raw), middle(at_once));
     let (one, three) = (carried(one, raw, at_once)?, carried(three, raw, at_once)?);
@@ -201,6 +211,7 @@ async fn runners(args: &BenchArgs, url: &str) -> anyhow::Result<Runners> {
         more_runners: rounded(three.workflows_per_second / one.workflows_per_second),
         one_runner: one,
         three_runners: three,
+        three_runners_with_thrice_the_load: carried(more, raw, at_once)?,
     })
 }
 
@@ -220,9 +231,9 @@ fn carried(mut rounds: Vec<Many>, raw: f64, at_once: f64) -> anyhow::Result<Carr
     })
 }
 
-/// `runs` runs by so many processes, `concurrency` at a time in all of them together.
-async fn carry(url: &str, processes: usize, runs: usize, concurrency: usize) -> anyhow::Result<Many> {
-    let mut crew = crew(url, processes).await?;
+/// `runs` runs by these processes, `concurrency` at a time in all of them together.
+async fn carry(mut crew: Vec<Worker>, runs: usize, concurrency: usize) -> anyhow::Result<Many> {
+    let processes = crew.len();
     let share = |all: usize, at: usize| all / processes + usize::from(at < all % processes);
     together(&mut crew, |at| Order::Carry {
         runs: share(runs / 10 + processes, at),
@@ -252,15 +263,9 @@ async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow
 }
 
 /// Runs per second whose rows the server takes.
-async fn raw_limit(
-    url: &str,
-    sample: &Arc<Sample>,
-    runs: usize,
-    concurrency: usize,
-    pace: Pace,
-) -> anyhow::Result<f64> {
-    let writers = PostgresSettings::default().committers;
-    let size = (concurrency / writers).max(1);
+async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, args: &BenchArgs, pace: Pace) -> anyhow::Result<f64> {
+    let writers = args.committers.max(1);
+    let size = (args.concurrency / writers).max(1);
     let script = Arc::new(Script::new(&sample.new_run, &sample.commits));
     let left = Arc::new(AtomicUsize::new(runs));
     let mut connections = Vec::new();
@@ -290,8 +295,9 @@ async fn raw_limit(
     Ok(runs as f64 / begun.elapsed().as_secs_f64())
 }
 
-async fn starts(api: &Bench, url: &str, runs: usize) -> anyhow::Result<Starts> {
-    let mut worker = crew(url, 1).await?.pop().context("no worker")?;
+async fn starts(api: &Bench, url: &str, args: &BenchArgs) -> anyhow::Result<Starts> {
+    let runs = args.workflows.clamp(1, 500);
+    let mut worker = crew(url, 1, args.committers).await?.pop().context("no worker")?;
     worker.took(Order::Begin { runs: runs / 10 + 1 }).await?;
     let mut same = worker.took(Order::Begin { runs }).await?;
     begin(&api.engine, runs / 10 + 1).await?;

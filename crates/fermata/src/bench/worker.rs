@@ -34,6 +34,7 @@ pub(super) enum Order {
     /// Work on this database.
     Open {
         url: String,
+        committers: usize,
         parallel: usize,
         park_after: Duration,
     },
@@ -162,11 +163,16 @@ fn next_line() -> std::io::Result<Option<String>> {
 async fn obey(bench: &mut Option<Bench>, order: Order) -> anyhow::Result<Answer> {
     if let Order::Open {
         url,
+        committers,
         parallel,
         park_after,
     } = order
     {
-        let store = PostgresStore::connect(&url, PostgresSettings::default()).await?;
+        let store = PostgresSettings {
+            committers,
+            ..PostgresSettings::default()
+        };
+        let store = PostgresStore::connect(&url, store).await?;
         let settings = Settings {
             max_parallel_actions: parallel,
             park_after,

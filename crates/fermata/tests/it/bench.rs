@@ -119,7 +119,7 @@ async fn postgres_runners_stand_next_to_the_raw_limit() {
         number.unwrap_or_else(|| panic!("{pointer}: {report:#}"))
     };
     let raw = number("/rawWorkflowsPerSecond");
-    for runners in ["oneRunner", "threeRunners"] {
+    for runners in ["oneRunner", "threeRunners", "threeRunnersWithThriceTheLoad"] {
         let at = |name: &str| number(&format!("/{runners}/{name}"));
         assert!(
             (at("ratio") - at("workflowsPerSecond") / raw).abs() <= 0.01,
