@@ -15,7 +15,7 @@ use fermata_store::{
     runs::{CommitAnswer, Principal, StatusChange, StoredRun, Then},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -35,53 +35,36 @@ struct Asked {
     request_id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     tenant_id: String,
-    trigger: Payload,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    spec: Option<Payload>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     correlation_id: Option<String>,
     principal: Principal,
-}
-
-/// A payload of a run, which may be anything.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Payload {
-    Json(Value),
-    /// What cannot be read as JSON.
-    Text(String),
-}
-
-impl Payload {
-    fn of(text: String) -> Payload {
-        match serde_json::from_str(&text) {
-            Ok(value) => Payload::Json(value),
-            Err(_) => Payload::Text(text),
-        }
-    }
-
-    fn json(self) -> Option<Value> {
-        match self {
-            Payload::Json(value) => Some(value),
-            Payload::Text(_) => None,
-        }
-    }
+    /// `trigger` and `spec`, or `triggerText` and `specText` where they cannot be read as JSON.
+    #[serde(flatten)]
+    payloads: Map<String, Value>,
 }
 
 impl Asked {
     fn of(record: RunRecord) -> Asked {
+        let mut payloads = Map::new();
+        let texts = [("trigger", Some(record.trigger)), ("spec", record.spec)];
+        for (name, text) in texts {
+            let Some(text) = text else { continue };
+            match serde_json::from_str(&text) {
+                Ok(value) => payloads.insert(name.to_owned(), value),
+                Err(_) => payloads.insert(format!("{name}Text"), Value::String(text)),
+            };
+        }
         Asked {
             workflow_id: record.workflow_id,
             workflow_version: record.workflow_version,
             request_id: record.request_id,
             tenant_id: record.tenant,
-            trigger: Payload::of(record.trigger),
-            spec: record.spec.map(Payload::of),
             priority: record.priority,
             correlation_id: record.correlation_id,
             principal: record.principal,
+            payloads,
         }
     }
 }
@@ -175,21 +158,18 @@ impl Engine {
             id,
             what: what.to_owned(),
         };
-        let asked: Asked = serde_json::from_str(&letter.payload)
+        let mut asked: Asked = serde_json::from_str(&letter.payload)
             .map_err(|error| unreadable(&format!("its payload cannot be read: {error}")))?;
-        let spec = match asked.spec.map(Payload::json) {
-            Some(None) => return Err(unreadable("its spec is not JSON").into()),
-            spec => spec.flatten(),
-        };
+        if asked.payloads.contains_key("specText") {
+            return Err(unreadable("its spec is not JSON").into());
+        }
+        let trigger = asked.payloads.remove("trigger");
         let request = Request {
             workflow_id: asked.workflow_id,
             version: (version == Again::Same).then_some(asked.workflow_version),
             request_id: Some(request_id),
-            trigger: asked
-                .trigger
-                .json()
-                .ok_or_else(|| unreadable("its trigger is not JSON"))?,
-            spec,
+            trigger: trigger.ok_or_else(|| unreadable("its trigger is not JSON"))?,
+            spec: asked.payloads.remove("spec"),
             priority: asked.priority,
             tenant: asked.tenant_id,
             correlation_id: asked.correlation_id,

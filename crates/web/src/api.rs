@@ -1,12 +1,14 @@
 //! The routes, one file for each resource.
 
 mod callbacks;
+mod dead_letters;
 mod drafts;
 mod executions;
 mod health;
 mod hierarchy;
 mod lifecycle;
 mod list;
+mod runners;
 mod runs;
 mod workflows;
 
@@ -62,6 +64,16 @@ fn resources() -> Router<Web> {
         .route("/api/v1/executions/{id}", get(executions::get))
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/api/v1/runners", get(runners::list))
+        .route(
+            "/api/v1/admin/dead-letters",
+            get(dead_letters::list).delete(dead_letters::purge),
+        )
+        .route(
+            "/api/v1/admin/dead-letters/{id}",
+            get(dead_letters::get).delete(dead_letters::delete),
+        )
+        .route("/api/v1/admin/dead-letters/{id}/requeue", post(dead_letters::requeue))
 }
 
 async fn no_route(uri: Uri) -> ApiError {

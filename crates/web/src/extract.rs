@@ -14,6 +14,7 @@ use fermata_core::RunId;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use std::{convert::Infallible, time::Duration};
+use uuid::Uuid;
 
 /// A name in the path.
 pub(crate) struct Name(pub String);
@@ -48,11 +49,29 @@ impl<S: Send + Sync> FromRequestParts<S> for ExecutionId {
 }
 
 fn run_id(text: &str) -> Result<RunId, ApiError> {
+    uuid(text, "an execution").map(RunId)
+}
+
+fn uuid(text: &str, of: &str) -> Result<Uuid, ApiError> {
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(60).collect();
-        let message = format!("`{shown}` is not the id of an execution; those are UUIDs");
+        let message = format!("`{shown}` is not the id of {of}; those are UUIDs");
         ApiError::new(StatusCode::BAD_REQUEST, "INVALID_ID", message)
     })
+}
+
+/// The id of a dead letter in the path.
+pub(crate) struct LetterId(pub Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for LetterId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(bad_path)?;
+        uuid(&text, "a dead letter").map(LetterId)
+    }
 }
 
 /// A workflow in the path and one of its runs, whose id may begin with `run_`.

@@ -21,15 +21,25 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
     }
 }
 
+/// The cursor after this id.
+pub(crate) fn after_id(id: Uuid) -> String {
+    encode(id.as_bytes())
+}
+
+/// The id that a cursor is after.
+pub(crate) fn id(cursor: &str) -> Result<Uuid, ApiError> {
+    let id = decode(cursor).and_then(|bytes| Uuid::from_slice(&bytes).ok());
+    id.ok_or_else(invalid)
+}
+
 /// The cursor after this run.
-pub(crate) fn after_run(id: RunId) -> String {
-    encode(id.0.as_bytes())
+pub(crate) fn after_run(run: RunId) -> String {
+    after_id(run.0)
 }
 
 /// The run that a cursor is after.
 pub(crate) fn run(cursor: &str) -> Result<RunId, ApiError> {
-    let bytes = decode(cursor).and_then(|bytes| Uuid::from_slice(&bytes).ok());
-    bytes.map(RunId).ok_or_else(invalid)
+    id(cursor).map(RunId)
 }
 
 /// The cursor after this name.

@@ -154,7 +154,7 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
     let payload: Value = serde_json::from_str(&letter.payload).unwrap();
     let expected = json!({
         "workflowId": "under-test", "workflowVersion": 1, "requestId": request_id, "tenantId": "acme",
-        "trigger": { "json": { "n": 5 } }, "spec": { "json": { "s": 1 } }, "priority": 3, "correlationId": "trace-7",
+        "trigger": { "n": 5 }, "spec": { "s": 1 }, "priority": 3, "correlationId": "trace-7",
         "principal": { "userId": "ada", "displayName": null, "email": "ada@example.com" },
     });
     assert_eq!(payload, expected);

@@ -3,6 +3,7 @@
 mod barrage;
 mod callbacks;
 mod cancel;
+mod dead_letters;
 mod drafts;
 mod executions;
 mod harness;
@@ -10,6 +11,7 @@ mod lifecycle;
 mod lists;
 mod reference;
 mod released;
+mod runners;
 mod runs;
 mod service;
 mod starting;

@@ -1,0 +1,165 @@
+//! Dead letters: executions that were given up, with what was asked for. They can be asked for again, or thrown away.
+
+use crate::{
+    Web,
+    error::ApiError,
+    extract::{LetterId, Query},
+    paging,
+    time::Iso,
+    views::{AcceptedView, PageView},
+};
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use fermata_core::RunId;
+use fermata_runtime::Again;
+use fermata_store::dead_letters::{DeadLetter, DeadLetterFilter, DeadReason};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    reason: Option<String>,
+    workflow_id: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct PurgeQuery {
+    reason: Option<String>,
+    workflow_id: Option<String>,
+    all: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequeueQuery {
+    version: Option<String>,
+}
+
+/// An execution that was given up.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LetterView {
+    id: Uuid,
+    enqueued_at: Iso,
+    reason: &'static str,
+    execution_id: RunId,
+    workflow_id: String,
+    workflow_version: u32,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    tenant_id: String,
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    /// What was asked for; lists do not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+}
+
+impl From<DeadLetter> for LetterView {
+    fn from(letter: DeadLetter) -> LetterView {
+        LetterView {
+            id: letter.id,
+            enqueued_at: Iso(letter.at),
+            reason: letter.reason.as_str(),
+            execution_id: letter.run,
+            workflow_id: letter.workflow_id,
+            workflow_version: letter.workflow_version,
+            tenant_id: letter.tenant,
+            attempts: letter.attempts,
+            last_error: letter.last_error,
+            payload: RawValue::from_string(letter.payload).ok(),
+        }
+    }
+}
+
+/// How many letters were removed.
+#[derive(Serialize)]
+pub(crate) struct PurgedView {
+    removed: u64,
+}
+
+fn filter(reason: Option<String>, workflow_id: Option<String>) -> Result<DeadLetterFilter, ApiError> {
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let unknown = || {
+        let words = DeadReason::ALL.map(DeadReason::as_str).join(" or ");
+        ApiError::parameter(format!("`reason` must be {words}"))
+    };
+    let reason = given(reason).map(|word| DeadReason::parse(&word).ok_or_else(unknown));
+    Ok(DeadLetterFilter {
+        reason: reason.transpose()?,
+        workflow_id: given(workflow_id),
+        ..DeadLetterFilter::default()
+    })
+}
+
+/// `GET /api/v1/admin/dead-letters`, the newest first.
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<PageView<LetterView>>, ApiError> {
+    let filter = DeadLetterFilter {
+        before: query.cursor.as_deref().map(paging::id).transpose()?,
+        limit: paging::limit(query.limit)?,
+        ..filter(query.reason, query.workflow_id)?
+    };
+    let page = web.engine.dead_letters(filter).await?;
+    let next = page.items.last().filter(|_| page.more).map(|last| last.id);
+    Ok(Json(PageView {
+        next_cursor: next.map(paging::after_id),
+        items: page.items.into_iter().map(LetterView::from).collect(),
+    }))
+}
+
+/// `GET /api/v1/admin/dead-letters/{id}`, with what was asked for.
+pub(crate) async fn get(State(web): State<Web>, LetterId(id): LetterId) -> Result<Json<LetterView>, ApiError> {
+    Ok(Json(web.engine.dead_letter(id).await?.into()))
+}
+
+/// `POST /api/v1/admin/dead-letters/{id}/requeue`: a new execution, of the current version or with `?version=same`.
+pub(crate) async fn requeue(
+    State(web): State<Web>,
+    LetterId(id): LetterId,
+    Query(query): Query<RequeueQuery>,
+) -> Result<Response, ApiError> {
+    let version = match query.version.as_deref() {
+        None | Some("" | "current") => Again::Current,
+        Some("same") => Again::Same,
+        Some(_) => return Err(ApiError::parameter("`version` must be current or same")),
+    };
+    let accepted = web.engine.requeue(id, version).await?;
+    let status = match accepted.created {
+        true => StatusCode::ACCEPTED,
+        false => StatusCode::OK,
+    };
+    Ok((status, Json(AcceptedView::new(accepted.run, accepted.status))).into_response())
+}
+
+/// `DELETE /api/v1/admin/dead-letters/{id}`
+pub(crate) async fn delete(State(web): State<Web>, LetterId(id): LetterId) -> Result<StatusCode, ApiError> {
+    web.engine.delete_dead_letter(id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /api/v1/admin/dead-letters`: those that fit, or `?all=true`.
+pub(crate) async fn purge(
+    State(web): State<Web>,
+    Query(query): Query<PurgeQuery>,
+) -> Result<Json<PurgedView>, ApiError> {
+    let filter = filter(query.reason, query.workflow_id)?;
+    let narrowed = filter.reason.is_some() || filter.workflow_id.is_some();
+    if narrowed == query.all.unwrap_or(false) {
+        let message = "say which dead letters are to go: `reason`, `workflowId` or both, or else `all=true`";
+        return Err(ApiError::parameter(message));
+    }
+    let removed = web.engine.purge(filter).await?;
+    Ok(Json(PurgedView { removed }))
+}

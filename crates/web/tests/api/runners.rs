@@ -1,0 +1,50 @@
+//! Who works on executions.
+
+use crate::harness::{LONG, Server, assert_time, single};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+async fn until(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let page = server.get("/api/v1/runners").await.expect(200);
+        if wanted(&page) {
+            return page;
+        }
+        assert!(Instant::now() < deadline, "it never came: {page}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_runner_tells_who_it_is_and_how_much_it_holds() {
+    let server = Server::start().await;
+    server.publish(&single("gated", "test.gate", json!({}))).await;
+    let page = until(&server, |page| page["items"][0].is_object()).await;
+    let runner = &page["items"][0];
+    assert_eq!(page["items"].as_array().unwrap().len(), 1);
+    assert!(page.get("nextCursor").is_none());
+    assert_eq!(runner["pid"], std::process::id());
+    assert_eq!(runner["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&runner["role"], &runner["isAlive"]), (&json!("all"), &json!(true)));
+    assert!(!runner["host"].as_str().unwrap().is_empty());
+    assert_time(&runner["startedAt"]);
+    assert_time(&runner["heartbeatAt"]);
+    server.execute("gated", json!({})).await;
+    server.execute("gated", json!({})).await;
+    until(&server, |page| page["items"][0]["executions"] == 2).await;
+    server.gate.add_permits(2);
+    until(&server, |page| page["items"][0]["executions"] == 0).await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_asked_for_wrongly_says_so() {
+    let server = Server::start().await;
+    for (query, code) in [
+        ("limit=0", "INVALID_PARAMETER"),
+        ("cursor=zz", "INVALID_CURSOR"),
+        ("role=all", "INVALID_PARAMETER"),
+    ] {
+        server.get(&format!("/api/v1/runners?{query}")).await.error(400, code);
+    }
+}
