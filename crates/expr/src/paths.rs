@@ -160,6 +160,7 @@ pub(crate) fn unexpected(source: &str, at: usize, allowed: &str) -> SyntaxError 
         (None, '(' | ')') => "there are no parentheses and no functions".to_owned(),
         (None, '"' | '\'') => "a text in quotes cannot stand here".to_owned(),
         (None, '|') => "there are no pipes".to_owned(),
+        (None, '{') if rest.starts_with("{{") => "there are no braces in conditions: write the path alone".to_owned(),
         (None, '!') => "there is no `!`".to_owned(),
         _ => format!("`{}` cannot stand here", &rest[..length].escape_debug()),
     };

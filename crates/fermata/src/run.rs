@@ -113,7 +113,8 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     settings.vars = input::vars(settings.vars, &args.var).map_err(Usage)?;
     let (source, name) = validate::read(&args.file).map_err(Usage)?;
     let mut http = config.http();
-    let playground = open_playground(&source).await?;
+    let texts = args.input.iter().chain(&args.var).map(String::as_bytes);
+    let playground = open_playground(texts.chain([source.as_slice()])).await?;
     if let Some(playground) = &playground {
         playground.stand_in(&mut http);
     }
@@ -187,11 +188,11 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
                 true => (String::new(), TIMED_OUT),
                 false => {
                     let names: Vec<String> = waiting.iter().map(|node| clean(node.as_str())).collect();
-                    (format!(" because nobody called {}", names.join(", ")), WAITING)
+                    (format!(", because nobody called {}", names.join(", ")), WAITING)
                 }
             };
             cli::say(format_args!(
-                "fermata: the run did not end within {limit}{why} and was given up"
+                "fermata: the run was given up: it did not end within {limit}{why}"
             ));
             ExitCode::from(code)
         }
@@ -202,10 +203,10 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
     })
 }
 
-/// A playground, if the document calls it.
-async fn open_playground(source: &[u8]) -> anyhow::Result<Option<Playground>> {
+/// A playground, if the document or what it is given names it.
+async fn open_playground<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<Option<Playground>> {
     let host = playground::HOST.as_bytes();
-    match source.windows(host.len()).any(|window| window == host) {
+    match texts.any(|text| text.windows(host.len()).any(|window| window == host)) {
         true => Ok(Some(
             Playground::open().await.context("the playground cannot be opened")?,
         )),

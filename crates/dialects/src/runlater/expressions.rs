@@ -192,6 +192,9 @@ impl Names<'_> {
             });
         } else {
             nothing_there(check, place, (name, field), self.view.tasks[other].step);
+            if let ("headers", Some(header)) = (*field, below.first()) {
+                header_case(check, place, header);
+            }
         }
     }
 
@@ -303,6 +306,27 @@ fn nothing_there(check: &mut Check, place: &Place, (name, field): (&str, &str), 
             );
             (message, None)
         });
+    }
+}
+
+/// The names of headers are in lower case, whatever the service wrote.
+fn header_case(check: &mut Check, place: &Place, header: &str) {
+    let lower = header.to_ascii_lowercase();
+    if lower != header {
+        report(
+            check,
+            place,
+            Severity::Warning,
+            "NOTHING_THERE",
+            (header, "headers"),
+            || {
+                let message = format!(
+                    "the names of headers are in lower case: {} is never there",
+                    quote(header)
+                );
+                (message, Some(format!("did you mean {}?", quote(&lower))))
+            },
+        );
     }
 }
 

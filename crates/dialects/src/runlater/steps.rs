@@ -12,6 +12,8 @@ use std::collections::HashSet;
 /// The fields that only an HTTP request has.
 const OF_HTTP: [&str; 5] = ["method", "headers", "body", "retries", "timeout"];
 const SCHEMES: [&str; 2] = ["http://", "https://"];
+/// A number below this was probably meant in seconds.
+const HARDLY_ANY_MS: u64 = 100;
 
 /// A field that holds a duration.
 struct Timed {
@@ -129,10 +131,16 @@ fn check_duration(check: &mut Check, task: &Task, timed: &Timed, value: &Value, 
             check.add(problem);
         }
         Ok(ms) if ms > most_ms && check.room(Severity::Warning) => {
-            let most = most_ms / 1000;
-            let message = format!("{subject} is longer than a run may take, which is {most} seconds");
+            let message = format!("{subject} is longer than a run may take: {} s", most_ms / 1000);
             let problem = check.warning("LONGER_THAN_RUN", pointer, message);
             check.add(problem.help("raise `max_duration_seconds`"));
+        }
+        Ok(ms) if ms < HARDLY_ANY_MS && timed.unit == Unit::Milliseconds && value.is_number() => {
+            if check.room(Severity::Warning) {
+                let message = format!("{subject} is {ms} milliseconds, in which hardly any service answers");
+                let problem = check.warning("SHORT_TIMEOUT", pointer, message);
+                check.add(problem.help(format!("for seconds, write `{ms}s`")));
+            }
         }
         _ => {}
     }

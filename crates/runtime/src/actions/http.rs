@@ -240,8 +240,10 @@ impl HttpRequest {
             header::HeaderName::from_static("x-correlation-id"),
             &call.correlation_id,
         )?;
-        if matches!(&parameters.body, Some(body) if !body.is_string()) {
-            or_else(header::CONTENT_TYPE, "application/json")?;
+        match &parameters.body {
+            None => {}
+            Some(Value::String(_)) => or_else(header::CONTENT_TYPE, "text/plain; charset=utf-8")?,
+            Some(_) => or_else(header::CONTENT_TYPE, "application/json")?,
         }
         // A name and password in the URL become a header here, unless the node sets that header itself.
         let mut request = self.client.request(method, url).headers(headers);

@@ -36,10 +36,16 @@ impl Default for Trigger {
     }
 }
 
+/// There is nothing to ask for beside the trigger.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoQuery {}
+
 /// `POST /api/v1/workflows/{id}/trigger`: the body is the trigger.
 pub(crate) async fn trigger(
     State(web): State<Web>,
     Name(reference): Name,
+    Query(NoQuery {}): Query<NoQuery>,
     CorrelationId(correlation_id): CorrelationId,
     IdempotencyKey(request_id): IdempotencyKey,
     OptionalJson(Trigger(Strict(trigger))): OptionalJson<Trigger>,
