@@ -2,8 +2,9 @@
 
 use crate::cli;
 use fermata_store::transfer::Step;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use std::{
+    fmt,
     io::IsTerminal,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -101,15 +102,21 @@ fn bar() -> ProgressBar {
     let bar = ProgressBar::no_length();
     restyle(
         &bar,
-        "{msg} {wide_bar} {human_pos} of {human_len} rows, {per_sec}, {eta} left",
+        "{msg:23} {wide_bar} {human_pos} of {human_len} rows, {rate}/s, {eta} left",
     );
     bar
 }
 
 fn restyle(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+        bar.set_style(style.with_key("rate", rate));
     }
+}
+
+/// Whole rows: nobody reads fractions of them.
+fn rate(state: &ProgressState, into: &mut dyn fmt::Write) {
+    // A terminal that takes nothing shows nothing.
+    let _ = write!(into, "{}", HumanCount(state.per_sec() as u64));
 }
 
 fn draw(bar: &ProgressBar, step: Step, state: &State) {
