@@ -221,6 +221,7 @@ const CODES: [(&str, &[&str]); 2] = [
             "NODE_NOT_UPSTREAM",
             "NOTHING_THERE",
             "NOT_A_WAIT",
+            "SHORT_TIMEOUT",
             "TEMPLATE_SYNTAX",
             "TOO_MANY_NODES",
             "UNKNOWN_FIELD",
