@@ -37,9 +37,9 @@ pub struct BenchArgs {
     /// Workflows in the main section; each has three steps that do nothing.
     #[arg(long, default_value_t = 20_000)]
     workflows: usize,
-    /// Workflows in flight at the same time.
-    #[arg(long, default_value_t = 256)]
-    concurrency: usize,
+    /// Workflows in flight at the same time [default: 256, on PostgreSQL 1024].
+    #[arg(long)]
+    concurrency: Option<usize>,
     /// Finished runs that are in the file before anything is measured.
     #[arg(long, default_value_t = 0)]
     preload: usize,
@@ -109,13 +109,26 @@ impl BenchArgs {
             let what = "--database names a PostgreSQL server; files are always new ones, below --dir";
             return Err(Usage(what.to_owned()));
         }
-        let shared = self.postgres || self.database.is_some();
+        let shared = self.is_shared();
         let misplaced = |section: &&String| SHARED.contains(&section.as_str()) != shared;
         match self.only.iter().find(misplaced) {
             Some(section) if shared => Err(Usage(format!("the section `{section}` is not one of PostgreSQL's"))),
             Some(section) => Err(Usage(format!("the section `{section}` needs --database or --postgres"))),
             None => Ok(()),
         }
+    }
+
+    /// What is committed together shares the way to the disk, and a server that many use has a longer one.
+    fn concurrency(&self) -> usize {
+        self.concurrency.unwrap_or(match self.is_shared() {
+            true => 1024,
+            false => 256,
+        })
+    }
+
+    /// Whether it is about PostgreSQL.
+    fn is_shared(&self) -> bool {
+        self.postgres || self.database.is_some()
     }
 
     fn shared_url(&self) -> Option<&str> {
@@ -133,7 +146,7 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
         return worker::work().await;
     }
     args.check()?;
-    if args.postgres || args.database.is_some() {
+    if args.is_shared() {
         let mut report = Report::new(&args);
         report.postgres = Some(postgres::measure(&args).await?);
         report.print(args.json)?;
@@ -157,12 +170,18 @@ async fn files(args: BenchArgs) -> anyhow::Result<ExitCode> {
         raw::write(bench.store(), &sample, args.preload, 256).await?;
     }
     if args.wants("main") {
-        progress(&format!("{} workflows, {} at a time", args.workflows, args.concurrency));
-        raw::write(bench.store(), &sample, (args.workflows / 4).max(1), args.concurrency).await?; // warm up
-        report.raw_per_second = raw::write(bench.store(), &sample, args.workflows, args.concurrency).await?;
-        bench.many(THREE, (args.workflows / 4).max(1), args.concurrency).await?;
+        progress(&format!(
+            "{} workflows, {} at a time",
+            args.workflows,
+            args.concurrency()
+        ));
+        raw::write(bench.store(), &sample, (args.workflows / 4).max(1), args.concurrency()).await?; // warm up
+        report.raw_per_second = raw::write(bench.store(), &sample, args.workflows, args.concurrency()).await?;
+        bench
+            .many(THREE, (args.workflows / 4).max(1), args.concurrency())
+            .await?;
         let rss_before = report::rss_mb();
-        report.main = Some(bench.many(THREE, args.workflows, args.concurrency).await?);
+        report.main = Some(bench.many(THREE, args.workflows, args.concurrency()).await?);
         report.rss_growth_mb = report::rss_mb() - rss_before;
     }
     if args.wants("one") {
@@ -201,10 +220,10 @@ async fn apart(args: &BenchArgs, folder: &Path, sample: &Arc<Sample>, report: &m
     if args.wants("http") {
         args.tell("the same workload over HTTP, against a server of its own");
         let workflows = args.workflows.min(20_000);
-        report.http = Some(http::measure(folder, workflows, args.concurrency.min(128)).await?);
+        report.http = Some(http::measure(folder, workflows, args.concurrency().min(128)).await?);
     }
     if args.wants("steps") {
-        let (workflows, concurrency) = ((args.workflows / 2).clamp(1, 10_000), args.concurrency.max(1));
+        let (workflows, concurrency) = ((args.workflows / 2).clamp(1, 10_000), args.concurrency().max(1));
         args.tell(&format!(
             "{workflows} workflows of HTTP steps against a server in this process"
         ));

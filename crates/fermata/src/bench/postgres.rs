@@ -184,7 +184,7 @@ async fn crew(url: &str, count: usize, committers: usize) -> anyhow::Result<Vec<
 
 async fn runners(args: &BenchArgs, url: &str) -> anyhow::Result<Runners> {
     let sample = raw::sample().await?;
-    let (runs, concurrency) = (args.workflows.max(3), args.concurrency.max(3));
+    let (runs, concurrency) = (args.workflows.max(3), args.concurrency().max(3));
     let raw_limit = async |runs, pace| raw_limit(url, &sample, runs, args, pace).await;
     let carry = async |processes, runs, concurrency| {
         let crew = crew(url, processes, args.committers).await?;
@@ -265,7 +265,7 @@ async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow
 /// Runs per second whose rows the server takes.
 async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, args: &BenchArgs, pace: Pace) -> anyhow::Result<f64> {
     let writers = args.committers.max(1);
-    let size = (args.concurrency / writers).max(1);
+    let size = (args.concurrency() / writers).max(1);
     let script = Arc::new(Script::new(&sample.new_run, &sample.commits));
     let left = Arc::new(AtomicUsize::new(runs));
     let mut connections = Vec::new();

@@ -157,7 +157,7 @@ impl Report {
     pub fn new(args: &BenchArgs) -> Report {
         Report {
             workflows: args.workflows,
-            concurrency: args.concurrency,
+            concurrency: args.concurrency(),
             preload: args.preload,
             raw_per_second: 0.0,
             main: None,

@@ -208,7 +208,7 @@ fn calls_that_measure_nothing_are_refused() {
         (&["--only", "runners"][..], "--postgres"),
         (&["--postgres", "--only", "main"], "main"),
         (&["--database", "sqlite:bench.db"], "PostgreSQL"),
-        (&["--database", "postgres://me:secret@host:port/x"], "postgres"),
+        (&["--database", "postgres://me:secret@host:port/x"], "`port`"),
     ] {
         let refused = fermata(&[&["bench"], arguments].concat());
         assert_eq!(refused.code, Some(2), "{refused:?}");
