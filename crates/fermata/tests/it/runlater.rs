@@ -4,7 +4,7 @@ mod callbacks;
 mod crash;
 mod edge_cases;
 mod http_steps;
-mod service;
+pub mod service;
 mod spec_examples;
 
 use crate::support::{Server, eventually};
@@ -23,13 +23,13 @@ struct Stage {
 
 /// A run that was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
-    workflow: String,
-    id: String,
+pub struct Run {
+    pub workflow: String,
+    pub id: String,
 }
 
 impl Run {
-    fn place(&self) -> String {
+    pub fn place(&self) -> String {
         format!("/api/v1/workflows/{}/runs/{}", self.workflow, self.id)
     }
 }
@@ -72,14 +72,14 @@ fn words(run: &Value) -> BTreeMap<&str, &str> {
 
 impl Server {
     /// Adds a workflow that has no draft; what it was answered with.
-    async fn add(&self, document: &Value) -> Value {
+    pub async fn add(&self, document: &Value) -> Value {
         let (status, added) = self.post("/api/v1/workflows", document).await;
         assert_eq!(status, 201, "{added}");
         added
     }
 
     /// Triggers a run.
-    async fn trigger(&self, workflow: &str, body: &Value) -> Run {
+    pub async fn trigger(&self, workflow: &str, body: &Value) -> Run {
         let (status, triggered) = self.post(&format!("/api/v1/workflows/{workflow}/trigger"), body).await;
         assert_eq!(status, 201, "{triggered}");
         Run {
@@ -89,14 +89,14 @@ impl Server {
     }
 
     /// A run with its tasks.
-    async fn run(&self, run: &Run) -> Value {
+    pub async fn run(&self, run: &Run) -> Value {
         let (status, mut view) = self.get(&run.place()).await;
         assert_eq!(status, 200, "{view}");
         view["data"].take()
     }
 
     /// A run once it is as wanted.
-    async fn run_when(&self, what: &str, run: &Run, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub async fn run_when(&self, what: &str, run: &Run, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(what, || async {
             let view = self.run(run).await;
             wanted(&view).then_some(view)
@@ -105,13 +105,13 @@ impl Server {
     }
 
     /// A run once a task of it stands so.
-    async fn until(&self, run: &Run, task: &str, status: &str) -> Value {
+    pub async fn until(&self, run: &Run, task: &str, status: &str) -> Value {
         let wanted = |view: &Value| view["tasks"][task]["status"] == status;
         self.run_when(&format!("{task} {status}"), run, wanted).await
     }
 
     /// A run once it is over.
-    async fn over(&self, run: &Run) -> Value {
+    pub async fn over(&self, run: &Run) -> Value {
         self.run_when("the end of the run", run, |view| view["status"] != "running")
             .await
     }

@@ -30,6 +30,11 @@ pub fn home() -> Arc<Home> {
     Arc::new(Home::new(Kind::Sqlite))
 }
 
+/// A database that several processes share.
+pub fn shared_home() -> Arc<Home> {
+    Arc::new(Home::of(Kind::Postgres))
+}
+
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at something that does not tell by itself.
@@ -145,7 +150,12 @@ impl Process {
 
     /// Waits for its end and takes what it left.
     pub fn output(&mut self) -> Output {
-        let deadline = Instant::now() + PATIENCE;
+        self.output_within(PATIENCE)
+    }
+
+    /// The same, for what takes longer by its nature.
+    pub fn output_within(&mut self, patience: Duration) -> Output {
+        let deadline = Instant::now() + patience;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("its status can be asked") {
                 break status;

@@ -58,12 +58,20 @@ impl Drop for Folder {
 }
 
 impl Home {
-    /// A new database: of the kind that was asked for, otherwise of this one. May be called anywhere, also in a runtime.
+    /// A new database: of the kind that was asked for, otherwise of this one.
     ///
     /// # Panics
     /// If it cannot be made.
     pub fn new(otherwise: Kind) -> Home {
-        match Kind::asked_for().unwrap_or(otherwise) {
+        Home::of(Kind::asked_for().unwrap_or(otherwise))
+    }
+
+    /// A new database of this kind. May be called anywhere, also in a runtime.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn of(kind: Kind) -> Home {
+        match kind {
             Kind::Memory => Home::Memory(MemoryStore::new()),
             Kind::Sqlite => {
                 let folder = std::env::temp_dir().join(format!("fermata-test-{}", Uuid::now_v7().simple()));
