@@ -82,7 +82,7 @@ impl Default for Settings {
             max_parallel_actions: 10,
             max_active_runs: 10_000,
             park_after: Duration::from_secs(5),
-            poll_interval: Duration::from_secs(1),
+            poll_interval: Duration::from_millis(500),
             role: Role::default(),
             lease_ttl: Duration::from_secs(15),
             max_poison_retries: 3,

@@ -10,6 +10,7 @@ mod cli_validate;
 mod crash;
 mod dev;
 mod differential;
+mod postgres;
 mod runlater;
 mod sandbox;
 mod serve;
