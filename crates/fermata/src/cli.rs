@@ -73,6 +73,12 @@ enum Command {
     /// Look at workflows on a server, publish them, archive them.
     #[command(after_help = client::WORKFLOWS_HELP)]
     Workflows(client::WorkflowsArgs),
+    /// Look at runs on a server that were given up, start them again, throw them away.
+    #[command(after_help = client::DEAD_LETTERS_HELP)]
+    DeadLetters(client::DeadLettersArgs),
+    /// List the processes that work on a server's runs.
+    #[command(after_help = client::RUNNERS_HELP)]
+    Runners(client::RunnersArgs),
     /// Move everything from one database to another, such as from SQLite to PostgreSQL.
     #[command(after_help = transfer::HELP)]
     Transfer(transfer::TransferArgs),
@@ -170,6 +176,8 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             let config = usable(given)?;
             block_on(client::workflows(args, &config))
         }
+        Command::DeadLetters(args) => block_on(client::dead_letters(args)),
+        Command::Runners(args) => block_on(client::runners(args)),
         Command::Transfer(args) => {
             let config = usable(given)?;
             block_on(transfer::transfer(args, &config))

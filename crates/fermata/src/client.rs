@@ -2,8 +2,10 @@
 //!
 //! Every answer of the API is JSON; every error of it has the one envelope. Whatever else comes back is no Fermata.
 
+mod dead_letters;
 mod executions;
 mod publish;
+mod runners;
 mod watch;
 mod workflows;
 
@@ -13,7 +15,9 @@ use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 use std::{fmt::Write as _, time::Duration};
 
+pub use dead_letters::{DeadLettersArgs, HELP as DEAD_LETTERS_HELP, dead_letters};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};
+pub use runners::{HELP as RUNNERS_HELP, RunnersArgs, runners};
 pub use workflows::{HELP as WORKFLOWS_HELP, WorkflowsArgs, workflows};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -112,11 +116,12 @@ impl Client {
     }
 
     async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
-        let mut url = self.url(path);
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        self.ask(self.http.get(url)).await
+        self.ask(self.http.get(self.url_with(path, query))).await
+    }
+
+    /// POSTs nothing but a query.
+    async fn post_with(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
+        self.ask(self.http.post(self.url_with(path, query))).await
     }
 
     async fn post(&self, path: &[&str], body: Option<&Value>) -> Result<Value, ClientError> {
@@ -130,7 +135,12 @@ impl Client {
     }
 
     async fn delete(&self, path: &[&str]) -> Result<(), ClientError> {
-        self.ask(self.http.delete(self.url(path))).await.map(drop)
+        self.delete_with(path, &[]).await.map(drop)
+    }
+
+    /// Deletes what fits a query.
+    async fn delete_with(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
+        self.ask(self.http.delete(self.url_with(path, query))).await
     }
 
     /// Sends a document as it is.
@@ -170,6 +180,14 @@ impl Client {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        }
+        url
+    }
+
+    fn url_with(&self, path: &[&str], query: &[(&str, String)]) -> Url {
+        let mut url = self.url(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
         }
         url
     }

@@ -65,6 +65,12 @@ impl Config {
             lease_ttl: orchestration.lease_ttl_ms.0,
             poll_interval: orchestration.poll_interval_ms.0,
             shutdown_grace: orchestration.shutdown_grace_ms.0,
+            max_poison_retries: self.error_handling.max_poison_message_retries.into(),
+            poison_delay: self.error_handling.poison_message_delay_ms.0,
+            dead_letters: self
+                .error_handling
+                .use_dead_letter_queue
+                .then(|| self.error_handling.dead_letter_queue_name.clone()),
             conditions: Limits {
                 max_statements: self.conditions.max_statements,
                 max_depth: self.conditions.max_recursion_depth,

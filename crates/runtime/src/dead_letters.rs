@@ -106,7 +106,8 @@ pub(crate) async fn bury(shared: &Shared, stored: &StoredRun, reason: DeadReason
         outputs: None,
         context_snapshot: None,
     });
-    commit.dead_letter = shared.settings.keep_dead_letters.then(|| Box::new(letter));
+    let queue = shared.settings.dead_letters.as_deref();
+    commit.dead_letter = queue.map(|_| Box::new(letter));
     let mut pauses = PAUSES.into_iter();
     loop {
         match (shared.store.commit(commit.clone()).await, pauses.next()) {
@@ -116,7 +117,7 @@ pub(crate) async fn bury(shared: &Shared, stored: &StoredRun, reason: DeadReason
             (_, _) => return,
         }
     }
-    tracing::error!(run = %stored.id, letter = %id, reason = reason.as_str(), %what, "a run was given up");
+    tracing::error!(run = %stored.id, queue, letter = %id, reason = reason.as_str(), %what, "a run was given up");
     let ended = Ended {
         status: Status::Failed,
         reason: Some(REASON.to_owned()),

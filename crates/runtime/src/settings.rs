@@ -56,8 +56,8 @@ pub struct Settings {
     pub max_poison_retries: u32,
     /// How long a run rests that could not be advanced.
     pub poison_delay: Duration,
-    /// Whether runs that are given up are kept as dead letters.
-    pub keep_dead_letters: bool,
+    /// What the log calls the dead letters in which runs are kept that are given up; `None` if they are not kept.
+    pub dead_letters: Option<String>,
     /// How long running actions may take to finish when the process is told to stop.
     pub shutdown_grace: Duration,
     /// Limits of conditions.
@@ -87,7 +87,7 @@ impl Default for Settings {
             lease_ttl: Duration::from_secs(15),
             max_poison_retries: 3,
             poison_delay: Duration::from_secs(300),
-            keep_dead_letters: true,
+            dead_letters: Some("workflow-dlq".to_owned()),
             shutdown_grace: Duration::from_secs(30),
             conditions: Limits::default(),
             sandbox: SandboxSettings::default(),

@@ -239,16 +239,16 @@ section! {
 }
 
 section! {
-    /// Starts that cannot be worked on (§10.2).
+    /// Runs that cannot be worked on (§10.2).
     ErrorHandling {
-        /// Whether they are kept as dead letters. Takes effect with dead letters.
+        /// Whether what was asked for is kept as a dead letter. The run fails in any case.
         use_dead_letter_queue: bool = true,
-        /// What the list of them is called. Takes effect with dead letters.
+        /// What the log calls them.
         dead_letter_queue_name: String = "workflow-dlq".to_owned(),
-        /// How often one is tried again. Takes effect with dead letters.
-        max_poison_message_retries: u32 = 3,
-        /// The pause before that. Takes effect with dead letters.
-        poison_message_delay_ms: Millis = millis(300_000),
+        /// A run that was claimed more often than this in a row, without any process coming to a commit, is given up.
+        max_poison_message_retries: Positive = Positive::of(Settings::default().max_poison_retries as usize),
+        /// How long a run rests that this program could not advance, before it is looked at again.
+        poison_message_delay_ms: Millis = Millis(Settings::default().poison_delay),
     }
 }
 

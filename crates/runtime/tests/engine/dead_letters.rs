@@ -269,7 +269,7 @@ async fn the_same_version_or_the_current_one() {
 #[tokio::test]
 async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
     let settings = Settings {
-        keep_dead_letters: false,
+        dead_letters: None,
         ..quick()
     };
     let bed = Bed::with(settings, |registry| registry);

@@ -1,0 +1,60 @@
+//! `fermata runners`: which processes work on runs.
+
+use super::{Client, Connection, Format, text, time};
+use crate::{cli, table};
+use clap::Args;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Shown below `--help`.
+pub const HELP: &str = "\
+Examples:
+  fermata runners
+  fermata runners -o json | jq '.items[] | select(.isAlive | not)'
+
+Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the call is wrong.";
+
+/// What `fermata runners` takes.
+#[derive(Debug, Args)]
+pub struct RunnersArgs {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Lists them.
+pub async fn runners(args: RunnersArgs) -> anyhow::Result<ExitCode> {
+    let client = Client::new(&args.connection.server)?;
+    let (items, _) = client.list(&["runners"], &[], usize::MAX).await?;
+    if args.connection.output == Format::Json {
+        cli::print(format_args!("{:#}\n", json!({ "items": items })));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |runner: &Value| {
+        let alive = if runner["isAlive"] == true { "yes" } else { "no" };
+        vec![
+            text(runner, "id"),
+            text(runner, "host"),
+            text(runner, "pid"),
+            text(runner, "role"),
+            text(runner, "version"),
+            time(runner, "startedAt"),
+            time(runner, "heartbeatAt"),
+            alive.to_owned(),
+            text(runner, "executions"),
+        ]
+    };
+    let head = [
+        "ID",
+        "HOST",
+        "PID",
+        "ROLE",
+        "VERSION",
+        "STARTED",
+        "HEARTBEAT",
+        "ALIVE",
+        "RUNS",
+    ];
+    let rows: Vec<_> = items.iter().map(row).collect();
+    cli::print(table::draw(&head, &rows));
+    Ok(ExitCode::SUCCESS)
+}
