@@ -19,6 +19,9 @@ use std::{
     time::Duration,
 };
 
+/// Killed faster than runs can commit, a server would take innocent ones for those that take it down.
+pub const PATIENT_WITH_RUNS: (&str, &str) = ("FERMATA_ERROR_HANDLING__MAX_POISON_MESSAGE_RETRIES", "1000");
+
 /// A run that pauses this long ends only because it is cancelled.
 const ENDLESS_MS: u64 = 600_000;
 
@@ -161,7 +164,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
     println!("seed {dice}");
     let effects = Effects::default();
     let service = start_service(effects.clone()).await;
-    let mut server = Server::start(&[]);
+    let mut server = Server::start_with(&[], &[PATIENT_WITH_RUNS]);
     server.publish(&workflow(&service)).await;
     let load = Arc::new(Load {
         url: RwLock::new(server.url.clone()),

@@ -6,6 +6,7 @@
 mod load;
 
 use super::{Run, Stage, service::Answer, words};
+use crate::crash::PATIENT_WITH_RUNS;
 use serde_json::{Value, json};
 use std::time::UNIX_EPOCH;
 
@@ -49,7 +50,7 @@ impl Stage {
 
 #[tokio::test]
 async fn killed_while_steps_sleep() {
-    let mut stage = Stage::start().await;
+    let mut stage = Stage::with(&[PATIENT_WITH_RUNS]).await;
     let at = |path| stage.service.at(path);
     let runs = stage
         .many(json!({
@@ -85,7 +86,7 @@ async fn killed_while_steps_sleep() {
 
 #[tokio::test]
 async fn killed_while_steps_wait() {
-    let mut stage = Stage::start().await;
+    let mut stage = Stage::with(&[PATIENT_WITH_RUNS]).await;
     let at = |path| stage.service.at(path);
     let runs = stage
         .many(json!({
@@ -118,7 +119,7 @@ async fn killed_while_steps_wait() {
 
 #[tokio::test]
 async fn killed_while_steps_retry() {
-    let mut stage = Stage::start().await;
+    let mut stage = Stage::with(&[PATIENT_WITH_RUNS]).await;
     let at = |path: &str| stage.service.at(path);
     let busy = Answer::status(503).header("retry-after", "2");
     stage
@@ -160,7 +161,7 @@ async fn killed_while_steps_retry() {
 /// The moment that matters most: whoever called back was told that it arrived.
 #[tokio::test]
 async fn killed_between_a_callback_and_the_next_step() {
-    let mut stage = Stage::start().await;
+    let mut stage = Stage::with(&[PATIENT_WITH_RUNS]).await;
     let document = json!({ "name": "one", "tasks": {
         "ask": { "url": stage.service.at("/ask"), "body": { "callback": "{{wait.reply.url}}" } },
         "reply": { "needs": ["ask"], "wait_for_webhook": {} },

@@ -6,7 +6,7 @@ use super::super::{
     words,
 };
 use crate::{
-    crash::{all_runs, check_steps, number, throw},
+    crash::{PATIENT_WITH_RUNS, all_runs, check_steps, number, throw},
     support::PATIENCE,
 };
 use serde_json::{Value, json};
@@ -171,7 +171,7 @@ async fn killed_again_and_again_under_load() {
     let crashes = number("FERMATA_CRASHES", 14);
     let mut dice = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
     println!("seed {dice}");
-    let Stage { mut server, service } = Stage::with(&[PUBLIC_URL]).await;
+    let Stage { mut server, service } = Stage::with(&[PUBLIC_URL, PATIENT_WITH_RUNS]).await;
     let service = Arc::new(service);
     service.script("/flaky", [Answer::flaky(2)]);
     server.add(&workflow(&service)).await;
