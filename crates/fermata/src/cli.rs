@@ -142,11 +142,10 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             block_on(dev::dev(args, config, began))
         }
         Command::Serve(args) => {
-            let given =
-                given
-                    .flag("--listen", "server.listen", args.listen)
-                    .flag("--database", "database.url", args.database)
-                    .flag("--role", "server.role", args.role);
+            let given = given
+                .flag("--listen", "server.listen", args.listen)
+                .flag("--database", "database.url", args.database)
+                .flag("--role", "server.role", args.role);
             let config = config::load(given)?;
             block_on(serve::serve(config, began))
         }

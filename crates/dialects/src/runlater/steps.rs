@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// The fields that only an HTTP request has.
 const OF_HTTP: [&str; 5] = ["method", "headers", "body", "retries", "timeout"];
 const SCHEMES: [&str; 2] = ["http://", "https://"];
-/// A number below this was probably meant in seconds.
+/// Hardly any service answers in less.
 const HARDLY_ANY_MS: u64 = 100;
 
 /// A field that holds a duration.
@@ -24,6 +24,11 @@ struct Timed {
 }
 
 impl Timed {
+    /// Whether a bare number of milliseconds was probably meant in seconds.
+    fn is_hardly_any(&self, ms: u64, value: &Value) -> bool {
+        self.unit == Unit::Milliseconds && value.is_number() && ms < HARDLY_ANY_MS
+    }
+
     const fn new(field: &'static str, unit: Unit, may_be_zero: bool) -> Timed {
         Timed {
             field,
@@ -135,12 +140,10 @@ fn check_duration(check: &mut Check, task: &Task, timed: &Timed, value: &Value, 
             let problem = check.warning("LONGER_THAN_RUN", pointer, message);
             check.add(problem.help("raise `max_duration_seconds`"));
         }
-        Ok(ms) if ms < HARDLY_ANY_MS && timed.unit == Unit::Milliseconds && value.is_number() => {
-            if check.room(Severity::Warning) {
-                let message = format!("{subject} is {ms} milliseconds, in which hardly any service answers");
-                let problem = check.warning("SHORT_TIMEOUT", pointer, message);
-                check.add(problem.help(format!("for seconds, write `{ms}s`")));
-            }
+        Ok(ms) if timed.is_hardly_any(ms, value) && check.room(Severity::Warning) => {
+            let message = format!("{subject} is {ms} milliseconds, in which hardly any service answers");
+            let problem = check.warning("SHORT_TIMEOUT", pointer, message);
+            check.add(problem.help(format!("for seconds, write `{ms}s`")));
         }
         _ => {}
     }
