@@ -8,6 +8,7 @@ mod cli_runlater;
 mod cli_tools;
 mod cli_validate;
 mod crash;
+mod dead_letters;
 mod dev;
 mod differential;
 mod postgres;
