@@ -6,7 +6,7 @@ use crate::{
     conformance::{cluster::Database, *},
     definitions::Deleted,
     postgres::PostgresSettings,
-    runs::{Born, CommitAnswer, Conflict, Enqueued, Letter},
+    runs::{Answer, Born, CommitAnswer, Conflict, Enqueued, Letter},
 };
 use fermata_core::Status;
 use std::collections::BTreeSet;
@@ -89,6 +89,49 @@ async fn one_run_for_a_request_of_many() {
            (SELECT id FROM workflow_executions))",
     );
     assert_eq!(orphans.await, "0", "those who came second leave nothing behind");
+}
+
+/// A letter of one process that meets a parking of another wakes the run, whichever comes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_between_processes() {
+    let database = Database::new().await;
+    let (a, b) = (process(&database).await, process(&database).await);
+    activate(&a, WORKFLOW).await;
+    for round in 0..100 {
+        let (run, _) = born(&a, &format!("r{round}"), Vec::new()).await;
+        let (theirs, ours) = (b.clone(), a.clone());
+        let delivering = tokio::spawn(async move { theirs.deliver(run, cancel(), at(500)).await.unwrap() });
+        let parking = tokio::spawn(async move { committed(&ours, park(run, 1, 2, None)).await });
+        delivering.await.unwrap();
+        parking.await.unwrap();
+        let claimed = b.claim(claim(ME, 1, 500)).await.unwrap().runs;
+        assert_eq!(claimed.len(), 1, "round {round}: the run sleeps on its mail");
+        committed(&b, end(run, 2, 3, Status::Cancelled)).await;
+    }
+}
+
+/// An answer to one process and a timeout in another: exactly one of them wins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_or_a_timeout_wins() {
+    let database = Database::new().await;
+    let (a, b) = (process(&database).await, process(&database).await);
+    activate(&a, WORKFLOW).await;
+    for round in 0..100 {
+        let token = format!("t{round}");
+        let (run, _) = born(&a, &format!("r{round}"), vec![open("w", &token)]).await;
+        let mut commit = step(run, 1, 2);
+        commit.waits = vec![close("w")];
+        let (theirs, ours) = (b.clone(), a.clone());
+        let answering = tokio::spawn(async move { theirs.answer(&token, "1", at(500)).await.unwrap() });
+        let closing = tokio::spawn(async move { ours.commit(commit).await });
+        let answered = match (answering.await.unwrap(), closing.await.unwrap()) {
+            (Answer::Accepted { .. }, CommitAnswer::Conflict(Conflict::Answered { .. })) => true,
+            (Answer::Closed, CommitAnswer::Committed { .. }) => false,
+            other => panic!("round {round}: {other:?}"),
+        };
+        let payload = b.waits(run).await.unwrap().remove(0).payload;
+        assert_eq!(payload.is_some(), answered);
+    }
 }
 
 /// Two processes never get the same run, and together they get all; each journal is as its last owner left it.
