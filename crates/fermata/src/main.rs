@@ -1,6 +1,7 @@
 //! The `fermata` command.
 
 mod bench;
+mod chaos;
 mod cli;
 mod client;
 mod config;

@@ -1,6 +1,7 @@
 //! The real binary, from outside: what it prints, what it serves, how it ends.
 
 mod bench;
+mod chaos;
 mod cli_client;
 mod cli_eval;
 mod cli_run;

@@ -1,0 +1,284 @@
+//! `fermata chaos`: the fault rig. Real processes on a real database are worked on by clients while everything is killed,
+//! stopped, cut off and taken over; then what is left is checked.
+//!
+//! Four processes run on a PostgreSQL primary with a synchronous standby, each behind a proxy of ours. All chance comes
+//! from the seed: the load, the faults, and when they happen. What exactly they meet is up to the machine.
+//!
+//! What must stay true: whatever becomes of the rig, no process and no file of it is left behind, except the files of a
+//! run that found something; nothing that is checked comes from the system that is checked, except its rows.
+
+mod audit;
+mod check;
+mod database;
+mod dice;
+mod evidence;
+mod faults;
+mod fleet;
+mod inject;
+mod ledger;
+mod load;
+mod proxy;
+mod reaper;
+mod report;
+mod service;
+mod wire;
+mod workflows;
+
+use crate::signals::Signals;
+use anyhow::Context;
+use check::{Rule, Rules, Violation};
+use clap::Args;
+use database::Pair;
+use evidence::Evidence;
+use faults::{Kind, Scene};
+use fleet::{Fleet, Launch};
+use ledger::Ledger;
+use load::Load;
+use reaper::Reaper;
+use report::{Circumstances, Diary, Report};
+use service::Service;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::mpsc, task::JoinSet};
+use uuid::Uuid;
+
+/// Shown below `--help`.
+pub const HELP: &str = "\
+Examples:
+  fermata chaos --seconds 60
+  fermata chaos --seed 7 --seconds 300 --json
+  fermata chaos --only stop,kill --seconds 60
+
+It needs the programs of PostgreSQL (Debian: apt-get install postgresql) and starts servers of its own with them.
+
+Exit codes: 0 nothing was found, 1 it found something or could not run, 2 the call is wrong, 130 or 143 at a signal.";
+
+/// A runner that was not heard of for this long is dead.
+const LEASE: Duration = Duration::from_secs(2);
+/// How long everything may take to end after the last fault.
+const SETTLE: Duration = Duration::from_secs(90);
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What `fermata chaos` can be told.
+#[derive(Debug, Args)]
+pub struct ChaosArgs {
+    /// Chooses the load and the faults; drawn and told if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long faults happen.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Only these kinds of faults.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Kind>,
+    /// Runs that are started per second.
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where databases and logs go; the folder for temporary files if not given. Should be on a real disk.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Keep the logs, whatever is found.
+    #[arg(long)]
+    keep: bool,
+    /// Let processes commit to runs that are another's, to see that the rig finds it. Only in builds for tests.
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true)]
+    without_fencing: bool,
+}
+
+impl ChaosArgs {
+    fn kinds(&self) -> Vec<Kind> {
+        match self.only.is_empty() {
+            true => Kind::ALL.to_vec(),
+            false => self.only.clone(),
+        }
+    }
+
+    /// The call that names everything that was drawn.
+    fn command(&self, seed: u64) -> String {
+        let mut command = format!(
+            "fermata chaos --seed {seed} --seconds {} --rate {}",
+            self.seconds, self.rate
+        );
+        if !self.only.is_empty() {
+            let words: Vec<&str> = self.only.iter().map(|kind| kind.word()).collect();
+            command.push_str(&format!(" --only {}", words.join(",")));
+        }
+        command
+    }
+
+    /// What processes are told so that leases do not count, if their build listens to it.
+    fn extra_environment(&self) -> Vec<(String, String)> {
+        #[cfg(debug_assertions)]
+        if self.without_fencing {
+            return vec![("FERMATA_TEST_NO_FENCING".to_owned(), "1".to_owned())];
+        }
+        Vec::new()
+    }
+}
+
+/// Runs the rig.
+pub async fn chaos(args: ChaosArgs) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen().context("signals cannot be listened to")?;
+    let root = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let reaper = Reaper::start(&root.join(format!("fermata-chaos-{}", Uuid::now_v7().simple())))?;
+    let report = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(signal.exit_code()),
+        report = run(&args, &root, &reaper) => report?,
+    };
+    report.print(args.json)?;
+    Ok(match report.violations.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<Report> {
+    let seed = args.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0 % 1_000_000);
+    let diary = Arc::new(Diary::new());
+    diary.say(&format!(
+        "seed {seed}: starting two database servers and {} processes",
+        Fleet::SIZE
+    ));
+    let folder = reaper.folder();
+    let effects = Arc::new(Ledger::create(&folder.join("effects.log"))?);
+    let notes = Arc::new(Ledger::create(&folder.join("acknowledged.log"))?);
+    let (asked, asking) = mpsc::unbounded_channel();
+    let service = Service::start(effects.clone(), asked).await?;
+    let pair = Arc::new(Pair::start(root).await?);
+    let launch = Launch {
+        program: std::env::current_exe()?,
+        folder: folder.to_owned(),
+        database: pair.url(),
+        environment: environment(args),
+    };
+    let fleet = Arc::new(Fleet::new(launch, &reaper.words()));
+    let workflows = workflows::all(&service.url);
+    let rules = Rules::new(&workflows, LEASE);
+    let load = Arc::new(Load::new(workflows, fleet.answering(), notes.clone(), seed, args.rate)?);
+    prepare(&fleet, &pair, &load).await?;
+
+    diary.say("the load begins");
+    let watching = fleet.clone();
+    let watching = tokio::spawn(async move { watching.watch().await });
+    let workers = load.begin();
+    let calling = load.call_back(asking);
+    let scene = Scene {
+        length: Duration::from_secs(args.seconds),
+        processes: Fleet::SIZE,
+        lease: LEASE,
+    };
+    let plan = faults::plan(seed, &scene, &args.kinds());
+    inject::all(&plan, scene.length, &fleet, &pair, &diary).await?;
+
+    diary.say("no more faults; everything must end now");
+    let settling = Instant::now();
+    load.stop();
+    let settled = tokio::time::timeout(SETTLE, settle(&fleet, &pair, workers)).await;
+    let settled_after = settled.is_ok().then(|| settling.elapsed());
+    if let Ok(ended) = settled {
+        ended?;
+    }
+    watching.abort();
+    // Nothing moves any more from here on.
+    fleet.end().await;
+    calling.abort();
+    let mut evidence = Evidence {
+        notes: notes.close()?,
+        effects: effects.close()?,
+        ..Evidence::default()
+    };
+    audit::collect(&pair.connect().await?, &mut evidence).await?;
+    let mut violations = rules.check(&evidence);
+    violations.extend(fleet.fallen().into_iter().map(|what| Violation {
+        rule: Rule::Fell,
+        run: None,
+        what,
+    }));
+    let known = Circumstances {
+        seed,
+        command: args.command(seed),
+        faults: diary.counts(),
+        dropped_after_commit: pair.proxies.iter().map(proxy::Proxy::dropped).sum(),
+        settled_after,
+    };
+    let mut report = Report::new(&evidence, violations, known);
+    if args.keep || !report.violations.is_empty() {
+        keep(reaper, &pair, &evidence, &report)?;
+        report.folder = Some(folder.to_owned());
+    }
+    Ok(report)
+}
+
+/// Short times, so that everything happens often.
+fn environment(args: &ChaosArgs) -> Vec<(String, String)> {
+    let lease = format!("{}ms", LEASE.as_millis());
+    let settings = [
+        ("HTTP__ALLOW_PRIVATE_NETWORKS", "true"),
+        // Whoever renders the address of a callback, it is the same.
+        ("SERVER__PUBLIC_URL", "http://callbacks.invalid"),
+        ("ORCHESTRATION__LEASE_TTL_MS", &lease),
+        ("ORCHESTRATION__PARK_AFTER_MS", "700ms"),
+        ("ORCHESTRATION__MAX_PARALLEL_ACTIONS", "64"),
+        // That their processes are killed is not the fault of runs.
+        ("ERROR_HANDLING__MAX_POISON_MESSAGE_RETRIES", "1000"),
+        ("ORCHESTRATION__RETRY__INITIAL_DELAY_MS", "50ms"),
+        ("ORCHESTRATION__RETRY__BACKOFF_FACTOR", "1.3"),
+        ("DATABASE__POSTGRES__PATIENCE_MS", "5s"),
+        ("DATABASE__POSTGRES__CONNECT_TIMEOUT_MS", "2s"),
+        ("DATABASE__POSTGRES__STATEMENT_TIMEOUT_MS", "5s"),
+        ("DATABASE__POSTGRES__LOCK_TIMEOUT_MS", "3s"),
+        ("DATABASE__POSTGRES__IDLE_IN_TRANSACTION_TIMEOUT_MS", "3s"),
+    ];
+    let settings = settings.map(|(name, value)| (format!("FERMATA_{name}"), value.to_owned()));
+    settings.into_iter().chain(args.extra_environment()).collect()
+}
+
+/// Starts the processes and publishes the workflows. The first process makes the tables, which are watched from then on.
+async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> {
+    let (first, others) = fleet.members.split_first().context("no processes")?;
+    first.start().await?;
+    first.ready().await?;
+    audit::install(&pair.connect().await?).await?;
+    for member in others {
+        member.start().await?;
+    }
+    fleet.all_ready().await?;
+    load.publish().await
+}
+
+/// Waits until all clients have their answers and all runs are over.
+async fn settle(fleet: &Fleet, pair: &Pair, mut workers: JoinSet<()>) -> anyhow::Result<()> {
+    pair.settle().await?;
+    fleet.all_ready().await?;
+    while let Some(worker) = workers.join_next().await {
+        worker.context("a client gave up")?;
+    }
+    let client = pair.connect().await?;
+    while audit::unfinished(&client).await? > 0 {
+        tokio::time::sleep(GLANCE).await;
+    }
+    Ok(())
+}
+
+/// Leaves what is needed to find the cause.
+fn keep(reaper: &Reaper, pair: &Pair, evidence: &Evidence, report: &Report) -> anyhow::Result<()> {
+    reaper.keep();
+    for (number, log) in pair.logs().iter().enumerate() {
+        let name = if number == 0 { "primary.log" } else { "standby.log" };
+        std::fs::copy(log, reaper.folder().join(name)).with_context(|| log.display().to_string())?;
+    }
+    let runs = report.violations.iter().filter_map(|violation| violation.run);
+    let runs: serde_json::Map<String, serde_json::Value> =
+        runs.map(|run| (run.to_string(), evidence.of_run(run))).collect();
+    let text = serde_json::to_string_pretty(&runs)?;
+    std::fs::write(reaper.folder().join("runs.json"), text).context("runs.json")
+}

@@ -1,0 +1,128 @@
+//! Looking into the database without the help of the store: plain SQL, written for this purpose alone.
+//!
+//! It is the one place outside of `fermata-store` where SQL stands: what checks the store must not share its reading.
+
+use super::evidence::{AttemptRow, Change, Evidence, RunRows, WaitRow, Written};
+use anyhow::Context;
+use fermata_core::Status;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+/// Makes the database write down who changes what. Comes after its tables are there.
+pub async fn install(client: &Client) -> anyhow::Result<()> {
+    client
+        .batch_execute(include_str!("audit.sql"))
+        .await
+        .context("the audit cannot be installed")
+}
+
+/// How many runs are not over.
+pub async fn unfinished(client: &Client) -> anyhow::Result<i64> {
+    let sql = "SELECT count(*) FROM workflow_executions WHERE status NOT IN ('Succeeded', 'Failed', 'Cancelled')";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// Fills in what the database knows.
+pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result<()> {
+    for row in client.query(RUNS, &[]).await? {
+        let (id, run) = run(&row)?;
+        evidence.runs.insert(id, run);
+    }
+    rows_of_runs(client, &mut evidence.runs).await?;
+    for row in client.query("SELECT id, who FROM chaos.runners", &[]).await? {
+        evidence.runners.insert(row.get(0), row.get(1));
+    }
+    let sql = "SELECT at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, heard_before
+        FROM chaos.changes ORDER BY n";
+    for row in client.query(sql, &[]).await? {
+        evidence.changes.push(Change {
+            at: row.get(0),
+            who: row.get(1),
+            run: row.get(2),
+            old_status: row.get(3),
+            status: row.get(4),
+            old_owner: row.get(5),
+            owner: row.get(6),
+            old_epoch: row.get(7),
+            epoch: row.get(8),
+            heard: row.get(9),
+            heard_before: row.get(10),
+        });
+    }
+    let sql = "SELECT who, run, seq, owner FROM chaos.journal ORDER BY n";
+    for row in client.query(sql, &[]).await? {
+        evidence.written.push(Written {
+            who: row.get(0),
+            run: row.get(1),
+            seq: row.get(2),
+            owner: row.get(3),
+        });
+    }
+    Ok(())
+}
+
+const RUNS: &str =
+    "SELECT id, workflow_id, workflow_request_id, tenant_id, status, trigger_payload_json, reason, end_time,
+    lease_owner, lease_epoch, wake_at, inbox_seq - inbox_seen,
+    (SELECT count(*) FROM run_inbox i WHERE i.workflow_execution_id = e.id),
+    (SELECT count(*) FROM dead_letters d WHERE d.workflow_execution_id = e.id) FROM workflow_executions e";
+
+fn run(row: &Row) -> anyhow::Result<(Uuid, RunRows)> {
+    let (id, status): (Uuid, String) = (row.get(0), row.get(4));
+    let run = RunRows {
+        workflow: row.get(1),
+        request: row.get(2),
+        tenant: row.get(3),
+        status: Status::parse(&status).with_context(|| format!("{id} is {status}"))?,
+        trigger: serde_json::from_str(row.get(5))?,
+        reason: row.get(6),
+        end_time: row.get(7),
+        owner: row.get(8),
+        epoch: row.get(9),
+        wake_at: row.get(10),
+        unread: row.get(11),
+        letters: row.get(12),
+        dead_letters: row.get(13),
+        journal: Vec::new(),
+        attempts: Vec::new(),
+        waits: Vec::new(),
+    };
+    Ok((id, run))
+}
+
+async fn rows_of_runs(client: &Client, runs: &mut BTreeMap<Uuid, RunRows>) -> anyhow::Result<()> {
+    let orphan = |id: Uuid| format!("there are rows of {id}, which is no run");
+    let sql = "SELECT workflow_execution_id, seq, data FROM execution_events ORDER BY 1, 2";
+    for row in client.query(sql, &[]).await? {
+        let run = runs.get_mut(&row.get(0)).with_context(|| orphan(row.get(0)))?;
+        run.journal.push((row.get(1), row.get(2)));
+    }
+    let sql = "SELECT workflow_execution_id, node_id, attempt, status, outputs_json, error_json FROM action_executions
+        ORDER BY 1, 2, 3";
+    for row in client.query(sql, &[]).await? {
+        let run = runs.get_mut(&row.get(0)).with_context(|| orphan(row.get(0)))?;
+        run.attempts.push(AttemptRow {
+            node: row.get(1),
+            attempt: u32::try_from(row.get::<_, i32>(2))?,
+            status: row.get(3),
+            outputs: json(row.get(4))?,
+            error: json(row.get(5))?,
+        });
+    }
+    let sql = "SELECT workflow_execution_id, node_id, is_open, payload_json FROM run_waits ORDER BY 1, 2";
+    for row in client.query(sql, &[]).await? {
+        let run = runs.get_mut(&row.get(0)).with_context(|| orphan(row.get(0)))?;
+        run.waits.push(WaitRow {
+            node: row.get(1),
+            open: row.get(2),
+            payload: json(row.get(3))?,
+        });
+    }
+    Ok(())
+}
+
+fn json(text: Option<&str>) -> anyhow::Result<Option<Value>> {
+    Ok(text.map(serde_json::from_str).transpose()?)
+}

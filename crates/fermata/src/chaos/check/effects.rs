@@ -1,0 +1,139 @@
+//! What the service saw, compared with what was recorded.
+
+use super::{Found, Rule, Story};
+use crate::chaos::evidence::{AttemptRow, Effect, Evidence, Micros};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A process that was stopped may go on with a call long after its runs were taken over.
+const ZOMBIE: Micros = 20_000_000;
+
+/// The calls of each run. A call of no run is an effect of something that was never durable.
+pub(super) fn by_run<'a>(evidence: &'a Evidence, found: &mut Found) -> BTreeMap<Uuid, Vec<&'a Effect>> {
+    let mut runs: BTreeMap<Uuid, Vec<&Effect>> = BTreeMap::new();
+    for effect in &evidence.effects {
+        match effect.run.parse() {
+            Ok(run) if evidence.runs.contains_key(&run) => runs.entry(run).or_default().push(effect),
+            _ => {
+                let what = format!("call {} with the key `{}` is of no run", effect.call, effect.key);
+                found.add(Rule::Effect, None, what);
+            }
+        }
+    }
+    runs
+}
+
+/// The call whose answer an attempt was recorded with.
+pub(super) fn recorded_call(row: &AttemptRow) -> Option<u64> {
+    row.outputs.as_ref()?.pointer("/body/call").and_then(Value::as_u64)
+}
+
+pub(super) fn check(story: &Story<'_>, effects: &[&Effect], found: &mut Found) {
+    same_bodies(story, effects, found);
+    for (node, shape) in story.shape {
+        let calls: Vec<&Effect> = effects.iter().copied().filter(|effect| effect.node == *node).collect();
+        if shape.calls {
+            answers(story, node, &calls, found);
+        } else if !calls.is_empty() {
+            found.add(
+                Rule::Effect,
+                Some(story.id),
+                format!("{node} does not call, and yet called"),
+            );
+        }
+    }
+}
+
+/// What has the same key has the same body, and is about its own run.
+fn same_bodies(story: &Story<'_>, effects: &[&Effect], found: &mut Found) {
+    let mut first: BTreeMap<&str, &Effect> = BTreeMap::new();
+    for effect in effects {
+        let before = first.entry(&effect.key).or_insert(effect);
+        found.ensure(before.body == effect.body, Rule::Effect, story.id, || {
+            format!(
+                "{} was called with {} and then with {}",
+                effect.key, before.body, effect.body
+            )
+        });
+        let own = effect.body.get("order") == story.rows.trigger.get("order");
+        found.ensure(
+            own && story.shape.contains_key(&effect.node),
+            Rule::Effect,
+            story.id,
+            || {
+                format!(
+                    "{} was called for {}, not for {}",
+                    effect.key, effect.body, story.rows.trigger
+                )
+            },
+        );
+    }
+}
+
+/// Recorded attempts have the answers of their calls; a call whose answer was lost lies in a crash window.
+fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) {
+    let id = story.id;
+    let rows: Vec<&AttemptRow> = story.rows.attempts.iter().filter(|row| row.node == node).collect();
+    let mut lost: BTreeMap<u64, &Effect> = calls.iter().map(|call| (call.call, *call)).collect();
+    let mut silent = 0;
+    for row in &rows {
+        let Some(number) = recorded_call(row) else {
+            let code = row.error.as_ref().and_then(|error| error["code"].as_str());
+            let without = row.status == "Skipped" || matches!(code, Some("TIMEOUT" | "CONNECTION_FAILED"));
+            found.ensure(without, Rule::Effect, id, || {
+                format!(
+                    "attempt {} of {node} is {} without an effect: {code:?}",
+                    row.attempt, row.status
+                )
+            });
+            silent += usize::from(row.status != "Skipped");
+            continue;
+        };
+        let Some(call) = lost.remove(&number) else {
+            let what = format!(
+                "attempt {} of {node} has the answer to call {number}, which is not its own",
+                row.attempt
+            );
+            found.add(Rule::Effect, Some(id), what);
+            continue;
+        };
+        let own = call.attempt.is_none_or(|attempt| attempt == row.attempt);
+        found.ensure(own, Rule::Effect, id, || {
+            format!("attempt {} of {node} has the answer to {}", row.attempt, call.key)
+        });
+        let status = match call.answered {
+            200 => &["Succeeded"][..],
+            // The last attempt of a run that is told to stop is not repeated.
+            503 => &["RetriableFailure", "Failed"],
+            _ => &["Failed"],
+        };
+        found.ensure(status.contains(&row.status.as_str()), Rule::Effect, id, || {
+            format!(
+                "attempt {} of {node} was answered {} and is {}",
+                row.attempt, call.answered, row.status
+            )
+        });
+    }
+    // An attempt may also end without the answer that was on its way: in time-outs, and when its run is stopped.
+    let excused = silent + usize::from(story.stopped());
+    let allowed = story.takeovers.len() + excused;
+    found.ensure(lost.len() <= allowed, Rule::Effect, id, || {
+        let calls: Vec<u64> = lost.keys().copied().collect();
+        format!(
+            "{node} was called again in calls {calls:?}; {} crash windows allow {allowed}",
+            story.takeovers.len()
+        )
+    });
+    let outside = |call: &&&Effect| !story.takeovers.iter().any(|at| *at >= call.at - ZOMBIE);
+    let outside = lost.values().filter(outside).count();
+    found.ensure(outside <= excused, Rule::Effect, id, || {
+        format!("{node} was called again outside of a crash window: {lost:?}")
+    });
+    let called = rows
+        .iter()
+        .any(|row| row.status == "RetriableFailure" || row.status == "Succeeded");
+    found.ensure(!called || !calls.is_empty(), Rule::Effect, id, || {
+        format!("{node} was never called")
+    });
+}

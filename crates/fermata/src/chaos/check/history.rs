@@ -1,0 +1,197 @@
+//! One run by itself: its journal, its attempts and its end.
+
+use super::{Found, Rule, Story};
+use crate::chaos::evidence::AttemptRow;
+use fermata_core::{Event, Outcome, Status};
+use std::collections::BTreeMap;
+
+pub(super) fn check(story: &Story<'_>, found: &mut Found) {
+    end(story, found);
+    journal(story, found);
+    attempts(story, found);
+}
+
+/// It is over, in a way that its workflow has, and nobody works on it any more.
+fn end(story: &Story<'_>, found: &mut Found) {
+    let (id, rows) = (story.id, story.rows);
+    if !rows.status.is_terminal() {
+        let what = format!(
+            "{} run of `{}` is {}: owner {:?}, wake_at {:?}, {} letters unread, {} takeovers, last event {:?}",
+            rows.request,
+            rows.workflow,
+            rows.status,
+            rows.owner,
+            rows.wake_at,
+            rows.unread,
+            story.takeovers.len(),
+            story.events.last().map(Event::name),
+        );
+        return found.add(Rule::Stuck, Some(id), what);
+    }
+    let free = rows.owner.is_none() && rows.wake_at.is_none() && rows.end_time.is_some();
+    found.ensure(free, Rule::Stuck, id, || {
+        format!(
+            "it is over, and yet {:?} holds it or {:?} wakes it",
+            rows.owner, rows.wake_at
+        )
+    });
+    found.ensure(rows.letters == 0 && rows.unread == 0, Rule::Stuck, id, || {
+        format!(
+            "it is over, and yet has {} letters, {} unread",
+            rows.letters, rows.unread
+        )
+    });
+    for wait in rows.waits.iter().filter(|wait| wait.open) {
+        found.add(
+            Rule::Stuck,
+            Some(id),
+            format!("it is over, and yet {} is open", wait.node),
+        );
+    }
+    found.ensure(rows.dead_letters == 0, Rule::Stuck, id, || {
+        format!("it was given up: {:?}", rows.reason)
+    });
+    let expected = rows.status == Status::Cancelled || story.workflow.ends.contains(&rows.status);
+    found.ensure(expected, Rule::WrongEnd, id, || {
+        format!("`{}` ended as {}: {:?}", rows.workflow, rows.status, rows.reason)
+    });
+}
+
+/// Where a node stands, by the journal alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Idle,
+    Open(u32),
+    Finished,
+    Routed,
+    Skipped,
+}
+
+fn journal(story: &Story<'_>, found: &mut Found) {
+    let id = story.id;
+    let mut nodes: BTreeMap<&str, Node> = story.shape.keys().map(|name| (name.as_str(), Node::Idle)).collect();
+    let (mut started, mut stopping, mut ended) = (false, false, None);
+    for event in &story.events {
+        found.ensure(ended.is_none(), Rule::History, id, || {
+            format!("`{}` comes after the end", event.name())
+        });
+        let fits = match event {
+            Event::Started { .. } => !std::mem::replace(&mut started, true),
+            Event::Stopping { .. } => started && !std::mem::replace(&mut stopping, true),
+            Event::Ended { status, .. } => {
+                ended = Some(*status);
+                status.is_terminal()
+            }
+            _ => started && step(story, event, &mut nodes, stopping, found),
+        };
+        found.ensure(fits, Rule::History, id, || {
+            let node = event.node().map_or("the run", |node| node.as_str());
+            format!("`{}` of {node} does not fit what was before: {nodes:?}", event.name())
+        });
+    }
+    let expected = story.rows.status.is_terminal().then_some(story.rows.status);
+    found.ensure(ended == expected, Rule::History, id, || {
+        format!("its row says {}, its journal {ended:?}", story.rows.status)
+    });
+    if !started || ended.is_none() {
+        return;
+    }
+    for (name, node) in nodes {
+        // What ended while the run was stopping leads nowhere.
+        let over = matches!(node, Node::Routed | Node::Skipped) || (stopping && node == Node::Finished);
+        found.ensure(over, Rule::Outcome, id, || {
+            format!("{name} has no outcome: it is {node:?}")
+        });
+    }
+}
+
+/// Moves a node; false if the event does not fit it.
+fn step<'a>(
+    story: &Story<'a>,
+    event: &Event,
+    nodes: &mut BTreeMap<&'a str, Node>,
+    stopping: bool,
+    found: &mut Found,
+) -> bool {
+    let known = event.node().and_then(|node| nodes.get_key_value(node.as_str()));
+    let Some((&name, &state)) = known else {
+        return false;
+    };
+    let next = match (event, state) {
+        (Event::Opened { .. }, Node::Idle) if !stopping => {
+            joined(story, name, nodes, found);
+            Node::Open(1)
+        }
+        (Event::Opened { .. }, _) => {
+            found.add(Rule::Join, Some(story.id), format!("{name} was opened again"));
+            return false;
+        }
+        (Event::Skipped { .. }, Node::Idle | Node::Open(_)) => Node::Skipped,
+        (Event::Answered { .. }, Node::Idle) => Node::Idle,
+        (Event::Slept { .. }, Node::Open(attempt)) => Node::Open(attempt),
+        (Event::Retried { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Open(open + 1),
+        (Event::Finished { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Finished,
+        (Event::Routed { .. }, Node::Finished) => Node::Routed,
+        _ => return false,
+    };
+    nodes.insert(name, next);
+    true
+}
+
+/// A node opens when everything that leads to it is settled.
+fn joined(story: &Story<'_>, name: &str, nodes: &BTreeMap<&str, Node>, found: &mut Found) {
+    for parent in &story.shape[name].parents {
+        let state = nodes.get(parent.as_str());
+        let settled = matches!(state, Some(Node::Routed | Node::Skipped));
+        found.ensure(settled, Rule::Join, story.id, || {
+            format!("{name} was opened while {parent} was {state:?}")
+        });
+    }
+}
+
+/// Recorded attempts are those of the journal, count up from one, and only the last one is final.
+fn attempts(story: &Story<'_>, found: &mut Found) {
+    let id = story.id;
+    let mut by_node: BTreeMap<&str, Vec<&AttemptRow>> = BTreeMap::new();
+    for row in &story.rows.attempts {
+        by_node.entry(&row.node).or_default().push(row);
+    }
+    for (node, rows) in &by_node {
+        let counted = rows.iter().map(|row| row.attempt).eq(1..=rows.len() as u32);
+        let finals = rows.iter().filter(|row| row.status != "RetriableFailure").count();
+        let last_is_final = rows.last().is_some_and(|row| row.status != "RetriableFailure");
+        // A run that stops may end a node between two attempts.
+        let skipped = story.stopped() && rows.iter().any(|row| row.status == "Skipped");
+        let fits = counted && finals == 1 && last_is_final || skipped && finals == 1;
+        found.ensure(fits || !story.rows.status.is_terminal(), Rule::Outcome, id, || {
+            let rows: Vec<_> = rows.iter().map(|row| (row.attempt, row.status.as_str())).collect();
+            format!("{node} is recorded as {rows:?}")
+        });
+    }
+    let mut told = 0;
+    for event in &story.events {
+        let (node, attempt, status) = match event {
+            Event::Skipped { node, .. } => (node, 1, "Skipped"),
+            Event::Retried { node, attempt, .. } => (node, *attempt, "RetriableFailure"),
+            Event::Finished { node, attempt, outcome } => match outcome {
+                Outcome::Succeeded(_) => (node, *attempt, "Succeeded"),
+                Outcome::Failed(_) => (node, *attempt, "Failed"),
+            },
+            _ => continue,
+        };
+        told += 1;
+        let rows = by_node.get(node.as_str()).map_or(&[][..], Vec::as_slice);
+        let row = rows.iter().find(|row| row.attempt == attempt);
+        // The first record of an attempt stands; a node that is skipped between two attempts had its first one.
+        let fits = row.is_some_and(|row| row.status == status) || (status == "Skipped" && row.is_some());
+        found.ensure(fits, Rule::Outcome, id, || {
+            format!("{node} attempt {attempt} is {status} in the journal and {row:?} in its row")
+        });
+    }
+    found.ensure(told >= story.rows.attempts.len(), Rule::Outcome, id, || {
+        format!(
+            "{} attempts are recorded, and the journal tells of {told}",
+            story.rows.attempts.len()
+        )
+    });
+}

@@ -1,0 +1,389 @@
+//! Each rule holds for a good run, and is found broken when the run is broken in its way.
+
+use super::*;
+use crate::chaos::{
+    evidence::{AttemptRow, Change, Effect, Note, WaitRow, Written},
+    workflows,
+};
+use fermata_core::{Outcome, Output, Status, Timestamp, encode};
+use serde_json::{Value, json};
+
+const LEASE: Duration = Duration::from_secs(2);
+const SECOND: Micros = 1_000_000;
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+const RUN: u128 = 7;
+const ONE: u128 = 101;
+const TWO: u128 = 102;
+
+fn rules() -> Rules {
+    Rules::new(&workflows::all("http://127.0.0.1:1"), LEASE)
+}
+
+fn opened(node: &str) -> Event {
+    Event::Opened {
+        node: node.into(),
+        at: Timestamp(0),
+        until: None,
+        verdict: None,
+    }
+}
+
+fn finished(node: &str) -> [Event; 2] {
+    let outcome = Outcome::Succeeded(Output::EMPTY);
+    let (attempt, taken, verdicts) = (1, vec![0], Vec::new());
+    let node = || node.into();
+    [
+        Event::Finished {
+            node: node(),
+            attempt,
+            outcome,
+        },
+        Event::Routed {
+            node: node(),
+            taken,
+            verdicts,
+        },
+    ]
+}
+
+/// The journal of a run of `chain`, row by row.
+fn journal() -> Vec<Vec<Event>> {
+    let started = Event::Started {
+        at: Timestamp(0),
+        deadline: None,
+        vars: json!({}),
+    };
+    let ended = Event::Ended {
+        at: Timestamp(0),
+        status: Status::Succeeded,
+        reason: None,
+    };
+    let mut rows = vec![vec![started, opened("one")]];
+    for (node, next) in [("one", "two"), ("two", "three")] {
+        rows.push(finished(node).into_iter().chain([opened(next)]).collect());
+    }
+    rows.push(finished("three").into_iter().chain([ended]).collect());
+    rows
+}
+
+fn attempt(node: &str, call: u64) -> AttemptRow {
+    AttemptRow {
+        node: node.to_owned(),
+        attempt: 1,
+        status: "Succeeded".to_owned(),
+        outputs: Some(json!({ "status": 200, "body": { "call": call } })),
+        error: None,
+    }
+}
+
+fn effect(node: &str, call: u64) -> Effect {
+    let key = match node {
+        "two" => format!("{}:two:1", id(RUN)),
+        _ => format!("{}:{node}", id(RUN)),
+    };
+    Effect {
+        call,
+        at: call as Micros * SECOND,
+        run: id(RUN).to_string(),
+        node: node.to_owned(),
+        attempt: (node == "two").then_some(1),
+        key,
+        body: json!({ "order": 1, "from": node }),
+        answered: 200,
+    }
+}
+
+/// A change of the run's row by the process `who`.
+fn change(who: &str, from: (Option<&str>, Option<u128>, i64), to: (&str, Option<u128>, i64)) -> Change {
+    Change {
+        at: 10 * SECOND,
+        who: who.to_owned(),
+        run: id(RUN),
+        old_status: from.0.map(str::to_owned),
+        status: to.0.to_owned(),
+        old_owner: from.1.map(id),
+        owner: to.1.map(id),
+        old_epoch: from.2,
+        epoch: to.2,
+        heard: Some(10 * SECOND - 3 * SECOND),
+        heard_before: None,
+    }
+}
+
+/// A run that was made by `api`, claimed by `one`, and taken over by `two`, which ended it.
+fn good() -> Evidence {
+    let rows = journal();
+    let run = RunRows {
+        workflow: "chain".to_owned(),
+        request: "order-1".to_owned(),
+        tenant: String::new(),
+        status: Status::Succeeded,
+        trigger: json!({ "order": 1 }),
+        reason: None,
+        end_time: Some(20 * SECOND),
+        owner: None,
+        epoch: 2,
+        wake_at: None,
+        unread: 0,
+        journal: (1..).zip(rows.iter().map(|row| encode(row))).collect(),
+        attempts: vec![attempt("one", 1), attempt("three", 4), attempt("two", 3)],
+        waits: Vec::new(),
+        letters: 0,
+        dead_letters: 0,
+    };
+    let written = |who: &str, seq, owner| Written {
+        who: who.to_owned(),
+        run: id(RUN),
+        seq,
+        owner: Some(id(owner)),
+    };
+    Evidence {
+        notes: vec![started("order-1", RUN), started("order-1", RUN)],
+        // The answer to the second call was lost with `one`.
+        effects: [("one", 1), ("two", 2), ("two", 3), ("three", 4)]
+            .map(|(node, call)| effect(node, call))
+            .into(),
+        runs: [(id(RUN), run)].into(),
+        changes: vec![
+            change("api", (None, None, 0), ("Pending", None, 0)),
+            change("one", (Some("Pending"), None, 0), ("Pending", Some(ONE), 1)),
+            change("one", (Some("Pending"), Some(ONE), 1), ("Running", Some(ONE), 1)),
+            change("two", (Some("Running"), Some(ONE), 1), ("Running", Some(TWO), 2)),
+            change("two", (Some("Running"), Some(TWO), 2), ("Succeeded", None, 2)),
+        ],
+        written: vec![
+            written("one", 1, ONE),
+            written("one", 2, ONE),
+            written("two", 3, TWO),
+            written("two", 4, TWO),
+        ],
+        runners: [(id(ONE), "one".to_owned()), (id(TWO), "two".to_owned())].into(),
+    }
+}
+
+fn started(request: &str, run: u128) -> Note {
+    Note::Started {
+        at: 0,
+        request: request.to_owned(),
+        tenant: String::new(),
+        workflow: "chain".to_owned(),
+        run: id(run).to_string(),
+        by: "api".to_owned(),
+    }
+}
+
+/// Which rules are broken after a change of the evidence.
+fn broken(breaks: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
+    let mut evidence = good();
+    breaks(&mut evidence);
+    let mut rules: Vec<Rule> = rules().check(&evidence).iter().map(|found| found.rule).collect();
+    rules.dedup();
+    rules
+}
+
+fn run_of(evidence: &mut Evidence) -> &mut RunRows {
+    evidence.runs.get_mut(&id(RUN)).expect("the run")
+}
+
+#[test]
+fn a_good_run_is_good() {
+    assert_eq!(rules().check(&good()), []);
+    assert_eq!(lost_calls(&good()), 1);
+}
+
+#[test]
+fn starts() {
+    assert_eq!(broken(|all| all.notes.push(started("order-2", 8))), [Rule::Lost]);
+    assert_eq!(broken(|all| all.notes.push(started("order-2", RUN))), [Rule::Lost]);
+    assert!(broken(|all| all.notes.push(started("order-1", 8))).contains(&Rule::SecondRun));
+    let twice = broken(|all| {
+        let copy = run_of(all).clone();
+        all.runs.insert(id(8), copy);
+    });
+    assert!(twice.contains(&Rule::SecondRun), "{twice:?}");
+    let refused = Note::Refused {
+        what: "order-3: 404".to_owned(),
+    };
+    assert_eq!(broken(|all| all.notes.push(refused)), [Rule::Refused]);
+}
+
+#[test]
+fn ends() {
+    let unfinished = |all: &mut Evidence| {
+        run_of(all).status = Status::Running;
+        run_of(all).journal.pop();
+        run_of(all).attempts.remove(1);
+        all.changes.pop();
+        run_of(all).owner = Some(id(TWO));
+    };
+    assert!(broken(unfinished).contains(&Rule::Stuck));
+    assert_eq!(broken(|all| run_of(all).wake_at = Some(1)), [Rule::Stuck]);
+    assert_eq!(broken(|all| run_of(all).letters = 1), [Rule::Stuck]);
+    assert_eq!(broken(|all| run_of(all).dead_letters = 1), [Rule::Stuck]);
+    let open = WaitRow {
+        node: "w".to_owned(),
+        open: true,
+        payload: None,
+    };
+    assert_eq!(broken(|all| run_of(all).waits.push(open)), [Rule::Stuck]);
+    assert!(broken(|all| run_of(all).status = Status::Failed).contains(&Rule::WrongEnd));
+}
+
+/// The journal with one of its rows changed.
+fn with_row(row: usize, change: impl FnOnce(&mut Vec<Event>)) -> Vec<Rule> {
+    let mut rows = journal();
+    change(&mut rows[row]);
+    broken(|all| run_of(all).journal[row].1 = encode(&rows[row]))
+}
+
+#[test]
+fn histories() {
+    assert_eq!(broken(|all| run_of(all).journal[2].0 = 4), [Rule::History]);
+    assert!(broken(|all| drop(run_of(all).journal.remove(1))).contains(&Rule::History));
+    assert!(broken(|all| run_of(all).journal[1].1 = "{}".to_owned()).contains(&Rule::History));
+    assert!(with_row(1, |row| row.extend(finished("one"))).contains(&Rule::History));
+    assert!(with_row(3, |row| drop(row.pop())).contains(&Rule::History));
+    assert!(with_row(3, |row| row.push(opened("one"))).contains(&Rule::History));
+    assert!(with_row(3, |row| drop(row.remove(1))).contains(&Rule::Outcome));
+    let back = change("two", (Some("Succeeded"), None, 2), ("Running", None, 2));
+    assert!(broken(|all| all.changes.push(back)).contains(&Rule::History));
+}
+
+#[test]
+fn outcomes() {
+    let twice = |all: &mut Evidence| {
+        let again = AttemptRow {
+            attempt: 2,
+            ..attempt("one", 2)
+        };
+        run_of(all).attempts.insert(1, again);
+    };
+    assert!(broken(twice).contains(&Rule::Outcome));
+    assert!(broken(|all| drop(run_of(all).attempts.remove(0))).contains(&Rule::Outcome));
+    assert!(broken(|all| run_of(all).attempts[0].status = "Failed".to_owned()).contains(&Rule::Outcome));
+}
+
+#[test]
+fn joins() {
+    assert!(with_row(2, |row| row.push(opened("three"))).contains(&Rule::Join));
+    assert!(with_row(0, |row| row.push(opened("three"))).contains(&Rule::Join));
+}
+
+#[test]
+fn leases() {
+    assert!(broken(|all| all.changes[3].epoch = 1).contains(&Rule::Epoch));
+    assert!(broken(|all| all.changes[4].epoch = 1).contains(&Rule::Epoch));
+    assert!(broken(|all| drop(all.changes.remove(2))).contains(&Rule::Epoch));
+    assert_eq!(broken(|all| run_of(all).epoch = 1), [Rule::Epoch]);
+    // A journal row of a process that had lost its lease.
+    assert_eq!(broken(|all| all.written[3].who = "one".to_owned()), [Rule::Zombie]);
+    // And an end by one.
+    assert_eq!(broken(|all| all.changes[4].who = "one".to_owned()), [Rule::Zombie]);
+    // A claim in the name of another.
+    assert_eq!(broken(|all| all.changes[1].who = "api".to_owned()), [Rule::Zombie]);
+    let alive = |all: &mut Evidence| all.changes[3].heard = Some(9 * SECOND);
+    assert_eq!(broken(alive), [Rule::Takeover]);
+    let woke_up = |all: &mut Evidence| {
+        all.changes[3].heard = Some(10 * SECOND);
+        all.changes[3].heard_before = Some(7 * SECOND);
+    };
+    assert_eq!(broken(woke_up), [], "its heartbeat came too late");
+}
+
+#[test]
+fn effects() {
+    assert_eq!(broken(|all| all.effects[2].body["from"] = "x".into()), [Rule::Effect]);
+    assert_eq!(broken(|all| all.effects[0].body["order"] = 2.into()), [Rule::Effect]);
+    assert_eq!(broken(|all| all.effects[0].run = id(9).to_string()), [Rule::Effect]);
+    assert_eq!(broken(|all| drop(all.effects.remove(0))), [Rule::Effect]);
+    assert_eq!(broken(|all| all.effects[3].answered = 503), [Rule::Effect]);
+    assert_eq!(
+        broken(|all| all.effects.push(effect("two", 5))),
+        [Rule::Effect],
+        "one too many"
+    );
+    assert_eq!(
+        broken(|all| all.effects.push(effect("one", 99))),
+        [Rule::Effect],
+        "after all faults"
+    );
+    assert_eq!(broken(|all| all.effects[2].attempt = Some(2)), [Rule::Effect]);
+    assert_eq!(broken(|all| run_of(all).attempts[0].outputs = None), [Rule::Effect]);
+}
+
+#[test]
+fn cancels() {
+    let cancelled = |status: &str, at| Note::Cancelled {
+        at,
+        run: id(RUN).to_string(),
+        status: status.to_owned(),
+    };
+    let told = |status: &'static str, at| broken(move |all| all.notes.push(cancelled(status, at)));
+    assert_eq!(told("Succeeded", 30 * SECOND), []);
+    assert_eq!(told("Running", 19 * SECOND), [], "it was about to end");
+    assert_eq!(told("Running", -20 * SECOND), [Rule::Cancel]);
+    assert_eq!(told("Failed", 30 * SECOND), [Rule::Cancel]);
+    let unasked = broken(|all| run_of(all).status = Status::Cancelled);
+    assert!(unasked.contains(&Rule::Cancel), "{unasked:?}");
+}
+
+/// The run with a wait that was answered with `kept`, recorded as `row`.
+fn waiting(all: &mut Evidence, kept: &Value, row: AttemptRow) {
+    let wait = WaitRow {
+        node: row.node.clone(),
+        open: false,
+        payload: Some(kept.clone()),
+    };
+    run_of(all).waits.push(wait);
+    run_of(all).attempts.push(row);
+}
+
+#[test]
+fn callbacks() {
+    let (run, node) = (id(RUN).to_string(), "w".to_owned());
+    let sent = |payload: Value| Note::Calling {
+        run: run.clone(),
+        node: node.clone(),
+        payload,
+    };
+    let taken = |payload: Value| Note::Called {
+        at: 0,
+        run: run.clone(),
+        node: node.clone(),
+        payload,
+    };
+    let row = |outputs: Value| AttemptRow {
+        outputs: Some(outputs),
+        ..attempt("w", 0)
+    };
+    // The journal knows nothing of this wait, so only this rule is asked for.
+    let finds = |notes: Vec<Note>, kept: Value, row: AttemptRow| {
+        let rules = broken(|all| {
+            all.notes.extend(notes);
+            waiting(all, &kept, row);
+        });
+        rules.contains(&Rule::Callback)
+    };
+    let (a, b) = (json!("a"), json!("b"));
+    let both = || vec![sent(a.clone()), sent(b.clone())];
+    let with = |note| both().into_iter().chain([note]).collect::<Vec<_>>();
+    assert!(!finds(with(taken(a.clone())), a.clone(), row(a.clone())));
+    assert!(!finds(both(), b.clone(), row(b.clone())), "an answer was lost");
+    assert!(finds(with(taken(a.clone())), b.clone(), row(b.clone())));
+    assert!(finds(with(taken(a.clone())), a.clone(), row(b.clone())));
+    assert!(finds(both(), json!("c"), row(json!("c"))), "nobody sent it");
+    assert!(finds(Vec::new(), a.clone(), row(a.clone())), "nobody called");
+    let mut twice = with(taken(a.clone()));
+    twice.push(taken(b.clone()));
+    assert!(finds(twice, a.clone(), row(a.clone())));
+    let timed_out = AttemptRow {
+        status: "Failed".to_owned(),
+        outputs: None,
+        ..row(a.clone())
+    };
+    assert!(finds(with(taken(a.clone())), a.clone(), timed_out));
+}

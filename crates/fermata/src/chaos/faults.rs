@@ -1,0 +1,250 @@
+//! Which faults happen when: drawn from the seed before anything runs, so that a seed names them all.
+//!
+//! What must stay true: in a run that is long enough every kind of fault that was asked for happens, and processes are
+//! killed every 1 to 10 seconds.
+
+use super::dice::Dice;
+use clap::ValueEnum;
+use fermata_store::cluster::Stop;
+use serde::Serialize;
+use std::{fmt, time::Duration};
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// SIGKILL of a process, which is started again.
+    Kill,
+    /// SIGSTOP of a process for longer than its lease lasts, then SIGCONT.
+    Stop,
+    /// All connections to the database are reset.
+    Cut,
+    /// All that is sent to and from the database is late.
+    Delay,
+    /// Nothing comes through to or from the database for a while.
+    Hang,
+    /// Connections are dropped after COMMIT was sent.
+    Commit,
+    /// The primary is stopped and started.
+    Restart,
+    /// The standby is stopped and started: commits wait for it.
+    Standby,
+    /// The primary is killed and the standby promoted.
+    Failover,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 9] = [
+        Kind::Kill,
+        Kind::Stop,
+        Kind::Cut,
+        Kind::Delay,
+        Kind::Hang,
+        Kind::Commit,
+        Kind::Restart,
+        Kind::Standby,
+        Kind::Failover,
+    ];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Kill => "kill",
+            Kind::Stop => "stop",
+            Kind::Cut => "cut",
+            Kind::Delay => "delay",
+            Kind::Hang => "hang",
+            Kind::Commit => "commit",
+            Kind::Restart => "restart",
+            Kind::Standby => "standby",
+            Kind::Failover => "failover",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// A fault, with all that chance decides about it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    Kill { who: usize, down: Duration },
+    Stop { who: usize, pause: Duration },
+    Cut,
+    Delay { late: Duration, pause: Duration },
+    Hang { pause: Duration },
+    Commit { connections: u32 },
+    Restart { how: Stop, down: Duration },
+    Standby { how: Stop, down: Duration },
+    Failover,
+}
+
+impl Fault {
+    pub fn kind(self) -> Kind {
+        match self {
+            Fault::Kill { .. } => Kind::Kill,
+            Fault::Stop { .. } => Kind::Stop,
+            Fault::Cut => Kind::Cut,
+            Fault::Delay { .. } => Kind::Delay,
+            Fault::Hang { .. } => Kind::Hang,
+            Fault::Commit { .. } => Kind::Commit,
+            Fault::Restart { .. } => Kind::Restart,
+            Fault::Standby { .. } => Kind::Standby,
+            Fault::Failover => Kind::Failover,
+        }
+    }
+}
+
+/// A fault and when it begins, counted from the start of the load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Planned {
+    pub at: Duration,
+    pub fault: Fault,
+}
+
+/// What the plan is made for.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene {
+    pub length: Duration,
+    /// How many processes there are.
+    pub processes: usize,
+    /// How long a lease lasts without a heartbeat.
+    pub lease: Duration,
+}
+
+/// All faults of a run, in order.
+pub fn plan(seed: u64, scene: &Scene, kinds: &[Kind]) -> Vec<Planned> {
+    let mut plan = Vec::new();
+    let wanted = |kind: Kind| kinds.contains(&kind);
+    if wanted(Kind::Kill) {
+        kills(seed, scene, &mut plan);
+    }
+    let mut dice = Dice::new(seed, "faults");
+    others(&mut dice, scene, kinds, &mut plan);
+    if wanted(Kind::Failover) {
+        // A new standby takes a while to make, so there is time for a second one in a long run only.
+        let parts: &[u32] = if scene.length.as_secs() >= 60 { &[35, 75] } else { &[45] };
+        plan.extend(parts.iter().map(|part| Planned {
+            at: scene.length * *part / 100,
+            fault: Fault::Failover,
+        }));
+    }
+    plan.sort_by_key(|planned| planned.at);
+    plan
+}
+
+fn kills(seed: u64, scene: &Scene, plan: &mut Vec<Planned>) {
+    let mut dice = Dice::new(seed, "kills");
+    let mut at = dice.millis(1000, 4000);
+    while at < scene.length {
+        let fault = Fault::Kill {
+            who: dice.below(scene.processes as u64) as usize,
+            down: dice.millis(0, 1500),
+        };
+        plan.push(Planned { at, fault });
+        at += dice.millis(1000, 10_000);
+    }
+}
+
+/// The rest comes from a deck that is shuffled again when it is used up, so that every kind has its turn.
+fn others(dice: &mut Dice, scene: &Scene, kinds: &[Kind], plan: &mut Vec<Planned>) {
+    let often = [Kind::Stop, Kind::Stop, Kind::Stop, Kind::Commit, Kind::Commit];
+    let once = [Kind::Cut, Kind::Delay, Kind::Hang, Kind::Restart, Kind::Standby];
+    let deck: Vec<Kind> = often
+        .into_iter()
+        .chain(once)
+        .filter(|kind| kinds.contains(kind))
+        .collect();
+    let mut left = Vec::new();
+    let mut at = dice.millis(500, 1500);
+    while at < scene.length && !deck.is_empty() {
+        if left.is_empty() {
+            left.clone_from(&deck);
+            dice.shuffle(&mut left);
+        }
+        let Some(kind) = left.pop() else { break };
+        plan.push(Planned {
+            at,
+            fault: draw(dice, kind, scene),
+        });
+        at += dice.millis(700, 2500);
+    }
+}
+
+fn draw(dice: &mut Dice, kind: Kind, scene: &Scene) -> Fault {
+    let stops = [Stop::Fast, Stop::Immediate, Stop::Kill];
+    match kind {
+        Kind::Kill | Kind::Stop => Fault::Stop {
+            who: dice.below(scene.processes as u64) as usize,
+            pause: scene.lease + dice.millis(500, 2500),
+        },
+        Kind::Cut => Fault::Cut,
+        Kind::Delay => Fault::Delay {
+            late: dice.millis(20, 200),
+            pause: dice.millis(1000, 3000),
+        },
+        Kind::Hang => Fault::Hang {
+            pause: dice.millis(500, 4000),
+        },
+        Kind::Commit => Fault::Commit {
+            connections: dice.between(2, 12) as u32,
+        },
+        Kind::Restart => Fault::Restart {
+            how: dice.pick(&stops),
+            down: dice.millis(0, 3000),
+        },
+        Kind::Standby => Fault::Standby {
+            how: dice.pick(&stops),
+            down: dice.millis(0, 3000),
+        },
+        Kind::Failover => Fault::Failover,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const SCENE: Scene = Scene {
+        length: Duration::from_secs(25),
+        processes: 4,
+        lease: Duration::from_secs(2),
+    };
+
+    #[test]
+    fn a_seed_names_all_faults() {
+        let one = plan(7, &SCENE, &Kind::ALL);
+        assert_eq!(one, plan(7, &SCENE, &Kind::ALL));
+        assert_ne!(one, plan(8, &SCENE, &Kind::ALL));
+    }
+
+    #[test]
+    fn every_kind_has_its_turn_in_a_short_run() {
+        for seed in 0..200 {
+            let plan = plan(seed, &SCENE, &Kind::ALL);
+            let kinds: BTreeSet<Kind> = plan.iter().map(|planned| planned.fault.kind()).collect();
+            assert_eq!(kinds, Kind::ALL.into(), "seed {seed}");
+            let kills = plan.iter().filter(|planned| planned.fault.kind() == Kind::Kill);
+            let times: Vec<Duration> = kills.map(|planned| planned.at).collect();
+            for pair in times.windows(2) {
+                let gap = pair[1] - pair[0];
+                assert!((1..=10).contains(&gap.as_secs()), "seed {seed}: {gap:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_happens() {
+        let plan = plan(7, &SCENE, &[Kind::Stop]);
+        assert!(!plan.is_empty());
+        for planned in plan {
+            let Fault::Stop { pause, .. } = planned.fault else {
+                panic!("{planned:?}")
+            };
+            assert!(pause > SCENE.lease, "a stop is longer than a lease");
+        }
+    }
+}

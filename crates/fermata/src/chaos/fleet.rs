@@ -1,0 +1,283 @@
+//! The processes under test: three that work on runs, and one that only answers. One of the three answers, too, so that
+//! two processes are asked at once.
+//!
+//! What must stay true: one fault at a time is at work on a process; a process that ends without being killed is started
+//! again, as a supervisor would, and remembered.
+
+use super::reaper::Words;
+use anyhow::{Context, anyhow};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::{
+    fs::{self, File},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex as StdMutex, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// What every process is called, what it does, and whether it answers requests.
+const MEMBERS: [(&str, &str, bool); 4] = [
+    ("api", "api", true),
+    ("runner-1", "runner", false),
+    ("runner-2", "runner", false),
+    ("runner-3", "all", true),
+];
+/// How long a process may take until it is ready, once it can be.
+const PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// How to start a process.
+pub struct Launch {
+    pub program: PathBuf,
+    /// Where logs go.
+    pub folder: PathBuf,
+    /// Without options.
+    pub database: String,
+    pub environment: Vec<(String, String)>,
+}
+
+/// All processes.
+pub struct Fleet {
+    pub members: Vec<Arc<Member>>,
+    fallen: Arc<StdMutex<Vec<String>>>,
+}
+
+/// A process that is started again and again.
+pub struct Member {
+    pub name: &'static str,
+    role: &'static str,
+    pub answers: bool,
+    launch: Arc<Launch>,
+    words: Words,
+    state: Mutex<State>,
+    url: RwLock<Option<String>>,
+    fallen: Arc<StdMutex<Vec<String>>>,
+}
+
+#[derive(Default)]
+struct State {
+    child: Option<Child>,
+    starts: u32,
+    log: PathBuf,
+    ready: bool,
+}
+
+impl Fleet {
+    /// Makes them; none runs yet.
+    pub fn new(launch: Launch, words: &Words) -> Fleet {
+        let launch = Arc::new(launch);
+        let fallen = Arc::default();
+        let member = |(name, role, answers)| {
+            Arc::new(Member {
+                name,
+                role,
+                answers,
+                launch: launch.clone(),
+                words: words.clone(),
+                state: Mutex::default(),
+                url: RwLock::default(),
+                fallen: Arc::clone(&fallen),
+            })
+        };
+        Fleet {
+            members: MEMBERS.into_iter().map(member).collect(),
+            fallen,
+        }
+    }
+
+    pub const SIZE: usize = MEMBERS.len();
+
+    /// Those that answer requests.
+    pub fn answering(&self) -> Vec<Arc<Member>> {
+        self.members.iter().filter(|member| member.answers).cloned().collect()
+    }
+
+    /// Processes that ended by themselves after they had been ready.
+    pub fn fallen(&self) -> Vec<String> {
+        self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts again what ended, for ever.
+    pub async fn watch(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            for member in &self.members {
+                if let Some(mut state) = member.free() {
+                    member.look_after(&mut state);
+                }
+            }
+        }
+    }
+
+    /// Ends them all for good.
+    pub async fn end(&self) {
+        for member in &self.members {
+            let state = member.state.lock().await;
+            let mut held = Held { member, state };
+            let _ = held.signal(Signal::KILL); // it may have ended
+            if let Some(child) = held.state.child.as_mut() {
+                let _ = child.wait();
+            }
+            member.gone(&mut held.state);
+        }
+    }
+
+    /// Waits until all of them are ready.
+    pub async fn all_ready(&self) -> anyhow::Result<()> {
+        for member in &self.members {
+            member.ready().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A member that a fault is at work on; nobody else touches it meanwhile.
+pub struct Held<'a> {
+    member: &'a Member,
+    state: MutexGuard<'a, State>,
+}
+
+impl Member {
+    /// Where it answers, once it is ready.
+    pub fn url(&self) -> Option<String> {
+        self.url.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes it for a fault, if no other is at work on it and it runs.
+    pub fn take(&self) -> Option<Held<'_>> {
+        let state = self.free()?;
+        (state.ready && state.child.is_some()).then_some(Held { member: self, state })
+    }
+
+    fn free(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock().ok()
+    }
+
+    /// Starts it, if it does not run.
+    pub async fn start(&self) -> anyhow::Result<()> {
+        let mut state = self.state.lock().await;
+        match state.child {
+            Some(_) => Ok(()),
+            None => self.spawn(&mut state),
+        }
+    }
+
+    fn spawn(&self, state: &mut State) -> anyhow::Result<()> {
+        state.starts += 1;
+        let this = format!("{}.{}", self.name, state.starts);
+        state.log = self.launch.folder.join(format!("{this}.log"));
+        let log = File::create(&state.log).with_context(|| state.log.display().to_string())?;
+        let mut command = Command::new(&self.launch.program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--role", self.role, "--database"]);
+        // The name tells the database who writes.
+        command.arg(format!("{}&application_name={this}", self.launch.database));
+        command.env_clear().envs(self.launch.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.process_group(0).spawn();
+        let child = child.with_context(|| self.launch.program.display().to_string())?;
+        self.words.runs(child.id());
+        state.child = Some(child);
+        state.ready = false;
+        Ok(())
+    }
+
+    /// Notices that it is ready, or that it ended: then it is started again.
+    fn look_after(&self, state: &mut State) {
+        let ended = state.child.as_mut().map(Child::try_wait);
+        match ended {
+            Some(Ok(None)) if !state.ready => {
+                let url = ready_at(&state.log);
+                state.ready = url.is_some();
+                *self.url.write().unwrap_or_else(PoisonError::into_inner) = url;
+            }
+            Some(Ok(Some(status))) => {
+                self.gone(state);
+                // A database that cannot be reached is a reason to give up at the start, and only there.
+                if state.ready {
+                    let what = format!("{}: {status}; the log is {}", self.name, state.log.display());
+                    self.fallen.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+                }
+                let _ = self.spawn(state); // tried again at the next look
+            }
+            None if state.starts > 0 => drop(self.spawn(state)),
+            _ => {}
+        }
+    }
+
+    fn gone(&self, state: &mut State) {
+        if let Some(child) = state.child.take() {
+            self.words.ended(child.id());
+        }
+        *self.url.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Waits until it is ready, however often it is started for that.
+    pub async fn ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            {
+                let mut state = self.state.lock().await;
+                self.look_after(&mut state);
+                if state.ready {
+                    return Ok(());
+                }
+                if Instant::now() > deadline {
+                    let log = fs::read_to_string(&state.log).unwrap_or_default();
+                    return Err(anyhow!("{} does not become ready:\n{}", self.name, tail(&log)));
+                }
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+}
+
+impl Held<'_> {
+    /// Which of its lives it is in, and its process id.
+    pub fn name(&self) -> String {
+        format!("{}.{} (pid {})", self.member.name, self.state.starts, self.pid())
+    }
+
+    fn pid(&self) -> u32 {
+        self.state.child.as_ref().map_or(0, Child::id)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let pid = pid.context("it does not run")?;
+        kill_process_group(pid, signal).with_context(|| format!("{} {pid:?}", self.member.name))
+    }
+
+    /// SIGKILL; it is started again after `down`.
+    pub async fn kill(mut self, down: Duration) -> anyhow::Result<()> {
+        self.signal(Signal::KILL)?;
+        if let Some(child) = self.state.child.as_mut() {
+            child.wait()?;
+        }
+        self.member.gone(&mut self.state);
+        tokio::time::sleep(down).await;
+        self.member.spawn(&mut self.state)
+    }
+
+    /// SIGSTOP, and SIGCONT after `pause`.
+    pub async fn stop(self, pause: Duration) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)?;
+        tokio::time::sleep(pause).await;
+        self.signal(Signal::CONT)
+    }
+}
+
+/// The address in the line that says that a process is ready.
+fn ready_at(log: &Path) -> Option<String> {
+    let log = fs::read_to_string(log).ok()?;
+    let line = log.lines().find(|line| line.contains("ready in "))?;
+    let (_, rest) = line.split_once("http://")?;
+    let address = rest.split([',', ' ']).next()?;
+    Some(format!("http://{address}"))
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

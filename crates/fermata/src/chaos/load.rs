@@ -1,0 +1,370 @@
+//! The load: clients that start runs, cancel them and call back, and write down what they were told.
+//!
+//! What must stay true: what was acknowledged is in the log before anything else is done with it; a request that was not
+//! acknowledged is sent again under the same requestId, so that in the end every one is answered.
+
+use super::{
+    dice::Dice,
+    evidence::{Note, now},
+    fleet::Member,
+    ledger::Ledger,
+    service::Asked,
+    workflows::{Workflow, trigger},
+};
+use reqwest::RequestBuilder;
+use serde_json::{Value, json};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::mpsc,
+    task::{JoinHandle, JoinSet},
+};
+
+/// How long one request may take before it is sent again.
+const REQUEST: Duration = Duration::from_secs(10);
+const WORKERS: u64 = 6;
+
+/// Everything that clients share.
+pub struct Load {
+    pub workflows: Vec<Workflow>,
+    /// The processes that answer.
+    pub servers: Vec<Arc<Member>>,
+    pub ledger: Arc<Ledger>,
+    pub seed: u64,
+    /// Starts per second, all workers together.
+    pub rate: f64,
+    client: reqwest::Client,
+    orders: AtomicU64,
+    over: AtomicBool,
+}
+
+/// What a server said.
+struct Told {
+    status: u16,
+    body: Value,
+    by: &'static str,
+}
+
+impl Load {
+    pub fn new(
+        workflows: Vec<Workflow>,
+        servers: Vec<Arc<Member>>,
+        ledger: Arc<Ledger>,
+        seed: u64,
+        rate: f64,
+    ) -> anyhow::Result<Load> {
+        Ok(Load {
+            workflows,
+            servers,
+            ledger,
+            seed,
+            rate,
+            client: reqwest::Client::builder().no_proxy().timeout(REQUEST).build()?,
+            orders: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// Saves and publishes all workflows.
+    pub async fn publish(&self) -> anyhow::Result<()> {
+        for workflow in &self.workflows {
+            self.publish_one("/api/v1/workflows", &workflow.document).await?;
+            if !workflow.triggered {
+                let path = format!("/api/v1/workflows/{}/publish?autoActivate=true", workflow.name);
+                self.publish_one(&path, &json!({})).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish_one(&self, path: &str, body: &Value) -> anyhow::Result<()> {
+        let told = self.post(&self.servers[0], path, None, body).await;
+        let told = told.ok_or_else(|| anyhow::anyhow!("{path} is not answered"))?;
+        anyhow::ensure!(told.status < 300, "{path}: {} {}", told.status, told.body);
+        Ok(())
+    }
+
+    /// Starts the clients. They end some time after [`Load::stop`], when all their requests are answered.
+    pub fn begin(self: &Arc<Self>) -> JoinSet<()> {
+        let mut workers = JoinSet::new();
+        for number in 0..WORKERS {
+            workers.spawn(self.clone().keep_starting(number));
+        }
+        workers
+    }
+
+    /// Nothing new is started.
+    pub fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    async fn keep_starting(self: Arc<Self>, number: u64) {
+        let mut dice = Dice::new(self.seed, &format!("client {number}"));
+        let mut cancels = JoinSet::new();
+        let pause = Duration::from_secs_f64(WORKERS as f64 / self.rate.max(0.1));
+        while !self.is_over() {
+            let begun = tokio::time::Instant::now();
+            let order = self.orders.fetch_add(1, Ordering::Relaxed);
+            let request = Start::draw(&self, order, &mut dice);
+            if let Some(run) = self.start(&request, &mut dice).await
+                && let Some(wait) = request.cancel_after
+            {
+                let dice = Dice::new(self.seed, &format!("cancel {order}"));
+                cancels.spawn(self.clone().cancel(run, wait, dice));
+            }
+            tokio::time::sleep_until(begun + pause.mul_f64(0.5 + dice.below(100) as f64 / 100.0)).await;
+        }
+        while cancels.join_next().await.is_some() {}
+    }
+
+    /// Sends a start until it is acknowledged; its run.
+    async fn start(&self, start: &Start<'_>, dice: &mut Dice) -> Option<String> {
+        match start.manner {
+            Manner::Once => self.start_once(start, dice.roll()).await,
+            Manner::Twice => {
+                self.start_once(start, dice.roll()).await?;
+                self.start_once(start, dice.roll()).await
+            }
+            // By two clients, at two servers.
+            Manner::AtOnce => {
+                let first = dice.roll();
+                let both = tokio::join!(self.start_once(start, first), self.start_once(start, first + 1));
+                both.0.and(both.1)
+            }
+        }
+    }
+
+    async fn start_once(&self, start: &Start<'_>, luck: u64) -> Option<String> {
+        for attempt in 0.. {
+            let server = self.server(luck.wrapping_add(attempt));
+            let key = start.workflow.triggered.then_some(start.request.as_str());
+            let told = self.post(server, &start.path, key, &start.body).await;
+            let run = |told: &Told| {
+                let run = told.body.pointer("/executionId").or(told.body.pointer("/data/run_id"));
+                run.and_then(|run| run.as_str().map(str::to_owned))
+            };
+            match told {
+                Some(told) if told.status < 300 => {
+                    let Some(run) = run(&told) else {
+                        self.refused(format!("a start was acknowledged without a run: {}", told.body))
+                            .await;
+                        return None;
+                    };
+                    let note = Note::Started {
+                        at: now(),
+                        request: start.request.clone(),
+                        tenant: start.tenant.to_owned(),
+                        workflow: start.workflow.name.to_owned(),
+                        run: run.clone(),
+                        by: told.by.to_owned(),
+                    };
+                    self.note(&note).await;
+                    return Some(run);
+                }
+                Some(told) if told.status < 500 => {
+                    self.refused(format!("{}: {} {}", start.request, told.status, told.body))
+                        .await;
+                    return None;
+                }
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+        None
+    }
+
+    /// Sends a cancel until it is acknowledged.
+    async fn cancel(self: Arc<Self>, run: String, wait: Duration, mut dice: Dice) {
+        tokio::time::sleep(wait).await;
+        self.note(&Note::Cancelling { run: run.clone() }).await;
+        let path = format!("/api/v1/executions/{run}/cancel");
+        loop {
+            match self.post(self.server(dice.roll()), &path, None, &json!({})).await {
+                Some(told) if told.status < 300 => {
+                    let status = told.body["status"].as_str().unwrap_or_default().to_owned();
+                    let note = Note::Cancelled { at: now(), run, status };
+                    return self.note(&note).await;
+                }
+                Some(told) if told.status < 500 => {
+                    return self
+                        .refused(format!("cancel {run}: {} {}", told.status, told.body))
+                        .await;
+                }
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Calls back whoever asked for it, until `asked` ends.
+    pub fn call_back(self: &Arc<Self>, mut asked: mpsc::UnboundedReceiver<Asked>) -> JoinHandle<()> {
+        let load = self.clone();
+        tokio::spawn(async move {
+            let (mut known, mut callers) = (HashSet::new(), JoinSet::new());
+            while let Some(asked) = asked.recv().await {
+                // A call that is repeated asks again for the same.
+                if known.insert((asked.run.clone(), asked.node.clone())) {
+                    let dice = Dice::new(load.seed, &format!("{} {}", asked.node, known.len()));
+                    callers.spawn(load.clone().call(asked, dice));
+                }
+            }
+            while callers.join_next().await.is_some() {}
+        })
+    }
+
+    /// Sends a callback until it is taken, or was; and sometimes once more.
+    async fn call(self: Arc<Self>, asked: Asked, mut dice: Dice) {
+        // Early, in time, or too late for a wait with a limit.
+        let wait = if dice.chance(40) {
+            dice.millis(0, 50)
+        } else {
+            dice.millis(300, 4000)
+        };
+        tokio::time::sleep(wait).await;
+        let mut again = dice.chance(50);
+        for number in 0.. {
+            // Each try brings something else, so that it shows which one was taken.
+            let payload = json!({ "run": asked.run, "node": asked.node, "try": number });
+            let (run, node) = (asked.run.clone(), asked.node.clone());
+            self.note(&Note::Calling {
+                run: run.clone(),
+                node: node.clone(),
+                payload: payload.clone(),
+            })
+            .await;
+            match self.post(self.server(dice.roll()), &asked.path, None, &payload).await {
+                Some(told) if told.status < 300 => {
+                    let at = now();
+                    self.note(&Note::Called { at, run, node, payload }).await;
+                }
+                // It was answered before, or its time is over.
+                Some(told) if told.status == 409 => {}
+                Some(told) if told.status < 500 => {
+                    let what = format!("callback {node} of {run}: {} {}", told.status, told.body);
+                    return self.refused(what).await;
+                }
+                _ => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            }
+            if !std::mem::take(&mut again) {
+                return;
+            }
+        }
+    }
+
+    fn server(&self, luck: u64) -> &Arc<Member> {
+        &self.servers[(luck % self.servers.len() as u64) as usize]
+    }
+
+    /// The answer, if there is one.
+    async fn post(&self, server: &Member, path: &str, key: Option<&str>, body: &Value) -> Option<Told> {
+        let url = server.url()?;
+        let mut request: RequestBuilder = self.client.post(format!("{url}{path}"));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let request = request
+            .header("content-type", "application/json")
+            .body(body.to_string());
+        let answer = request.send().await.ok()?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.ok()?;
+        Some(Told {
+            status,
+            body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            by: server.name,
+        })
+    }
+
+    async fn refused(&self, what: String) {
+        self.note(&Note::Refused { what }).await;
+    }
+
+    async fn note(&self, note: &Note) {
+        // A log that cannot be written ends everything: nothing could be checked.
+        if let Err(error) = self.ledger.note(note).await {
+            panic!("{error:#}");
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Manner {
+    Once,
+    Twice,
+    AtOnce,
+}
+
+/// A start, as it is sent.
+struct Start<'a> {
+    workflow: &'a Workflow,
+    request: String,
+    tenant: &'static str,
+    path: String,
+    body: Value,
+    manner: Manner,
+    cancel_after: Option<Duration>,
+}
+
+impl Start<'_> {
+    fn draw<'a>(load: &'a Load, order: u64, dice: &mut Dice) -> Start<'a> {
+        let all: u64 = load.workflows.iter().map(|workflow| workflow.weight).sum();
+        let mut drawn = dice.below(all);
+        let mut workflows = load.workflows.iter();
+        let workflow = workflows.find(|workflow| match drawn.checked_sub(workflow.weight) {
+            Some(rest) => {
+                drawn = rest;
+                false
+            }
+            None => true,
+        });
+        let workflow = workflow.unwrap_or(&load.workflows[0]);
+        let request = format!("order-{order}");
+        let trigger = trigger(order, dice);
+        let name = workflow.name;
+        let tenant = if workflow.triggered {
+            ""
+        } else {
+            dice.pick(&["", "", "blue"])
+        };
+        let (path, body) = match workflow.triggered {
+            true => (format!("/api/v1/workflows/{name}/trigger"), trigger),
+            false => {
+                let mut body = json!({ "requestId": request, "trigger": trigger });
+                if !tenant.is_empty() {
+                    body["tenantId"] = tenant.into();
+                }
+                if dice.chance(20) {
+                    body["priority"] = dice.between(1, 9).into();
+                }
+                (format!("/api/v1/workflows/{name}/execute"), body)
+            }
+        };
+        let manner = match dice.below(10) {
+            0..6 => Manner::Once,
+            6..8 => Manner::Twice,
+            _ => Manner::AtOnce,
+        };
+        // What does not end by itself is always cancelled.
+        let cancels = workflow.ends.is_empty() || dice.chance(7);
+        Start {
+            workflow,
+            request,
+            tenant,
+            path,
+            body,
+            manner,
+            cancel_after: cancels.then(|| dice.millis(0, 3000)),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What a run of the rig tells: a line for each fault while it runs, and a summary.
+
+use super::{
+    check::{Rule, Violation, lost_calls, takeovers},
+    evidence::{Evidence, Note},
+    faults::Kind,
+};
+use crate::cli::print;
+use fermata_core::Status;
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    path::PathBuf,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+/// How many violations of one rule are shown; the report as JSON has all.
+const SHOWN: usize = 5;
+
+/// Tells what happens, as it happens.
+pub struct Diary {
+    begun: Instant,
+    counts: Mutex<BTreeMap<Kind, u32>>,
+}
+
+impl Diary {
+    pub fn new() -> Diary {
+        Diary {
+            begun: Instant::now(),
+            counts: Mutex::default(),
+        }
+    }
+
+    /// A line about what is being done.
+    pub fn say(&self, what: &str) {
+        crate::cli::say(format_args!("[{:7.2} s] {what}", self.begun.elapsed().as_secs_f64()));
+    }
+
+    /// A fault happens.
+    pub fn fault(&self, kind: Kind, what: &str) {
+        *self
+            .counts
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .entry(kind)
+            .or_default() += 1;
+        self.say(&format!("{kind:<8} {what}"));
+    }
+
+    pub fn counts(&self) -> BTreeMap<Kind, u32> {
+        self.counts
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// The summary.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    seed: u64,
+    /// How to call for the same load and faults.
+    command: String,
+    runs: BTreeMap<&'static str, usize>,
+    acknowledged: Acknowledged,
+    effects: usize,
+    repeated_effects: usize,
+    journal_rows: usize,
+    takeovers: usize,
+    faults: BTreeMap<Kind, u32>,
+    dropped_after_commit: u64,
+    /// How long it took until everything was over after the last fault, if it was.
+    settled_after_ms: Option<u64>,
+    pub violations: Vec<Violation>,
+    /// What is left to look at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Acknowledged {
+    starts: usize,
+    cancels: usize,
+    callbacks: usize,
+}
+
+/// What only the rig knows.
+pub struct Circumstances {
+    pub seed: u64,
+    pub command: String,
+    pub faults: BTreeMap<Kind, u32>,
+    pub dropped_after_commit: u64,
+    pub settled_after: Option<Duration>,
+}
+
+impl Report {
+    pub fn new(evidence: &Evidence, violations: Vec<Violation>, known: Circumstances) -> Report {
+        let mut acknowledged = Acknowledged::default();
+        for note in &evidence.notes {
+            match note {
+                Note::Started { .. } => acknowledged.starts += 1,
+                Note::Cancelled { .. } => acknowledged.cancels += 1,
+                Note::Called { .. } => acknowledged.callbacks += 1,
+                _ => {}
+            }
+        }
+        let mut runs: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for status in Status::ALL {
+            let count = evidence.runs.values().filter(|run| run.status == status).count();
+            if count > 0 {
+                runs.insert(status.as_str(), count);
+            }
+        }
+        Report {
+            seed: known.seed,
+            command: known.command,
+            runs,
+            acknowledged,
+            effects: evidence.effects.len(),
+            repeated_effects: lost_calls(evidence),
+            journal_rows: evidence.written.len(),
+            takeovers: takeovers(evidence).values().map(Vec::len).sum(),
+            faults: known.faults,
+            dropped_after_commit: known.dropped_after_commit,
+            settled_after_ms: known.settled_after.map(|time| time.as_millis() as u64),
+            violations,
+            folder: None,
+        }
+    }
+
+    pub fn print(&self, json: bool) -> anyhow::Result<()> {
+        match json {
+            true => print(format_args!("{}\n", serde_json::to_string_pretty(self)?)),
+            false => print(self.text()),
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let counts = |counts: Vec<(String, String)>| {
+            let words: Vec<String> = counts
+                .into_iter()
+                .map(|(name, count)| format!("{count} {name}"))
+                .collect();
+            words.join(", ")
+        };
+        let faults = self
+            .faults
+            .iter()
+            .map(|(kind, count)| (kind.to_string(), count.to_string()));
+        let runs = self
+            .runs
+            .iter()
+            .map(|(status, count)| ((*status).to_owned(), count.to_string()));
+        let acknowledged = &self.acknowledged;
+        let settled = match self.settled_after_ms {
+            Some(millis) => format!("{:.1} s after the last fault", millis as f64 / 1000.0),
+            None => "not in time".to_owned(),
+        };
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "{name:<14} {value}"); // a String takes everything
+        };
+        line("seed", self.seed.to_string());
+        line("faults", counts(faults.collect()));
+        line(
+            "",
+            format!("{} connections dropped after COMMIT", self.dropped_after_commit),
+        );
+        line(
+            "acknowledged",
+            format!(
+                "{} starts, {} cancels, {} callbacks",
+                acknowledged.starts, acknowledged.cancels, acknowledged.callbacks
+            ),
+        );
+        line("runs", counts(runs.collect()));
+        line("settled", settled);
+        line(
+            "effects",
+            format!(
+                "{}, of which {} were repeated in crash windows",
+                self.effects, self.repeated_effects
+            ),
+        );
+        line("journal rows", self.journal_rows.to_string());
+        line("takeovers", self.takeovers.to_string());
+        line("violations", self.violations.len().to_string());
+        self.violations_into(&mut text);
+        text
+    }
+
+    fn violations_into(&self, text: &mut String) {
+        let mut rules: BTreeMap<Rule, Vec<&Violation>> = BTreeMap::new();
+        for violation in &self.violations {
+            rules.entry(violation.rule).or_default().push(violation);
+        }
+        for (rule, violations) in rules {
+            let _ = writeln!(text, "\n{rule:?}: {}", violations.len());
+            for violation in violations.iter().take(SHOWN) {
+                let run = violation.run.map_or(String::new(), |run| format!("{run}: "));
+                let _ = writeln!(text, "  {run}{}", violation.what);
+            }
+        }
+        if let Some(folder) = &self.folder {
+            let _ = writeln!(
+                text,
+                "\nRepeat it with\n  {}\nLogs of all processes, what clients were told (acknowledged.log),\n\
+                 what the service saw (effects.log) and the journals of these runs (runs.json) are in\n  {}",
+                self.command,
+                folder.display()
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The service that steps call. What it saw is on disk before it answers.
+//!
+//! `/effect` answers at once, `/flaky/N` refuses the first N calls of a key with 503, `/slow/MS` takes its time, `/refuse`
+//! answers 422, `/ask` knows addresses to call back, and `/wrong` is called only if the engine makes a mistake.
+
+use super::{
+    evidence::{Effect, now},
+    ledger::Ledger,
+};
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+
+/// A wait that can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub run: String,
+    pub node: String,
+    /// The path of its address.
+    pub path: String,
+}
+
+/// The service; ends when it is dropped.
+pub struct Service {
+    pub url: String,
+    serving: JoinHandle<()>,
+}
+
+struct Memory {
+    ledger: Arc<Ledger>,
+    calls: AtomicU64,
+    /// How often a key was there.
+    keys: Mutex<HashMap<String, u64>>,
+    asked: mpsc::UnboundedSender<Asked>,
+}
+
+impl Service {
+    /// Starts it. Whoever asks to be called back is told to `asked`.
+    pub async fn start(ledger: Arc<Ledger>, asked: mpsc::UnboundedSender<Asked>) -> io::Result<Service> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let memory = Arc::new(Memory {
+            ledger,
+            calls: AtomicU64::new(0),
+            keys: Mutex::default(),
+            asked,
+        });
+        let router = Router::new()
+            .route("/effect", post(effect))
+            .route("/flaky/{times}", post(flaky))
+            .route("/slow/{millis}", post(slow))
+            .route("/refuse", post(refuse))
+            .route("/ask", post(ask))
+            .route("/wrong", post(effect))
+            .with_state(memory);
+        let serving = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await; // it never ends by itself
+        });
+        Ok(Service { url, serving })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+type Shared = State<Arc<Memory>>;
+
+async fn effect(State(memory): Shared, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    memory.take(&headers, body, |_| StatusCode::OK).await
+}
+
+async fn flaky(State(memory): Shared, Path(times): Path<u64>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    let status = |before: u64| match before < times {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::OK,
+    };
+    memory.take(&headers, body, status).await
+}
+
+async fn slow(State(memory): Shared, Path(millis): Path<u64>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    let answer = memory.take(&headers, body, |_| StatusCode::OK).await;
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+    answer
+}
+
+async fn refuse(State(memory): Shared, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    memory.take(&headers, body, |_| StatusCode::UNPROCESSABLE_ENTITY).await
+}
+
+async fn ask(State(memory): Shared, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    let (run, ..) = named(&key(&headers));
+    for (node, url) in body["callbacks"].as_object().into_iter().flatten() {
+        let path = url.as_str().and_then(|url| Some(&url[url.find("/wh/")?..]));
+        if let Some(path) = path {
+            let _ = memory.asked.send(Asked {
+                run: run.clone(),
+                node: node.clone(),
+                path: path.to_owned(),
+            }); // after the end nobody calls back
+        }
+    }
+    memory.take(&headers, body, |_| StatusCode::OK).await
+}
+
+impl Memory {
+    /// Writes a call down, then answers it with the status for a key that was there so often.
+    async fn take(&self, headers: &HeaderMap, body: Value, status: impl FnOnce(u64) -> StatusCode) -> Response {
+        let key = key(headers);
+        let (run, node, attempt) = named(&key);
+        let before = {
+            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            // All attempts of a node count together, whether or not their keys tell them apart.
+            let count = keys.entry(format!("{run}:{node}")).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let status = status(before);
+        let entry = Effect {
+            call: self.calls.fetch_add(1, Ordering::Relaxed) + 1,
+            at: now(),
+            run,
+            node,
+            attempt,
+            key,
+            body,
+            answered: status.as_u16(),
+        };
+        match self.ledger.note(&entry).await {
+            Ok(()) => (status, Json(json!({ "call": entry.call }))).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    }
+}
+
+fn key(headers: &HeaderMap) -> String {
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    key.unwrap_or_default().to_owned()
+}
+
+/// `run:node` or `run:node:attempt`.
+fn named(key: &str) -> (String, String, Option<u32>) {
+    let mut parts = key.split(':');
+    let mut next = || parts.next().unwrap_or_default().to_owned();
+    let (run, node, attempt) = (next(), next(), next());
+    (run, node, attempt.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_are_on_disk_before_they_are_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("effects.log");
+        let ledger = Arc::new(Ledger::create(&path).unwrap());
+        let (asked, mut asking) = mpsc::unbounded_channel();
+        let service = Service::start(ledger.clone(), asked).await.unwrap();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let call = async |path: &str, key: &str, body: &str| {
+            let request = client
+                .post(format!("{}{path}", service.url))
+                .header("idempotency-key", key);
+            let answer = request.header("content-type", "application/json").body(body.to_owned());
+            answer.send().await.unwrap().status().as_u16()
+        };
+        assert_eq!(call("/flaky/1", "r:n:1", "{\"order\":1}").await, 503);
+        assert!(std::fs::read_to_string(&path).unwrap().contains("r:n:1"));
+        assert_eq!(call("/flaky/1", "r:n:2", "{\"order\":1}").await, 200);
+        assert_eq!(call("/refuse", "r:m", "{}").await, 422);
+        let urls = "{\"callbacks\":{\"w\":\"http://127.0.0.1:1/wh/t0ken\"}}";
+        assert_eq!(call("/ask", "r:ask", urls).await, 200);
+        let (run, node, path) = ("r".to_owned(), "w".to_owned(), "/wh/t0ken".to_owned());
+        assert_eq!(asking.recv().await, Some(Asked { run, node, path }));
+        let effects: Vec<Effect> = ledger.close().unwrap();
+        let calls: Vec<_> = effects
+            .iter()
+            .map(|effect| (effect.call, effect.attempt, effect.answered))
+            .collect();
+        assert_eq!(
+            calls,
+            [(1, Some(1), 503), (2, Some(2), 200), (3, None, 422), (4, None, 200)]
+        );
+    }
+}

@@ -1,0 +1,299 @@
+//! The workflows of the load: chains, fan-outs with joins, retries, pauses, waits and conditions, in both dialects.
+//!
+//! A trigger is `{ "order", "word", "fails", "slowMs", "pauseMs" }`; every call of a step has the order in its body, so that
+//! it shows whose it is.
+
+use super::dice::Dice;
+use fermata_core::Status;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A run that pauses this long ends only because it is cancelled.
+const ENDLESS_MS: u64 = 3_600_000;
+
+/// A workflow of the load, and what is to be expected of it.
+#[derive(Debug, Clone)]
+pub struct Workflow {
+    pub name: &'static str,
+    pub document: Value,
+    /// Whether it is written in Runlater, and so is triggered instead of executed.
+    pub triggered: bool,
+    /// How it may end if nobody cancels it; not at all, if there is nothing.
+    pub ends: &'static [Status],
+    /// How often it is started, compared with others.
+    pub weight: u64,
+}
+
+/// A node, as far as the checks care.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeShape {
+    /// Those that must be settled before it opens.
+    pub parents: Vec<String>,
+    /// Whether it calls the service.
+    pub calls: bool,
+    /// Whether it waits for a callback.
+    pub waits: bool,
+}
+
+/// The nodes of a workflow.
+pub type Shape = BTreeMap<String, NodeShape>;
+
+impl Workflow {
+    /// Its nodes, read from the document without the help of a dialect.
+    pub fn shape(&self) -> Shape {
+        let mut shape = Shape::new();
+        match self.triggered {
+            true => {
+                for (name, task) in self.document["tasks"].as_object().into_iter().flatten() {
+                    let needs = task["needs"].as_array().into_iter().flatten();
+                    let node = NodeShape {
+                        parents: needs.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+                        calls: task.get("url").is_some(),
+                        waits: task.get("wait_for_webhook").is_some(),
+                    };
+                    shape.insert(name.clone(), node);
+                }
+            }
+            false => {
+                for node in self.document["nodes"].as_array().into_iter().flatten() {
+                    let id = node["id"].as_str().unwrap_or_default();
+                    shape.entry(id.to_owned()).or_default().calls = node["actionType"] == "http.request";
+                    let edges = node["edges"].as_array().into_iter().flatten();
+                    let targets = edges.map(|edge| &edge["targetNode"]).chain([&node["onFailure"]]);
+                    for target in targets.filter_map(Value::as_str) {
+                        let parents = &mut shape.entry(target.to_owned()).or_default().parents;
+                        parents.push(id.to_owned());
+                    }
+                }
+            }
+        }
+        shape
+    }
+}
+
+/// What a run is started with.
+pub fn trigger(order: u64, dice: &mut Dice) -> Value {
+    let slow = match dice.chance(40) {
+        true => dice.between(500, 4000),
+        false => dice.between(0, 100),
+    };
+    json!({
+        "order": order,
+        "word": if order.is_multiple_of(2) { "even" } else { "odd" },
+        "fails": dice.below(4),
+        "slowMs": slow,
+        "pauseMs": dice.between(50, 3000),
+    })
+}
+
+/// All of them; `service` is where their steps call.
+pub fn all(service: &str) -> Vec<Workflow> {
+    let dataworkflows = |name, weight, ends, nodes: Value| {
+        let start = nodes[0]["id"].clone();
+        Workflow {
+            name,
+            weight,
+            ends,
+            triggered: false,
+            document: json!({ "id": name, "displayName": name, "startNode": start, "nodes": nodes }),
+        }
+    };
+    let runlater = |name, weight, ends, tasks: Value| Workflow {
+        name,
+        weight,
+        ends,
+        triggered: true,
+        document: json!({ "name": name, "tasks": tasks }),
+    };
+    let well: &[Status] = &[Status::Succeeded];
+    vec![
+        dataworkflows("chain", 4, well, chain(service)),
+        dataworkflows("fan", 5, well, fan(service)),
+        dataworkflows("sleepy", 3, well, sleepy(service)),
+        dataworkflows("mended", 1, well, mended(service)),
+        dataworkflows("refused", 1, &[Status::Failed], refused(service)),
+        dataworkflows("endless", 1, &[], endless(service)),
+        runlater("ask", 4, well, ask(service)),
+        runlater("limited", 3, &[Status::Succeeded, Status::Failed], limited(service)),
+    ]
+}
+
+/// A node that calls the service at `path`; `next` are what follows it.
+fn call(service: &str, id: &str, path: &str, more: Value, next: &[&str]) -> Value {
+    let mut body = json!({ "order": "{{ trigger.order }}", "from": id });
+    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+        body.extend(more);
+    }
+    json!({
+        "id": id,
+        "actionType": "http.request",
+        "parameters": { "method": "POST", "url": format!("{service}{path}"), "body": body },
+        "policies": { "retry": { "maxAttempts": 12, "baseDelayMs": 30, "backoffFactor": 1.5, "jitter": true } },
+        "edges": next.iter().map(|target| json!({ "targetNode": target })).collect::<Vec<_>>(),
+    })
+}
+
+fn pause(id: &str, millis: Value, next: &[&str]) -> Value {
+    let edges: Vec<Value> = next.iter().map(|target| json!({ "targetNode": target })).collect();
+    json!({ "id": id, "actionType": "core.delay", "parameters": { "durationMs": millis }, "edges": edges })
+}
+
+fn chain(service: &str) -> Value {
+    let seen = json!({ "seen": "{{ context.data.one.body.call }}" });
+    let mut two = call(service, "two", "/flaky/{{ trigger.fails }}", seen, &["three"]);
+    // Its key names the attempt.
+    two["policies"]["rerenderOnRetry"] = true.into();
+    json!([
+        call(service, "one", "/effect", json!({}), &["two"]),
+        two,
+        call(
+            service,
+            "three",
+            "/slow/{{ trigger.slowMs }}",
+            json!({ "seen": "{{ context.data.two.body.call }}" }),
+            &[]
+        ),
+    ])
+}
+
+fn fan(service: &str) -> Value {
+    let mut join = call(
+        service,
+        "join",
+        "/effect",
+        json!({ "left": "{{ context.data.left.body.call }}" }),
+        &[],
+    );
+    join["edges"] = json!([
+        { "targetNode": "even", "condition": "trigger.order % 2 === 0" },
+        // Beyond what is evaluated natively: this one goes to the sandbox.
+        { "targetNode": "odd", "condition": "/^odd$/.test(trigger.word)" },
+    ]);
+    json!([
+        call(service, "first", "/effect", json!({}), &["left", "right", "nap"]),
+        call(service, "left", "/flaky/{{ trigger.fails }}", json!({}), &["join"]),
+        call(service, "right", "/slow/{{ trigger.slowMs }}", json!({}), &["join"]),
+        pause("nap", json!("{{ trigger.pauseMs }}"), &["join"]),
+        join,
+        call(service, "even", "/effect", json!({}), &["last"]),
+        call(service, "odd", "/effect", json!({}), &["last"]),
+        call(
+            service,
+            "last",
+            "/effect",
+            json!({ "joined": "{{ context.data.join.body.call }}" }),
+            &[]
+        ),
+    ])
+}
+
+fn sleepy(service: &str) -> Value {
+    json!([
+        call(service, "before", "/effect", json!({}), &["nap"]),
+        pause("nap", json!("{{ trigger.pauseMs }}"), &["between"]),
+        call(service, "between", "/flaky/1", json!({}), &["again"]),
+        pause("again", json!(1500), &["after"]),
+        call(service, "after", "/effect", json!({}), &[]),
+    ])
+}
+
+fn mended(service: &str) -> Value {
+    let mut broken = call(service, "broken", "/refuse", json!({}), &["never"]);
+    broken["onFailure"] = "mend".into();
+    json!([
+        call(service, "first", "/effect", json!({}), &["broken"]),
+        broken,
+        call(service, "never", "/effect", json!({}), &[]),
+        call(service, "mend", "/effect", json!({}), &[]),
+    ])
+}
+
+fn refused(service: &str) -> Value {
+    json!([
+        call(service, "first", "/effect", json!({}), &["beside", "broken"]),
+        call(service, "beside", "/slow/{{ trigger.slowMs }}", json!({}), &[]),
+        call(service, "broken", "/refuse", json!({}), &[]),
+    ])
+}
+
+fn endless(service: &str) -> Value {
+    json!([
+        call(service, "first", "/effect", json!({}), &["nap"]),
+        pause("nap", json!(ENDLESS_MS), &["never"]),
+        call(service, "never", "/effect", json!({}), &[]),
+    ])
+}
+
+/// A task that calls the service.
+fn task(service: &str, name: &str, path: &str, needs: &[&str], more: Value) -> Value {
+    let mut body = json!({ "order": "{{trigger.body.order}}", "from": name });
+    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+        body.extend(more);
+    }
+    json!({ "needs": needs, "url": format!("{service}{path}"), "retries": 12, "body": body })
+}
+
+fn ask(service: &str) -> Value {
+    let urls = json!({ "callbacks": { "reply": "{{wait.reply.url}}", "early": "{{wait.early.url}}" } });
+    let both = json!({ "reply": "{{tasks.reply.body}}", "early": "{{tasks.early.body}}" });
+    let handle = json!({
+        "needs": ["flaky"], "if": "tasks.flaky.status != 'success'", "url": format!("{service}/wrong"),
+        "body": { "order": "{{trigger.body.order}}" },
+    });
+    json!({
+        "first": task(service, "first", "/effect", &[], json!({})),
+        // `early` opens after this, and is answered as soon as its address is known.
+        "nap": { "needs": ["first"], "sleep": "1500ms" },
+        "flaky": task(service, "flaky", "/flaky/2", &["first"], json!({})),
+        "ask": task(service, "ask", "/ask", &["first"], urls),
+        "reply": { "needs": ["ask"], "wait_for_webhook": {} },
+        "early": { "needs": ["nap", "ask"], "wait_for_webhook": {} },
+        "use": task(service, "use", "/effect", &["reply"], json!({ "reply": "{{tasks.reply.body}}" })),
+        "handle": handle,
+        "join": task(service, "join", "/effect", &["nap", "flaky", "use", "early"], both),
+    })
+}
+
+fn limited(service: &str) -> Value {
+    let urls = json!({ "callbacks": { "answer": "{{wait.answer.url}}" } });
+    let got = json!({ "answer": "{{tasks.answer.body}}" });
+    let mut late = task(service, "late", "/effect", &["answer"], json!({}));
+    late["if"] = "tasks.answer.status == 'timeout'".into();
+    json!({
+        "ask": task(service, "ask", "/ask", &[], urls),
+        "answer": { "needs": ["ask"], "wait_for_webhook": { "timeout": "2s" } },
+        "use": task(service, "use", "/effect", &["answer"], got),
+        "late": late,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
+
+    #[test]
+    fn shapes_are_those_of_the_plans() {
+        for workflow in all("http://127.0.0.1:1") {
+            let text = workflow.document.to_string();
+            let document = Document::parse(text.as_bytes(), workflow.name, &DocumentLimits::default()).unwrap();
+            let plan = compile(&document, &Settings::default(), &AnyAction, Stage::Publish)
+                .unwrap_or_else(|problems| panic!("{}: {problems:?}", workflow.name))
+                .plan;
+            let mut shape = workflow.shape();
+            assert_eq!(plan.nodes.len(), shape.len(), "{}", workflow.name);
+            for node in &plan.nodes {
+                let ours = shape.remove(node.id.as_str()).expect("a node of the plan");
+                let ix = plan.find(node.id.as_str()).expect("its place");
+                let leads_here = |parent: &&fermata_core::Node| parent.edges.iter().any(|edge| edge.target == ix);
+                let parents = plan.nodes.iter().filter(leads_here);
+                let mut parents: Vec<&str> = parents.map(|parent| parent.id.as_str()).collect();
+                let mut expected: Vec<&str> = ours.parents.iter().map(String::as_str).collect();
+                (parents.sort_unstable(), expected.sort_unstable());
+                assert_eq!(parents, expected, "{}: {}", workflow.name, node.id);
+                assert_eq!(ours.calls, node.kind.action_type() == "http.request");
+                assert_eq!(ours.waits, node.kind.action_type() == "core.wait");
+            }
+        }
+    }
+}
