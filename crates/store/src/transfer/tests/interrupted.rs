@@ -188,3 +188,42 @@ async fn what_arrives_changed_is_a_failure() {
         ground.open("a.db").unwrap();
     }
 }
+
+/// The source says that it was moved, and the target was not opened yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_at_the_last_step_it_is_finished() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    fill(&store).await;
+    let before = told(&*store).await;
+    drop(store);
+    let (from, to) = (ground.sqlite("a.db"), ground.postgres());
+    let first = transfer(from.clone(), to.clone()).run(&silent()).await.unwrap();
+    let mark = from.open(Side::Source, true).await.unwrap().mark().await.unwrap();
+    let Some(Mark::Moved { transfer: id, .. }) = mark else {
+        panic!("{mark:?}");
+    };
+    let (last, count) = (TABLES.last().unwrap(), first.tables.last().unwrap().rows);
+    let newest = ground.database.store().await;
+    let runs = newest
+        .runs(crate::reads::RunFilter {
+            limit: 1,
+            ..Default::default()
+        })
+        .await
+        .unwrap();
+    newest.close().await.unwrap();
+    let mut arrival = Arrival {
+        transfer: id,
+        from: String::new(),
+        done: None,
+    };
+    arrival.note(last, count as usize, &[Value::Id(runs.items[0].id.0)]);
+    let mut target = to.open(Side::Target, true).await.unwrap();
+    assert!(target.set_mark(None, Some(&arrival.mark())).await.unwrap());
+    drop(target);
+    let second = resume(&resumed(from.clone(), to)).await.unwrap();
+    assert_eq!((second.before, &second.tables), (first.rows(), &first.tables));
+    assert_eq!(told(&ground.database.store().await).await, before);
+    assert!(refusal(ground.open("a.db")).contains("was moved"));
+}
