@@ -98,7 +98,7 @@ macro_rules! conformance_tests {
                 answers_to_closed_unknown_or_ended, reopening_a_token_changes_nothing, news_are_told;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
-                windows_of_events, links_are_listed, missing_runs_have_nothing, load_shows_the_lease, ping_and_close;
+                windows_of_events, links_are_listed, missing_runs_have_nothing, load_shows_the_lease, zeros_in_texts, ping_and_close;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_place, links_have_one_owner;
         }

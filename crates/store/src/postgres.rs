@@ -55,6 +55,7 @@ use crate::{
 use address::Address;
 use async_trait::async_trait;
 use backoff::Backoff;
+use columns::storable;
 use committer::Committers;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use hints::{Hints, Listening, Tidings};
@@ -178,10 +179,16 @@ impl Store for PostgresStore {
     }
 
     async fn draft(&self, id: &str) -> Result<Option<Draft>> {
+        if !storable(id) {
+            return Ok(None);
+        }
         patiently!(self.sessions, |session| definitions::draft(&session, id))
     }
 
     async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
+        if !storable(id) {
+            return Ok(Published::NotFound);
+        }
         let mode = PublishMode::Publish(activation);
         patiently!(self.sessions, |session| definitions::publish(
             &mut session,
@@ -197,6 +204,9 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
+        if !storable(id) {
+            return Ok(Published::NotFound);
+        }
         let mode = PublishMode::Snapshot;
         patiently!(self.sessions, |session| definitions::publish(
             &mut session,
@@ -208,14 +218,23 @@ impl Store for PostgresStore {
     }
 
     async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
+        if !storable(id) {
+            return Ok(Deleted::NotFound);
+        }
         patiently!(self.sessions, |session| definitions::delete(&mut session, id, at))
     }
 
     async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
+        if !storable(id) {
+            return Ok(false);
+        }
         patiently!(self.sessions, |session| definitions::soft_delete(&mut session, id, at))
     }
 
     async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
+        if !storable(id) {
+            return Ok(None);
+        }
         patiently!(self.sessions, |session| definitions::set_enablement(
             &mut session,
             id,
@@ -225,6 +244,9 @@ impl Store for PostgresStore {
     }
 
     async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
+        if !storable(id) {
+            return Ok(None);
+        }
         patiently!(self.sessions, |session| definitions::workflow(&session, id))
     }
 
@@ -237,10 +259,16 @@ impl Store for PostgresStore {
     }
 
     async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
+        if !storable(id) {
+            return Ok(None);
+        }
         patiently!(self.sessions, |session| definitions::definition(&session, id, version))
     }
 
     async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        if !storable(id) {
+            return Ok(Page::cut(Vec::new(), limit));
+        }
         patiently!(self.sessions, |session| definitions::versions(
             &session, id, before, limit
         ))
@@ -285,6 +313,9 @@ impl Store for PostgresStore {
     }
 
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        if !storable(token) {
+            return Ok(Answer::NotFound);
+        }
         let Some((run, node)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
             return Ok(Answer::NotFound);
         };
@@ -319,6 +350,9 @@ impl Store for PostgresStore {
     }
 
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        if !storable(node.as_str()) {
+            return Ok(None);
+        }
         patiently!(self.sessions, |session| reads::attempt(&session, run, node, attempt))
     }
 

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::{
+    definitions::{Deleted, WorkflowFilter},
     reads::{Order, RunFilter, RunRecord, Window},
-    runs::Letter,
+    runs::{Answer, Letter},
 };
 
 fn filter(limit: u32) -> RunFilter {
@@ -414,4 +415,76 @@ pub async fn ping_and_close(store: &Arc<dyn Store>) {
     assert!(matches!(store.run(run).await, Err(Closed)));
     assert!(matches!(store.enqueue(new_run("r2")).await, Err(Closed)));
     assert!(matches!(store.commit(step(run, 1, 2)).await, CommitAnswer::Unknown(_)));
+}
+
+/// Zeros in texts: what people wrote is stored, perhaps with something else for the zero, and nothing fails. Names that
+/// have one are found nowhere.
+pub async fn zeros_in_texts(store: &Arc<dyn Store>) {
+    let mut document = draft(WORKFLOW, "one");
+    document.display_name = "a\0name".to_owned();
+    document.description = Some("\0".to_owned());
+    store.save_draft(document, new_or_draft(), None).await.unwrap();
+    store.publish(WORKFLOW, "one", ACTIVATE, at(2)).await.unwrap();
+    let mut run = new_run("r1");
+    run.correlation_id = Some("c\0".to_owned());
+    run.principal.user_id = "u\0".to_owned();
+    run.principal.email = Some("\0@example.com".to_owned());
+    run.born = Some(Born {
+        runner: ME,
+        events: started(),
+        started_at: at(100),
+        waits: Vec::new(),
+    });
+    let id = run.id;
+    assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    for seq in [2, 3] {
+        let mut commit = step(id, 1, seq);
+        commit.links = vec![link("l\0")];
+        committed(store, commit).await;
+    }
+    assert_eq!(store.links(id).await.unwrap().len(), 1);
+    assert!(store.run(id).await.unwrap().unwrap().correlation_id.is_some());
+
+    let none = "hello\0";
+    assert_eq!(store.workflow(none).await.unwrap(), None);
+    assert_eq!(store.draft(none).await.unwrap(), None);
+    assert_eq!(store.definition(none, 1).await.unwrap(), None);
+    assert!(store.versions(none, None, 9).await.unwrap().items.is_empty());
+    assert_eq!(store.delete_workflow(none, at(3)).await.unwrap(), Deleted::NotFound);
+    assert!(!store.soft_delete_workflow(none, at(3)).await.unwrap());
+    assert_eq!(store.answer(none, "1", at(3)).await.unwrap(), Answer::NotFound);
+    assert_eq!(store.attempt(id, &none.into(), 1).await.unwrap(), None);
+    assert!(store.last_attempts(id, &[none.into()]).await.unwrap().is_empty());
+    let some = Some(none.to_owned());
+    for wish in [
+        RunFilter {
+            workflow_id: some.clone(),
+            ..filter(9)
+        },
+        RunFilter {
+            request_id: some.clone(),
+            ..filter(9)
+        },
+        RunFilter {
+            tenant: some.clone(),
+            ..filter(9)
+        },
+        RunFilter {
+            search: some.clone(),
+            ..filter(9)
+        },
+    ] {
+        assert_eq!(ids(store, wish).await, (Vec::new(), false));
+    }
+    let after = WorkflowFilter {
+        after: some,
+        limit: 9,
+        ..Default::default()
+    };
+    assert!(store.workflows(after.clone()).await.unwrap().items.is_empty());
+    let after = WorkflowFilter {
+        after: Some("hell\0".to_owned()),
+        ..after
+    };
+    assert_eq!(store.workflows(after).await.unwrap().items.len(), 1);
 }

@@ -7,6 +7,7 @@ use crate::{
     runs::{AttemptStatus, Principal},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
+use std::borrow::Cow;
 use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
 
@@ -66,6 +67,19 @@ pub(super) fn signed(number: u64) -> i64 {
 /// A number as an integer. Numbers beyond its range do not happen; they would saturate.
 pub(super) fn small(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// A text that people wrote, as it can be stored: PostgreSQL has no zeros in texts.
+pub(super) fn text(text: &str) -> Cow<'_, str> {
+    match storable(text) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.replace('\0', "\u{fffd}")),
+    }
+}
+
+/// Whether there can be such a text in a column. What is not is found nowhere.
+pub(super) fn storable(text: &str) -> bool {
+    !text.contains('\0')
 }
 
 /// Three columns from `at`: user id, email, display name.

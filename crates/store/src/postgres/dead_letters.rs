@@ -1,7 +1,7 @@
 //! Dead letters: written by a commit, read and removed by people.
 
 use super::{
-    columns::{get, plain},
+    columns::{get, plain, text},
     sessions::commit,
     trouble::Trouble,
 };
@@ -54,7 +54,7 @@ pub(super) fn fitting(filter: &DeadLetterFilter, limit: i64) -> (String, Vec<Box
     let mut params: Vec<Box<dyn ToSql + Sync + Send>> = vec![Box::new(limit), Box::new(before)];
     let reason = filter.reason.map(|reason| reason.as_str().to_owned());
     let (index, other) = match &filter.workflow_id {
-        Some(workflow) => (Some(("workflow_id", workflow.clone())), reason),
+        Some(workflow) => (Some(("workflow_id", text(workflow).into_owned())), reason),
         None => (reason.map(|reason| ("reason", reason)), None),
     };
     let (places, order) = match index {

@@ -5,7 +5,7 @@
 //! takes is not there for a later one.
 
 use super::{
-    columns::{signed, small},
+    columns::{signed, small, text},
     facts::{Facts, Requested, Resource, RunFacts},
     rows::{RunUpdate, Writes},
     work::{Outcome, Work},
@@ -243,11 +243,9 @@ fn fencing_is_off() -> bool {
 }
 
 pub(super) fn resource(link: &Link) -> Resource {
-    (
-        link.system.clone(),
-        link.resource_type.clone(),
-        link.resource_id.clone(),
-    )
+    let parts = [&link.system, &link.resource_type, &link.resource_id];
+    let [system, kind, id] = parts.map(|part| text(part).into_owned());
+    (system, kind, id)
 }
 
 /// The status of a run that is stored now.

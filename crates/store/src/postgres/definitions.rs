@@ -5,7 +5,7 @@
 //! hold a weaker one on it, which lets everything pass but its removal.
 
 use super::{
-    columns::{get, maybe, plain, small},
+    columns::{get, maybe, plain, small, text},
     sessions::commit,
     trouble::Trouble,
 };
@@ -81,15 +81,8 @@ pub(super) async fn save_draft(
         update_workflow(&tx, &workflow).await?;
     }
     let (source, at) = (new.source.as_slice(), new.at.0);
-    let row: Params<'_> = &[
-        &new.id,
-        &new.display_name,
-        &new.description,
-        &new.dialect,
-        &source,
-        &new.checksum,
-        &at,
-    ];
+    let (name, description) = (text(&new.display_name), new.description.as_deref().map(text));
+    let row: Params<'_> = &[&new.id, &name, &description, &new.dialect, &source, &new.checksum, &at];
     execute(&tx, statements::SAVE_DRAFT, row).await?;
     commit(tx).await?;
     Ok(Saved::Saved { created })
@@ -280,11 +273,12 @@ pub(super) async fn set_enablement(
 /// Another process may be making the same one: then the row is not ours, and everything is looked at again.
 async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
     let status = workflow.status.as_str();
+    let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
     let row: Params<'_> = &[
         &workflow.id,
         &workflow.uid,
-        &workflow.display_name,
-        &workflow.description,
+        &name,
+        &description,
         &workflow.dialect,
         &status,
         &workflow.enabled,
@@ -300,10 +294,11 @@ async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
 async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
     let status = workflow.status.as_str();
     let (current, latest) = (workflow.current_version.map(small), workflow.latest_version.map(small));
+    let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
     let row: Params<'_> = &[
         &workflow.id,
-        &workflow.display_name,
-        &workflow.description,
+        &name,
+        &description,
         &workflow.dialect,
         &current,
         &latest,
@@ -347,7 +342,9 @@ fn workflow_row(row: &Row) -> Result<Workflow, Trouble> {
 pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, Trouble> {
     let sql = format!("{} LIMIT ?2", statements::WORKFLOWS);
     let wanted = filter.limit as usize + 1;
-    let mut after = filter.after.clone().unwrap_or_default();
+    // No id is between a text and the same with a zero and more behind it.
+    let after = filter.after.as_deref().and_then(|after| after.split('\0').next());
+    let mut after = after.unwrap_or_default().to_owned();
     let mut items = Vec::new();
     loop {
         let page = rows(client, &sql, &[&after, &PAGE]).await?;

@@ -4,7 +4,7 @@
 //! planner to see: it would think of a parameter as a tenth of all runs.
 
 use super::{
-    columns::{get, plain},
+    columns::{get, plain, storable},
     reads::run_row,
     trouble::Trouble,
 };
@@ -32,6 +32,17 @@ pub(super) const LAST: Uuid = Uuid::max();
 
 /// Runs that fit.
 pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, Trouble> {
+    let texts = [
+        &filter.workflow_id,
+        &filter.tenant,
+        &filter.correlation_id,
+        &filter.request_id,
+        &filter.search,
+    ];
+    if !texts.into_iter().flatten().all(|text| storable(text)) {
+        let (items, next) = (Vec::new(), None);
+        return Ok(RunPage { items, next });
+    }
     let walks = walks(filter, candidates(client, filter).await?, Flavour::Postgres);
     let budget = budget(walks.len());
     let found = walks.iter().map(|walk| follow(client, walk, filter.limit, budget));

@@ -1,7 +1,7 @@
 //! The first round trip of a batch: what to lock, what to ask, and how to read the answers.
 
 use super::{
-    columns::{get, maybe, plain, signed},
+    columns::{get, maybe, plain, signed, text},
     facts::{Facts, Requested, RunFacts, WorkflowFacts},
     pipeline::Query,
     sql::Statements,
@@ -87,9 +87,9 @@ impl<'a> Wish<'a> {
         }
         if !self.links.is_empty() {
             let query = Query::new(&sql.link_owners)
-                .column(&self.links, |link| link.system.as_str())
-                .column(&self.links, |link| link.resource_type.as_str())
-                .column(&self.links, |link| link.resource_id.as_str());
+                .column(&self.links, |link| text(&link.system))
+                .column(&self.links, |link| text(&link.resource_type))
+                .column(&self.links, |link| text(&link.resource_id));
             queries.push((query, Question::LinkOwners));
         }
         if !self.closing.is_empty() {

@@ -1,7 +1,7 @@
 //! What is read of one run: its row, and windows of what belongs to it.
 
 use super::{
-    columns::{get, maybe, plain, principal, signed, small},
+    columns::{get, maybe, plain, principal, signed, small, storable},
     trouble::Trouble,
 };
 use crate::{
@@ -105,7 +105,8 @@ pub(super) async fn last_attempts(
         let found = rows(client, &statements::last_attempts(), &[&run.0]).await?;
         return found.iter().map(action_row).collect();
     }
-    let mut nodes: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+    let nodes = nodes.iter().map(NodeId::as_str).filter(|node| storable(node));
+    let mut nodes: Vec<&str> = nodes.collect();
     nodes.sort_unstable();
     nodes.dedup();
     let sql = last_of_nodes();

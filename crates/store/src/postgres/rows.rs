@@ -1,7 +1,7 @@
 //! The rows that a batch writes, table by table. Each list is sent as one statement, a column an array.
 
 use super::{
-    columns::{signed, small},
+    columns::{signed, small, text},
     decide::first_status,
     facts::RunFacts,
     hints::Tidings,
@@ -141,11 +141,11 @@ impl<'a> Writes<'a> {
             .column(runs, |run| run.tenant.as_str())
             .column(runs, |run| run.request_id.as_str())
             .column(runs, |run| run.priority)
-            .column(runs, |run| run.correlation_id.as_deref())
+            .column(runs, |run| run.correlation_id.as_deref().map(text))
             .column(runs, |run| run.parent.map(|parent| parent.0))
-            .column(runs, |run| run.principal.user_id.as_str())
-            .column(runs, |run| run.principal.email.as_deref())
-            .column(runs, |run| run.principal.display_name.as_deref())
+            .column(runs, |run| text(&run.principal.user_id))
+            .column(runs, |run| run.principal.email.as_deref().map(text))
+            .column(runs, |run| run.principal.display_name.as_deref().map(text))
             .column(runs, |run| run.created_at.0)
             .column(runs, |run| run.born.as_ref().map(|born| born.started_at.0))
             .column(runs, |run| run.trigger.as_str())
@@ -171,12 +171,12 @@ impl<'a> Writes<'a> {
         let links = &self.links;
         Query::new(statement)
             .column(links, |(run, ..)| run.0)
-            .column(links, |(_, link, _)| link.system.as_str())
-            .column(links, |(_, link, _)| link.resource_type.as_str())
-            .column(links, |(_, link, _)| link.resource_id.as_str())
+            .column(links, |(_, link, _)| text(&link.system))
+            .column(links, |(_, link, _)| text(&link.resource_type))
+            .column(links, |(_, link, _)| text(&link.resource_id))
             .column(links, |(_, link, _)| link.node.as_str())
             .column(links, |(_, link, _)| small(link.attempt))
-            .column(links, |(_, link, _)| link.url.as_deref())
+            .column(links, |(_, link, _)| link.url.as_deref().map(text))
             .column(links, |(.., at)| at.0)
     }
 
@@ -191,7 +191,7 @@ impl<'a> Writes<'a> {
             .column(letters, |letter| small(letter.workflow_version))
             .column(letters, |letter| letter.tenant.as_str())
             .column(letters, |letter| small(letter.attempts))
-            .column(letters, |letter| letter.last_error.as_deref())
+            .column(letters, |letter| letter.last_error.as_deref().map(text))
             .column(letters, |letter| letter.payload.as_str())
     }
 
