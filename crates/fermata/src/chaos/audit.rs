@@ -99,7 +99,8 @@ async fn rows_of_runs(client: &Client, runs: &mut BTreeMap<Uuid, RunRows>) -> an
         let run = runs.get_mut(&row.get(0)).with_context(|| orphan(row.get(0)))?;
         run.journal.push((row.get(1), row.get(2)));
     }
-    let sql = "SELECT workflow_execution_id, node_id, attempt, status, outputs_json, error_json FROM action_executions
+    let sql = "SELECT workflow_execution_id, node_id, attempt, status, outputs_json, error_json, start_time IS NOT NULL
+        FROM action_executions
         ORDER BY 1, 2, 3";
     for row in client.query(sql, &[]).await? {
         let run = runs.get_mut(&row.get(0)).with_context(|| orphan(row.get(0)))?;
@@ -109,6 +110,7 @@ async fn rows_of_runs(client: &Client, runs: &mut BTreeMap<Uuid, RunRows>) -> an
             status: row.get(3),
             outputs: json(row.get(4))?,
             error: json(row.get(5))?,
+            began: row.get(6),
         });
     }
     let sql = "SELECT workflow_execution_id, node_id, is_open, payload_json FROM run_waits ORDER BY 1, 2";

@@ -97,6 +97,8 @@ pub struct AttemptRow {
     pub status: String,
     pub outputs: Option<Value>,
     pub error: Option<Value>,
+    /// Whether it ever ran: one that waited for its turn when its run stopped did not.
+    pub began: bool,
 }
 
 #[derive(Debug, Clone)]

@@ -80,14 +80,15 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
     for row in &rows {
         let Some(number) = recorded_call(row) else {
             let code = row.error.as_ref().and_then(|error| error["code"].as_str());
-            let without = row.status == "Skipped" || matches!(code, Some("TIMEOUT" | "CONNECTION_FAILED"));
+            let without =
+                row.status == "Skipped" || !row.began || matches!(code, Some("TIMEOUT" | "CONNECTION_FAILED"));
             found.ensure(without, Rule::Effect, id, || {
                 format!(
                     "attempt {} of {node} is {} without an effect: {code:?}",
                     row.attempt, row.status
                 )
             });
-            silent += usize::from(row.status != "Skipped");
+            silent += usize::from(row.status != "Skipped" && row.began);
             continue;
         };
         let Some(call) = lost.remove(&number) else {

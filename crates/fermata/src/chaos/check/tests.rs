@@ -77,6 +77,7 @@ fn attempt(node: &str, call: u64) -> AttemptRow {
         status: "Succeeded".to_owned(),
         outputs: Some(json!({ "status": 200, "body": { "call": call } })),
         error: None,
+        began: true,
     }
 }
 
