@@ -289,7 +289,8 @@ mod tests {
                 let parents = plan.nodes.iter().filter(leads_here);
                 let mut parents: Vec<&str> = parents.map(|parent| parent.id.as_str()).collect();
                 let mut expected: Vec<&str> = ours.parents.iter().map(String::as_str).collect();
-                (parents.sort_unstable(), expected.sort_unstable());
+                parents.sort_unstable();
+                expected.sort_unstable();
                 assert_eq!(parents, expected, "{}: {}", workflow.name, node.id);
                 assert_eq!(ours.calls, node.kind.action_type() == "http.request");
                 assert_eq!(ours.waits, node.kind.action_type() == "core.wait");
