@@ -5,7 +5,7 @@
 use crate::{
     bench, chaos, client,
     config::{self, Config, Given},
-    dev, eval, graph, run, serve, transfer, validate,
+    dev, eval, graph, migrate, run, serve, transfer, validate,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::{
@@ -49,6 +49,9 @@ enum Command {
     /// Serve the HTTP API and work on runs until told to stop.
     #[command(after_help = serve::HELP)]
     Serve(ServeArgs),
+    /// Look at the schema of a database, bring it up to date, or undo its newest migration.
+    #[command(after_help = migrate::HELP)]
+    Migrate(migrate::MigrateArgs),
     /// Run one document to its end, without a server.
     #[command(after_help = run::HELP)]
     Run(run::RunArgs),
@@ -151,6 +154,10 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
                 .flag("--role", "server.role", args.role);
             let config = config::load(given)?;
             block_on(serve::serve(config, began))
+        }
+        Command::Migrate(args) => {
+            let config = usable(given.flag("--database", "database.url", args.database()))?;
+            block_on(migrate::migrate(args, &config))
         }
         Command::Run(args) => {
             // Who runs a document here trusts it as much as any program of his own.

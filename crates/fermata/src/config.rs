@@ -15,11 +15,14 @@ mod sections;
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use fermata_runtime::{Role, Settings, actions::HttpSettings};
-use fermata_store::postgres::PostgresSettings;
+use fermata_store::{Store, StoreError, postgres::PostgresSettings};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 pub use database::Database;
 pub use load::{Given, load};
@@ -104,6 +107,11 @@ impl Config {
         Settings { public_url, ..settings }
     }
 
+    /// Opens the database, or creates what is missing of it.
+    pub async fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        self.database.url.open(self.database.migrate, self.postgres()).await
+    }
+
     /// What a PostgreSQL database has to know of it.
     pub fn postgres(&self) -> PostgresSettings {
         let postgres = &self.database.postgres;
@@ -116,6 +124,7 @@ impl Config {
             lock_timeout: postgres.lock_timeout_ms.0,
             idle_in_transaction_timeout: postgres.idle_in_transaction_timeout_ms.0,
             hints: postgres.hints,
+            migrate: self.database.migrate,
         }
     }
 

@@ -12,6 +12,7 @@ mod excerpt;
 mod graph;
 mod input;
 mod log;
+mod migrate;
 mod playground;
 mod run;
 mod serve;

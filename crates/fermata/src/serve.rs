@@ -74,7 +74,7 @@ impl Running {
             None => None,
         };
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
-        let store = config.database.url.open(config.postgres()).await?;
+        let store = config.open().await?;
         warn_of_callbacks(config, address);
         let settings = config.settings_at(address);
         let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));

@@ -21,6 +21,27 @@ pub enum StoreError {
         /// This program.
         have: String,
     },
+    /// The schema of the database is older than this program, which may not bring it up to date by itself.
+    #[error(
+        "{path} has schema {have} and this program needs {needs}; bring it up to date with `fermata migrate up`, or set \
+         database.migrate to \"auto\". Nothing was changed"
+    )]
+    Outdated {
+        /// The database.
+        path: String,
+        /// The newest migration that was applied; 0 for none.
+        have: u32,
+        /// The newest that there is.
+        needs: u32,
+    },
+    /// A migration cannot be undone.
+    #[error("{path}: {what}. Nothing was changed")]
+    NoWayBack {
+        /// The database.
+        path: String,
+        /// Why.
+        what: String,
+    },
     /// The disk is full.
     #[error("no space is left for {path}; free some and try again. Nothing acknowledged was lost")]
     Full {

@@ -24,6 +24,7 @@ mod program;
 pub mod reads;
 pub mod runners;
 pub mod runs;
+pub mod schema;
 pub mod sqlite;
 mod statements;
 pub mod transfer;

@@ -51,6 +51,7 @@ use crate::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         WaitRecord, journal_text, letter_text,
     },
+    schema::{Migrate, Program, Schema, Step},
 };
 use address::Address;
 use async_trait::async_trait;
@@ -99,11 +100,17 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`StoreError::Unopenable`] if the address is wrong or the server refuses us, [`StoreError::Unavailable`] if it
-    /// could not be reached for as long as `settings.patience`, [`StoreError::TooNew`] or [`StoreError::Damaged`].
+    /// could not be reached for as long as `settings.patience`, [`StoreError::TooNew`], [`StoreError::Outdated`] or
+    /// [`StoreError::Damaged`].
     pub async fn connect(url: &str, settings: PostgresSettings) -> Result<PostgresStore> {
+        PostgresStore::connect_as(&migrations::PROGRAM, url, settings).await
+    }
+
+    /// The same, as another program would.
+    async fn connect_as(program: &Program<'_>, url: &str, settings: PostgresSettings) -> Result<PostgresStore> {
         let address = Address::parse(url, &settings)?;
         let (mut client, task) = first_session(&address, &settings).await?;
-        let migrated = migrations::migrate(&mut client, &address).await;
+        let migrated = migrations::migrate(program, &mut client, &address, settings.migrate).await;
         task.abort();
         migrated?;
         let sessions = Sessions::new(&address, &settings)?;
@@ -122,6 +129,44 @@ impl PostgresStore {
             skew,
             walked: Mutex::default(),
         })
+    }
+
+    /// The schema of a database, which may have none.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::connect`].
+    pub async fn schema(url: &str, settings: &PostgresSettings) -> Result<Schema> {
+        let address = Address::parse(url, settings)?;
+        let (client, task) = first_session(&address, settings).await?;
+        let schema = migrations::schema(&client, &address).await;
+        task.abort();
+        schema
+    }
+
+    /// Brings the schema of a database up to date, while others may work; which steps were taken.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::connect`].
+    pub async fn migrate(url: &str, settings: &PostgresSettings) -> Result<Vec<Step>> {
+        let before = PostgresStore::schema(url, settings).await?;
+        let address = Address::parse(url, settings)?;
+        let (mut client, task) = first_session(&address, settings).await?;
+        let migrated = migrations::migrate(&migrations::PROGRAM, &mut client, &address, Migrate::Auto).await;
+        task.abort();
+        migrated?;
+        Ok(PostgresStore::schema(url, settings).await?.applied_since(&before))
+    }
+
+    /// Undoes the newest migration of a database, if nobody uses it and nothing is lost.
+    ///
+    /// # Errors
+    /// [`StoreError::NoWayBack`], or as [`PostgresStore::connect`]. The database is then as it was.
+    pub async fn migrate_back(url: &str, settings: &PostgresSettings) -> Result<Step> {
+        let address = Address::parse(url, settings)?;
+        let (mut client, task) = first_session(&address, settings).await?;
+        let taken = migrations::take_back(&mut client, &address).await;
+        task.abort();
+        taken
     }
 
     /// The database that an address names, in words and without its password. Connects to nothing.

@@ -2,9 +2,8 @@
 
 use crate::{Result, StoreError};
 
-/// Refuses if the database at `path` needs a newer program than this one.
-pub(crate) fn check(needs: &str, path: &str) -> Result<()> {
-    let have = env!("CARGO_PKG_VERSION");
+/// Refuses if the database at `path` needs a newer program than `have`.
+pub(crate) fn check(needs: &str, have: &str, path: &str) -> Result<()> {
     match numbers(needs) > numbers(have) {
         true => Err(StoreError::TooNew {
             path: path.to_owned(),

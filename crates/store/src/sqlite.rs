@@ -35,6 +35,7 @@ use crate::{
         Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
         WaitRecord, journal_text, letter_text,
     },
+    schema::Migrate,
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
@@ -72,7 +73,19 @@ impl SqliteStore {
     /// [`StoreError::Locked`], [`StoreError::TooNew`], [`StoreError::Damaged`], [`StoreError::Full`] or
     /// [`StoreError::Unopenable`]. The file is then as it was.
     pub fn open(path: &Path) -> Result<SqliteStore> {
-        let opened = open::open(path, Purpose::Store)?;
+        SqliteStore::open_with(path, Migrate::Auto)
+    }
+
+    /// The same, where somebody else may have to bring an old file up to date.
+    ///
+    /// # Errors
+    /// [`StoreError::Outdated`] in that case, and as [`SqliteStore::open`].
+    pub fn open_with(path: &Path, migrate: Migrate) -> Result<SqliteStore> {
+        let opened = open::open(path, Purpose::Store(migrate))?;
+        SqliteStore::start(path, opened)
+    }
+
+    fn start(path: &Path, opened: open::Opened) -> Result<SqliteStore> {
         let (news, _) = broadcast::channel(NEWS);
         let name = path.display().to_string();
         let writer = Writer::start(name, opened.connection, opened.lock, news.clone())?;

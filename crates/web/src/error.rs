@@ -203,6 +203,8 @@ impl From<StoreError> for ApiError {
                 1,
             ),
             StoreError::TooNew { .. }
+            | StoreError::Outdated { .. }
+            | StoreError::NoWayBack { .. }
             | StoreError::Damaged { .. }
             | StoreError::Unopenable { .. }
             | StoreError::Failed(_) => ApiError::internal("STORAGE_FAILED"),

@@ -7,6 +7,7 @@ use fermata_store::{
     Store, StoreError,
     memory::MemoryStore,
     postgres::{PostgresSettings, PostgresStore},
+    schema::Migrate,
     sqlite::SqliteStore,
 };
 use serde::{Deserialize, Serialize};
@@ -48,9 +49,9 @@ impl fmt::Debug for PostgresUrl {
 
 impl Database {
     /// Opens it, or creates what is missing of it. The settings matter to PostgreSQL only.
-    pub async fn open(&self, settings: PostgresSettings) -> Result<Arc<dyn Store>, StoreError> {
+    pub async fn open(&self, migrate: Migrate, settings: PostgresSettings) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
-            Database::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
+            Database::Sqlite(path) => Arc::new(SqliteStore::open_with(path, migrate)?),
             Database::Postgres(address) => Arc::new(PostgresStore::connect(address.as_str(), settings).await?),
             Database::Memory => Arc::new(MemoryStore::new()),
         })

@@ -13,7 +13,7 @@ use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
 use fermata_runtime::{Role, Settings};
-use fermata_store::postgres::PostgresSettings;
+use fermata_store::{postgres::PostgresSettings, schema::Migrate};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -69,6 +69,9 @@ section! {
         /// when the process ends. Of several hosts (`host1,host2`) the one that takes writes is used; `sslmode`,
         /// `sslrootcert`, `application_name` and the like are options of the address, as in libpq.
         url: Database = Database::Sqlite("fermata.db".into()),
+        /// What a server does with a database whose schema is older than itself: `auto` brings it up to date, `manual`
+        /// refuses it until somebody called `fermata migrate up`.
+        migrate: Migrate = Migrate::Auto,
         /// How PostgreSQL is used.
         postgres: Postgres = Postgres::default(),
     }

@@ -1,5 +1,6 @@
 //! What can be set about a PostgreSQL store beyond its address.
 
+use crate::schema::Migrate;
 use std::time::Duration;
 
 /// How a store uses its database.
@@ -22,6 +23,8 @@ pub struct PostgresSettings {
     pub idle_in_transaction_timeout: Duration,
     /// Whether processes tell each other of mail and due runs with NOTIFY. Without it they find them by looking.
     pub hints: bool,
+    /// What becomes of a schema that is older than this program.
+    pub migrate: Migrate,
 }
 
 impl Default for PostgresSettings {
@@ -35,6 +38,7 @@ impl Default for PostgresSettings {
             lock_timeout: Duration::from_secs(10),
             idle_in_transaction_timeout: Duration::from_secs(30),
             hints: true,
+            migrate: Migrate::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod faults;
 mod many;
+mod migrations;
 mod plans;
 mod proxy;
 mod sql_functions;

@@ -7,6 +7,7 @@
 use super::{address::Address, first_session, migrations, settings::PostgresSettings, trouble::Trouble};
 use crate::{
     Result, StoreError,
+    schema::Migrate,
     statements::dollars,
     transfer::{
         end::{Arrival, Chunk, End, Limit, Reading, Side, Writing},
@@ -60,7 +61,7 @@ impl PostgresEnd {
         let address = Address::parse(url, settings)?;
         let (mut client, wire) = first_session(&address, settings).await?;
         if !look {
-            migrations::migrate(&mut client, &address).await?;
+            migrations::migrate(&migrations::PROGRAM, &mut client, &address, Migrate::Auto).await?;
         }
         let end = PostgresEnd {
             place: address.place.clone(),

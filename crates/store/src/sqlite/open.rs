@@ -4,8 +4,11 @@
 //! that cannot be used is never reset. The lock file is held for as long as the store is open.
 
 use super::{migrations, transfer::read_mark};
-use crate::{Result, StoreError};
-use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
+use crate::{
+    Result, StoreError,
+    schema::{Applied, Migrate, Program, Schema, Step},
+};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, config::DbConfig};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{Read, Seek, Write},
@@ -31,8 +34,8 @@ pub(super) struct Opened {
 /// What a database is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To be served. One that is part of a transfer is refused.
-    Store,
+    /// To be served. One that is part of a transfer is refused, and an old one if nobody may bring it up to date.
+    Store(Migrate),
     /// To be moved from or to, whatever a transfer said about it.
     Transfer,
     /// To be looked at: it is not made, and not brought up to date.
@@ -41,7 +44,17 @@ pub(super) enum Purpose {
 
 /// Opens or creates the database at `path`.
 pub(super) fn open(path: &Path, purpose: Purpose) -> Result<Opened> {
+    open_as(&migrations::PROGRAM, path, purpose)
+}
+
+/// The same, as another program would.
+pub(super) fn open_as(program: &Program, path: &Path, purpose: Purpose) -> Result<Opened> {
     let name = path.display().to_string();
+    if let Purpose::Store(migrate) = purpose
+        && !path.exists()
+    {
+        program.check_up_to_date(0, migrate, &name)?;
+    }
     let unopenable = |what: String| StoreError::Unopenable {
         path: name.clone(),
         what,
@@ -60,12 +73,19 @@ pub(super) fn open(path: &Path, purpose: Purpose) -> Result<Opened> {
     connection
         .busy_timeout(OPEN_PATIENCE)
         .map_err(|error| opening(&name, &error))?;
-    let new = inspect(&connection, &name)?;
-    if purpose == Purpose::Store && !new {
-        refuse_marked(&connection, &name)?;
+    let new = inspect(&connection, program, &name)?;
+    if let Purpose::Store(migrate) = purpose {
+        let number = match new {
+            true => 0,
+            false => migrations::number(&connection).map_err(|error| opening(&name, &error))?,
+        };
+        program.check_up_to_date(number, migrate, &name)?;
+        if !new {
+            refuse_marked(&connection, &name)?;
+        }
     }
     if purpose != Purpose::Look {
-        prepare(&connection, new).map_err(|error| opening(&name, &error))?;
+        prepare(&connection, program, new).map_err(|error| opening(&name, &error))?;
     }
     Ok(Opened { connection, lock })
 }
@@ -158,6 +178,72 @@ impl super::SqliteStore {
     }
 }
 
+impl super::SqliteStore {
+    /// The schema of the file at `path`. Somebody may have it open, and it may be missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] or [`StoreError::Unopenable`].
+    pub fn schema(path: &Path) -> Result<Schema> {
+        let name = path.display().to_string();
+        let (oldest_program, applied) = match path.exists() {
+            true => read_schema(path, &name)?,
+            false => (None, Vec::new()),
+        };
+        Ok(Schema {
+            place: name,
+            oldest_program,
+            steps: migrations::PROGRAM.steps(&applied),
+        })
+    }
+
+    /// Brings the schema of the file at `path` up to date, or makes the file; which steps were taken. Nobody may have it
+    /// open.
+    ///
+    /// # Errors
+    /// As [`super::SqliteStore::open`].
+    pub fn migrate(path: &Path) -> Result<Vec<Step>> {
+        let before = Self::schema(path)?;
+        open(path, Purpose::Store(Migrate::Auto))?;
+        Ok(Self::schema(path)?.applied_since(&before))
+    }
+
+    /// Undoes the newest migration of the file at `path`, if nothing is lost. Nobody may have it open.
+    ///
+    /// # Errors
+    /// [`StoreError::NoWayBack`], or as [`super::SqliteStore::open`]. The file is then as it was.
+    pub fn migrate_back(path: &Path) -> Result<Step> {
+        let name = path.display().to_string();
+        if !path.exists() {
+            return Err(StoreError::NoWayBack {
+                path: name,
+                what: "there is no such file".to_owned(),
+            });
+        }
+        let opened = open(path, Purpose::Look)?;
+        let failed = |error: rusqlite::Error| opening(&name, &error);
+        let tx = rusqlite::Transaction::new_unchecked(&opened.connection, TransactionBehavior::Immediate);
+        let tx = tx.map_err(failed)?;
+        refuse_marked(&tx, &name)?;
+        let step = migrations::take_back(&tx, &migrations::PROGRAM, &name)?;
+        tx.commit().map_err(failed)?;
+        Ok(step)
+    }
+}
+
+/// The oldest program for a file and what was applied to it, if anything was.
+fn read_schema(path: &Path, name: &str) -> Result<(Option<String>, Vec<Applied>)> {
+    let failed = |error: rusqlite::Error| opening(name, &error);
+    let connection = open_reader(path).map_err(failed)?;
+    match whose(&connection).map_err(failed)? {
+        (0, 0) => Ok((None, Vec::new())),
+        (migrations::APPLICATION_ID, _) => {
+            let oldest = migrations::oldest_program(&connection, name)?;
+            Ok((Some(oldest), migrations::applied(&connection).map_err(failed)?))
+        }
+        _ => Err(another(name)),
+    }
+}
+
 /// Whether a file is empty, or a database of this application, of whatever version.
 fn is_ours(path: &Path) -> rusqlite::Result<bool> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -194,14 +280,21 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Whether the file is new; an error if it is not ours or needs a newer program. Reads only.
-fn inspect(connection: &Connection, name: &str) -> Result<bool> {
+fn inspect(connection: &Connection, program: &Program, name: &str) -> Result<bool> {
     match whose(connection).map_err(|error| opening(name, &error))? {
         (0, 0) => Ok(true),
-        (migrations::APPLICATION_ID, _) => migrations::check_compatible(connection, name).map(|()| false),
-        _ => Err(StoreError::Damaged {
-            path: name.to_owned(),
-            what: "it is the database of another application".to_owned(),
-        }),
+        (migrations::APPLICATION_ID, _) => {
+            program.check(&migrations::oldest_program(connection, name)?, name)?;
+            Ok(false)
+        }
+        _ => Err(another(name)),
+    }
+}
+
+fn another(name: &str) -> StoreError {
+    StoreError::Damaged {
+        path: name.to_owned(),
+        what: "it is the database of another application".to_owned(),
     }
 }
 
@@ -214,7 +307,7 @@ fn refuse_marked(connection: &Connection, name: &str) -> Result<()> {
 }
 
 /// Sets the connection up, brings the schema up to date and forgets the runners of earlier processes.
-fn prepare(connection: &Connection, new: bool) -> rusqlite::Result<()> {
+fn prepare(connection: &Connection, program: &Program, new: bool) -> rusqlite::Result<()> {
     if new {
         connection.execute_batch(&format!("PRAGMA page_size = {PAGE_SIZE};"))?;
     }
@@ -231,7 +324,7 @@ fn prepare(connection: &Connection, new: bool) -> rusqlite::Result<()> {
     if new {
         connection.execute_batch(&format!("PRAGMA application_id = {};", migrations::APPLICATION_ID))?;
     }
-    migrations::apply(connection)?;
+    migrations::apply(connection, program)?;
     connection.execute_batch("DELETE FROM runners; COMMIT;")?;
     connection.busy_timeout(WRITE_PATIENCE)
 }

@@ -1,0 +1,17 @@
+DROP FUNCTION sp_check_resource_exists;
+DROP FUNCTION sp_link_external_resource;
+DROP FUNCTION sp_record_action_attempt;
+DROP FUNCTION sp_complete_workflow;
+DROP FUNCTION sp_try_acquire_execution;
+DROP FUNCTION sp_start_workflow_execution;
+DROP FUNCTION fermata_lock_run;
+DROP FUNCTION fermata_refuse;
+DROP FUNCTION fermata_requested;
+DROP FUNCTION fermata_version_to_start;
+DROP FUNCTION fermata_hint;
+DROP FUNCTION fermata_session_lives;
+DROP FUNCTION fermata_session_runner;
+DROP FUNCTION fermata_check_name;
+DROP FUNCTION fermata_attempt_id;
+DROP FUNCTION fermata_uuid_v7;
+DROP FUNCTION fermata_now;

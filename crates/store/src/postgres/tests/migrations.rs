@@ -1,0 +1,279 @@
+//! Forwards, back, and side by side with another release.
+
+use super::{ask, store};
+use crate::{
+    Store, StoreError,
+    conformance::{
+        self, Subject,
+        cluster::{Database, execute},
+    },
+    postgres::{PostgresSettings, PostgresStore, migrations::PROGRAM},
+    runs::Enqueued,
+    schema::{Back, Migrate, Migration, Program},
+};
+use fermata_core::Status;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// The next release, which keeps the rules of migrations.
+const NEXT: &str = "ALTER TABLE workflow_executions ADD COLUMN next_note text;
+    ALTER TABLE workflows ADD COLUMN next_kind text NOT NULL DEFAULT 'plain';
+    ALTER TABLE run_waits ADD COLUMN next_at bigint;
+    ALTER TABLE execution_events ADD COLUMN next_flag boolean NOT NULL DEFAULT false;
+    CREATE TABLE next_things (id uuid NOT NULL PRIMARY KEY);
+    CREATE FUNCTION next_now() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';";
+
+/// Everything that migrations make.
+const SCHEMA: &str = "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+    SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name) AS line
+      FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT concat_ws(' ', conrelid::regclass::text, conname, pg_get_constraintdef(oid)) FROM pg_constraint
+      WHERE connamespace = 'public'::regnamespace) lines";
+
+/// This program's migrations, and one more.
+fn next_release(oldest_program: &'static str) -> Vec<Migration> {
+    let mut migrations: Vec<Migration> = PROGRAM.migrations.iter().map(copy).collect();
+    migrations.push(Migration {
+        number: migrations.len() as u32 + 1,
+        name: "next",
+        up: NEXT,
+        back: Back::None("it is for a test"),
+        oldest_program,
+    });
+    migrations
+}
+
+/// A list of migrations is otherwise a constant.
+fn copy(migration: &Migration) -> Migration {
+    Migration {
+        back: Back::None("not asked for"),
+        ..*migration
+    }
+}
+
+async fn migrate_as(version: &str, migrations: &[Migration], url: &str) {
+    let program = Program { version, migrations };
+    let store = PostgresStore::connect_as(&program, url, PostgresSettings::default()).await;
+    store.unwrap().close().await.unwrap();
+}
+
+fn manual() -> PostgresSettings {
+    PostgresSettings {
+        migrate: Migrate::Manual,
+        ..PostgresSettings::default()
+    }
+}
+
+/// A database that nobody has migrated yet.
+async fn empty() -> Database {
+    let database = Database::new().await;
+    execute(&database.url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
+    database
+}
+
+async fn numbers(url: &str) -> String {
+    let sql = "SELECT string_agg(version::text, ',' ORDER BY version) FROM fermata_schema_version";
+    ask(url, sql).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_back_leads_to_where_it_came_from() {
+    let settings = PostgresSettings::default();
+    for migration in PROGRAM.migrations {
+        let Back::Down { .. } = migration.back else { continue };
+        let before: Vec<Migration> = PROGRAM.migrations.iter().map(copy).collect();
+        let number = migration.number as usize;
+        let (went, stayed) = (empty().await, empty().await);
+        migrate_as(PROGRAM.version, &before[..number - 1], &stayed.url).await;
+        migrate_as(PROGRAM.version, &before[..number], &went.url).await;
+        let there = ask(&went.url, SCHEMA).await;
+        let back = ask(&stayed.url, SCHEMA).await;
+        assert_ne!(there, back, "{} does nothing", migration.name);
+        let step = PostgresStore::migrate_back(&went.url, &settings).await.unwrap();
+        assert_eq!((step.number, step.applied_at), (migration.number, None));
+        assert_eq!(ask(&went.url, SCHEMA).await, back, "{}", migration.name);
+        migrate_as(PROGRAM.version, &before[..number], &went.url).await;
+        assert_eq!(ask(&went.url, SCHEMA).await, there, "{}", migration.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_goes_forwards_and_back() {
+    let (database, settings) = (empty().await, PostgresSettings::default());
+    let url = &database.url;
+    let nothing = PostgresStore::schema(url, &settings).await.unwrap();
+    assert!(nothing.is_outdated() && nothing.oldest_program.is_none());
+    assert_eq!(ask(url, SCHEMA).await, "", "who looks changes nothing");
+    let refused = PostgresStore::migrate_back(url, &settings).await;
+    assert!(matches!(refused, Err(StoreError::NoWayBack { .. })), "{refused:?}");
+
+    let steps = PostgresStore::migrate(url, &settings).await.unwrap();
+    assert_eq!(steps.len(), PROGRAM.migrations.len());
+    assert!(PostgresStore::migrate(url, &settings).await.unwrap().is_empty());
+    let now = PostgresStore::schema(url, &settings).await.unwrap();
+    assert!(!now.is_outdated() && now.oldest_program.as_deref() == Some("0.1.0"));
+    let at = now.steps[0].applied_at.as_deref().unwrap();
+    assert!(at.len() == 20 && at.ends_with('Z') && &at[10..11] == "T", "{at}");
+
+    let user = store(url, PostgresSettings::default()).await;
+    let used = PostgresStore::migrate_back(url, &settings)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(used.contains("in use by") && used.contains("stop them first"), "{used}");
+    user.close().await.unwrap();
+    assert_eq!(numbers(url).await, "1,2");
+    assert_eq!(PostgresStore::migrate_back(url, &settings).await.unwrap().number, 2);
+    let first = PostgresStore::migrate_back(url, &settings)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(first.contains("migration 1 (first) stays"), "{first}");
+    assert_eq!(numbers(url).await, "1");
+    assert_eq!(PostgresStore::migrate(url, &settings).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_are_not_lost_on_the_way_back() {
+    let (database, settings) = (Database::new().await, PostgresSettings::default());
+    let grant = "GRANT EXECUTE ON FUNCTION sp_complete_workflow TO pg_monitor";
+    execute(&database.url, grant).await;
+    let error = PostgresStore::migrate_back(&database.url, &settings).await.unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("lost: 1 rights to call `sp_` functions"), "{error}");
+    assert_eq!(numbers(&database.url).await, "1,2");
+    execute(
+        &database.url,
+        &grant.replace("GRANT", "REVOKE").replace(" TO ", " FROM "),
+    )
+    .await;
+    PostgresStore::migrate_back(&database.url, &settings).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_database_is_left_alone_if_nobody_may_change_it() {
+    let database = empty().await;
+    let url = &database.url;
+    let newest = PROGRAM.migrations.len() as u32;
+    for (number, made) in [(0, ""), (1, "1")] {
+        match PostgresStore::connect(url, manual()).await.err() {
+            Some(StoreError::Outdated { have, needs, .. }) => assert_eq!((have, needs), (number, newest)),
+            other => panic!("{other:?}"),
+        }
+        if made.is_empty() {
+            assert_eq!(ask(url, SCHEMA).await, "");
+            migrate_as(PROGRAM.version, &PROGRAM.migrations[..1], url).await;
+        } else {
+            assert_eq!(numbers(url).await, made);
+        }
+    }
+    PostgresStore::migrate(url, &manual()).await.unwrap();
+    store(url, manual()).await.close().await.unwrap();
+}
+
+/// A database that the next release brought up to date, as this program uses it.
+async fn after_the_next_release() -> Subject {
+    let database = Database::new().await;
+    migrate_as("99.0.0", &next_release(PROGRAM.version), &database.url).await;
+    let store = database.store().await;
+    Subject::new(store, database)
+}
+
+crate::conformance_tests!(back_one_release, after_the_next_release().await);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_release_before_is_welcome_or_refused() {
+    let (database, settings) = (Database::new().await, PostgresSettings::default());
+    migrate_as("99.0.0", &next_release("99.0.0"), &database.url).await;
+    let before = ask(&database.url, SCHEMA).await;
+    let refused = [
+        PostgresStore::connect(&database.url, settings.clone()).await.err(),
+        PostgresStore::connect(&database.url, manual()).await.err(),
+        PostgresStore::migrate_back(&database.url, &settings).await.err(),
+    ];
+    for error in refused {
+        assert!(
+            matches!(&error, Some(StoreError::TooNew { needs, .. }) if needs == "99.0.0"),
+            "{error:?}"
+        );
+    }
+    assert_eq!(ask(&database.url, SCHEMA).await, before);
+    let seen = PostgresStore::schema(&database.url, &settings).await.unwrap();
+    let unknown = seen.steps.last().unwrap();
+    assert!(!unknown.is_known && unknown.name == "next", "{seen:?}");
+
+    // The previous release of this program: it knows fewer migrations, and finds nothing to do.
+    let database = Database::new().await;
+    let program = Program {
+        version: PROGRAM.version,
+        migrations: &PROGRAM.migrations[..1],
+    };
+    let store = PostgresStore::connect_as(&program, &database.url, manual())
+        .await
+        .unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    conformance::activate(&store, conformance::WORKFLOW).await;
+    conformance::pending(&store, "r1").await;
+    store.close().await.unwrap();
+    assert_eq!(numbers(&database.url).await, "1,2");
+}
+
+/// Nobody who works notices that the next release brings the schema up to date, and then works beside them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrations_are_applied_while_the_previous_release_works() {
+    let database = Database::new().await;
+    let old = store(&database.url, PostgresSettings::default()).await;
+    conformance::activate(&old, conformance::WORKFLOW).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let working: Vec<_> = (0..4)
+        .map(|worker| tokio::spawn(work(old.clone(), worker, over.clone())))
+        .collect();
+    let migrations = next_release(PROGRAM.version);
+    let next = Program {
+        version: "99.0.0",
+        migrations: &migrations,
+    };
+    let new = PostgresStore::connect_as(&next, &database.url, PostgresSettings::default()).await;
+    let new: Arc<dyn Store> = Arc::new(new.unwrap());
+    let with_them = tokio::spawn(work(new.clone(), 9, over.clone()));
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await; // old and new together
+    over.store(true, Ordering::Relaxed);
+    let mut done = with_them.await.unwrap();
+    for worker in working {
+        done += worker.await.unwrap();
+    }
+    assert!(done > 20, "there was hardly any work: {done}");
+    let ended = ask(
+        &database.url,
+        "SELECT count(*) FROM workflow_executions WHERE status = 'Succeeded'",
+    );
+    assert_eq!(ended.await, done.to_string());
+    old.close().await.unwrap();
+    new.close().await.unwrap();
+}
+
+/// Starts runs, looks at them and ends them, until told otherwise; how many.
+async fn work(store: Arc<dyn Store>, worker: usize, over: Arc<AtomicBool>) -> usize {
+    let mut done = 0;
+    while !over.load(Ordering::Relaxed) {
+        let mut run = conformance::new_run(&format!("{worker}-{done}"));
+        run.born = Some(crate::runs::Born {
+            runner: conformance::ME,
+            events: conformance::started(),
+            started_at: conformance::at(100),
+            waits: vec![conformance::open("w", &format!("token-{worker}-{done}"))],
+        });
+        let id = run.id;
+        assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+        assert_eq!(store.run(id).await.unwrap().unwrap().status, Status::Running);
+        store.workflow(conformance::WORKFLOW).await.unwrap().unwrap();
+        conformance::committed(&store, conformance::step(id, 1, 2)).await;
+        conformance::committed(&store, conformance::end(id, 1, 3, Status::Succeeded)).await;
+        done += 1;
+    }
+    done
+}

@@ -1,0 +1,242 @@
+//! How a schema grows: migrations, which of them were applied, and the way back.
+//!
+//! Rules of a migration, so that it can be applied while the previous release runs, and that release can come back:
+//! * It only adds: tables, columns that may be null or have a constant default, indexes, functions. What the previous
+//!   release writes without knowing of it must still be right.
+//! * It names the oldest program that may use the database afterwards: the previous release, unless that would do harm.
+//!   What is taken away is taken away in two releases: the first no longer uses it, the second drops it and names the
+//!   first.
+//! * It is quick, because it locks what it changes. In PostgreSQL `CREATE INDEX` stops all who write to the table; the
+//!   first migration that needs one on a table which may be large has to bring `CONCURRENTLY`, and with it a way to be
+//!   applied outside a transaction.
+//! * It is never edited after a release, and its number is the next one.
+//! * It has a way back: SQL that undoes it, and a question for everything that would be lost then; or it says why not.
+
+use crate::{Result, StoreError, program};
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a database whose schema is older than this program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Migrate {
+    /// It is brought up to date when it is opened.
+    #[default]
+    Auto,
+    /// It is refused.
+    Manual,
+}
+
+/// A step of a schema.
+#[derive(Debug)]
+pub(crate) struct Migration {
+    pub(crate) number: u32,
+    pub(crate) name: &'static str,
+    pub(crate) up: &'static str,
+    pub(crate) back: Back,
+    /// The oldest program that may use the database afterwards.
+    pub(crate) oldest_program: &'static str,
+}
+
+/// The way back from a migration.
+#[derive(Debug)]
+pub(crate) enum Back {
+    /// SQL that undoes it, if none of these is there.
+    Down { sql: &'static str, unless: &'static [Loss] },
+    /// Why there is none.
+    None(&'static str),
+}
+
+/// Something that would be lost on the way back.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) what: &'static str,
+    /// SQL that says how many there are.
+    pub(crate) count: &'static str,
+}
+
+/// A program, as its databases see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) migrations: &'a [Migration],
+}
+
+impl<'a> Program<'a> {
+    /// This program.
+    pub(crate) const fn this(migrations: &'a [Migration]) -> Program<'a> {
+        Program {
+            version: env!("CARGO_PKG_VERSION"),
+            migrations,
+        }
+    }
+
+    /// The migrations that a database of this number lacks.
+    pub(crate) fn missing(&self, number: u32) -> impl Iterator<Item = &'a Migration> {
+        self.migrations
+            .iter()
+            .filter(move |migration| migration.number > number)
+    }
+
+    /// Refuses a database that needs a newer program.
+    pub(crate) fn check(&self, needs: &str, place: &str) -> Result<()> {
+        program::check(needs, self.version, place)
+    }
+
+    /// Refuses a database whose schema is older, if nobody may change that now.
+    pub(crate) fn check_up_to_date(&self, number: u32, migrate: Migrate, place: &str) -> Result<()> {
+        let newest = self.migrations.last().map_or(0, |migration| migration.number);
+        match migrate == Migrate::Manual && number < newest {
+            true => Err(StoreError::Outdated {
+                path: place.to_owned(),
+                have: number,
+                needs: newest,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// The migrations of this program and those that were applied, in order.
+    pub(crate) fn steps(&self, applied: &[Applied]) -> Vec<Step> {
+        let known = self.migrations.iter().map(|migration| Step {
+            number: migration.number,
+            name: migration.name.to_owned(),
+            applied_at: None,
+            is_known: true,
+        });
+        let mut steps: Vec<Step> = known.collect();
+        for done in applied {
+            match steps.iter_mut().find(|step| step.number == done.number) {
+                Some(step) => step.applied_at = Some(done.at.clone()),
+                None => steps.push(Step {
+                    number: done.number,
+                    name: done.name.clone(),
+                    applied_at: Some(done.at.clone()),
+                    is_known: false,
+                }),
+            }
+        }
+        steps.sort_by_key(|step| step.number);
+        steps
+    }
+
+    /// The way back from the newest of the applied migrations: what it is, what to look for, and the SQL.
+    pub(crate) fn way_back(&self, applied: &[Applied], place: &str) -> Result<WayBack<'a>> {
+        let Some(newest) = applied.last() else {
+            return Err(StoreError::NoWayBack {
+                path: place.to_owned(),
+                what: "it has no schema".to_owned(),
+            });
+        };
+        let refuse = |why: &str| StoreError::NoWayBack {
+            path: place.to_owned(),
+            what: format!("migration {} ({}) stays: {why}", newest.number, newest.name),
+        };
+        let migration = self.migrations.iter().find(|known| known.number == newest.number);
+        let migration =
+            migration.ok_or_else(|| refuse("a newer program applied it, and only that one knows the way"))?;
+        let earlier = self.migrations.iter().rfind(|known| known.number < newest.number);
+        match (&migration.back, earlier) {
+            (Back::None(why), _) => Err(refuse(why)),
+            (Back::Down { .. }, None) => Err(refuse("nothing would be left")),
+            (Back::Down { sql, unless }, Some(earlier)) => Ok(WayBack {
+                from: migration,
+                sql,
+                unless,
+                oldest_program: earlier.oldest_program,
+            }),
+        }
+    }
+}
+
+/// A migration that is undone.
+pub(crate) struct WayBack<'a> {
+    pub(crate) from: &'a Migration,
+    pub(crate) sql: &'a str,
+    unless: &'a [Loss],
+    /// The oldest program that may use the database afterwards.
+    pub(crate) oldest_program: &'a str,
+}
+
+impl<'a> WayBack<'a> {
+    /// SQL for each thing that would be lost.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = &'a str> {
+        self.unless.iter().map(|loss| loss.count)
+    }
+
+    /// Refuses if anything would be lost, by the answers to the questions.
+    pub(crate) fn check(&self, counts: &[i64], place: &str) -> Result<()> {
+        let lost = self.unless.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let lost: Vec<String> = lost.map(|(loss, count)| format!("{count} {}", loss.what)).collect();
+        match lost.is_empty() {
+            true => Ok(()),
+            false => Err(StoreError::NoWayBack {
+                path: place.to_owned(),
+                what: format!(
+                    "migration {} ({}) stays, because this would be lost: {}",
+                    self.from.number,
+                    self.from.name,
+                    lost.join(", ")
+                ),
+            }),
+        }
+    }
+
+    /// As it is afterwards.
+    pub(crate) fn step(&self) -> Step {
+        Step {
+            number: self.from.number,
+            name: self.from.name.to_owned(),
+            applied_at: None,
+            is_known: true,
+        }
+    }
+}
+
+/// A migration as the database remembers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) at: String,
+}
+
+/// A migration, and whether it was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// From 1.
+    pub number: u32,
+    /// In a few words.
+    pub name: String,
+    /// When, as `2026-11-15T10:30:00Z`.
+    pub applied_at: Option<String>,
+    /// Whether this program knows it. Others came with a newer program.
+    pub is_known: bool,
+}
+
+/// The schema of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// The database in words, without its password.
+    pub place: String,
+    /// The oldest program that may use it, if it has a schema.
+    pub oldest_program: Option<String>,
+    /// The migrations that there are, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Schema {
+    /// What was applied since it was like this.
+    pub(crate) fn applied_since(self, before: &Schema) -> Vec<Step> {
+        let done = |step: &Step| step.applied_at.is_some();
+        let was = |number| before.steps.iter().any(|step| step.number == number && done(step));
+        self.steps
+            .into_iter()
+            .filter(|step| done(step) && !was(step.number))
+            .collect()
+    }
+
+    /// Whether this program would bring it up to date.
+    pub fn is_outdated(&self) -> bool {
+        self.steps.iter().any(|step| step.applied_at.is_none())
+    }
+}

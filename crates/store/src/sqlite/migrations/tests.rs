@@ -1,0 +1,295 @@
+//! Forwards, back, and side by side with another release.
+
+use super::*;
+use crate::{
+    Store,
+    conformance::{self, Subject},
+    schema::Migrate,
+    sqlite::{
+        SqliteStore,
+        open::{Purpose, open_as},
+    },
+};
+use std::{path::PathBuf, sync::Arc};
+use tempfile::TempDir;
+
+/// The next release, which keeps the rules of migrations.
+const NEXT: Migration = Migration {
+    number: 5,
+    name: "next",
+    up: "ALTER TABLE workflow_executions ADD COLUMN next_note TEXT;
+        ALTER TABLE workflows ADD COLUMN next_kind TEXT NOT NULL DEFAULT 'plain';
+        ALTER TABLE run_waits ADD COLUMN next_at INTEGER;
+        CREATE TABLE next_things (id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID;
+        CREATE INDEX ix_next ON workflow_executions (next_note, id) WHERE next_note IS NOT NULL;",
+    back: Back::None("it is for a test"),
+    oldest_program: env!("CARGO_PKG_VERSION"),
+};
+
+/// A copy: a list of migrations is otherwise a constant.
+fn copy(migration: &Migration) -> Migration {
+    Migration {
+        back: Back::None("not asked for"),
+        ..*migration
+    }
+}
+
+fn next_release(oldest_program: &'static str) -> Vec<Migration> {
+    let mut migrations: Vec<Migration> = MIGRATIONS.iter().map(copy).collect();
+    migrations.push(Migration {
+        oldest_program,
+        ..copy(&NEXT)
+    });
+    migrations
+}
+
+struct File {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+impl File {
+    fn new() -> File {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fermata.db");
+        File { _folder: folder, path }
+    }
+
+    /// Brings it to what a program with these migrations has.
+    fn migrate(&self, version: &str, migrations: &[Migration]) {
+        let program = Program { version, migrations };
+        open_as(&program, &self.path, Purpose::Store(Migrate::Auto)).unwrap();
+    }
+
+    fn connection(&self) -> Connection {
+        Connection::open(&self.path).unwrap()
+    }
+}
+
+/// Tables and indexes as they were made, whatever the white space.
+fn schema(connection: &Connection) -> Vec<String> {
+    let mut statement = connection
+        .prepare("SELECT COALESCE(sql, name) FROM sqlite_schema ORDER BY name")
+        .unwrap();
+    let rows = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let plain = |sql: String| sql.split_whitespace().collect::<Vec<_>>().join(" ").replace(" )", ")");
+    rows.map(|row| plain(row.unwrap())).collect()
+}
+
+/// What the program of that time made.
+fn up_to(connection: &Connection, number: u32) {
+    let migrations: Vec<Migration> = MIGRATIONS[..number as usize].iter().map(copy).collect();
+    apply(connection, &Program::this(&migrations)).unwrap();
+}
+
+#[test]
+fn numbers_and_programs_grow() {
+    let numbers: Vec<u32> = MIGRATIONS.iter().map(|migration| migration.number).collect();
+    let expected: Vec<u32> = (1..=MIGRATIONS.len()).map(|number| number as u32).collect();
+    assert_eq!(numbers, expected);
+    for pair in MIGRATIONS.windows(2) {
+        let check = PROGRAM.check(pair[1].oldest_program, "it");
+        assert!(check.is_ok(), "this program may use what it made");
+        assert!(crate::program::check(pair[0].oldest_program, pair[1].oldest_program, "it").is_ok());
+    }
+}
+
+#[test]
+fn applying_twice_changes_nothing() {
+    let connection = Connection::open_in_memory().unwrap();
+    apply(&connection, &PROGRAM).unwrap();
+    let before = schema(&connection);
+    apply(&connection, &PROGRAM).unwrap();
+    assert_eq!(schema(&connection), before);
+}
+
+#[test]
+fn every_way_back_leads_to_where_it_came_from() {
+    for migration in MIGRATIONS {
+        let Back::Down { .. } = migration.back else { continue };
+        let (went, stayed) = (
+            Connection::open_in_memory().unwrap(),
+            Connection::open_in_memory().unwrap(),
+        );
+        up_to(&stayed, migration.number - 1);
+        let program = Program::this(&MIGRATIONS[..migration.number as usize]);
+        apply(&went, &program).unwrap();
+        assert_ne!(schema(&went), schema(&stayed), "{migration:?} does nothing");
+        let step = take_back(&went, &program, "it").unwrap();
+        assert_eq!((step.number, step.applied_at), (migration.number, None));
+        assert_eq!(schema(&went), schema(&stayed), "{}", migration.name);
+        apply(&went, &program).unwrap();
+        let straight = Connection::open_in_memory().unwrap();
+        apply(&straight, &program).unwrap();
+        assert_eq!(schema(&went), schema(&straight), "{}", migration.name);
+    }
+}
+
+#[test]
+fn nothing_is_lost_on_the_way_back() {
+    for (number, insert, says) in [
+        (
+            4,
+            "INSERT INTO dead_letters (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version,
+               payload_json) VALUES (x'01', 0, 'r', x'02', 'w', 1, '{}')",
+            "migration 4 (runners and dead letters) stays, because this would be lost: 1 dead letters",
+        ),
+        (
+            3,
+            "INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at) VALUES ('w', x'01', '', '', 0, 0)",
+            "1 workflows whose ids (`uid`) others may know",
+        ),
+        (
+            2,
+            "INSERT INTO workflow_version_marks VALUES ('w', 7)",
+            "1 workflows whose versions would be numbered from 1 again",
+        ),
+        (1, "SELECT 1 WHERE 0", "migration 1 (first) stays: it made all there is"),
+    ] {
+        let connection = Connection::open_in_memory().unwrap();
+        let program = Program::this(&MIGRATIONS[..number]);
+        apply(&connection, &program).unwrap();
+        connection.execute_batch(insert).unwrap();
+        let before = schema(&connection);
+        let error = take_back(&connection, &program, "it").unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains("Nothing was changed"), "{error}");
+        assert_eq!(schema(&connection), before);
+        assert_eq!(super::number(&connection).unwrap(), number as u32);
+    }
+}
+
+#[test]
+fn a_file_goes_forwards_and_back() {
+    let file = File::new();
+    let missing = SqliteStore::schema(&file.path).unwrap();
+    assert!(missing.is_outdated() && missing.oldest_program.is_none() && !file.path.exists());
+    assert!(matches!(
+        SqliteStore::migrate_back(&file.path),
+        Err(StoreError::NoWayBack { .. })
+    ));
+    assert!(!file.path.exists());
+
+    let steps = SqliteStore::migrate(&file.path).unwrap();
+    assert_eq!(steps.len(), MIGRATIONS.len());
+    assert!(SqliteStore::migrate(&file.path).unwrap().is_empty());
+    let now = SqliteStore::schema(&file.path).unwrap();
+    assert!(!now.is_outdated() && now.oldest_program.as_deref() == Some("0.1.0"));
+    let at = now.steps[0].applied_at.as_deref().unwrap();
+    assert!(at.len() == 20 && at.ends_with('Z') && &at[10..11] == "T", "{at}");
+
+    let store = SqliteStore::open(&file.path).unwrap();
+    assert!(
+        !SqliteStore::schema(&file.path).unwrap().is_outdated(),
+        "who looks needs no lock"
+    );
+    for refused in [
+        SqliteStore::migrate(&file.path).err(),
+        SqliteStore::migrate_back(&file.path).err(),
+    ] {
+        assert!(matches!(refused, Some(StoreError::Locked { .. })), "{refused:?}");
+    }
+    drop(store);
+    assert_eq!(SqliteStore::migrate_back(&file.path).unwrap().number, 4);
+    let back = SqliteStore::schema(&file.path).unwrap();
+    assert_eq!(back.steps.last().unwrap().applied_at, None);
+    assert_eq!(SqliteStore::migrate(&file.path).unwrap().len(), 1);
+}
+
+#[test]
+fn an_old_file_is_left_alone_if_nobody_may_change_it() {
+    let file = File::new();
+    let outdated = |number: u32| match SqliteStore::open_with(&file.path, Migrate::Manual).err() {
+        Some(StoreError::Outdated { have, needs, .. }) => (have, needs) == (number, MIGRATIONS.len() as u32),
+        other => panic!("{other:?}"),
+    };
+    assert!(outdated(0));
+    assert!(!file.path.exists());
+    file.migrate("0.1.0", &MIGRATIONS[..2]);
+    let before = schema(&file.connection());
+    assert!(outdated(2));
+    assert_eq!(schema(&file.connection()), before);
+    SqliteStore::migrate(&file.path).unwrap();
+    SqliteStore::open_with(&file.path, Migrate::Manual).unwrap();
+}
+
+/// A file that the next release brought up to date, as this program opens it.
+fn after_the_next_release() -> Subject {
+    let file = File::new();
+    file.migrate("99.0.0", &next_release(PROGRAM.version));
+    assert_eq!(number(&file.connection()).unwrap(), NEXT.number);
+    let store = SqliteStore::open(&file.path).unwrap();
+    let seen = SqliteStore::schema(&file.path).unwrap();
+    let unknown = seen.steps.last().unwrap();
+    assert!(!unknown.is_known && unknown.name == "next" && !seen.is_outdated());
+    Subject::new(store, file)
+}
+
+crate::conformance_tests!(back_one_release, after_the_next_release());
+
+#[tokio::test]
+async fn the_release_before_is_welcome_or_refused() {
+    let file = File::new();
+    file.migrate("99.0.0", &next_release("99.0.0"));
+    let before = std::fs::read(&file.path).unwrap();
+    for open in [Migrate::Auto, Migrate::Manual].map(|migrate| SqliteStore::open_with(&file.path, migrate)) {
+        assert!(
+            matches!(&open, Err(StoreError::TooNew { needs, .. }) if needs == "99.0.0"),
+            "{:?}",
+            open.err()
+        );
+    }
+    assert!(matches!(
+        SqliteStore::migrate_back(&file.path),
+        Err(StoreError::TooNew { .. })
+    ));
+    assert_eq!(std::fs::read(&file.path).unwrap(), before, "nothing was written");
+
+    // The previous release of this program: it knows fewer migrations, and finds nothing to do.
+    let file = File::new();
+    SqliteStore::migrate(&file.path).unwrap();
+    let program = Program {
+        version: "0.1.0",
+        migrations: &MIGRATIONS[..MIGRATIONS.len() - 1],
+    };
+    let opened = open_as(&program, &file.path, Purpose::Store(Migrate::Manual)).unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::start(&file.path, opened).unwrap());
+    conformance::activate(&store, conformance::WORKFLOW).await;
+    conformance::pending(&store, "r1").await;
+    store.close().await.unwrap();
+    assert_eq!(number(&file.connection()).unwrap(), MIGRATIONS.len() as u32);
+    // Only who knows a migration can undo it.
+    let error = take_back(&file.connection(), &program, "it").unwrap_err().to_string();
+    assert!(error.contains("a newer program applied it"), "{error}");
+}
+
+#[test]
+fn workflows_from_before_get_a_uid_of_their_time() {
+    let connection = Connection::open_in_memory().unwrap();
+    up_to(&connection, 2);
+    let insert =
+        "INSERT INTO workflows (id, display_name, dialect, created_at, updated_at) VALUES (?1, 'W', 'd', ?2, 0)";
+    for number in 0..200_i64 {
+        let created_at = 1_770_000_000_000_000 + number * 1_000_000;
+        connection
+            .execute(insert, (format!("w{number:03}"), created_at))
+            .unwrap();
+    }
+    apply(&connection, &PROGRAM).unwrap();
+    let mut statement = connection
+        .prepare("SELECT uid, created_at, deleted_at FROM workflows ORDER BY id")
+        .unwrap();
+    let rows = statement.query_map([], |row| {
+        let uid = uuid::Uuid::from_slice(&row.get::<_, Vec<u8>>(0)?).unwrap();
+        Ok((uid, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?))
+    });
+    let rows: Vec<_> = rows.unwrap().map(|row| row.unwrap()).collect();
+    assert_eq!(rows.len(), 200);
+    for (uid, created_at, deleted_at) in &rows {
+        assert_eq!(uid.get_version_num(), 7, "{uid}");
+        assert_eq!(uid.get_variant(), uuid::Variant::RFC4122, "{uid}");
+        let (seconds, nanos) = uid.get_timestamp().unwrap().to_unix();
+        assert_eq!(seconds as i64 * 1_000_000 + i64::from(nanos) / 1000, *created_at);
+        assert_eq!(*deleted_at, None);
+    }
+    assert!(rows.is_sorted_by_key(|(uid, ..)| *uid));
+}
