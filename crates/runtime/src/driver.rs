@@ -7,6 +7,7 @@
 
 mod attempt;
 mod commit;
+mod incoming;
 mod judge;
 mod step;
 
@@ -20,9 +21,10 @@ use attempt::{Parameters, Report};
 use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{
     StoreError,
-    runs::{CommitAnswer, Conflict, Enqueued, Letter, Mail, NewRun, Principal, StoredRun},
+    runs::{CommitAnswer, Conflict, Enqueued, NewRun, Principal, StoredRun},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use incoming::{Incoming, Next, Trouble};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -93,60 +95,6 @@ pub(crate) struct Driver {
     first_parameters: BTreeMap<NodeIx, Parameters>,
     /// Payloads of callbacks that were read from the inbox.
     answers: BTreeMap<NodeIx, Arc<Value>>,
-}
-
-/// What may happen to a run while it is held.
-enum Incoming {
-    Start,
-    Report(Arc<Report>),
-    Mail(Mail),
-    /// What the sandbox says of the conditions of a node.
-    Verdicts(Fact),
-    Tick,
-    /// The workflow was archived before the run began.
-    Archived,
-}
-
-impl Incoming {
-    fn is_cancel(&self) -> bool {
-        matches!(self, Incoming::Mail(mail) if matches!(mail.letter, Letter::Cancel { .. }))
-    }
-
-    fn into_report(self) -> Option<Arc<Report>> {
-        match self {
-            Incoming::Report(report) => Some(report),
-            _ => None,
-        }
-    }
-}
-
-/// Whether the driver goes on.
-enum Next {
-    Go(Vec<Incoming>),
-    Leave,
-}
-
-/// Why a driver cannot go on with its run as it is in memory.
-enum Trouble {
-    /// It must be loaded again; these reports are still to be decided.
-    Reload(Vec<Arc<Report>>),
-    /// It is not ours any more.
-    Lost,
-    /// It cannot be advanced by this program.
-    Stuck(String),
-}
-
-impl Trouble {
-    /// The same trouble, with more reports that are still to be decided.
-    fn with(self, more: impl IntoIterator<Item = Incoming>) -> Trouble {
-        match self {
-            Trouble::Reload(mut reports) => {
-                reports.extend(more.into_iter().filter_map(Incoming::into_report));
-                Trouble::Reload(reports)
-            }
-            other => other,
-        }
-    }
 }
 
 impl Driver {

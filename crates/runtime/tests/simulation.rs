@@ -11,6 +11,7 @@
 //! * `scenario`: what a seed means: plans, wishes, callbacks, cancels, and how bad the weather is.
 //! * `store`: the store that crashes its process, answers Unknown, is slow, and lets others rob a run.
 //! * `world`: what is true whoever crashes; what contradicts a promise at once is noted there.
+//! * `effects`: what is done to the outside, and whether it should be done at that moment.
 //! * `outside`: the people, and what they are told.
 //! * `play`: processes that live and die, people who want things, and the end, when all must settle.
 //! * `check`: the promises, checked at the end.
@@ -19,6 +20,8 @@
 mod check;
 #[path = "simulation/dice.rs"]
 mod dice;
+#[path = "simulation/effects.rs"]
+mod effects;
 #[path = "simulation/outside.rs"]
 mod outside;
 #[path = "simulation/play.rs"]
