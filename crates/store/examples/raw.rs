@@ -1,8 +1,14 @@
-//! How fast the SQLite store takes the rows of three-step runs, and nothing else.
+//! How fast a store takes the rows of three-step runs, and nothing else.
 //!
 //! ```text
 //! cargo run --release -p fermata-store --example raw -- [folder] [runs] [preloaded runs]
+//! cargo run --release -p fermata-store --features cluster --example raw -- postgres [runs] [tasks] [committers]
+//! cargo run --release -p fermata-store --example raw -- postgres://… [runs] [tasks] [committers]
 //! ```
+//!
+//! With PostgreSQL (a server of its own, or an empty database) also the raw limit: the same rows by the same statements,
+//! step by step, with nothing locked, read or decided. Both are measured in turns, so that what else the machine does
+//! meets both.
 //!
 //! 256 tasks each send the writes of one run after the other: a born enqueue, then three commits with a journal
 //! row and an attempt, the last of which ends the run.
@@ -11,6 +17,10 @@ use fermata_core::{Event, NodeId, Outcome, Output, RunId, RunnerId, Shape, Statu
 use fermata_store::{
     Store,
     definitions::{Draft, Release, ReleaseRule},
+    postgres::{
+        PostgresSettings, PostgresStore,
+        raw::{Pace, RawWriter, Script},
+    },
     runs::{Attempt, AttemptStatus, Born, CommitAnswer, NewRun, Principal, RunCommit, StatusChange, Then},
     sqlite::SqliteStore,
 };
@@ -29,16 +39,45 @@ const TASKS: usize = 256;
 #[tokio::main]
 async fn main() {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let runs: u64 = arguments
-        .next()
-        .map_or(100_000, |text| text.parse().expect("a number of runs"));
-    let preloaded: u64 = arguments
-        .next()
-        .map_or(0, |text| text.parse().expect("a number of runs"));
+    let place = arguments.next().unwrap_or_default();
+    let mut number = |otherwise: u64| {
+        let given = arguments.next();
+        given.map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    if place.starts_with("postgres") {
+        let (runs, tasks, committers) = (number(20_000), number(TASKS as u64), number(0));
+        return postgres(&place, runs, tasks as usize, committers as usize).await;
+    }
+    let (runs, preloaded) = (number(100_000), number(0));
+    let folder = match place.as_str() {
+        "" => std::env::temp_dir(),
+        place => PathBuf::from(place),
+    };
     let path = folder.join(format!("raw-{}.db", std::process::id()));
 
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).expect("a new database"));
+    release(&store).await;
+    if preloaded > 0 {
+        measure(&store, TASKS, preloaded, "preload").await;
+        store.close().await.expect("closing");
+        drop(store);
+        let start = Instant::now();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).expect("the same database"));
+        println!("reopened in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        measure(&store, TASKS, runs, "measured").await;
+        store.close().await.expect("closing");
+    } else {
+        measure(&store, TASKS, runs, "measured").await;
+        store.close().await.expect("closing");
+    }
+    let size = std::fs::metadata(&path).map(|data| data.len()).unwrap_or(0);
+    println!("file: {} MB, {} bytes a run", size >> 20, size / (runs + preloaded));
+    for suffix in ["", "-wal", "-shm", "-lock"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+    }
+}
+
+async fn release(store: &Arc<dyn Store>) {
     let draft = Draft {
         id: "three-steps".to_owned(),
         display_name: "Three steps".to_owned(),
@@ -54,23 +93,68 @@ async fn main() {
         enabled: true,
     };
     store.release(release).await.expect("a version");
-    if preloaded > 0 {
-        measure(&store, preloaded, "preload").await;
-        store.close().await.expect("closing");
-        drop(store);
-        let start = Instant::now();
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).expect("the same database"));
-        println!("reopened in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
-        measure(&store, runs, "measured").await;
-        store.close().await.expect("closing");
-    } else {
-        measure(&store, runs, "measured").await;
-        store.close().await.expect("closing");
+}
+
+/// A server that ends with this process, and where it is.
+#[cfg(feature = "cluster")]
+fn server() -> (String, Box<dyn std::any::Any>) {
+    let options = ["shared_buffers=256MB", "max_wal_size=4GB"];
+    let cluster = fermata_store::cluster::Cluster::create(&std::env::temp_dir(), true, &options).expect("a server");
+    (cluster.url("postgres"), Box::new(cluster))
+}
+
+#[cfg(not(feature = "cluster"))]
+fn server() -> (String, Box<dyn std::any::Any>) {
+    panic!("a server of its own needs `--features cluster`");
+}
+
+async fn postgres(place: &str, runs: u64, tasks: usize, committers: usize) {
+    let (url, _server) = match place {
+        "postgres" => server(),
+        url => (url.to_owned(), Box::new(()) as _),
+    };
+    let mut settings = PostgresSettings::default();
+    if committers > 0 {
+        settings.committers = committers;
     }
-    let size = std::fs::metadata(&path).map(|data| data.len()).unwrap_or(0);
-    println!("file: {} MB, {} bytes a run", size >> 20, size / (runs + preloaded));
-    for suffix in ["", "-wal", "-shm", "-lock"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+    let store = PostgresStore::connect(&url, settings).await;
+    let store: Arc<dyn Store> = Arc::new(store.expect("an empty database"));
+    release(&store).await;
+    measure(&store, tasks, runs / 4, "warming up").await;
+    for _ in 0..3 {
+        raw(&url, tasks, runs).await;
+        measure(&store, tasks, runs, "store").await;
+    }
+    store.close().await.expect("closing");
+}
+
+/// Two connections, each with half of the tasks' runs in a batch.
+async fn raw(url: &str, tasks: usize, runs: u64) {
+    let runner = RunnerId(Uuid::now_v7());
+    let left = Arc::new(AtomicU64::new(runs));
+    let (start, busy) = (Instant::now(), processor_time());
+    let writers: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(write_raw(url.to_owned(), runner, tasks / 2, Arc::clone(&left))))
+        .collect();
+    for writer in writers {
+        writer.await.expect("a writer that ends well");
+    }
+    let took = start.elapsed().as_secs_f64();
+    let busy = (processor_time() - busy) * 1e6 / runs as f64;
+    println!(
+        "raw: {runs} runs in {took:.2} s = {:.0} runs/s, {busy:.0} µs of processor each",
+        runs as f64 / took
+    );
+}
+
+async fn write_raw(url: String, runner: RunnerId, batch: usize, left: Arc<AtomicU64>) {
+    let mut writer = RawWriter::connect(&url).await.expect("a connection");
+    let (model, commits) = script(runner);
+    let script = Script::new(&model, &commits);
+    let take = |left: u64| (left > 0).then(|| left.saturating_sub(batch as u64));
+    while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+        let runs: Vec<_> = (0..batch).map(|_| new_run(runner)).collect();
+        writer.write(&runs, &script, Pace::StepByStep).await.expect("rows");
     }
 }
 
@@ -94,11 +178,11 @@ fn processor_time() -> f64 {
     fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-async fn measure(store: &Arc<dyn Store>, runs: u64, name: &str) {
+async fn measure(store: &Arc<dyn Store>, tasks: usize, runs: u64, name: &str) {
     let left = Arc::new(AtomicU64::new(runs));
     let runner = RunnerId(Uuid::now_v7());
     let (start, busy) = (Instant::now(), processor_time());
-    let tasks: Vec<_> = (0..TASKS)
+    let tasks: Vec<_> = (0..tasks)
         .map(|_| {
             let (store, left) = (Arc::clone(store), Arc::clone(&left));
             tokio::spawn(async move {
@@ -130,20 +214,15 @@ async fn measure(store: &Arc<dyn Store>, runs: u64, name: &str) {
     );
 }
 
-async fn one_run(store: &Arc<dyn Store>, runner: RunnerId, times: &mut Vec<Duration>) {
+/// A run as it is born.
+fn new_run(runner: RunnerId) -> NewRun {
     let (id, at) = (RunId(Uuid::now_v7()), now());
-    let opened = |node: &str| Event::Opened {
-        node: node.into(),
-        at,
-        until: None,
-        verdict: None,
-    };
     let started = Event::Started {
         at,
         deadline: Some(at.plus_millis(3_600_000)),
         vars: Default::default(),
     };
-    let run = NewRun {
+    NewRun {
         id,
         workflow_id: "three-steps".to_owned(),
         workflow_version: 1,
@@ -159,16 +238,28 @@ async fn one_run(store: &Arc<dyn Store>, runner: RunnerId, times: &mut Vec<Durat
         created_at: at,
         born: Some(Born {
             runner,
-            events: vec![started, opened("one")],
+            events: vec![started, opened("one", at)],
             started_at: at,
             waits: Vec::new(),
         }),
-    };
-    let begin = Instant::now();
-    store.enqueue(run).await.expect("a stored run");
-    times.push(begin.elapsed());
+    }
+}
+
+fn opened(node: &str, at: Timestamp) -> Event {
+    Event::Opened {
+        node: node.into(),
+        at,
+        until: None,
+        verdict: None,
+    }
+}
+
+/// A run and its commits.
+fn script(runner: RunnerId) -> (NewRun, Vec<RunCommit>) {
+    let run = new_run(runner);
+    let (id, at) = (run.id, run.created_at);
     let nodes = ["one", "two", "three"];
-    for (index, node) in nodes.into_iter().enumerate() {
+    let commits = nodes.into_iter().enumerate().map(|(index, node)| {
         let mut events = vec![Event::Finished {
             node: node.into(),
             attempt: 1,
@@ -182,19 +273,21 @@ async fn one_run(store: &Arc<dyn Store>, runner: RunnerId, times: &mut Vec<Durat
             taken: if index < 2 { vec![0] } else { Vec::new() },
             verdicts: Vec::new(),
         });
-        events.extend(nodes.get(index + 1).map(|next| opened(next)));
+        events.extend(nodes.get(index + 1).map(|next| opened(next, at)));
+        commit(id, runner, index as u32 + 2, node.into(), events, at, index == 2)
+    });
+    let commits = commits.collect();
+    (run, commits)
+}
+
+async fn one_run(store: &Arc<dyn Store>, runner: RunnerId, times: &mut Vec<Duration>) {
+    let (run, commits) = script(runner);
+    let begin = Instant::now();
+    store.enqueue(run).await.expect("a stored run");
+    times.push(begin.elapsed());
+    for commit in commits {
         let begin = Instant::now();
-        let answer = store
-            .commit(commit(
-                id,
-                runner,
-                index as u32 + 2,
-                node.into(),
-                events,
-                at,
-                index == 2,
-            ))
-            .await;
+        let answer = store.commit(commit).await;
         times.push(begin.elapsed());
         assert!(matches!(answer, CommitAnswer::Committed { .. }), "{answer:?}");
     }
