@@ -247,7 +247,7 @@ async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> 
     let (first, others) = fleet.members.split_first().context("no processes")?;
     first.start().await?;
     first.ready().await?;
-    audit::install(&pair.connect().await?).await?;
+    audit::install(&pair.connect().await?, LEASE).await?;
     for member in others {
         member.start().await?;
     }

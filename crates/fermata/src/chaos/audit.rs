@@ -6,16 +6,15 @@ use super::evidence::{AttemptRow, Change, Evidence, RunRows, WaitRow, Written};
 use anyhow::Context;
 use fermata_core::Status;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 /// Makes the database write down who changes what. Comes after its tables are there.
-pub async fn install(client: &Client) -> anyhow::Result<()> {
-    client
-        .batch_execute(include_str!("audit.sql"))
-        .await
-        .context("the audit cannot be installed")
+pub async fn install(client: &Client, lease: Duration) -> anyhow::Result<()> {
+    let sql = include_str!("audit.sql").replace("LEASE_MICROS", &lease.as_micros().to_string());
+    let installed = client.batch_execute(&sql).await;
+    installed.context("the audit cannot be installed")
 }
 
 /// How many runs are not over.
@@ -34,7 +33,7 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
     for row in client.query("SELECT id, who FROM chaos.runners", &[]).await? {
         evidence.runners.insert(row.get(0), row.get(1));
     }
-    let sql = "SELECT at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, heard_before
+    let sql = "SELECT at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, revived
         FROM chaos.changes ORDER BY n";
     for row in client.query(sql, &[]).await? {
         evidence.changes.push(Change {
@@ -48,7 +47,7 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
             old_epoch: row.get(7),
             epoch: row.get(8),
             heard: row.get(9),
-            heard_before: row.get(10),
+            revived: row.get(10),
         });
     }
     let sql = "SELECT who, run, seq, owner FROM chaos.journal ORDER BY n";

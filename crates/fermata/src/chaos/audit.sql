@@ -15,7 +15,7 @@ CREATE TABLE chaos.changes (
   old_epoch    bigint NOT NULL,
   epoch        bigint NOT NULL,
   heard        bigint,
-  heard_before bigint
+  revived      bigint
 );
 
 CREATE TABLE chaos.journal (
@@ -26,11 +26,12 @@ CREATE TABLE chaos.journal (
   owner uuid
 );
 
+-- When runners were last heard of, and when that was after a silence of more than a lease (LEASE_MICROS).
 CREATE TABLE chaos.runners (
-  id           uuid   PRIMARY KEY,
-  who          text   NOT NULL,
-  heard        bigint NOT NULL,
-  heard_before bigint
+  id      uuid   PRIMARY KEY,
+  who     text   NOT NULL,
+  heard   bigint NOT NULL,
+  revived bigint
 );
 
 CREATE FUNCTION chaos.note_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -44,10 +45,10 @@ BEGIN
     RETURN NULL;
   END IF;
   SELECT * INTO heard FROM chaos.runners WHERE id = OLD.lease_owner;
-  INSERT INTO chaos.changes (at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, heard_before)
+  INSERT INTO chaos.changes (at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, revived)
   VALUES ((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_setting('application_name'), NEW.id,
     OLD.status, NEW.status, OLD.lease_owner, NEW.lease_owner, OLD.lease_epoch, NEW.lease_epoch, heard.heard,
-    heard.heard_before);
+    heard.revived);
   RETURN NULL;
 END $$;
 
@@ -63,7 +64,8 @@ CREATE FUNCTION chaos.note_runner() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO chaos.runners AS r (id, who, heard)
   VALUES (NEW.id, current_setting('application_name'), NEW.heartbeat_at)
-  ON CONFLICT (id) DO UPDATE SET heard = excluded.heard, heard_before = r.heard;
+  ON CONFLICT (id) DO UPDATE SET heard = excluded.heard,
+    revived = CASE WHEN excluded.heard - r.heard >= LEASE_MICROS THEN excluded.heard ELSE r.revived END;
   RETURN NULL;
 END $$;
 

@@ -122,9 +122,9 @@ pub struct Change {
     pub owner: Option<Uuid>,
     pub old_epoch: i64,
     pub epoch: i64,
-    /// When the old owner was last heard of, and before that.
+    /// When the old owner was last heard of, and when that was after a silence longer than a lease.
     pub heard: Option<Micros>,
-    pub heard_before: Option<Micros>,
+    pub revived: Option<Micros>,
 }
 
 impl Change {

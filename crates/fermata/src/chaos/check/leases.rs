@@ -117,9 +117,9 @@ fn takeover(rules: &Rules, change: &Change, found: &mut Found) {
         return;
     }
     let lease = rules.lease.as_micros() as Micros - TOLERANCE;
-    let silent = |heard: Option<Micros>| heard.is_none_or(|heard| change.at - heard >= lease);
-    let meanwhile = change.heard.is_some_and(|heard| change.at - heard <= MEANWHILE);
-    let dead = silent(change.heard) || (meanwhile && change.heard_before.is_some() && silent(change.heard_before));
+    let silent = change.heard.is_none_or(|heard| change.at - heard >= lease);
+    let revived = change.revived.is_some_and(|at| change.at - at <= MEANWHILE);
+    let dead = silent || revived;
     found.ensure(dead, Rule::Takeover, change.run, || {
         format!(
             "{} took it over from {:?}, who was heard of {:?} µs before",

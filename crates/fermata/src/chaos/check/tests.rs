@@ -111,7 +111,7 @@ fn change(who: &str, from: (Option<&str>, Option<u128>, i64), to: (&str, Option<
         old_epoch: from.2,
         epoch: to.2,
         heard: Some(10 * SECOND - 3 * SECOND),
-        heard_before: None,
+        revived: None,
     }
 }
 
@@ -290,9 +290,14 @@ fn leases() {
     assert_eq!(broken(alive), [Rule::Takeover]);
     let woke_up = |all: &mut Evidence| {
         all.changes[3].heard = Some(10 * SECOND);
-        all.changes[3].heard_before = Some(7 * SECOND);
+        all.changes[3].revived = Some(9 * SECOND);
     };
     assert_eq!(broken(woke_up), [], "its heartbeat came too late");
+    let lives = |all: &mut Evidence| {
+        all.changes[3].heard = Some(10 * SECOND);
+        all.changes[3].revived = Some(7 * SECOND);
+    };
+    assert_eq!(broken(lives), [Rule::Takeover], "it has been back for a while");
 }
 
 #[test]
