@@ -3,8 +3,9 @@
 //! [`Process`] is any call of `fermata`; [`Server`] is `fermata serve` with its address and a database of its own.
 //! Nothing here waits without a limit, and nothing sleeps for a time that was guessed: what is awaited is looked for.
 //!
-//! Databases are SQLite files; `FERMATA_TEST_DATABASE=postgres` makes them PostgreSQL databases. A test whose name begins
-//! with `sqlite_` is about files, and one in `postgres` about many processes: each has its database whatever is asked for.
+//! Databases are SQLite files; `FERMATA_TEST_DATABASE=postgres` makes them PostgreSQL databases. Some tests have their
+//! database whatever is asked for: one whose name begins with `sqlite_` is about files, so are those of `dev`, which has no
+//! other; one in `postgres` is about many processes; and where days pass in a moment (`edge_cases/time.rs`) it is memory.
 
 use fermata_store::conformance::home::{Home, Kind};
 use rustix::process::{Pid, kill_process};

@@ -6,7 +6,7 @@ use fermata_dialects::Severity;
 use fermata_runtime::{EngineError, Refusal, Settings, sandbox::SandboxSettings, timeline::Level};
 use serde_json::{Value, json};
 
-fn without_sandbox() -> Bed {
+async fn without_sandbox() -> Bed {
     let sandbox = SandboxSettings {
         command: Some(("/nonexistent/fermata".into(), Vec::new())),
         ..SandboxSettings::default()
@@ -15,7 +15,7 @@ fn without_sandbox() -> Bed {
         sandbox,
         ..Settings::default()
     };
-    Bed::with(settings, |registry| registry)
+    Bed::with(settings, |registry| registry).await
 }
 
 fn deciding(condition: &str) -> Value {
@@ -30,7 +30,10 @@ fn deciding(condition: &str) -> Value {
 #[tokio::test]
 async fn what_only_the_data_shows_is_false_and_says_why() {
     let document = deciding("trigger.go && typeof trigger.name.localeCompare === 'function'");
-    let left = without_sandbox().carry(document, json!({ "go": 1, "name": "a" })).await;
+    let left = without_sandbox()
+        .await
+        .carry(document, json!({ "go": 1, "name": "a" }))
+        .await;
     assert_eq!(
         (left.status(), left.outputs()),
         (Status::Succeeded, json!({ "went": "no" }))
@@ -48,7 +51,7 @@ async fn what_only_the_data_shows_is_false_and_says_why() {
 
 #[tokio::test]
 async fn a_condition_that_cannot_be_checked_is_kept_but_not_published() {
-    let bed = without_sandbox();
+    let bed = without_sandbox().await;
     let text = deciding("/^a/.test(trigger.name)").to_string();
     let saved = bed.engine.workflows().save(text.as_bytes(), "test.json").await.unwrap();
     let codes: Vec<_> = saved

@@ -1,6 +1,6 @@
 //! Runs that are given up: what cannot be read, what takes its runner down, and asking again.
 
-use crate::support::{Bed, PATIENCE, workflow};
+use crate::support::{Bed, PATIENCE, Place, workflow};
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use fermata_runtime::{
     Again, Engine, EngineError, Observer, Refusal, Request, Settings,
@@ -8,9 +8,7 @@ use fermata_runtime::{
     clock::{Clock, SystemClock},
 };
 use fermata_store::{
-    Store,
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
-    memory::MemoryStore,
     runs::{Answer, Claim, Enqueued, NewRun, Principal},
 };
 use serde_json::{Value, json};
@@ -77,7 +75,7 @@ async fn letters(engine: &Engine) -> Vec<DeadLetter> {
 }
 
 /// Lets a runner claim a run and never be heard of again.
-async fn die_with(store: &MemoryStore, run: RunId) -> u32 {
+async fn die_with(store: &Place, run: RunId) -> u32 {
     let claim = Claim {
         runner: RunnerId(Uuid::now_v7()),
         limit: 1,
@@ -90,7 +88,7 @@ async fn die_with(store: &MemoryStore, run: RunId) -> u32 {
 
 #[tokio::test]
 async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
-    let bed = Bed::with(quick(), |registry| registry);
+    let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let bad = [
         ("{\"n\": ", "not JSON"),
@@ -122,9 +120,9 @@ async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
 
 #[tokio::test]
 async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
-    let store = MemoryStore::new();
+    let store = Place::new().await;
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
-    let engine = Engine::new(Arc::new(store.clone()), registry, quick(), Arc::new(SystemClock));
+    let engine = Engine::new(Arc::clone(&store), registry, quick(), Arc::new(SystemClock));
     let document = counted();
     engine
         .workflows()
@@ -183,7 +181,7 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
 /// The run that was on its second and third try goes on when nothing happens to it.
 #[tokio::test]
 async fn one_try_less_than_too_many_is_not_poison() {
-    let bed = Bed::with(quick(), |registry| registry);
+    let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let store = bed.store.clone();
     bed.engine.stop();
@@ -202,7 +200,7 @@ async fn one_try_less_than_too_many_is_not_poison() {
 
 #[tokio::test]
 async fn letters_that_cannot_be_asked_for_again_stay() {
-    let bed = Bed::with(quick(), |registry| registry);
+    let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     for trigger in ["nonsense", "{}"] {
         let run = smuggled(trigger);
@@ -237,7 +235,7 @@ async fn letters_that_cannot_be_asked_for_again_stay() {
 /// The version of the letter is used when it is asked for.
 #[tokio::test]
 async fn the_same_version_or_the_current_one() {
-    let bed = Bed::with(quick(), |registry| registry);
+    let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let mut ids = Vec::new();
     for _ in 0..2 {
@@ -272,7 +270,7 @@ async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
         dead_letters: None,
         ..quick()
     };
-    let bed = Bed::with(settings, |registry| registry);
+    let bed = Bed::with(settings, |registry| registry).await;
     bed.publish(&counted()).await;
     let run = smuggled("{}");
     let id = run.id;
@@ -285,7 +283,7 @@ async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
 /// A parked run is not poison, however often it is parked and claimed, and its wait closes when it is buried.
 #[tokio::test]
 async fn waiting_runs_are_buried_with_their_waits() {
-    let bed = Bed::with(quick(), |registry| registry);
+    let bed = Bed::with(quick(), |registry| registry).await;
     let document = json!({
         "name": "waits", "tasks": { "hook": { "wait_for_webhook": { "timeout": "1h" } } }
     });
@@ -329,10 +327,10 @@ impl Observer for Trap {
 
 #[tokio::test]
 async fn a_driver_that_panics_gives_its_run_up_until_it_is_buried() {
-    let store = MemoryStore::new();
+    let store = Place::new().await;
     let trap = Arc::new(Trap(Mutex::new(None)));
     let engine = Engine::with_observer(
-        Arc::new(store.clone()),
+        Arc::clone(&store),
         Registry::builtin(&HttpSettings::default()).unwrap(),
         quick(),
         Arc::new(SystemClock),

@@ -7,13 +7,13 @@ use fermata_runtime::{
     actions::{Failed, Success},
     timeline::Level,
 };
-use fermata_store::Store;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
 #[tokio::test]
 async fn outputs_flow_through_templates_and_conditions() {
     let left = Bed::new()
+        .await
         .carry(
             workflow(json!([
                 { "id": "a", "actionType": "core.echo", "parameters": { "msg": "{{ trigger.name }}" },
@@ -37,6 +37,7 @@ async fn outputs_flow_through_templates_and_conditions() {
 #[tokio::test]
 async fn a_condition_that_throws_is_false_and_a_warning_says_why() {
     let left = Bed::new()
+        .await
         .carry(
             workflow(json!([
                 { "id": "a", "actionType": "core.echo",
@@ -69,7 +70,7 @@ async fn a_condition_that_throws_is_false_and_a_warning_says_why() {
 
 #[tokio::test]
 async fn an_unhandled_failure_stops_the_run_and_skips_the_rest() {
-    let left = Bed::new()
+    let left = Bed::new().await
         .carry(
             workflow(json!([
                 { "id": "a", "actionType": "core.fail", "parameters": { "message": "no" }, "edges": [{ "targetNode": "b" }] },
@@ -92,7 +93,7 @@ async fn an_unhandled_failure_stops_the_run_and_skips_the_rest() {
 
 #[tokio::test]
 async fn on_failure_handles_and_later_nodes_see_the_error() {
-    let left = Bed::new()
+    let left = Bed::new().await
         .carry(
             workflow(json!([
                 { "id": "a", "actionType": "core.fail", "parameters": { "message": "no" }, "onFailure": "mend" },
@@ -116,7 +117,7 @@ async fn retries_count_up_and_reuse_the_first_parameters_unless_told_to_render_a
             _ => Err(Failure::retriable("FLAKY", "not yet")),
         });
         let calls = flaky.calls.clone();
-        let bed = Bed::with(Settings::default(), |registry| registry.with_action(Arc::new(flaky)));
+        let bed = Bed::with(Settings::default(), |registry| registry.with_action(Arc::new(flaky))).await;
         // When `a` opens, `b` has not ended; when its second attempt fails, it has.
         let retry = json!({ "maxAttempts": 3, "baseDelayMs": 20, "jitter": false });
         let left = bed
@@ -149,6 +150,7 @@ async fn retries_count_up_and_reuse_the_first_parameters_unless_told_to_render_a
 #[tokio::test]
 async fn the_last_of_several_attempts_fails_for_good() {
     let left = Bed::new()
+        .await
         .carry(
             workflow(json!([{
                 "id": "a", "actionType": "core.fail", "parameters": { "message": "no", "retriable": true },
@@ -179,7 +181,8 @@ async fn an_attempt_over_its_time_may_be_repeated() {
     }
     let bed = Bed::with(Settings::default(), |registry| {
         registry.with_action(Arc::new(Hang(hang)))
-    });
+    })
+    .await;
     let left = bed
         .carry(
             workflow(json!([{
@@ -197,7 +200,8 @@ async fn an_attempt_over_its_time_may_be_repeated() {
 async fn an_action_that_panics_fails_its_node_only() {
     let bed = Bed::with(Settings::default(), |registry| {
         registry.with_action(Arc::new(Scripted::new("test.panic", |_, _| panic!("oh no"))))
-    });
+    })
+    .await;
     let left = bed
         .carry(
             workflow(json!([
@@ -222,7 +226,8 @@ async fn a_resource_of_another_run_fails_the_node() {
                 links: vec![link("one")],
             })
         })))
-    });
+    })
+    .await;
     let document = workflow(json!([{ "id": "a", "actionType": "test.create" }]));
     let first = bed.carry(document.clone(), json!({})).await;
     assert_eq!(first.status(), Status::Succeeded);
@@ -250,7 +255,7 @@ async fn a_resource_of_another_run_fails_the_node() {
 
 #[tokio::test]
 async fn a_long_pause_leaves_memory_and_a_cancel_still_reaches_it() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     bed.publish(&workflow(json!([
         { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 3_600_000 - 1 }, "edges": [{ "targetNode": "after" }] },
         { "id": "after", "actionType": "core.echo" },
@@ -284,7 +289,7 @@ async fn a_long_pause_leaves_memory_and_a_cancel_still_reaches_it() {
 
 #[tokio::test]
 async fn a_short_pause_ends_by_itself() {
-    let left = Bed::new()
+    let left = Bed::new().await
         .carry(
             workflow(json!([
                 { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": "{{ trigger.ms }}" }, "edges": [{ "targetNode": "after" }] },
@@ -309,6 +314,7 @@ async fn a_run_over_its_time_fails() {
     let mut settings = Settings::default();
     settings.dialects.workflow_timeout_ms = Some(30);
     let left = Bed::with(settings, |registry| registry)
+        .await
         .carry(
             workflow(json!([{ "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } }])),
             json!({}),
@@ -334,7 +340,7 @@ async fn outputs_beyond_the_context_limit_fail_the_run_unless_it_may_prune() {
         ]));
         document["contextSnapshot"] =
             json!({ "mode": "Full", "maxContextSizeBytes": 200, "overflowBehavior": behavior });
-        let bed = Bed::new();
+        let bed = Bed::new().await;
         let left = bed.carry(document, json!({ "text": "x".repeat(300) })).await;
         assert_eq!(left.status(), status, "{behavior}");
         if status == Status::Failed {
@@ -364,7 +370,7 @@ async fn a_run_waits_in_the_store_while_there_is_no_room() {
         max_active_runs: 1,
         ..Settings::default()
     };
-    let bed = Bed::with(settings, |registry| registry);
+    let bed = Bed::with(settings, |registry| registry).await;
     bed.publish(&workflow(
         json!([{ "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 30 } }]),
     ))
@@ -415,7 +421,7 @@ async fn actions_beyond_the_permits_wait_their_turn() {
         ..Settings::default()
     };
     let slow = Slow(Scripted::new("test.slow", |_, _| Ok(json!({}).into())));
-    let bed = Bed::with(settings, |registry| registry.with_action(Arc::new(slow)));
+    let bed = Bed::with(settings, |registry| registry.with_action(Arc::new(slow))).await;
     let mut nodes = vec![json!({ "id": "begin", "actionType": "core.echo",
         "edges": (0..20).map(|at| json!({ "targetNode": format!("n{at}") })).collect::<Vec<_>>() })];
     nodes.extend((0..20).map(|at| json!({ "id": format!("n{at}"), "actionType": "test.slow" })));

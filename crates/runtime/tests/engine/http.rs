@@ -1,12 +1,11 @@
 //! `http.request` against a service on loopback that answers as its test wants.
 
-use crate::support::{Bed, workflow};
+use crate::support::{Bed, Place, workflow};
 use fermata_core::Status;
 use fermata_runtime::{
     Settings,
     actions::{HttpSettings, Registry},
 };
-use fermata_store::memory::MemoryStore;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::{
@@ -86,6 +85,7 @@ async fn it_sends_what_it_is_told_and_gives_what_comes_back() {
                                   "body": { "name": "{{ trigger.name }}" } }),
     );
     let left = Bed::new()
+        .await
         .carry(workflow(json!([node])), json!({ "name": "Ada" }))
         .await;
     assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
@@ -128,6 +128,7 @@ async fn failures_that_may_pass_are_repeated_and_others_are_not() {
     ] {
         let (url, requests) = service(vec![answer(status, "", "why not"), answer("204 Done", "", "")]).await;
         let left = Bed::new()
+            .await
             .carry(workflow(json!([call(&url, json!({}))])), json!({}))
             .await;
         let code = &status[..3];
@@ -162,6 +163,7 @@ async fn failures_that_may_pass_are_repeated_and_others_are_not() {
 async fn a_broken_connection_is_repeated() {
     let (url, requests) = service(vec![Vec::new(), answer("200 OK", "", "fine")]).await;
     let left = Bed::new()
+        .await
         .carry(workflow(json!([call(&url, json!({}))])), json!({}))
         .await;
     assert_eq!(
@@ -176,7 +178,7 @@ async fn a_long_body_is_cut_and_reading_it_is_an_error() {
     let (url, _) = service(vec![answer("200 OK", "", &"x".repeat(300 * 1024))]).await;
     let mut node = call(&url, json!({}));
     node["edges"] = json!([{ "targetNode": "flag" }, { "targetNode": "read" }]);
-    let left = Bed::new()
+    let left = Bed::new().await
         .carry(
             workflow(json!([
                 node,
@@ -211,6 +213,7 @@ async fn what_is_not_a_request_is_refused() {
     ] {
         let node = json!({ "id": "a", "actionType": "http.request", "parameters": parameters });
         let left = Bed::new()
+            .await
             .carry(workflow(json!([node])), json!({ "u": "localhost" }))
             .await;
         assert_eq!(left.error()["code"], "INVALID_PARAMETERS", "{hint}");
@@ -227,7 +230,7 @@ async fn what_is_not_a_request_is_refused() {
 async fn addresses_that_are_not_public_are_refused_unless_allowed() {
     let (url, requests) = service(vec![answer("200 OK", "", "fine")]).await;
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
-    let guarded = Bed::on(MemoryStore::new(), Settings::default(), registry);
+    let guarded = Bed::on(Place::new().await, Settings::default(), registry);
     let left = guarded.carry(workflow(json!([call(&url, json!({}))])), json!({})).await;
     assert_eq!((left.status(), left.attempts("call").len()), (Status::Failed, 1));
     assert_eq!(left.error()["code"], "ADDRESS_REFUSED");
@@ -247,6 +250,7 @@ async fn redirects_are_followed() {
     ])
     .await;
     let left = Bed::new()
+        .await
         .carry(workflow(json!([call(&url, json!({}))])), json!({}))
         .await;
     assert_eq!(left.outputs()["body"], "fine", "{:?}", left.ended);

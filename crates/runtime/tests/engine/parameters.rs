@@ -5,7 +5,7 @@ use fermata_core::Status;
 use serde_json::{Value, json};
 
 async fn failure(node: Value, trigger: Value) -> (String, String) {
-    let left = Bed::new().carry(workflow(json!([node])), trigger).await;
+    let left = Bed::new().await.carry(workflow(json!([node])), trigger).await;
     assert_eq!(left.status(), Status::Failed);
     assert_eq!(left.attempts("a").len(), 1, "it is not repeated");
     let error = left.error();
@@ -57,6 +57,7 @@ async fn a_pause_needs_a_number() {
 #[tokio::test]
 async fn a_single_expression_keeps_its_type_and_data_is_never_evaluated() {
     let left = Bed::new()
+        .await
         .carry(
             workflow(json!([{ "id": "a", "actionType": "core.echo", "parameters": {
                 "whole": "{{ trigger.list }}", "text": "got {{ trigger.list }}", "evil": "{{ trigger.evil }}",

@@ -1,13 +1,13 @@
 //! What a process is there for, and what others see of it.
 
-use crate::support::{Bed, PATIENCE, Scripted, workflow};
+use crate::support::{Bed, PATIENCE, Place, Scripted, workflow};
 use fermata_core::{RunId, Status, Timestamp};
 use fermata_runtime::{
     Request, Role, Settings,
     actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, Success},
     clock::{Clock, SystemClock},
 };
-use fermata_store::{Store, memory::MemoryStore, runners::RunnerRecord};
+use fermata_store::runners::RunnerRecord;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
@@ -39,7 +39,7 @@ fn request() -> Request {
     }
 }
 
-fn bed(store: &MemoryStore, role: Role) -> Bed {
+fn bed(store: &Place, role: Role) -> Bed {
     let settings = Settings {
         role,
         ..Settings::default()
@@ -49,7 +49,7 @@ fn bed(store: &MemoryStore, role: Role) -> Bed {
 }
 
 /// Looks at the runners until they are as wanted.
-async fn runners(store: &MemoryStore, wanted: impl Fn(&[RunnerRecord]) -> bool) -> Vec<RunnerRecord> {
+async fn runners(store: &Place, wanted: impl Fn(&[RunnerRecord]) -> bool) -> Vec<RunnerRecord> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let runners = store.runners(None, 100).await.unwrap().items;
@@ -61,13 +61,13 @@ async fn runners(store: &MemoryStore, wanted: impl Fn(&[RunnerRecord]) -> bool) 
     }
 }
 
-async fn status(store: &MemoryStore, run: RunId) -> Status {
+async fn status(store: &Place, run: RunId) -> Status {
     store.run(run).await.unwrap().unwrap().status
 }
 
 #[tokio::test]
 async fn an_api_process_leaves_the_work_to_others_and_sees_its_end() {
-    let store = MemoryStore::new();
+    let store = Place::new().await;
     let api = bed(&store, Role::Api);
     api.publish(&one("core.echo")).await;
     let accepted = api.engine.start(request()).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_process_that_hands_back_its_work_says_that_it_lives() {
         Scripted::new("test.gate", |_, _| Ok(json!({}).into())).info().clone(),
         gate.clone(),
     );
-    let bed = Bed::with(settings, |registry| registry.with_action(Arc::new(action)));
+    let bed = Bed::with(settings, |registry| registry.with_action(Arc::new(action))).await;
     bed.publish(&one("test.gate")).await;
     let run = bed.engine.start(request()).await.unwrap().run;
     runners(&bed.store, |runners| runners.iter().any(|record| record.held == 1)).await;

@@ -1,16 +1,15 @@
 //! Runners that share a store: who lives, who holds what, and who stops.
 
-use crate::support::{Bed, PATIENCE, workflow};
+use crate::support::{Bed, PATIENCE, Place, workflow};
 use fermata_core::Status;
 use fermata_runtime::{
     Engine, Request, Role, Settings,
     actions::{HttpSettings, Registry},
 };
-use fermata_store::memory::MemoryStore;
 use serde_json::json;
 use std::time::Duration;
 
-fn on(store: &MemoryStore, role: Role) -> Bed {
+fn on(store: &Place, role: Role) -> Bed {
     let settings = Settings {
         poll_interval: Duration::from_millis(20),
         lease_ttl: Duration::from_millis(600),
@@ -50,7 +49,7 @@ async fn eventually(engine: &Engine, expected: &[(&str, u64, bool)]) {
 
 #[tokio::test]
 async fn runners_know_each_other_and_say_goodbye() {
-    let store = MemoryStore::new();
+    let store = Place::new().await;
     let first = on(&store, Role::All);
     eventually(&first.engine, &[("all", 0, true)]).await;
     let second = on(&store, Role::Runner);
@@ -81,7 +80,7 @@ async fn runners_know_each_other_and_say_goodbye() {
 
 #[tokio::test]
 async fn a_runner_that_crashed_is_seen_as_dead_and_loses_its_runs() {
-    let store = MemoryStore::new();
+    let store = Place::new().await;
     let (first, second) = (on(&store, Role::All), on(&store, Role::Runner));
     eventually(&first.engine, &[("runner", 0, true), ("all", 0, true)]).await;
     let document = workflow(json!([

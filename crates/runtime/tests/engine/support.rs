@@ -9,11 +9,12 @@ use fermata_runtime::{
 };
 use fermata_store::{
     Store,
-    memory::MemoryStore,
+    conformance::home::{Home, Kind},
     reads::{ActionRecord, Window},
 };
 use serde_json::{Value, json};
 use std::{
+    ops::Deref,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -76,10 +77,36 @@ pub fn link(id: &str) -> ResourceLink {
     }
 }
 
+/// A store in memory, or where `FERMATA_TEST_DATABASE` says. Engines may share it.
+#[derive(Clone)]
+pub struct Place {
+    store: Arc<dyn Store>,
+    /// Dropped last.
+    _home: Arc<Home>,
+}
+
+impl Place {
+    pub async fn new() -> Place {
+        let home = Arc::new(Home::new(Kind::Memory));
+        Place {
+            store: home.store().await,
+            _home: home,
+        }
+    }
+}
+
+impl Deref for Place {
+    type Target = Arc<dyn Store>;
+
+    fn deref(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+}
+
 /// An engine that runs until the test is over.
 pub struct Bed {
     pub engine: Engine,
-    pub store: MemoryStore,
+    pub store: Place,
 }
 
 /// What is left of a run.
@@ -91,22 +118,22 @@ pub struct Left {
 }
 
 impl Bed {
-    pub fn new() -> Bed {
-        Bed::with(Settings::default(), |registry| registry)
+    pub async fn new() -> Bed {
+        Bed::with(Settings::default(), |registry| registry).await
     }
 
-    pub fn with(settings: Settings, more: impl FnOnce(Registry) -> Registry) -> Bed {
+    pub async fn with(settings: Settings, more: impl FnOnce(Registry) -> Registry) -> Bed {
         // The services of tests are on loopback.
         let http = HttpSettings {
             allow_private_networks: true,
             ..HttpSettings::default()
         };
         let registry = more(Registry::builtin(&http).unwrap());
-        Bed::on(MemoryStore::new(), settings, registry)
+        Bed::on(Place::new().await, settings, registry)
     }
 
-    pub fn on(store: MemoryStore, settings: Settings, registry: Registry) -> Bed {
-        let engine = Engine::new(Arc::new(store.clone()), registry, settings, Arc::new(SystemClock));
+    pub fn on(store: Place, settings: Settings, registry: Registry) -> Bed {
+        let engine = Engine::new(Arc::clone(&store), registry, settings, Arc::new(SystemClock));
         let worker = engine.clone();
         tokio::spawn(async move { worker.run().await });
         Bed { engine, store }

@@ -6,7 +6,7 @@ use crate::{
 };
 use fermata_core::{RunId, Status};
 use fermata_runtime::{Overview, Request, Settings};
-use fermata_store::{Store, runs::Answer};
+use fermata_store::runs::Answer;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn templates_see_the_trigger_and_earlier_answers_with_their_types() {
         json_answer("200 OK", json!({})),
     ])
     .await;
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let run = bed
         .trigger(
             json!({
@@ -103,7 +103,7 @@ async fn conditions_see_an_answer_that_is_a_failure() {
         json_answer("200 OK", json!({})),
     ])
     .await;
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let run = bed
         .trigger(
             json!({
@@ -127,7 +127,7 @@ async fn conditions_see_an_answer_that_is_a_failure() {
 
 #[tokio::test]
 async fn a_condition_sees_null_of_what_was_skipped() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let run = bed
         .trigger(
             json!({
@@ -149,7 +149,7 @@ async fn a_condition_sees_null_of_what_was_skipped() {
 #[tokio::test]
 async fn a_path_that_leads_nowhere_is_a_template_error_with_its_name() {
     let (url, requests) = service(vec![json_answer("200 OK", json!({ "orderId": 1, "none": null }))]).await;
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let run = bed
         .trigger(
             json!({
@@ -179,7 +179,7 @@ async fn a_path_that_leads_nowhere_is_a_template_error_with_its_name() {
 async fn an_answer_that_was_cut_is_not_read() {
     let long = format!("{{\"amount\": 1, \"more\": \"{}\"}}", "x".repeat(300_000));
     let (url, requests) = service(vec![answer("200 OK", "content-type: application/json\r\n", &long)]).await;
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let run = bed
         .trigger(
             json!({
@@ -205,7 +205,7 @@ async fn a_callback_has_an_address_before_its_wait_and_brings_its_body() {
         public_url: "https://flows.example/".to_owned(),
         ..Settings::default()
     };
-    let bed = Bed::with(settings, |registry| registry);
+    let bed = Bed::with(settings, |registry| registry).await;
     let run = bed
         .trigger(
             json!({
@@ -248,7 +248,7 @@ async fn a_parked_run_still_knows_the_address_of_its_callbacks() {
         park_after: Duration::ZERO,
         ..Settings::default()
     };
-    let bed = Bed::with(settings, |registry| registry);
+    let bed = Bed::with(settings, |registry| registry).await;
     let tasks = json!({
         "pause": { "sleep": 0.05 },
         "ask": { "needs": ["pause"], "url": url, "body": "{{wait.answer.url}}" },
@@ -264,7 +264,7 @@ async fn a_parked_run_still_knows_the_address_of_its_callbacks() {
 
 #[tokio::test]
 async fn a_wait_that_nobody_answers_times_out_and_others_branch_on_it() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let tasks = json!({
         "answer": { "wait_for_webhook": { "timeout": 0.05 } },
         "late": { "needs": ["answer"], "if": "tasks.answer.status == 'timeout'", "sleep": 0 },
@@ -295,7 +295,7 @@ async fn what_tasks_learned_is_there_after_the_run_left_memory() {
         park_after: Duration::ZERO,
         ..Settings::default()
     };
-    let bed = Bed::with(settings, |registry| registry);
+    let bed = Bed::with(settings, |registry| registry).await;
     let tasks = json!({
         "charge": { "url": url },
         "other": { "needs": ["charge"], "if": "tasks.charge.status == 'failed'", "url": url },

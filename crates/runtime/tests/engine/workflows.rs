@@ -2,7 +2,7 @@
 
 use crate::support::{Bed, workflow};
 use fermata_runtime::{Added, EngineError, Refusal, Request};
-use fermata_store::{Store, definitions::Lifecycle};
+use fermata_store::definitions::Lifecycle;
 use serde_json::{Value, json};
 
 fn tasks(enabled: bool, sleep: u32) -> Vec<u8> {
@@ -24,7 +24,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, EngineError>) -> Refusal {
 /// As `fermata run` and `dev` do with every file.
 #[tokio::test]
 async fn any_document_can_be_saved_and_published() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let workflows = bed.engine.workflows();
     let saved = workflows.save(&tasks(true, 0), "w.json").await.unwrap();
     assert_eq!((saved.workflow.status, saved.created), (Lifecycle::Draft, true));
@@ -53,7 +53,7 @@ async fn any_document_can_be_saved_and_published() {
 
 #[tokio::test]
 async fn the_dialect_says_what_becomes_of_a_document() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let workflows = bed.engine.workflows();
     let text = nodes().to_string();
     match workflows.add(text.as_bytes(), "a.json").await.unwrap() {
@@ -80,7 +80,7 @@ async fn the_dialect_says_what_becomes_of_a_document() {
 /// A workflow whose draft is of another dialect is what it is until the draft is published.
 #[tokio::test]
 async fn a_draft_may_change_the_dialect() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let workflows = bed.engine.workflows();
     workflows.add(&tasks(true, 0), "w.json").await.unwrap();
     let mut other = nodes();

@@ -5,7 +5,7 @@ use crate::{
     service::Service,
 };
 use fermata_runtime::Settings;
-use fermata_store::sqlite::SqliteStore;
+use fermata_store::conformance::home::{Home, Kind};
 use fermata_web::WebConfig;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -321,12 +321,8 @@ async fn no_token_is_logged() {
 
 #[tokio::test]
 async fn a_callback_that_was_taken_survives_the_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("fermata.db");
-    let open = async || {
-        let store = SqliteStore::open(&path).unwrap();
-        Server::on(Arc::new(store), Settings::default(), WebConfig::default()).await
-    };
+    let home = Arc::new(Home::new(Kind::Sqlite));
+    let open = async || Server::on(&home, Settings::default(), WebConfig::default()).await;
     let service = Service::start().await;
     let mut first = open().await;
     let (place, callback) = waiting(&first, &service).await;

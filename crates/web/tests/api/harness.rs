@@ -1,4 +1,6 @@
 //! A server for each test, and what is asked of every answer.
+//!
+//! Data is in memory; `FERMATA_TEST_DATABASE=postgres` (or `sqlite`) runs all of this on that database.
 
 use async_trait::async_trait;
 use fermata_core::{Failure, Timestamp};
@@ -7,7 +9,10 @@ use fermata_runtime::{
     actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, ResourceLink, Success},
     clock::{Clock, SystemClock},
 };
-use fermata_store::{Store, memory::MemoryStore};
+use fermata_store::{
+    Store,
+    conformance::home::{Home, Kind},
+};
 use fermata_web::WebConfig;
 use reqwest::{Client, Method, header::HeaderMap};
 use serde_json::{Value, json};
@@ -40,6 +45,8 @@ pub struct Server {
     pub serving: JoinHandle<std::io::Result<()>>,
     /// Until the engine has stopped.
     pub working: JoinHandle<()>,
+    /// Dropped last.
+    _home: Arc<Home>,
 }
 
 impl Server {
@@ -48,10 +55,11 @@ impl Server {
     }
 
     pub async fn with(settings: Settings, config: WebConfig) -> Server {
-        Server::on(Arc::new(MemoryStore::new()), settings, config).await
+        Server::on(&Arc::new(Home::new(Kind::Memory)), settings, config).await
     }
 
-    pub async fn on(store: Arc<dyn Store>, settings: Settings, config: WebConfig) -> Server {
+    pub async fn on(home: &Arc<Home>, settings: Settings, config: WebConfig) -> Server {
+        let store = home.store().await;
         let gate = Arc::new(Semaphore::new(0));
         let http = HttpSettings {
             allow_private_networks: true,
@@ -84,6 +92,7 @@ impl Server {
             shutdown: Some(shutdown),
             serving,
             working,
+            _home: home.clone(),
         }
     }
 

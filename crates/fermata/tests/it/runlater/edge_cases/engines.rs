@@ -5,7 +5,7 @@ use super::super::{
     service::{Answer, Service},
     words,
 };
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, home};
 use fermata_core::{Event, NodeId, RunId, Status};
 use fermata_runtime::{
     Engine, Observer, Request, Settings,
@@ -15,7 +15,6 @@ use fermata_runtime::{
 use fermata_store::{
     Store,
     runs::{Answer as Taken, Attempt},
-    sqlite::SqliteStore,
 };
 use serde_json::{Value, json};
 use std::{
@@ -192,8 +191,8 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn multi_node_concurrency() {
     const ROUNDS: usize = 60;
-    let folder = crate::support::folder();
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("shared.db")).expect("a database"));
+    let home = home();
+    let store = home.store().await;
     let (service, seen) = (Service::start().await, Arc::new(Seen::default()));
     service.script("/request", [Answer::ok(&json!({})).held()]);
     let engines = [0, 1].map(|number| engine(number, store.clone(), seen.clone()));
