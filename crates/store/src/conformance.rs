@@ -6,6 +6,8 @@
 //! fermata_store::conformance_tests!(memory, Subject::new(MemoryStore::new(), ()));
 //! ```
 
+#[cfg(test)]
+pub(crate) mod busy;
 pub mod claim;
 pub mod cluster;
 pub mod commit;

@@ -71,12 +71,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// comes again.
 const TABLE_PATIENCE: &str = "SET LOCAL lock_timeout = '1s'";
 
-/// Others of this program that are connected, and runners that were heard of half a minute ago.
+/// Others of this program that are connected, and runners that were heard of half a minute ago. Sessions that acquired
+/// runs by SQL are asked for by the migration that brought them.
 const USERS: &str = "SELECT
     (SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
        AND application_name LIKE 'fermata%'),
-    (SELECT COUNT(*) FROM runners WHERE heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-       - 30000000)";
+    (SELECT COUNT(*) FROM runners WHERE role <> 'sql'
+       AND heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 30000000)";
 /// How often it is looked whether those who were just stopped are gone.
 const GLANCES: u32 = 30;
 const GLANCE: Duration = Duration::from_millis(100);

@@ -5,17 +5,13 @@ use crate::{
     Store, StoreError,
     conformance::{
         self, Subject,
+        busy::{Worker, all_get_on},
         cluster::{Database, execute},
     },
     postgres::{PostgresSettings, PostgresStore, migrations::PROGRAM},
-    runs::Enqueued,
     schema::{Back, Migrate, Migration, Program},
 };
-use fermata_core::Status;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 /// The next release, which keeps the rules of migrations.
 const NEXT: &str = "ALTER TABLE workflow_executions ADD COLUMN next_note text;
@@ -154,6 +150,27 @@ async fn rights_are_not_lost_on_the_way_back() {
     PostgresStore::migrate_back(&database.url, &settings).await.unwrap();
 }
 
+/// A session is no process that could be stopped first: what it holds is asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_that_sessions_hold_are_not_lost_on_the_way_back() {
+    let (database, settings) = (Database::new().await, PostgresSettings::default());
+    let url = &database.url;
+    let user = store(url, PostgresSettings::default()).await;
+    conformance::activate(&user, conformance::WORKFLOW).await;
+    let run = conformance::pending(&user, "r1").await;
+    user.close().await.unwrap();
+    let acquire = format!("SELECT sp_try_acquire_execution('{run}')::text");
+    assert_eq!(ask(url, &acquire).await, "true");
+    let error = PostgresStore::migrate_back(url, &settings)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("lost: 1 runs that sessions hold"), "{error}");
+    assert_eq!(numbers(url).await, "1,2");
+    execute(url, "UPDATE workflow_executions SET lease_owner = NULL").await;
+    PostgresStore::migrate_back(url, &settings).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_database_is_left_alone_if_nobody_may_change_it() {
     let database = empty().await;
@@ -228,10 +245,8 @@ async fn migrations_are_applied_while_the_previous_release_works() {
     let database = Database::new().await;
     let old = store(&database.url, PostgresSettings::default()).await;
     conformance::activate(&old, conformance::WORKFLOW).await;
-    let over = Arc::new(AtomicBool::new(false));
-    let working: Vec<_> = (0..4)
-        .map(|worker| tokio::spawn(work(old.clone(), worker, over.clone())))
-        .collect();
+    let mut workers: Vec<Worker> = (0..4).map(|number| Worker::start(&old, number)).collect();
+    all_get_on(&workers).await;
     let migrations = next_release(PROGRAM.version);
     let next = Program {
         version: "99.0.0",
@@ -239,41 +254,15 @@ async fn migrations_are_applied_while_the_previous_release_works() {
     };
     let new = PostgresStore::connect_as(&next, &database.url, PostgresSettings::default()).await;
     let new: Arc<dyn Store> = Arc::new(new.unwrap());
-    let with_them = tokio::spawn(work(new.clone(), 9, over.clone()));
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await; // old and new together
-    over.store(true, Ordering::Relaxed);
-    let mut done = with_them.await.unwrap();
-    for worker in working {
-        done += worker.await.unwrap();
+    assert_eq!(numbers(&database.url).await, "1,2,3");
+    workers.push(Worker::start(&new, 9));
+    all_get_on(&workers).await;
+    let mut done = 0;
+    for worker in workers {
+        done += worker.stop().await;
     }
-    assert!(done > 20, "there was hardly any work: {done}");
-    let ended = ask(
-        &database.url,
-        "SELECT count(*) FROM workflow_executions WHERE status = 'Succeeded'",
-    );
-    assert_eq!(ended.await, done.to_string());
+    let ended = "SELECT count(*) FROM workflow_executions WHERE status = 'Succeeded'";
+    assert_eq!(ask(&database.url, ended).await, done.to_string());
     old.close().await.unwrap();
     new.close().await.unwrap();
-}
-
-/// Starts runs, looks at them and ends them, until told otherwise; how many.
-async fn work(store: Arc<dyn Store>, worker: usize, over: Arc<AtomicBool>) -> usize {
-    let mut done = 0;
-    while !over.load(Ordering::Relaxed) {
-        let mut run = conformance::new_run(&format!("{worker}-{done}"));
-        run.born = Some(crate::runs::Born {
-            runner: conformance::ME,
-            events: conformance::started(),
-            started_at: conformance::at(100),
-            waits: vec![conformance::open("w", &format!("token-{worker}-{done}"))],
-        });
-        let id = run.id;
-        assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
-        assert_eq!(store.run(id).await.unwrap().unwrap().status, Status::Running);
-        store.workflow(conformance::WORKFLOW).await.unwrap().unwrap();
-        conformance::committed(&store, conformance::step(id, 1, 2)).await;
-        conformance::committed(&store, conformance::end(id, 1, 3, Status::Succeeded)).await;
-        done += 1;
-    }
-    done
 }

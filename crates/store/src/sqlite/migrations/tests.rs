@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     Store,
-    conformance::{self, Subject},
+    conformance::{
+        self, Subject,
+        busy::{Worker, all_get_on},
+    },
     schema::Migrate,
     sqlite::{
         SqliteStore,
@@ -260,6 +263,35 @@ async fn the_release_before_is_welcome_or_refused() {
     // Only who knows a migration can undo it.
     let error = take_back(&file.connection(), &program, "it").unwrap_err().to_string();
     assert!(error.contains("a newer program applied it"), "{error}");
+}
+
+/// The lock keeps others from it, but nothing would break: what is added does not disturb who has the file open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_store_works_on_while_the_next_schema_is_applied() {
+    let file = File::new();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&file.path).unwrap());
+    conformance::activate(&store, conformance::WORKFLOW).await;
+    let workers: Vec<Worker> = (0..4).map(|number| Worker::start(&store, number)).collect();
+    all_get_on(&workers).await;
+    let migrations = next_release(PROGRAM.version);
+    let next = Program {
+        version: "99.0.0",
+        migrations: &migrations,
+    };
+    let other = file.connection();
+    other.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    apply(&other, &next).unwrap();
+    other.execute_batch("COMMIT").unwrap();
+    all_get_on(&workers).await;
+    let mut done = 0;
+    for worker in workers {
+        done += worker.stop().await;
+    }
+    let sql = "SELECT COUNT(*) FROM workflow_executions WHERE status = 'Succeeded' AND next_note IS NULL";
+    let ended: u32 = other.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(ended, done);
+    store.close().await.unwrap();
 }
 
 #[test]
