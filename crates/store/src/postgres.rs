@@ -23,7 +23,6 @@ mod look;
 mod migrations;
 mod pipeline;
 mod queue;
-#[cfg(any(test, feature = "cluster"))]
 pub mod raw;
 mod reads;
 mod rows;

@@ -60,7 +60,7 @@ pub(super) struct Committers {
 }
 
 impl Committers {
-    /// Starts them. They connect when there is something to write.
+    /// Starts them. They connect beside whatever else happens.
     pub(super) fn start(address: &Address, settings: &PostgresSettings, hints: &Hints) -> Committers {
         let (mut queues, mut tasks) = (Vec::new(), Vec::new());
         for _ in 0..settings.committers.max(1) {
@@ -138,6 +138,8 @@ struct Committer {
 
 impl Committer {
     async fn run(mut self) {
+        // So that the first run need not wait for it. If it fails, the first batch tries again.
+        self.session = Session::connect(&self.address, self.answer_within).await.ok();
         while self.gather().await {
             let batch = self.next_batch();
             self.write(batch).await;

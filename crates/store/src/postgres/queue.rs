@@ -121,9 +121,15 @@ type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// The free runs that a claim takes, locked.
 pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Group>) -> Result<Vec<Uuid>, Trouble> {
     let any = tx.prepare_cached(ANY_PRIORITY).await?;
-    let prioritised = tx.query_opt(&any, &[]).await?.is_some();
-    let looked_at = i64::from(priority::looked_at(claim.limit, prioritised));
-    let front = dues(tx, FRONT, &[&claim.now.0, &looked_at]).await?;
+    let looked_at = i64::from(priority::looked_at(claim.limit, false));
+    let any = async { tx.query_opt(&any, &[]).await.map_err(Trouble::Server) };
+    let few: Params<'_> = &[&claim.now.0, &looked_at];
+    let (any, mut front) = futures::try_join!(any, dues(tx, FRONT, few))?;
+    let prioritised = any.is_some();
+    if prioritised {
+        let looked_at = i64::from(priority::looked_at(claim.limit, true));
+        front = dues(tx, FRONT, &[&claim.now.0, &looked_at]).await?;
+    }
     let places = claim.limit as usize;
     if !prioritised && front.len() <= places {
         return Ok(front.iter().map(|due| due.run.0).collect());

@@ -136,7 +136,12 @@ macro_rules! patiently {
             let tried = async {
                 #[allow(unused_mut)]
                 let mut $session = $sessions.get().await?;
-                $work.await
+                let done = $work.await;
+                if done.as_ref().err().is_some_and(Trouble::needs_another_session) {
+                    // It may still be open, to a server that takes no writes any more.
+                    drop(deadpool_postgres::Object::take($session));
+                }
+                done
             };
             if let Some(answer) = patience.judge(tried.await).await {
                 break answer;

@@ -83,6 +83,14 @@ impl Trouble {
         }
     }
 
+    /// Whether a session that met it is of no more use.
+    pub(super) fn needs_another_session(&self) -> bool {
+        match self {
+            Trouble::AtCommit(trouble) => trouble.needs_another_session(),
+            _ => self.remedy() == Remedy::Reconnect,
+        }
+    }
+
     /// As an answer, when nothing was written. `place` names the database.
     pub(super) fn explain(&self, place: &str) -> StoreError {
         match self {

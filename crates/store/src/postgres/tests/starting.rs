@@ -118,3 +118,44 @@ async fn the_host_that_takes_writes_is_found() {
         "1"
     );
 }
+
+/// When another host takes over, the store follows, also if its connections to the old one are still open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_host_that_takes_writes() {
+    let hosts = [cluster(false, &[]).await, cluster(false, &[]).await];
+    for host in &hosts {
+        execute(&host.url("postgres"), "CREATE DATABASE there").await;
+        let store = super::store(&host.url("there"), PostgresSettings::default()).await;
+        activate(&store, WORKFLOW).await;
+        store.close().await.unwrap();
+    }
+    let turn = async |host: usize, read_only: &str| {
+        let url = hosts[host].url("postgres?options=-c%20default_transaction_read_only%3Doff");
+        let set = format!("ALTER SYSTEM SET default_transaction_read_only = {read_only}");
+        execute(&url, &set).await;
+        ask(&url, "SELECT pg_reload_conf()").await;
+        // The server has taken it in when a new session has it.
+        let shown = async {
+            while ask(&hosts[host].url("there"), "SHOW default_transaction_read_only").await != read_only {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(super::PATIENCE, shown)
+            .await
+            .expect("a new setting");
+    };
+    turn(1, "on").await;
+    let ports = hosts.each_ref().map(|host| format!("127.0.0.1:{}", host.port()));
+    let url = format!("postgres://fermata@{}/there", ports.join(","));
+    let store = super::store(&url, PostgresSettings::default()).await;
+    for (host, request) in [(0, "r1"), (1, "r2")] {
+        store.ping().await.unwrap();
+        let run = pending(&store, request).await;
+        assert_eq!(take(&store, run).await.id, run);
+        let there = format!("SELECT count(*) FROM workflow_executions WHERE id = '{run}'");
+        assert_eq!(ask(&hosts[host].url("there"), &there).await, "1", "{request}");
+        turn(1, "off").await;
+        turn(0, "on").await;
+    }
+    store.close().await.unwrap();
+}
