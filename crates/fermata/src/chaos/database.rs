@@ -85,13 +85,7 @@ impl Pair {
         [0, 1].map(|which| self.server(which).folder().join("log"))
     }
 
-    /// Takes the servers for a fault, if no other is at work on them.
-    pub fn take(&self) -> Option<Held<'_>> {
-        let _busy = self.busy.try_lock().ok()?;
-        Some(Held { pair: self, _busy })
-    }
-
-    /// The same, once no other is.
+    /// Takes the servers for a fault, once no other is at work on them.
     pub async fn hold(&self) -> Held<'_> {
         let _busy = self.busy.lock().await;
         Held { pair: self, _busy }
