@@ -184,9 +184,7 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     load.stop();
     let settled = tokio::time::timeout(SETTLE, settle(&fleet, &pair, workers)).await;
     let settled_after = settled.is_ok().then(|| settling.elapsed());
-    if let Ok(ended) = settled {
-        ended?;
-    }
+    settled.unwrap_or(Ok(()))?;
     watching.abort();
     // Nothing moves any more from here on.
     fleet.end().await;
@@ -198,11 +196,15 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     };
     audit::collect(&pair.connect().await?, &mut evidence).await?;
     let mut violations = rules.check(&evidence);
-    violations.extend(fleet.fallen().into_iter().map(|what| Violation {
-        rule: Rule::Fell,
-        run: None,
-        what,
-    }));
+    let violation = |rule, what| Violation { rule, run: None, what };
+    violations.extend(fleet.fallen().into_iter().map(|what| violation(Rule::Fell, what)));
+    if settled_after.is_none() {
+        let what = format!(
+            "not everything was answered and over {} s after the last fault",
+            SETTLE.as_secs()
+        );
+        violations.push(violation(Rule::Stuck, what));
+    }
     let known = Circumstances {
         seed,
         command: args.command(seed),
@@ -247,7 +249,7 @@ async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> 
     let (first, others) = fleet.members.split_first().context("no processes")?;
     first.start().await?;
     first.ready().await?;
-    audit::install(&pair.connect().await?, LEASE).await?;
+    audit::install(&pair.connect().await?).await?;
     for member in others {
         member.start().await?;
     }

@@ -2,18 +2,17 @@
 //!
 //! It is the one place outside of `fermata-store` where SQL stands: what checks the store must not share its reading.
 
-use super::evidence::{AttemptRow, Change, Evidence, RunRows, WaitRow, Written};
+use super::evidence::{AttemptRow, Change, Evidence, Heartbeat, RunRows, WaitRow, Written};
 use anyhow::Context;
 use fermata_core::Status;
 use serde_json::Value;
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 /// Makes the database write down who changes what. Comes after its tables are there.
-pub async fn install(client: &Client, lease: Duration) -> anyhow::Result<()> {
-    let sql = include_str!("audit.sql").replace("LEASE_MICROS", &lease.as_micros().to_string());
-    let installed = client.batch_execute(&sql).await;
+pub async fn install(client: &Client) -> anyhow::Result<()> {
+    let installed = client.batch_execute(include_str!("audit.sql")).await;
     installed.context("the audit cannot be installed")
 }
 
@@ -30,10 +29,17 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
         evidence.runs.insert(id, run);
     }
     rows_of_runs(client, &mut evidence.runs).await?;
-    for row in client.query("SELECT id, who FROM chaos.runners", &[]).await? {
-        evidence.runners.insert(row.get(0), row.get(1));
+    let sql = "SELECT at, who, runner, heard FROM chaos.heartbeats ORDER BY n";
+    for row in client.query(sql, &[]).await? {
+        let (runner, who) = (row.get(2), row.get(1));
+        evidence.runners.entry(runner).or_insert(who);
+        let beats = evidence.heartbeats.entry(runner).or_default();
+        beats.push(Heartbeat {
+            at: row.get(0),
+            heard: row.get(3),
+        });
     }
-    let sql = "SELECT at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, revived
+    let sql = "SELECT at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, began
         FROM chaos.changes ORDER BY n";
     for row in client.query(sql, &[]).await? {
         evidence.changes.push(Change {
@@ -46,17 +52,17 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
             owner: row.get(6),
             old_epoch: row.get(7),
             epoch: row.get(8),
-            heard: row.get(9),
-            revived: row.get(10),
+            began: row.get(9),
         });
     }
-    let sql = "SELECT who, run, seq, owner FROM chaos.journal ORDER BY n";
+    let sql = "SELECT who, run, seq, owner, epoch FROM chaos.journal ORDER BY n";
     for row in client.query(sql, &[]).await? {
         evidence.written.push(Written {
             who: row.get(0),
             run: row.get(1),
             seq: row.get(2),
             owner: row.get(3),
+            epoch: row.get(4),
         });
     }
     Ok(())

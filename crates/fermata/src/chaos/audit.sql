@@ -14,8 +14,7 @@ CREATE TABLE chaos.changes (
   owner        uuid,
   old_epoch    bigint NOT NULL,
   epoch        bigint NOT NULL,
-  heard        bigint,
-  revived      bigint
+  began        bigint NOT NULL
 );
 
 CREATE TABLE chaos.journal (
@@ -23,49 +22,42 @@ CREATE TABLE chaos.journal (
   who   text    NOT NULL,
   run   uuid    NOT NULL,
   seq   integer NOT NULL,
-  owner uuid
+  owner uuid,
+  epoch bigint  NOT NULL
 );
 
--- When runners were last heard of, and when that was after a silence of more than a lease (LEASE_MICROS).
-CREATE TABLE chaos.runners (
-  id      uuid   PRIMARY KEY,
-  who     text   NOT NULL,
-  heard   bigint NOT NULL,
-  revived bigint
+CREATE TABLE chaos.heartbeats (
+  n      bigserial PRIMARY KEY,
+  at     bigint NOT NULL,
+  who    text   NOT NULL,
+  runner uuid   NOT NULL,
+  heard  bigint NOT NULL
 );
+
+CREATE FUNCTION chaos.micros(at timestamptz) RETURNS bigint LANGUAGE sql AS
+  $$ SELECT (extract(epoch FROM at) * 1000000)::bigint $$;
 
 CREATE FUNCTION chaos.note_change() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-  heard chaos.runners%ROWTYPE;
 BEGIN
-  IF TG_OP = 'INSERT' THEN
-    INSERT INTO chaos.changes (at, who, run, status, owner, old_epoch, epoch)
-    VALUES ((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_setting('application_name'), NEW.id,
-      NEW.status, NEW.lease_owner, 0, NEW.lease_epoch);
-    RETURN NULL;
-  END IF;
-  SELECT * INTO heard FROM chaos.runners WHERE id = OLD.lease_owner;
-  INSERT INTO chaos.changes (at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, heard, revived)
-  VALUES ((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_setting('application_name'), NEW.id,
-    OLD.status, NEW.status, OLD.lease_owner, NEW.lease_owner, OLD.lease_epoch, NEW.lease_epoch, heard.heard,
-    heard.revived);
+  INSERT INTO chaos.changes (at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, began)
+  VALUES (chaos.micros(clock_timestamp()), current_setting('application_name'), NEW.id, OLD.status, NEW.status,
+    OLD.lease_owner, NEW.lease_owner, COALESCE(OLD.lease_epoch, 0), NEW.lease_epoch,
+    chaos.micros(transaction_timestamp()));
   RETURN NULL;
 END $$;
 
 CREATE FUNCTION chaos.note_journal() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO chaos.journal (who, run, seq, owner)
-  SELECT current_setting('application_name'), NEW.workflow_execution_id, NEW.seq, e.lease_owner
+  INSERT INTO chaos.journal (who, run, seq, owner, epoch)
+  SELECT current_setting('application_name'), NEW.workflow_execution_id, NEW.seq, e.lease_owner, e.lease_epoch
   FROM workflow_executions e WHERE e.id = NEW.workflow_execution_id;
   RETURN NULL;
 END $$;
 
-CREATE FUNCTION chaos.note_runner() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos.note_heartbeat() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO chaos.runners AS r (id, who, heard)
-  VALUES (NEW.id, current_setting('application_name'), NEW.heartbeat_at)
-  ON CONFLICT (id) DO UPDATE SET heard = excluded.heard,
-    revived = CASE WHEN excluded.heard - r.heard >= LEASE_MICROS THEN excluded.heard ELSE r.revived END;
+  INSERT INTO chaos.heartbeats (at, who, runner, heard)
+  VALUES (chaos.micros(clock_timestamp()), current_setting('application_name'), NEW.id, NEW.heartbeat_at);
   RETURN NULL;
 END $$;
 
@@ -74,4 +66,4 @@ CREATE TRIGGER chaos_changed AFTER UPDATE ON workflow_executions FOR EACH ROW
   WHEN ((OLD.status, OLD.lease_owner, OLD.lease_epoch) IS DISTINCT FROM (NEW.status, NEW.lease_owner, NEW.lease_epoch))
   EXECUTE FUNCTION chaos.note_change();
 CREATE TRIGGER chaos_written AFTER INSERT ON execution_events FOR EACH ROW EXECUTE FUNCTION chaos.note_journal();
-CREATE TRIGGER chaos_heard AFTER INSERT OR UPDATE ON runners FOR EACH ROW EXECUTE FUNCTION chaos.note_runner();
+CREATE TRIGGER chaos_heard AFTER INSERT OR UPDATE ON runners FOR EACH ROW EXECUTE FUNCTION chaos.note_heartbeat();

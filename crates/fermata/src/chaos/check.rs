@@ -86,7 +86,9 @@ impl Rules {
         let mut found = Found::default();
         promises::check(self, evidence, &mut found);
         leases::check(self, evidence, &mut found);
-        let takeovers = takeovers(evidence);
+        let robbed = robbed(evidence);
+        let written = evidence.written.iter();
+        let epochs = written.map(|row| ((row.run, row.seq), row.epoch)).collect();
         let effects = effects::by_run(evidence, &mut found);
         for (id, rows) in &evidence.runs {
             let Some((workflow, shape)) = self.workflows.get(&rows.workflow) else {
@@ -102,8 +104,8 @@ impl Rules {
                 rows,
                 shape,
                 workflow,
-                events: events(*id, rows, &mut found),
-                takeovers: takeovers.get(id).map_or(&[][..], Vec::as_slice),
+                events: events(*id, rows, &epochs, &mut found),
+                robbed: robbed.get(id).map_or(&[][..], Vec::as_slice),
             };
             history::check(&story, &mut found);
             effects::check(&story, effects.get(id).map_or(&[][..], Vec::as_slice), &mut found);
@@ -120,17 +122,10 @@ struct Story<'a> {
     rows: &'a RunRows,
     workflow: &'a Workflow,
     shape: &'a Shape,
-    events: Vec<Event>,
-    /// When it was taken over.
-    takeovers: &'a [Micros],
-}
-
-impl Story<'_> {
-    /// Whether it was told to end before its time.
-    fn stopped(&self) -> bool {
-        let stops = |event: &Event| matches!(event, Event::Stopping { .. });
-        self.events.iter().any(stops)
-    }
+    /// With the epochs under which they were written.
+    events: Vec<(i64, Event)>,
+    /// The times of owners that lost it to another, in order.
+    robbed: &'a [Tenure],
 }
 
 /// Violations as they are found.
@@ -154,24 +149,49 @@ impl Found {
     }
 }
 
-/// When runs were taken over.
-pub fn takeovers(evidence: &Evidence) -> BTreeMap<Uuid, Vec<Micros>> {
-    let mut takeovers: BTreeMap<Uuid, Vec<Micros>> = BTreeMap::new();
-    for change in evidence.changes.iter().filter(|change| change.is_takeover()) {
-        takeovers.entry(change.run).or_default().push(change.at);
+/// The time for which one owner held a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenure {
+    pub epoch: i64,
+    pub from: Micros,
+    pub to: Micros,
+}
+
+/// When runs were held by those who lost them to another.
+pub fn robbed(evidence: &Evidence) -> BTreeMap<Uuid, Vec<Tenure>> {
+    let mut robbed: BTreeMap<Uuid, Vec<Tenure>> = BTreeMap::new();
+    let mut since: BTreeMap<Uuid, Micros> = BTreeMap::new();
+    for change in evidence
+        .changes
+        .iter()
+        .filter(|change| change.owner != change.old_owner)
+    {
+        let from = since.insert(change.run, change.at);
+        if let Some(from) = from.filter(|_| change.is_takeover()) {
+            robbed.entry(change.run).or_default().push(Tenure {
+                epoch: change.old_epoch,
+                from,
+                to: change.at,
+            });
+        }
     }
-    takeovers
+    robbed
 }
 
 /// The events of a run's journal. Its rows must have no gap.
-fn events(id: Uuid, rows: &RunRows, found: &mut Found) -> Vec<Event> {
+fn events(id: Uuid, rows: &RunRows, epochs: &BTreeMap<(Uuid, i32), i64>, found: &mut Found) -> Vec<(i64, Event)> {
     let mut events = Vec::new();
     for (place, (seq, text)) in (1..).zip(&rows.journal) {
         found.ensure(*seq == place, Rule::History, id, || {
             format!("journal row {place} has the number {seq}")
         });
+        let epoch = epochs.get(&(id, *seq)).copied();
+        found.ensure(epoch.is_some(), Rule::History, id, || {
+            format!("nobody saw journal row {seq} come")
+        });
+        let epoch = epoch.unwrap_or_default();
         match decode(text) {
-            Ok(row) => events.extend(row),
+            Ok(row) => events.extend(row.into_iter().map(|event| (epoch, event))),
             Err(error) => found.add(Rule::History, Some(id), format!("journal row {seq}: {error}")),
         }
     }

@@ -122,9 +122,8 @@ pub struct Change {
     pub owner: Option<Uuid>,
     pub old_epoch: i64,
     pub epoch: i64,
-    /// When the old owner was last heard of, and when that was after a silence longer than a lease.
-    pub heard: Option<Micros>,
-    pub revived: Option<Micros>,
+    /// When the transaction began that made it.
+    pub began: Micros,
 }
 
 impl Change {
@@ -140,8 +139,17 @@ pub struct Written {
     pub who: String,
     pub run: Uuid,
     pub seq: i32,
-    /// Who held the run then.
+    /// Who held the run then, and under which epoch.
     pub owner: Option<Uuid>,
+    pub epoch: i64,
+}
+
+/// A sign of life of a runner, as the database saw it come.
+#[derive(Debug, Clone, Copy)]
+pub struct Heartbeat {
+    pub at: Micros,
+    /// When it lived, as it said.
+    pub heard: Micros,
 }
 
 /// Everything.
@@ -154,6 +162,8 @@ pub struct Evidence {
     pub written: Vec<Written>,
     /// The processes behind runners.
     pub runners: BTreeMap<Uuid, String>,
+    /// Of each runner, in order.
+    pub heartbeats: BTreeMap<Uuid, Vec<Heartbeat>>,
 }
 
 impl Evidence {

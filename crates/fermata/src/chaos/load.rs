@@ -317,7 +317,7 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    fn draw<'a>(load: &'a Load, order: u64, dice: &mut Dice) -> Start<'a> {
+    fn workflow<'a>(load: &'a Load, dice: &mut Dice) -> &'a Workflow {
         let all: u64 = load.workflows.iter().map(|workflow| workflow.weight).sum();
         let mut drawn = dice.below(all);
         let mut workflows = load.workflows.iter();
@@ -328,7 +328,13 @@ impl Start<'_> {
             }
             None => true,
         });
-        let workflow = workflow.unwrap_or(&load.workflows[0]);
+        workflow.unwrap_or(&load.workflows[0])
+    }
+
+    fn draw<'a>(load: &'a Load, order: u64, dice: &mut Dice) -> Start<'a> {
+        let drawn = Start::workflow(load, dice);
+        // However slow the machine is, every workflow has its turn.
+        let workflow = load.workflows.get(order as usize).unwrap_or(drawn);
         let request = format!("order-{order}");
         let trigger = trigger(order, dice);
         let name = workflow.name;

@@ -1,7 +1,7 @@
 //! What a run of the rig tells: a line for each fault while it runs, and a summary.
 
 use super::{
-    check::{Rule, Violation, lost_calls, takeovers},
+    check::{Rule, Violation, lost_calls, robbed},
     evidence::{Evidence, Note},
     faults::Kind,
 };
@@ -123,7 +123,7 @@ impl Report {
             effects: evidence.effects.len(),
             repeated_effects: lost_calls(evidence),
             journal_rows: evidence.written.len(),
-            takeovers: takeovers(evidence).values().map(Vec::len).sum(),
+            takeovers: robbed(evidence).values().map(Vec::len).sum(),
             faults: known.faults,
             dropped_after_commit: known.dropped_after_commit,
             settled_after_ms: known.settled_after.map(|time| time.as_millis() as u64),

@@ -31,6 +31,8 @@ pub struct NodeShape {
     pub parents: Vec<String>,
     /// Whether it calls the service.
     pub calls: bool,
+    /// Whether it is on a path that no run takes.
+    pub wrong: bool,
     /// Whether it waits for a callback.
     pub waits: bool,
 }
@@ -49,6 +51,7 @@ impl Workflow {
                     let node = NodeShape {
                         parents: needs.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
                         calls: task.get("url").is_some(),
+                        wrong: is_wrong(&task["url"]),
                         waits: task.get("wait_for_webhook").is_some(),
                     };
                     shape.insert(name.clone(), node);
@@ -57,7 +60,9 @@ impl Workflow {
             false => {
                 for node in self.document["nodes"].as_array().into_iter().flatten() {
                     let id = node["id"].as_str().unwrap_or_default();
-                    shape.entry(id.to_owned()).or_default().calls = node["actionType"] == "http.request";
+                    let this = shape.entry(id.to_owned()).or_default();
+                    this.calls = node["actionType"] == "http.request";
+                    this.wrong = is_wrong(&node["parameters"]["url"]);
                     let edges = node["edges"].as_array().into_iter().flatten();
                     let targets = edges.map(|edge| &edge["targetNode"]).chain([&node["onFailure"]]);
                     for target in targets.filter_map(Value::as_str) {
@@ -69,6 +74,10 @@ impl Workflow {
         }
         shape
     }
+}
+
+fn is_wrong(url: &Value) -> bool {
+    url.as_str().is_some_and(|url| url.ends_with("/wrong"))
 }
 
 /// What a run is started with.
@@ -188,10 +197,13 @@ fn fan(service: &str) -> Value {
 }
 
 fn sleepy(service: &str) -> Value {
+    let mut between = call(service, "between", "/flaky/1", json!({}), &["again"]);
+    // Nobody holds a run that waits this long for its next attempt.
+    between["policies"]["retry"] = json!({ "maxAttempts": 12, "baseDelayMs": 1500, "jitter": false });
     json!([
         call(service, "before", "/effect", json!({}), &["nap"]),
         pause("nap", json!("{{ trigger.pauseMs }}"), &["between"]),
-        call(service, "between", "/flaky/1", json!({}), &["again"]),
+        between,
         pause("again", json!(1500), &["after"]),
         call(service, "after", "/effect", json!({}), &[]),
     ])
@@ -203,7 +215,7 @@ fn mended(service: &str) -> Value {
     json!([
         call(service, "first", "/effect", json!({}), &["broken"]),
         broken,
-        call(service, "never", "/effect", json!({}), &[]),
+        call(service, "never", "/wrong", json!({}), &[]),
         call(service, "mend", "/effect", json!({}), &[]),
     ])
 }
@@ -220,7 +232,7 @@ fn endless(service: &str) -> Value {
     json!([
         call(service, "first", "/effect", json!({}), &["nap"]),
         pause("nap", json!(ENDLESS_MS), &["never"]),
-        call(service, "never", "/effect", json!({}), &[]),
+        call(service, "never", "/wrong", json!({}), &[]),
     ])
 }
 

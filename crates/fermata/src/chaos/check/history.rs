@@ -3,7 +3,7 @@
 use super::{Found, Rule, Story};
 use crate::chaos::evidence::AttemptRow;
 use fermata_core::{Event, Outcome, Status};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(story: &Story<'_>, found: &mut Found) {
     end(story, found);
@@ -23,8 +23,8 @@ fn end(story: &Story<'_>, found: &mut Found) {
             rows.owner,
             rows.wake_at,
             rows.unread,
-            story.takeovers.len(),
-            story.events.last().map(Event::name),
+            story.robbed.len(),
+            story.events.last().map(|(_, event)| event.name()),
         );
         return found.add(Rule::Stuck, Some(id), what);
     }
@@ -71,7 +71,7 @@ fn journal(story: &Story<'_>, found: &mut Found) {
     let id = story.id;
     let mut nodes: BTreeMap<&str, Node> = story.shape.keys().map(|name| (name.as_str(), Node::Idle)).collect();
     let (mut started, mut stopping, mut ended) = (false, false, None);
-    for event in &story.events {
+    for (_, event) in &story.events {
         found.ensure(ended.is_none(), Rule::History, id, || {
             format!("`{}` comes after the end", event.name())
         });
@@ -158,40 +158,31 @@ fn attempts(story: &Story<'_>, found: &mut Found) {
     }
     for (node, rows) in &by_node {
         let counted = rows.iter().map(|row| row.attempt).eq(1..=rows.len() as u32);
-        let finals = rows.iter().filter(|row| row.status != "RetriableFailure").count();
-        let last_is_final = rows.last().is_some_and(|row| row.status != "RetriableFailure");
-        // A run that stops may end a node between two attempts.
-        let skipped = story.stopped() && rows.iter().any(|row| row.status == "Skipped");
-        let fits = counted && finals == 1 && last_is_final || skipped && finals == 1;
+        let again = |row: &&&AttemptRow| row.status == "RetriableFailure";
+        let finals = rows.len() - rows.iter().filter(again).count();
+        let last_is_final = rows.last().is_some_and(|row| !again(&row));
+        let fits = counted && finals == 1 && last_is_final;
         found.ensure(fits || !story.rows.status.is_terminal(), Rule::Outcome, id, || {
             let rows: Vec<_> = rows.iter().map(|row| (row.attempt, row.status.as_str())).collect();
             format!("{node} is recorded as {rows:?}")
         });
     }
-    let mut told = 0;
-    for event in &story.events {
-        let (node, attempt, status) = match event {
-            Event::Skipped { node, .. } => (node, 1, "Skipped"),
-            Event::Retried { node, attempt, .. } => (node, *attempt, "RetriableFailure"),
-            Event::Finished { node, attempt, outcome } => match outcome {
-                Outcome::Succeeded(_) => (node, *attempt, "Succeeded"),
-                Outcome::Failed(_) => (node, *attempt, "Failed"),
-            },
-            _ => continue,
-        };
-        told += 1;
-        let rows = by_node.get(node.as_str()).map_or(&[][..], Vec::as_slice);
-        let row = rows.iter().find(|row| row.attempt == attempt);
-        // The first record of an attempt stands; a node that is skipped between two attempts had its first one.
-        let fits = row.is_some_and(|row| row.status == status) || (status == "Skipped" && row.is_some());
-        found.ensure(fits, Rule::Outcome, id, || {
-            format!("{node} attempt {attempt} is {status} in the journal and {row:?} in its row")
-        });
-    }
-    found.ensure(told >= story.rows.attempts.len(), Rule::Outcome, id, || {
-        format!(
-            "{} attempts are recorded, and the journal tells of {told}",
-            story.rows.attempts.len()
-        )
+    let told = story.events.iter().filter_map(|(_, event)| match event {
+        Event::Skipped { node, .. } => Some((node.as_str(), 1, "Skipped")),
+        Event::Retried { node, attempt, .. } => Some((node.as_str(), *attempt, "RetriableFailure")),
+        Event::Finished { node, attempt, outcome } => match outcome {
+            Outcome::Succeeded(_) => Some((node.as_str(), *attempt, "Succeeded")),
+            Outcome::Failed(_) => Some((node.as_str(), *attempt, "Failed")),
+        },
+        _ => None,
+    });
+    let told: BTreeSet<_> = told.collect();
+    let rows = story.rows.attempts.iter();
+    let recorded: BTreeSet<_> = rows
+        .map(|row| (row.node.as_str(), row.attempt, row.status.as_str()))
+        .collect();
+    found.ensure(told == recorded, Rule::Outcome, id, || {
+        let only: Vec<_> = told.symmetric_difference(&recorded).collect();
+        format!("journal and recorded attempts differ in {only:?}")
     });
 }

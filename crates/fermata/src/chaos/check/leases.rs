@@ -1,14 +1,9 @@
 //! Who held which run when: epochs, take-overs, and that nobody writes to what is another's.
 
 use super::{Found, Rule, Rules};
-use crate::chaos::evidence::{Change, Evidence, Micros};
+use crate::chaos::evidence::{Change, Evidence, Heartbeat, Micros};
 use std::collections::BTreeMap;
 use uuid::Uuid;
-
-/// Clocks are read at slightly different moments.
-const TOLERANCE: Micros = 100_000;
-/// A heartbeat that comes while its runs are being taken over comes too late for them.
-const MEANWHILE: Micros = 2_000_000;
 
 pub(super) fn check(rules: &Rules, evidence: &Evidence, found: &mut Found) {
     let mut last: BTreeMap<Uuid, &Change> = BTreeMap::new();
@@ -17,7 +12,7 @@ pub(super) fn check(rules: &Rules, evidence: &Evidence, found: &mut Found) {
         follows(before, change, found);
         status(change, found);
         owner(evidence, change, found);
-        takeover(rules, change, found);
+        takeover(rules, evidence, change, found);
     }
     for (id, rows) in &evidence.runs {
         let last = last
@@ -111,21 +106,33 @@ fn owner(evidence: &Evidence, change: &Change, found: &mut Found) {
     });
 }
 
-/// Who lost a run was not heard of for as long as a lease lasts.
-fn takeover(rules: &Rules, change: &Change, found: &mut Found) {
-    if !change.is_takeover() {
+/// Who lost a run had not been heard of for as long as a lease lasts, as far as whoever took it could see.
+fn takeover(rules: &Rules, evidence: &Evidence, change: &Change, found: &mut Found) {
+    let Some(owner) = change.old_owner.filter(|_| change.is_takeover()) else {
         return;
-    }
-    let lease = rules.lease.as_micros() as Micros - TOLERANCE;
-    let silent = change.heard.is_none_or(|heard| change.at - heard >= lease);
-    let revived = change.revived.is_some_and(|at| change.at - at <= MEANWHILE);
-    let dead = silent || revived;
-    found.ensure(dead, Rule::Takeover, change.run, || {
-        format!(
-            "{} took it over from {:?}, who was heard of {:?} µs before",
-            change.who,
-            change.old_owner,
-            change.heard.map(|heard| change.at - heard)
-        )
-    });
+    };
+    let beats = evidence.heartbeats.get(&owner).map_or(&[][..], Vec::as_slice);
+    let dead_before = change.began - rules.lease.as_micros() as Micros;
+    let seen = seen(beats, change);
+    found.ensure(
+        seen.iter().any(|heard| heard.is_none_or(|heard| heard < dead_before)),
+        Rule::Takeover,
+        change.run,
+        || {
+            format!(
+                "{} took it over at {} from {owner}, who lived at {seen:?}",
+                change.who, change.began
+            )
+        },
+    );
+}
+
+/// Which heartbeats a transaction may have seen as the newest one, if any. One is seen some time after it was written,
+/// and before the next but one is: the next one waits for its transaction to end.
+fn seen(beats: &[Heartbeat], change: &Change) -> Vec<Option<Micros>> {
+    let before = |place: usize| beats.get(place).is_none_or(|beat| beat.at > change.began);
+    let none = before(1).then_some(None);
+    let some = beats.iter().enumerate();
+    let some = some.filter(|(place, beat)| beat.at <= change.at && before(place + 2));
+    none.into_iter().chain(some.map(|(_, beat)| Some(beat.heard))).collect()
 }

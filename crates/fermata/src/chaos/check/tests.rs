@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::chaos::{
-    evidence::{AttemptRow, Change, Effect, Note, WaitRow, Written},
+    evidence::{AttemptRow, Change, Effect, Heartbeat, Note, WaitRow, Written},
     workflows,
 };
 use fermata_core::{Outcome, Output, Status, Timestamp, encode};
@@ -98,10 +98,10 @@ fn effect(node: &str, call: u64) -> Effect {
     }
 }
 
-/// A change of the run's row by the process `who`.
-fn change(who: &str, from: (Option<&str>, Option<u128>, i64), to: (&str, Option<u128>, i64)) -> Change {
+/// A change of the run's row by the process `who`, so many milliseconds after the start.
+fn change(millis: Micros, who: &str, from: (Option<&str>, Option<u128>, i64), to: (&str, Option<u128>, i64)) -> Change {
     Change {
-        at: 10 * SECOND,
+        at: millis * 1000,
         who: who.to_owned(),
         run: id(RUN),
         old_status: from.0.map(str::to_owned),
@@ -110,8 +110,7 @@ fn change(who: &str, from: (Option<&str>, Option<u128>, i64), to: (&str, Option<
         owner: to.1.map(id),
         old_epoch: from.2,
         epoch: to.2,
-        heard: Some(10 * SECOND - 3 * SECOND),
-        revived: None,
+        began: millis * 1000,
     }
 }
 
@@ -136,11 +135,12 @@ fn good() -> Evidence {
         letters: 0,
         dead_letters: 0,
     };
-    let written = |who: &str, seq, owner| Written {
+    let written = |who: &str, seq, owner, epoch| Written {
         who: who.to_owned(),
         run: id(RUN),
         seq,
         owner: Some(id(owner)),
+        epoch,
     };
     Evidence {
         notes: vec![started("order-1", RUN), started("order-1", RUN)],
@@ -150,20 +150,30 @@ fn good() -> Evidence {
             .into(),
         runs: [(id(RUN), run)].into(),
         changes: vec![
-            change("api", (None, None, 0), ("Pending", None, 0)),
-            change("one", (Some("Pending"), None, 0), ("Pending", Some(ONE), 1)),
-            change("one", (Some("Pending"), Some(ONE), 1), ("Running", Some(ONE), 1)),
-            change("two", (Some("Running"), Some(ONE), 1), ("Running", Some(TWO), 2)),
-            change("two", (Some("Running"), Some(TWO), 2), ("Succeeded", None, 2)),
+            change(0, "api", (None, None, 0), ("Pending", None, 0)),
+            change(100, "one", (Some("Pending"), None, 0), ("Pending", Some(ONE), 1)),
+            change(200, "one", (Some("Pending"), Some(ONE), 1), ("Running", Some(ONE), 1)),
+            change(2900, "two", (Some("Running"), Some(ONE), 1), ("Running", Some(TWO), 2)),
+            change(4900, "two", (Some("Running"), Some(TWO), 2), ("Succeeded", None, 2)),
         ],
         written: vec![
-            written("one", 1, ONE),
-            written("one", 2, ONE),
-            written("two", 3, TWO),
-            written("two", 4, TWO),
+            written("one", 1, ONE, 1),
+            written("one", 2, ONE, 1),
+            written("two", 3, TWO, 2),
+            written("two", 4, TWO, 2),
         ],
         runners: [(id(ONE), "one".to_owned()), (id(TWO), "two".to_owned())].into(),
+        heartbeats: [(id(ONE), heartbeats(&[0]))].into(),
     }
+}
+
+/// Written as soon as they were sent.
+fn heartbeats(millis: &[Micros]) -> Vec<Heartbeat> {
+    let beat = |millis: &Micros| Heartbeat {
+        at: millis * 1000,
+        heard: millis * 1000,
+    };
+    millis.iter().map(beat).collect()
 }
 
 fn started(request: &str, run: u128) -> Note {
@@ -250,7 +260,7 @@ fn histories() {
     assert!(with_row(3, |row| drop(row.pop())).contains(&Rule::History));
     assert!(with_row(3, |row| row.push(opened("one"))).contains(&Rule::History));
     assert!(with_row(3, |row| drop(row.remove(1))).contains(&Rule::Outcome));
-    let back = change("two", (Some("Succeeded"), None, 2), ("Running", None, 2));
+    let back = change(5000, "two", (Some("Succeeded"), None, 2), ("Running", None, 2));
     assert!(broken(|all| all.changes.push(back)).contains(&Rule::History));
 }
 
@@ -286,18 +296,18 @@ fn leases() {
     assert_eq!(broken(|all| all.changes[4].who = "one".to_owned()), [Rule::Zombie]);
     // A claim in the name of another.
     assert_eq!(broken(|all| all.changes[1].who = "api".to_owned()), [Rule::Zombie]);
-    let alive = |all: &mut Evidence| all.changes[3].heard = Some(9 * SECOND);
-    assert_eq!(broken(alive), [Rule::Takeover]);
-    let woke_up = |all: &mut Evidence| {
-        all.changes[3].heard = Some(10 * SECOND);
-        all.changes[3].revived = Some(9 * SECOND);
+    // The claim began at 2900 and a lease lasts 2000: who lived at 900 may keep its runs.
+    let lived = |millis: &'static [Micros]| {
+        broken(|all| {
+            all.heartbeats.insert(id(ONE), heartbeats(millis));
+        })
     };
-    assert_eq!(broken(woke_up), [], "its heartbeat came too late");
-    let lives = |all: &mut Evidence| {
-        all.changes[3].heard = Some(10 * SECOND);
-        all.changes[3].revived = Some(7 * SECOND);
-    };
-    assert_eq!(broken(lives), [Rule::Takeover], "it has been back for a while");
+    assert_eq!(lived(&[]), [], "it was never heard of");
+    assert_eq!(lived(&[0, 300, 800]), []);
+    assert_eq!(lived(&[0, 900, 1500]), [Rule::Takeover]);
+    assert_eq!(lived(&[0, 1500]), [], "who knows when the last one was seen");
+    assert_eq!(lived(&[0, 700, 2950]), [], "it came too late");
+    assert_eq!(lived(&[0, 1000, 1700, 2950]), [Rule::Takeover]);
 }
 
 #[test]
@@ -312,6 +322,24 @@ fn effects() {
         [Rule::Effect],
         "one too many"
     );
+    assert_eq!(
+        broken(|all| all.effects.push(effect("three", 5))),
+        [Rule::Effect],
+        "it opened after the crash"
+    );
+    assert_eq!(
+        broken(|all| all.effects.push(effect("one", 2))),
+        [Rule::Effect],
+        "its end was recorded before the crash"
+    );
+    let in_order = |all: &mut Evidence| {
+        all.changes[3].old_owner = None;
+        all.changes.insert(
+            3,
+            change(2500, "one", (Some("Running"), Some(ONE), 1), ("Running", None, 1)),
+        );
+    };
+    assert_eq!(broken(in_order), [Rule::Effect], "nobody crashed");
     assert_eq!(
         broken(|all| all.effects.push(effect("one", 99))),
         [Rule::Effect],
