@@ -23,9 +23,12 @@ use uuid::Uuid;
 const FORGET_OLD: &str = "DELETE FROM runners WHERE heartbeat_at < $1 AND NOT EXISTS
     (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)";
 
+/// A session that has lost what it held is no runner.
 pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at,
     (SELECT COUNT(*) FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)
-    FROM runners WHERE id < $1 OR $1 IS NULL ORDER BY id DESC LIMIT $2";
+    FROM runners WHERE (id < $1 OR $1 IS NULL) AND (role <> 'sql' OR EXISTS
+      (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL))
+    ORDER BY id DESC LIMIT $2";
 
 /// Asked for as a range of both columns: all that a runner holds would have to be looked at to have them by owner.
 pub(super) const UNREAD: &str = "SELECT id FROM workflow_executions
@@ -51,13 +54,12 @@ pub(super) struct Skew(AtomicI64);
 impl Skew {
     /// Compares the clocks.
     pub(super) async fn learn(&self, client: &impl GenericClient) -> Result<(), Trouble> {
-        let before = ours();
         let statement = client.prepare_cached(NOW).await?;
+        let before = ours();
         let theirs: i64 = plain(&client.query_one(&statement, &[]).await?, 0)?;
-        // The answer was made somewhere between the question and now.
-        let middle = before + (ours() - before) / 2;
-        let ahead = theirs - middle;
-        let ahead = if ahead.abs() < TOLERANCE { 0 } else { ahead };
+        let Some(ahead) = ahead(before, theirs, ours()) else {
+            return Ok(());
+        };
         if ahead != 0 && self.0.swap(ahead, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 microseconds = ahead,
@@ -77,6 +79,15 @@ impl Skew {
     fn ours(&self, at: Timestamp) -> Timestamp {
         Timestamp(at.0.saturating_sub(self.0.load(Ordering::Relaxed)))
     }
+}
+
+/// How far a clock is ahead that showed `theirs` somewhere between `before` and `after` of ours. What took long, on its
+/// way or because this process was stopped, says nothing: it could make the living look dead.
+fn ahead(before: i64, theirs: i64, after: i64) -> Option<i64> {
+    let took = after.saturating_sub(before);
+    let ahead = theirs.saturating_sub(before.saturating_add(took / 2));
+    let same = ahead.saturating_abs() < TOLERANCE;
+    (0..TOLERANCE).contains(&took).then_some(if same { 0 } else { ahead })
 }
 
 fn ours() -> i64 {
@@ -165,4 +176,20 @@ pub(super) async fn held(
         })
     });
     leases.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_asked_for_long_tells_nothing() {
+        const SECOND: i64 = 1_000_000;
+        assert_eq!(ahead(0, SECOND, SECOND), Some(0));
+        assert_eq!(ahead(0, 10 * SECOND, SECOND), Some(9 * SECOND + SECOND / 2));
+        assert_eq!(ahead(10 * SECOND, 0, 11 * SECOND), Some(-10 * SECOND - SECOND / 2));
+        assert_eq!(ahead(0, 0, 5 * SECOND), None);
+        assert_eq!(ahead(0, 5 * SECOND, 5 * SECOND), None);
+        assert_eq!(ahead(SECOND, 5 * SECOND, 0), None, "our clock was set meanwhile");
+    }
 }
