@@ -240,3 +240,79 @@ impl Schema {
         self.steps.iter().any(|step| step.applied_at.is_none())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOSSES: &[Loss] = &[
+        Loss {
+            what: "apples",
+            count: "",
+        },
+        Loss {
+            what: "pears",
+            count: "",
+        },
+    ];
+
+    fn migration(number: u32, back: Back, oldest_program: &'static str) -> Migration {
+        Migration {
+            number,
+            name: "it",
+            up: "",
+            back,
+            oldest_program,
+        }
+    }
+
+    fn applied(number: u32) -> Vec<Applied> {
+        let one = |number| Applied {
+            number,
+            name: "it".to_owned(),
+            at: String::new(),
+        };
+        (1..=number).map(one).collect()
+    }
+
+    #[test]
+    fn the_way_back_leads_to_the_programs_of_before() {
+        let down = || Back::Down {
+            sql: "",
+            unless: LOSSES,
+        };
+        let migrations = [
+            migration(1, down(), "1.0.0"),
+            migration(2, down(), "2.0.0"),
+            migration(3, down(), "3.0.0"),
+        ];
+        let program = Program::this(&migrations);
+        let way = program
+            .way_back(&applied(3), "it")
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((way.from.number, way.oldest_program), (3, "2.0.0"));
+        for (number, why) in [(0, "no schema"), (1, "nothing would be left"), (4, "a newer program")] {
+            let refused = program.way_back(&applied(number), "it").err();
+            let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(why), "{number}: {refused}");
+        }
+    }
+
+    #[test]
+    fn everything_that_would_be_lost_is_named() {
+        let down = Back::Down {
+            sql: "",
+            unless: LOSSES,
+        };
+        let migrations = [migration(1, Back::None("first"), "1"), migration(2, down, "1")];
+        let program = Program::this(&migrations);
+        let way = program
+            .way_back(&applied(2), "it")
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(way.check(&[0, 0], "it").is_ok());
+        for (counts, what) in [([2, 0], "2 apples"), ([0, 1], "1 pears"), ([2, 1], "2 apples, 1 pears")] {
+            let lost = way.check(&counts, "it").unwrap_err().to_string();
+            assert!(lost.contains(&format!("lost: {what}. Nothing was changed")), "{lost}");
+        }
+    }
+}

@@ -67,9 +67,10 @@ const SET_OLDEST_PROGRAM: &str = "INSERT INTO fermata_meta (key, value) VALUES (
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a change may wait for a table. Whoever comes later waits behind it, so it gives up soon, lets them pass, and
-/// comes again.
-const TABLE_PATIENCE: &str = "SET LOCAL lock_timeout = '1s'";
+/// How long a change may wait for a table. Whoever comes later waits behind it, so it gives up soon, lets them pass for
+/// longer than that, and comes again.
+const TABLE_PATIENCE: &str = "SET LOCAL lock_timeout = '250ms'";
+const LET_PASS: Duration = Duration::from_secs(1);
 
 /// Others of this program that are connected, and runners that were heard of half a minute ago. Sessions that acquired
 /// runs by SQL are asked for by the migration that brought them.
@@ -283,8 +284,8 @@ async fn apply(program: &Program<'_>, client: &mut Client) -> Result<(), tokio_p
         if tries > TRIES || !error.code().is_some_and(|code| in_the_way.contains(code)) {
             return Err(error);
         }
-        tracing::warn!("others are in the way of a migration; trying again");
-        tokio::time::sleep(PAUSE).await;
+        tracing::warn!("somebody holds a table that a migration changes, such as a backup; trying again");
+        tokio::time::sleep(LET_PASS).await;
     }
 }
 

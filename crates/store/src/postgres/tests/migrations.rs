@@ -11,7 +11,7 @@ use crate::{
     postgres::{PostgresSettings, PostgresStore, migrations::PROGRAM},
     schema::{Back, Migrate, Migration, Program},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// The next release, which keeps the rules of migrations.
 const NEXT: &str = "ALTER TABLE workflow_executions ADD COLUMN next_note text;
@@ -237,6 +237,60 @@ async fn the_release_before_is_welcome_or_refused() {
     conformance::pending(&store, "r1").await;
     store.close().await.unwrap();
     assert_eq!(numbers(&database.url).await, "1,2");
+}
+
+/// Those who work do not wait behind a migration that waits for somebody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_has_to_wait_lets_others_pass() {
+    let database = Database::new().await;
+    let old = store(&database.url, PostgresSettings::default()).await;
+    conformance::activate(&old, conformance::WORKFLOW).await;
+    let (mut backup, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let reading = backup.transaction().await.unwrap();
+    reading.execute("SELECT 1 FROM workflow_executions", &[]).await.unwrap();
+    let url = database.url.clone();
+    let next = next_release(PROGRAM.version);
+    let migration = tokio::spawn(async move { migrate_as("99.0.0", &next, &url).await });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'
+        AND relation = 'workflow_executions'::regclass";
+    let in_time = tokio::time::Instant::now() + Duration::from_secs(30);
+    while reading.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(tokio::time::Instant::now() < in_time, "it does not wait");
+    }
+    let workers: Vec<Worker> = (0..2).map(|number| Worker::start(&old, number)).collect();
+    all_get_on(&workers).await;
+    assert_eq!(numbers(&database.url).await, "1,2");
+    reading.commit().await.unwrap();
+    migration.await.unwrap();
+    assert_eq!(numbers(&database.url).await, "1,2,3");
+    all_get_on(&workers).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    old.close().await.unwrap();
+    drop(backup);
+    let _ = connection.await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrations_are_applied_together_or_not_at_all() {
+    let database = empty().await;
+    migrate_as(PROGRAM.version, &PROGRAM.migrations[..1], &database.url).await;
+    let before = ask(&database.url, SCHEMA).await;
+    let mut migrations = next_release(PROGRAM.version);
+    migrations[2].up = "CREATE TABLE next_things (id uuid NOT NULL); SELECT 1 / 0";
+    let program = Program {
+        version: "99.0.0",
+        migrations: &migrations,
+    };
+    let failed = PostgresStore::connect_as(&program, &database.url, PostgresSettings::default()).await;
+    let failed = failed.err().unwrap().to_string();
+    assert!(failed.contains("division by zero"), "{failed}");
+    assert_eq!(ask(&database.url, SCHEMA).await, before);
+    assert_eq!(numbers(&database.url).await, "1");
 }
 
 /// Nobody who works notices that the next release brings the schema up to date, and then works beside them.

@@ -265,6 +265,25 @@ async fn the_release_before_is_welcome_or_refused() {
     assert!(error.contains("a newer program applied it"), "{error}");
 }
 
+#[test]
+fn migrations_are_applied_together_or_not_at_all() {
+    let file = File::new();
+    file.migrate("0.1.0", &MIGRATIONS[..2]);
+    let before = schema(&file.connection());
+    let mut migrations = next_release(PROGRAM.version);
+    migrations[4].up = "CREATE TABLE next_things (id BLOB); CREATE TABLE next_things (id BLOB);";
+    let program = Program {
+        version: "99.0.0",
+        migrations: &migrations,
+    };
+    let failed = open_as(&program, &file.path, Purpose::Store(Migrate::Auto))
+        .err()
+        .unwrap();
+    assert!(failed.to_string().contains("next_things"), "{failed}");
+    assert_eq!(schema(&file.connection()), before);
+    assert_eq!(number(&file.connection()).unwrap(), 2);
+}
+
 /// The lock keeps others from it, but nothing would break: what is added does not disturb who has the file open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_store_works_on_while_the_next_schema_is_applied() {
