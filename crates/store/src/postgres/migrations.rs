@@ -5,7 +5,7 @@
 //! never stops those who work for longer than [`TABLE_PATIENCE`]. The names of our bookkeeping begin with `fermata_`: an
 //! application may keep its own tables in the same database.
 
-use super::{address::Address, trouble::Trouble};
+use super::{address::Address, transfer, trouble::Trouble};
 use crate::{
     Result, StoreError,
     schema::{Applied, Back, Loss, Migrate, Migration, Program, Schema, Step},
@@ -137,6 +137,9 @@ pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<
     let tx = client.transaction().await.map_err(failed)?;
     patient(&tx).await.map_err(failed)?;
     tx.batch_execute(TABLE_PATIENCE).await.map_err(failed)?;
+    let mark = transfer::mark_text(tx.client()).await;
+    let mark = mark.map_err(|trouble| trouble.explain(place))?;
+    transfer::refuse_marked(mark.as_deref(), place)?;
     let way = PROGRAM.way_back(&applied(tx.client()).await.map_err(failed)?, place)?;
     let mut counts = Vec::new();
     for question in way.questions() {

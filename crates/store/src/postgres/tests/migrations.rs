@@ -10,6 +10,7 @@ use crate::{
     },
     postgres::{PostgresSettings, PostgresStore, migrations::PROGRAM},
     schema::{Back, Migrate, Migration, Program},
+    transfer::mark::{self, Mark},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -169,6 +170,22 @@ async fn runs_that_sessions_hold_are_not_lost_on_the_way_back() {
     assert_eq!(numbers(url).await, "1,2");
     execute(url, "UPDATE workflow_executions SET lease_owner = NULL").await;
     PostgresStore::migrate_back(url, &settings).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_moved_stays_as_it_is() {
+    let database = Database::new().await;
+    let mark = Mark::Moved {
+        transfer: uuid::Uuid::nil(),
+        to: "elsewhere".to_owned(),
+    };
+    let (key, mark) = (mark::KEY, mark.to_text());
+    let insert = format!("INSERT INTO fermata_meta (key, value) VALUES ('{key}', '{mark}')");
+    execute(&database.url, &insert).await;
+    let refused = PostgresStore::migrate_back(&database.url, &PostgresSettings::default()).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("moved to elsewhere"), "{refused}");
+    assert_eq!(numbers(&database.url).await, "1,2");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use crate::{
         SqliteStore,
         open::{Purpose, open_as},
     },
+    transfer::mark::{self, Mark},
 };
 use std::{path::PathBuf, sync::Arc};
 use tempfile::TempDir;
@@ -263,6 +264,26 @@ async fn the_release_before_is_welcome_or_refused() {
     // Only who knows a migration can undo it.
     let error = take_back(&file.connection(), &program, "it").unwrap_err().to_string();
     assert!(error.contains("a newer program applied it"), "{error}");
+}
+
+#[test]
+fn what_was_moved_stays_as_it_is() {
+    let file = File::new();
+    SqliteStore::migrate(&file.path).unwrap();
+    let mark = Mark::Moved {
+        transfer: uuid::Uuid::nil(),
+        to: "elsewhere".to_owned(),
+    };
+    let insert = "INSERT INTO meta (key, value) VALUES (?1, ?2)";
+    file.connection().execute(insert, (mark::KEY, mark.to_text())).unwrap();
+    for refused in [
+        SqliteStore::migrate(&file.path).err(),
+        SqliteStore::migrate_back(&file.path).err(),
+    ] {
+        let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("moved to elsewhere"), "{refused}");
+    }
+    assert_eq!(number(&file.connection()).unwrap(), MIGRATIONS.len() as u32);
 }
 
 #[test]
