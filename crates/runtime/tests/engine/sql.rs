@@ -356,7 +356,24 @@ async fn a_run_that_a_session_left_is_run_by_the_engine() {
     assert_eq!(error.code().map(|state| state.code()), Some("WF002"));
 }
 
-/// A session learns of a cancel when it says that it lives; then the engine ends the run.
+/// A session that is over is not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_of_a_session_that_is_over_is_run_by_the_engine() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    bed.publish(says_it()).await;
+    bed.sql("BEGIN").await;
+    let run = bed.start("r1", json!({ "what": 7 })).await;
+    assert!(bed.acquire(run).await);
+    bed.sql("COMMIT").await;
+    bed.tasks[1].abort();
+    let ended = bed.end(run).await;
+    assert_eq!(
+        (ended.status, outputs(&ended)),
+        (Status::Succeeded, json!({ "said": 7 }))
+    );
+}
+
+/// A session cannot read mail, so the engine takes the run from it, and ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_a_session_holds_can_be_cancelled() {
     let bed = Bed::new(Duration::from_millis(20)).await;
@@ -366,7 +383,7 @@ async fn a_run_that_a_session_holds_can_be_cancelled() {
     assert!(bed.acquire(run).await);
     bed.sql("COMMIT").await;
     assert_eq!(bed.engine.cancel(run, "cancelled").await.unwrap(), Status::Running);
-    assert!(!bed.acquire(run).await);
     assert_eq!(bed.end(run).await.status, Status::Cancelled);
+    assert!(!bed.acquire(run).await);
     assert_eq!(bed.said(), Vec::<Value>::new());
 }

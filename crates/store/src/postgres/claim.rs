@@ -2,12 +2,13 @@
 //!
 //! What must stay true:
 //! * A claim gives a run a new epoch, and a held run always has a `wake_at`.
-//! * Claimers pass over what others have locked: they never wait while they hold anything, and never share a run. Only a
-//!   claim for one run waits, and it holds nothing then.
+//! * Claimers pass over what others have locked: they never wait, and never share a run.
 //! * Journals are read by a statement after the lease: the one that takes a run may have begun before the last commit
 //!   of its previous owner.
-//! * A run that is Running without a journal was held by a session (`sp_try_acquire_execution`) which left it. It begins
-//!   anew, so what was recorded of its attempts goes: it would stand in the way of those to come.
+//! * A session that holds runs (`sp_try_acquire_execution`) is dead once its connection has ended, as far as that can be
+//!   seen. It cannot read mail, so a run with mail is taken from it. If one is robbed by mistake, epochs fence.
+//! * A run that is Running without a journal was held by a session. It begins anew, so what was recorded of its attempts
+//!   goes: it would stand in the way of those to come.
 
 use super::{
     columns::{get, plain, principal},
@@ -25,23 +26,30 @@ use std::{collections::HashMap, sync::Mutex};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Runs of owners that were not heard of in time. Each owner is visited once, however many runs it holds.
+/// Runs of owners that were not heard of in time or whose session is over, and runs with mail that sessions hold. Each
+/// owner is visited once, however many runs it holds. Not everybody is shown when a session of another role began; then
+/// it is taken for the one that has its process now.
 pub(super) const ORPHANED: &str = "WITH RECURSIVE owners (owner) AS (
       SELECT (SELECT lease_owner FROM workflow_executions WHERE lease_owner IS NOT NULL ORDER BY lease_owner LIMIT 1)
       UNION ALL
       SELECT (SELECT e.lease_owner FROM workflow_executions e WHERE e.lease_owner > o.owner AND e.lease_owner IS NOT NULL
         ORDER BY e.lease_owner LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
-    SELECT held.id FROM (SELECT owner FROM owners WHERE owner <> $1 AND NOT EXISTS
-        (SELECT 1 FROM runners WHERE id = owner AND heartbeat_at >= $2)) dead
-      CROSS JOIN LATERAL (SELECT id FROM workflow_executions WHERE lease_owner = dead.owner AND lease_owner IS NOT NULL
+    SELECT held.id FROM (SELECT owner, (SELECT r.role = 'sql' FROM runners r WHERE r.id = owner AND r.heartbeat_at >= $2
+          AND (r.role <> 'sql' OR EXISTS (SELECT 1 FROM pg_stat_get_activity(r.pid::integer) s
+            WHERE s.backend_start IS NULL OR s.backend_start <= to_timestamp(r.started_at / 1000000.0)))) AS living_session
+        FROM owners WHERE owner <> $1 OFFSET 0) o
+      CROSS JOIN LATERAL (SELECT id FROM workflow_executions WHERE lease_owner = o.owner AND lease_owner IS NOT NULL
+        AND (o.living_session IS NULL OR inbox_seq > inbox_seen)
         ORDER BY lease_owner, wake_at, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) held
-    LIMIT $3";
+    WHERE o.living_session IS NOT false LIMIT $3";
 
-/// One run, if it is free, or its owner was not heard of in time.
+/// One run, if it is free, or has mail that its owner cannot read, or its owner was not heard of in time.
 pub(super) const ONE: &str = "SELECT id FROM workflow_executions
-    WHERE id = $1 AND status NOT IN ('Succeeded', 'Failed', 'Cancelled') AND (lease_owner IS NULL OR ($3::bigint IS NOT NULL
-      AND lease_owner <> $2 AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.heartbeat_at >= $3)))
-    FOR NO KEY UPDATE";
+    WHERE id = $1 AND status NOT IN ('Succeeded', 'Failed', 'Cancelled') AND (lease_owner IS NULL
+      OR (inbox_seq > inbox_seen AND EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.role = 'sql'))
+      OR ($3::bigint IS NOT NULL AND lease_owner <> $2
+        AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.heartbeat_at >= $3)))
+    FOR NO KEY UPDATE SKIP LOCKED";
 
 pub(super) const NEXT_DUE: &str = "SELECT wake_at FROM workflow_executions
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";

@@ -8,6 +8,7 @@ DROP FUNCTION fermata_lock_run;
 DROP FUNCTION fermata_refuse;
 DROP FUNCTION fermata_requested;
 DROP FUNCTION fermata_version_to_start;
+DROP FUNCTION fermata_check_served;
 DROP FUNCTION fermata_hint;
 DROP FUNCTION fermata_session_lives;
 DROP FUNCTION fermata_session_runner;

@@ -7,6 +7,8 @@
 --   a terminal status is final.
 -- * `sp_` functions run with the rights of their owner, so a caller needs no right to a table. They look for names in
 --   the system's schema and in ours, nowhere else; no text of a caller ever becomes SQL.
+-- * A transaction keeps a run locked only once it has changed it: others are kept waiting by what was done, never by a
+--   question.
 -- * Whatever is called is called with the very types that it takes, so that nobody can put a better fit in front of it.
 -- * Texts are compared by their bytes: `COLLATE "C"` is said wherever a caller's collation could come in.
 
@@ -80,6 +82,28 @@ BEGIN
   END IF;
 END $$;
 
+-- Refuses to write in a database that is part of a transfer, as `serve` refuses to open it. A transfer marks the database
+-- before it locks the tables: it waits for us, or we see its mark the second time.
+CREATE FUNCTION fermata_check_served() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  v_mark jsonb;
+BEGIN
+  FOR v_look IN 1..2 LOOP
+    SELECT m.value::jsonb INTO v_mark FROM fermata_meta m WHERE m.key = 'transfer';
+    IF v_mark ->> 'state'::text = 'moved' THEN
+      RAISE EXCEPTION 'DATABASE_NOT_SERVED: this database was moved to %, where its runs go on', v_mark ->> 'to'::text
+        USING ERRCODE = '55000', HINT = 'Call the function there.';
+    ELSIF v_mark ->> 'state'::text = 'leaving' THEN
+      RAISE EXCEPTION 'DATABASE_NOT_SERVED: this database is being moved to %', v_mark ->> 'to'::text
+        USING ERRCODE = '55000', HINT = 'Call the function there when that is done.';
+    ELSIF v_mark IS NOT NULL THEN
+      RAISE EXCEPTION 'DATABASE_NOT_SERVED: a transfer from % into this database is not finished',
+        v_mark ->> 'from'::text USING ERRCODE = '55000', HINT = 'Call again when that is done.';
+    END IF;
+    LOCK TABLE workflow_executions IN ROW EXCLUSIVE MODE;
+  END LOOP;
+END $$;
+
 -- The version that a new run follows; refuses workflows that take none. Locks the workflow as the engine does: whoever
 -- removes it has to wait, and sees the run.
 CREATE FUNCTION fermata_version_to_start(p_workflow_id text, p_version integer) RETURNS integer
@@ -142,6 +166,7 @@ DECLARE
   v_version integer;
   v_there uuid;
 BEGIN
+  PERFORM fermata_check_served();
   PERFORM fermata_check_name('p_request_id', v_request, 255);
   IF starts_with(v_request, 'fermata:') THEN
     RAISE EXCEPTION 'WFENG005 VALIDATION_ERROR: p_request_id "%" begins with "fermata:", which is for the engine alone',
@@ -183,32 +208,30 @@ END $$;
 CREATE FUNCTION sp_try_acquire_execution(p_execution_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
-  v_run record;
-  v_runner uuid;
+  v_runner uuid := fermata_session_runner();
+  v_has_mail boolean;
   v_now bigint;
 BEGIN
-  SELECT e.status, e.lease_owner, e.workflow_id, e.inbox_seq > e.inbox_seen AS has_mail INTO v_run
-  FROM workflow_executions e WHERE e.id = p_execution_id FOR NO KEY UPDATE;
-  v_now := fermata_now();
-  IF v_run.status = 'Running' AND v_run.lease_owner = fermata_session_runner() THEN
-    IF NOT v_run.has_mail THEN
-      PERFORM fermata_session_lives();
-      RETURN true;
-    END IF;
-    -- Somebody wants something of this run, such as its end. A runner can read that, so the run goes to one.
-    UPDATE workflow_executions SET lease_owner = NULL, wake_at = v_now WHERE id = p_execution_id;
-    PERFORM fermata_hint();
-    RETURN false;
-  END IF;
-  -- A run with mail, or of a workflow that was archived, is for a runner to end.
-  IF v_run.status IS DISTINCT FROM 'Pending' OR v_run.lease_owner IS NOT NULL OR v_run.has_mail THEN
-    RETURN false;
-  END IF;
-  PERFORM 1 FROM workflows w WHERE w.id = v_run.workflow_id AND w.status = 'Archived' AND w.deleted_at IS NULL;
+  PERFORM fermata_check_served();
+  SELECT e.inbox_seq > e.inbox_seen INTO v_has_mail FROM workflow_executions e
+  WHERE e.id = p_execution_id AND e.lease_owner = v_runner;
   IF FOUND THEN
+    -- Somebody wants something of this run, such as its end. Runners read that: one is about to take the run.
+    IF NOT v_has_mail THEN PERFORM fermata_session_lives(); END IF;
+    RETURN NOT v_has_mail;
+  END IF;
+  -- A run with mail, or of a workflow that was archived, is for a runner to end. One that is locked has been found by
+  -- somebody else.
+  PERFORM 1 FROM workflow_executions e
+  WHERE e.id = p_execution_id AND e.status = 'Pending' AND e.lease_owner IS NULL AND e.inbox_seq = e.inbox_seen
+    AND NOT EXISTS (SELECT 1 FROM workflows w
+      WHERE w.id = e.workflow_id AND w.status = 'Archived' AND w.deleted_at IS NULL)
+  FOR NO KEY UPDATE OF e SKIP LOCKED;
+  IF NOT FOUND THEN
     RETURN false;
   END IF;
   v_runner := fermata_session_lives();
+  v_now := fermata_now();
   UPDATE workflow_executions SET status = 'Running', start_time = v_now, lease_owner = v_runner,
     lease_epoch = lease_epoch + 1, takeovers = 0, wake_at = COALESCE(wake_at, v_now)
   WHERE id = p_execution_id;
@@ -226,18 +249,22 @@ BEGIN
       'A session holds what it got with sp_try_acquire_execution, for ten minutes after its last call.';
 END $$;
 
--- Locks a run, and says where it stands and whether this session holds it; refuses a run that is not there.
+-- Says where a run stands and whether this session holds it, and locks it if so; refuses a run that is not there.
 CREATE FUNCTION fermata_lock_run(p_execution_id uuid, OUT status text, OUT is_ours boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-  v_owner uuid;
+  v_runner uuid := fermata_session_runner();
 BEGIN
-  SELECT e.status, e.lease_owner INTO status, v_owner FROM workflow_executions e
-  WHERE e.id = p_execution_id FOR NO KEY UPDATE;
+  SELECT e.status INTO status FROM workflow_executions e
+  WHERE e.id = p_execution_id AND e.lease_owner = v_runner FOR NO KEY UPDATE;
+  is_ours := FOUND;
+  IF is_ours THEN
+    RETURN;
+  END IF;
+  SELECT e.status INTO status FROM workflow_executions e WHERE e.id = p_execution_id;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'EXECUTION_NOT_FOUND: there is no execution %', p_execution_id USING ERRCODE = 'P0002';
   END IF;
-  is_ours := COALESCE(v_owner = fermata_session_runner(), false);
 END $$;
 
 CREATE FUNCTION sp_complete_workflow(p_execution_id uuid, p_status text, p_context_snapshot jsonb DEFAULT NULL)
@@ -249,15 +276,16 @@ DECLARE
   v_reason text := CASE p_status COLLATE "C" WHEN 'Failed' THEN 'failed_by_caller'
     WHEN 'Cancelled' THEN 'cancelled' END;
 BEGIN
+  PERFORM fermata_check_served();
   IF p_status IS NULL OR p_status COLLATE "C" NOT IN ('Succeeded', 'Failed', 'Cancelled') THEN
     RAISE EXCEPTION 'WFENG005 VALIDATION_ERROR: p_status must be Succeeded, Failed or Cancelled, not %',
       COALESCE('"' || left(p_status, 255) || '"', 'null') USING ERRCODE = 'WF005';
   END IF;
   SELECT * INTO v_run FROM fermata_lock_run(p_execution_id);
-  IF v_run.status <> 'Running' AND v_run.status = p_status COLLATE "C" THEN
+  IF v_run.status = p_status COLLATE "C" THEN
     RETURN;
   END IF;
-  IF v_run.status <> 'Running' OR NOT v_run.is_ours THEN
+  IF NOT v_run.is_ours THEN
     PERFORM fermata_refuse(p_execution_id, v_run.status, 'become ' || p_status);
   END IF;
 
@@ -295,6 +323,7 @@ CREATE FUNCTION sp_record_action_attempt(
 DECLARE
   v_run record;
 BEGIN
+  PERFORM fermata_check_served();
   PERFORM fermata_check_name('p_node_id', p_node_id, 255);
   PERFORM fermata_check_name('p_action_type', p_action_type, 255);
   IF p_status IS NULL OR p_status COLLATE "C" NOT IN ('Succeeded', 'Failed', 'RetriableFailure', 'Skipped') THEN
@@ -306,7 +335,7 @@ BEGIN
       p_attempt, p_retry_count USING ERRCODE = 'WF005';
   END IF;
   SELECT * INTO v_run FROM fermata_lock_run(p_execution_id);
-  IF v_run.status <> 'Running' OR NOT v_run.is_ours THEN
+  IF NOT v_run.is_ours THEN
     PERFORM fermata_refuse(p_execution_id, v_run.status, 'take an attempt');
   END IF;
   PERFORM fermata_session_lives();
@@ -331,6 +360,7 @@ DECLARE
   v_attempt record;
   v_owner uuid;
 BEGIN
+  PERFORM fermata_check_served();
   PERFORM fermata_check_name('p_system', p_system, 255);
   PERFORM fermata_check_name('p_type', p_type, 255);
   PERFORM fermata_check_name('p_resource_id', p_resource_id, 1024);
@@ -377,7 +407,7 @@ BEGIN
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
     WHERE n.nspname = current_schema() AND p.proname IN ('fermata_now', 'fermata_uuid_v7', 'fermata_attempt_id',
       'fermata_check_name', 'fermata_session_runner', 'fermata_session_lives', 'fermata_hint',
-      'fermata_version_to_start', 'fermata_requested', 'fermata_refuse', 'fermata_lock_run',
+      'fermata_check_served', 'fermata_version_to_start', 'fermata_requested', 'fermata_refuse', 'fermata_lock_run',
       'sp_start_workflow_execution', 'sp_try_acquire_execution', 'sp_complete_workflow', 'sp_record_action_attempt',
       'sp_link_external_resource', 'sp_check_resource_exists')
   LOOP

@@ -7,6 +7,7 @@ use crate::{
     runs::{Claim, Letter, StoredRun},
 };
 use fermata_core::{Event, Status, decode};
+use std::collections::BTreeSet;
 
 const LEASE: &str = "SELECT lease_owner, lease_epoch, takeovers FROM workflow_executions WHERE id = $1";
 
@@ -293,6 +294,60 @@ async fn a_run_that_was_left_goes_to_a_runner() {
     assert_eq!(lease(&app, run).await, (Some(ME.0), 2, 1));
 }
 
+/// The end of a session is seen: nobody waits ten minutes for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_session_held_that_is_over_goes_to_a_runner() {
+    let (database, store, app) = bed().await;
+    let (ended, followed) = (App::new(&database).await, App::new(&database).await);
+    let (left, lost, kept) = (ended.held("r1").await, followed.held("r2").await, app.held("r3").await);
+    assert_eq!(take_over(&store).await, []);
+    let pid = ended.pid().await;
+    drop(ended);
+    let over = async {
+        let there = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+        while app.number(&there).await > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, over).await.expect("the session ends");
+    // As if the process of a session that is over were another's now.
+    let (owner, ..) = lease(&app, lost).await;
+    let successor = App::new(&database).await;
+    let follow = "UPDATE runners SET pid = $1 WHERE id = $2 RETURNING 1";
+    app.one(follow, &[&i64::from(successor.pid().await), &owner])
+        .await
+        .unwrap();
+    let taken = take_over(&store).await;
+    let taken: BTreeSet<_> = taken.iter().map(|run| (run.id, run.epoch)).collect();
+    assert_eq!(taken, BTreeSet::from([(left, 2), (lost, 2)]));
+    let runners = store.runners(None, 9).await.unwrap().items;
+    assert_eq!(runners.len(), 1, "who holds nothing is no runner: {runners:?}");
+    app.complete(kept, "Succeeded").await.unwrap();
+}
+
+/// A transaction that was told what is so, and changed nothing, is in nobody's way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_lock_nothing() {
+    let (database, store, app) = bed().await;
+    let other = App::new(&database).await;
+    let (theirs, _) = born(&store, "r1", Vec::new()).await;
+    let over = app.held("r2").await;
+    app.complete(over, "Failed").await.unwrap();
+    let (mailed, held) = (app.held("r3").await, app.held("r4").await);
+    cancel(&store, mailed).await;
+    let archived = app.started("r5").await;
+    set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
+    app.run("BEGIN").await;
+    for run in [theirs, over, mailed, archived] {
+        assert!(!app.acquire(run).await);
+    }
+    assert!(app.acquire(held).await, "the lease is renewed");
+    app.complete(over, "Failed").await.unwrap();
+    let free = "SELECT count(*) FROM (SELECT 1 FROM workflow_executions FOR NO KEY UPDATE SKIP LOCKED) free";
+    assert_eq!(other.number(free).await, 5);
+    app.run("COMMIT").await;
+}
+
 /// As long as nobody has taken it, a late session still holds its run: epochs fence, not clocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_session_may_go_on_while_nobody_took_its_run() {
@@ -316,17 +371,16 @@ async fn an_acquisition_that_is_rolled_back_never_was() {
     app.run("ROLLBACK").await;
     assert_eq!(record(&store, run).await.status, Status::Pending);
     assert_eq!(store.runners(None, 9).await.unwrap().items, []);
-    // Two that want it at once: the second waits, and gets it when the first takes everything back.
+    // Two that want it at once: the second does not wait, and may have it if the first takes everything back.
+    let second = App::new(&database).await;
     for (end, second_gets) in [("ROLLBACK", true), ("COMMIT", false)] {
         let run = app.started(end).await;
-        let second = App::new(&database).await;
         app.run("BEGIN").await;
         assert!(app.acquire(run).await);
-        let pid = second.pid().await;
-        let waiting = tokio::spawn(async move { second.acquire(run).await });
-        until_blocked(&App::new(&database).await, pid).await;
+        let answer = tokio::time::timeout(PATIENCE, second.acquire(run)).await;
+        assert!(!answer.expect("nobody waits for it"));
         app.run(end).await;
-        assert_eq!(waiting.await.unwrap(), second_gets);
+        assert_eq!(second.acquire(run).await, second_gets);
     }
     // Started, acquired and completed in one transaction: no runner ever sees it.
     app.run("BEGIN").await;
@@ -336,7 +390,7 @@ async fn an_acquisition_that_is_rolled_back_never_was() {
     assert_eq!(record(&store, run).await.status, Status::Succeeded);
 }
 
-/// Mail is read by runners. A run that has some is not acquired, and is handed over by the session that holds it.
+/// Mail is read by runners. A run that has some is not acquired, and is taken from the session that holds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_run_goes_to_a_runner() {
     let (_database, store, app) = bed().await;
@@ -345,21 +399,26 @@ async fn a_cancelled_run_goes_to_a_runner() {
     assert!(!app.acquire(run).await);
     assert_eq!(take(&store, run).await.inbox_seq, 1);
 
-    let run = app.held("r2").await;
-    cancel(&store, run).await;
-    assert!(!app.acquire(run).await);
-    let free = record(&store, run).await;
-    assert_eq!((free.held, free.wake_at.is_some_and(|at| at <= now())), (false, true));
-    expect(
-        app.complete(run, "Succeeded").await,
-        "WF002",
-        "this session does not hold it",
-    );
-    let taken = take(&store, run).await;
+    // By the runner that hears of it, or by one that looks for what the dead have left. Other runs stay with the session.
+    let (heard, found, kept) = (app.held("r2").await, app.held("r3").await, app.held("r4").await);
+    cancel(&store, heard).await;
+    cancel(&store, found).await;
+    assert!(!app.acquire(heard).await);
+    let taken = take(&store, heard).await;
     assert_eq!((taken.epoch, taken.inbox_seq, taken.inbox_seen), (2, 1, 0));
+    let taken = take_over(&store).await;
+    assert_eq!(taken.iter().map(|run| run.id).collect::<Vec<_>>(), [found]);
+    for run in [heard, found] {
+        expect(
+            app.complete(run, "Succeeded").await,
+            "WF002",
+            "this session does not hold it",
+        );
+    }
+    assert!(app.acquire(kept).await);
 
     // A run that ends has read its mail.
-    let run = app.held("r3").await;
+    let run = app.held("r5").await;
     cancel(&store, run).await;
     app.complete(run, "Succeeded").await.unwrap();
     assert_eq!(store.inbox(run, 0).await.unwrap(), []);
