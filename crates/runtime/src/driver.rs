@@ -9,6 +9,7 @@ mod attempt;
 mod commit;
 mod incoming;
 mod judge;
+mod meta;
 mod step;
 
 use crate::{
@@ -16,15 +17,17 @@ use crate::{
     engine::{Hold, Shared},
     runner::{self, probation::Probation},
     scope::Payloads,
+    turns::Arrival,
 };
 use attempt::{Parameters, Report};
-use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, RunId, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{
     StoreError,
-    runs::{CommitAnswer, Conflict, Enqueued, NewRun, Principal, StoredRun},
+    runs::{CommitAnswer, Conflict, Enqueued, NewRun, StoredRun},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use incoming::{Incoming, Next, Trouble};
+pub(crate) use meta::Meta;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,30 +38,6 @@ use std::{
 use step::Step;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
-
-/// What a run is called and who it is for.
-pub(crate) struct Meta {
-    pub id: RunId,
-    pub epoch: u64,
-    pub correlation_id: Arc<str>,
-    pub principal: Arc<Principal>,
-}
-
-impl Meta {
-    pub fn of_new(new: &NewRun) -> Meta {
-        Meta::of(new.id, 1, new.correlation_id.as_deref(), &new.principal)
-    }
-
-    fn of(id: RunId, epoch: u64, correlation_id: Option<&str>, principal: &Principal) -> Meta {
-        let correlation_id = correlation_id.map_or_else(|| id.to_string().into(), Into::into);
-        Meta {
-            id,
-            epoch,
-            correlation_id,
-            principal: Arc::new(principal.clone()),
-        }
-    }
-}
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -79,6 +58,8 @@ pub(crate) struct Driver {
     archived: bool,
     /// Until it is known to do no harm.
     probation: Option<Probation>,
+    /// Until it has asked for its first turns.
+    arrival: Option<Arrival>,
     attempts: FuturesUnordered<BoxFuture<'static, Report>>,
     /// Attempts that are in `attempts`, and how to tell them to stop.
     running: BTreeMap<(NodeIx, u32), CancellationToken>,
@@ -124,6 +105,7 @@ impl Driver {
             unconfirmed: 0,
             archived: false,
             probation: None,
+            arrival: None,
             attempts: FuturesUnordered::new(),
             running: BTreeMap::new(),
             judging: FuturesUnordered::new(),
@@ -144,12 +126,7 @@ impl Driver {
         archived: bool,
         probation: Option<Probation>,
     ) -> Result<Driver, String> {
-        let meta = Meta::of(
-            stored.id,
-            stored.epoch,
-            stored.correlation_id.as_deref(),
-            &stored.principal,
-        );
+        let meta = Meta::of_stored(stored);
         let trigger = parse(&stored.trigger)?;
         let spec = stored.spec.as_deref().map(parse).transpose()?;
         let run = Run::new(compiled.plan.clone());
@@ -158,6 +135,7 @@ impl Driver {
         driver.unread = stored.inbox_seq > stored.inbox_seen;
         driver.archived = archived;
         driver.probation = probation;
+        driver.arrival = Some(driver.shared.turns.expect());
         let hold = driver.shared.hold(stored.id, stored.epoch);
         driver.mail = hold.mail.clone();
         driver.hold = Some(hold);
@@ -312,6 +290,7 @@ impl Driver {
         {
             return Err(trouble.with(next));
         }
+        self.arrival = None;
         if next.is_empty() {
             next = self.wait().await;
         }

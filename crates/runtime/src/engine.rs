@@ -1,5 +1,6 @@
 //! The way in: accept runs, wait for them, cancel them.
 
+mod hold;
 mod wait;
 
 use crate::{
@@ -8,9 +9,11 @@ use crate::{
     compiled::Compiled,
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
-    runner, runners,
+    runner::{self, pulse::Pulse},
+    runners,
     sandbox::Sandbox,
     settings::Settings,
+    turns::Turns,
     workflows::Workflows,
 };
 use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, advance};
@@ -33,6 +36,8 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
+use hold::Held;
+pub(crate) use hold::Hold;
 pub use wait::Ended;
 
 /// A handle to the engine of this process. Cheap to clone.
@@ -49,7 +54,8 @@ pub(crate) struct Shared {
     pub clock: Arc<dyn Clock>,
     /// The runner of this process.
     pub me: Runner,
-    pub permits: Arc<Semaphore>,
+    pub turns: Arc<Turns>,
+    pub pulse: Pulse,
     /// Places for runs that may take this process down.
     pub probation: Arc<Semaphore>,
     pub workflows: Workflows,
@@ -61,30 +67,10 @@ pub(crate) struct Shared {
     pub abandon: CancellationToken,
     pub tasks: TaskTracker,
     /// The claim loop looks again when told so.
-    pub look: Notify,
+    pub look: Arc<Notify>,
     held: Mutex<HashMap<RunId, Held>>,
     waiters: Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>,
     dice: AtomicU64,
-}
-
-struct Held {
-    epoch: u64,
-    mail: Arc<Notify>,
-}
-
-/// A run is held for as long as this lives, also when its driver never comes to drive.
-pub(crate) struct Hold {
-    shared: Arc<Shared>,
-    run: RunId,
-    epoch: u64,
-    /// Tells of mail.
-    pub mail: Arc<Notify>,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.shared.let_go(self.run, self.epoch);
-    }
 }
 
 /// Somebody who wants to see what happens, after it is durable.
@@ -147,6 +133,7 @@ impl Engine {
         observer: Option<Arc<dyn Observer>>,
     ) -> Engine {
         let sandbox = Sandbox::new(settings.sandbox.clone());
+        let look = Arc::new(Notify::new());
         let shared = Shared {
             workflows: Workflows::new(
                 store.clone(),
@@ -156,7 +143,8 @@ impl Engine {
                 sandbox.clone(),
             ),
             sandbox,
-            permits: Arc::new(Semaphore::new(settings.max_parallel_actions)),
+            turns: Turns::new(settings.max_parallel_actions, look.clone()),
+            pulse: Pulse::new(settings.lease_ttl),
             probation: Arc::new(Semaphore::new(runner::probation::PLACES as usize)),
             me: runners::describe(&settings, clock.now()),
             dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
@@ -168,7 +156,7 @@ impl Engine {
             stopping: CancellationToken::new(),
             abandon: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            look: Notify::new(),
+            look,
             held: Mutex::default(),
             waiters: Mutex::default(),
         };
@@ -186,6 +174,11 @@ impl Engine {
     /// Stops claiming, lets running actions finish for the grace period, hands the rest back. [`Engine::run`] returns then.
     pub fn stop(&self) {
         self.shared.stopping.cancel();
+    }
+
+    /// Whether others know that this process lives. Until then it takes no runs.
+    pub fn is_heard(&self) -> bool {
+        self.shared.pulse.is_heard(self.shared.clock.now())
     }
 
     /// Whether it was told to stop.
@@ -386,74 +379,11 @@ fn new_run(id: RunId, request: &Request, version: u32, shared: &Shared) -> NewRu
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    fn held(&self) -> MutexGuard<'_, HashMap<RunId, Held>> {
-        lock(&self.held)
-    }
-
-    /// How many more runs this process may hold.
-    pub fn room(&self) -> usize {
-        if !self.settings.role.works() {
-            return 0;
-        }
-        self.settings.max_active_runs.saturating_sub(self.held().len())
-    }
-
-    /// Whether this process holds a run.
-    fn holds(&self, run: RunId) -> bool {
-        self.held().contains_key(&run)
-    }
-
-    /// Whether this process holds no run at all.
-    pub fn holds_nothing(&self) -> bool {
-        self.held().is_empty()
-    }
-
-    /// Whether a driver of this process has a run under this epoch.
-    pub fn drives(&self, run: RunId, epoch: u64) -> bool {
-        self.held().get(&run).is_some_and(|held| held.epoch == epoch)
-    }
-
-    /// This process holds a run now.
-    pub fn hold(self: &Arc<Self>, run: RunId, epoch: u64) -> Hold {
-        let mail = Arc::new(Notify::new());
-        let held = Held {
-            epoch,
-            mail: mail.clone(),
-        };
-        self.held().insert(run, held);
-        Hold {
-            shared: self.clone(),
-            run,
-            epoch,
-            mail,
-        }
-    }
-
-    /// This process no longer holds a run under this epoch.
-    fn let_go(&self, run: RunId, epoch: u64) {
-        let mut held = self.held();
-        if held.get(&run).is_some_and(|entry| entry.epoch == epoch) {
-            held.remove(&run);
-        }
-        drop(held);
-        self.look.notify_one();
-    }
-
-    /// Tells the driver of a run to look into its inbox; false if the run is not held here.
-    pub fn ring(&self, run: RunId) -> bool {
-        self.held().get(&run).map(|held| held.mail.notify_one()).is_some()
-    }
-
-    /// Tells all drivers to look into their inboxes.
-    pub fn ring_all(&self) {
-        self.held().values().for_each(|held| held.mail.notify_one());
-    }
-
     /// Randomness for retry delays: a splitmix64 sequence.
     pub fn luck(&self) -> u32 {
         let mut z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);

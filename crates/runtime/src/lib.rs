@@ -24,6 +24,7 @@ pub mod sandbox;
 mod scope;
 mod settings;
 pub mod timeline;
+mod turns;
 mod workflows;
 
 pub use compiled::Compiled;

@@ -3,10 +3,12 @@
 //!
 //! What must stay true:
 //! * One task claims. When it asks again, what came with the last claim is driven, buried or given back.
-//! * A heartbeat is there before anything is held, and until everything is handed back.
+//! * A heartbeat is there before anything is held, and until everything is handed back; nothing is taken while none gets
+//!   through.
 //! * No hint is needed: whatever another process does is seen after `poll_interval`.
 
 pub(crate) mod probation;
+pub(crate) mod pulse;
 mod resume;
 mod strays;
 
@@ -25,7 +27,10 @@ use tokio::sync::broadcast::{
 };
 
 /// At most this many runs come with one claim, so that others get their share.
-const CLAIM_BATCH: usize = 64;
+pub(crate) const CLAIM_BATCH: usize = 64;
+
+/// So many runs may be claimed before any of them shows whether it has to wait for a turn.
+const MAX_ARRIVING: usize = 4 * CLAIM_BATCH;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -76,8 +81,13 @@ async fn heartbeat_loop(shared: &Shared) {
 }
 
 async fn say_alive(shared: &Shared) {
-    if let Err(error) = shared.store.heartbeat(&shared.me, shared.clock.now()).await {
-        tracing::warn!(%error, "the heartbeat could not be written");
+    let now = shared.clock.now();
+    match shared.store.heartbeat(&shared.me, now).await {
+        Ok(()) => {
+            shared.pulse.beat(now);
+            shared.look.notify_one();
+        }
+        Err(error) => tracing::warn!(%error, "the heartbeat could not be written"),
     }
 }
 
@@ -127,7 +137,7 @@ impl Claims {
             if self.claim_due(now).await == CLAIM_BATCH {
                 continue;
             }
-            let full = self.shared.room() == 0;
+            let full = self.room() == 0;
             let pause = self.due.filter(|_| !full).map_or(Duration::MAX, |due| until(now, due));
             let pause = pause.min(self.shared.settings.poll_interval);
             let shared = self.shared.clone();
@@ -157,7 +167,7 @@ impl Claims {
         match heard {
             Ok(News::Due(at)) => self.note_due(at),
             Ok(News::Inbox(run)) => {
-                if !self.shared.ring(run) {
+                if !self.shared.ring(run) && self.shared.pulse.is_heard(now) {
                     let claim = Claim {
                         runner: self.shared.me.id,
                         limit: 1,
@@ -180,6 +190,11 @@ impl Claims {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
+    fn room(&self) -> usize {
+        let arriving = self.shared.turns.arriving();
+        self.shared.room().min(MAX_ARRIVING.saturating_sub(arriving))
+    }
+
     /// Claims what is due, and what dead runners hold; how many runs came.
     async fn claim_due(&mut self, now: Timestamp) -> usize {
         let ttl = self.shared.settings.lease_ttl;
@@ -187,17 +202,18 @@ impl Claims {
         if takes_over {
             self.look_for_dead = now.plus_millis((ttl / 3).as_millis() as u64);
         }
-        let limit = self.shared.room().min(CLAIM_BATCH);
+        // One comes for each that goes, also while more wait here than should: that may be somebody with little to do.
+        let vacated = self.shared.turns.vacated().min(self.shared.places());
+        let limit = self.room().max(vacated).min(CLAIM_BATCH);
         if limit == 0 {
             return 0;
         }
-        let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         let claim = Claim {
             runner: self.shared.me.id,
             limit: limit as u32,
             now,
             only: None,
-            dead_before: takes_over.then(|| Timestamp(now.0.saturating_sub(ttl))),
+            dead_before: takes_over.then(|| self.shared.pulse.dead_before(now)),
         };
         self.take(claim).await
     }

@@ -147,6 +147,8 @@ pub struct StoredRun {
     pub inbox_seq: u64,
     /// The newest letter that was consumed.
     pub inbox_seen: u64,
+    /// Higher goes first within a workflow.
+    pub priority: Option<i32>,
     /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
     pub journal: Vec<String>,
 }

@@ -6,6 +6,7 @@ use crate::{
     compiled::Needs,
     entry::{Went, entry},
     runner::probation::Probation,
+    turns::Behalf,
 };
 use fermata_core::{Failure, NodeId, NodeIx, Phase, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
@@ -100,7 +101,7 @@ impl Report {
 }
 
 impl Driver {
-    /// Puts an attempt on its way. It waits for a permit itself.
+    /// Puts an attempt on its way. It waits for its turn itself.
     pub(super) async fn start(&mut self, ix: NodeIx, attempt: u32) -> Result<(), Trouble> {
         let now = self.shared.clock.now();
         let report = Report::never_started(ix, attempt, now);
@@ -137,20 +138,21 @@ impl Driver {
             cancelled: token.clone(),
         };
         let action_type = node.kind.action_type().to_owned();
-        let shared = self.shared.clone();
+        let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
+        let (tenant, priority) = (self.meta.tenant.clone(), self.meta.priority);
         let queued = self.probation.as_ref().map(Probation::queue);
         let execute = async move {
-            let permit = match shared.permits.clone().try_acquire_owned() {
-                Ok(permit) => Ok(permit),
-                Err(_) => tokio::select! {
-                    biased;
-                    () = token.cancelled() => return report,
-                    permit = shared.permits.clone().acquire_owned() => permit,
-                },
+            let behalf = Behalf {
+                tenant: &tenant,
+                workflow: &plan.workflow,
+                priority,
+                run: call.run,
             };
-            if token.is_cancelled() {
-                return report;
-            }
+            let turn = tokio::select! {
+                biased;
+                () = token.cancelled() => return report,
+                turn = shared.turns.take(behalf) => turn,
+            };
             let started_at = shared.clock.now();
             queued.into_iter().for_each(|queued| queued.begin(started_at));
             if let Some(observer) = &shared.observer {
@@ -161,7 +163,7 @@ impl Driver {
                 Some(action) => invoke(action, parameters.0.clone(), call, limit).await,
                 None => Err(unknown_action(&action_type).into()),
             };
-            drop(permit);
+            drop(turn);
             Report {
                 parameters: Some(parameters),
                 started_at: Some(started_at),

@@ -7,7 +7,7 @@
 //! suspect.
 //!
 //! A run is trusted again when it comes to a commit, or when its actions have executed for `lease_ttl` without harm; the
-//! store is told, so that what others do is not counted against it. To wait for a permit proves nothing.
+//! store is told, so that what others do is not counted against it. To wait for a turn proves nothing.
 
 use crate::engine::Shared;
 use fermata_core::Timestamp;

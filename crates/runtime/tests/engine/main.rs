@@ -11,4 +11,5 @@ mod runners;
 mod sql;
 mod support;
 mod tasks;
+mod turns;
 mod workflows;

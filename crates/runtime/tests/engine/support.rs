@@ -129,7 +129,9 @@ impl Bed {
             ..HttpSettings::default()
         };
         let registry = more(Registry::builtin(&http).unwrap());
-        Bed::on(Place::new().await, settings, registry)
+        let bed = Bed::on(Place::new().await, settings, registry);
+        bed.ready().await;
+        bed
     }
 
     pub fn on(store: Place, settings: Settings, registry: Registry) -> Bed {
@@ -139,7 +141,18 @@ impl Bed {
         Bed { engine, store }
     }
 
+    /// Waits until it takes runs.
+    async fn ready(&self) {
+        let heard = async {
+            while !self.engine.is_heard() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.expect("a heartbeat");
+    }
+
     pub async fn publish(&self, document: &Value) {
+        self.ready().await;
         let text = document.to_string();
         let saved = self.engine.workflows().save(text.as_bytes(), "test.json").await;
         let saved = saved.unwrap_or_else(|error| panic!("{error:?}"));

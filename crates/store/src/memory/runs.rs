@@ -397,6 +397,7 @@ impl Entry {
             takeovers: self.takeovers,
             inbox_seq: self.inbox_seq,
             inbox_seen: self.inbox_seen,
+            priority: self.new.priority,
             journal: self.journal.iter().map(|row| row.data.clone()).collect(),
         }
     }

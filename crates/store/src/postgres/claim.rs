@@ -169,6 +169,7 @@ fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {
         takeovers: get(row, 12)?,
         inbox_seq: get(row, 13)?,
         inbox_seen: get(row, 14)?,
+        priority: plain(row, 15)?,
         journal: Vec::new(),
     })
 }
@@ -180,6 +181,6 @@ pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Opti
         return Ok(None);
     };
     let mut stored = stored_run(&row)?;
-    stored.journal = plain(&row, 15)?;
+    stored.journal = plain(&row, 16)?;
     Ok(Some(stored))
 }

@@ -140,6 +140,7 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
                 takeovers: row.get(12)?,
                 inbox_seq: count(row, 13)?,
                 inbox_seen: count(row, 14)?,
+                priority: row.get(15)?,
                 journal: Vec::new(),
             })
         })

@@ -1,0 +1,143 @@
+//! Who is next when there is more to do than a process can do at once.
+
+use crate::support::{Bed, PATIENCE, Place, Scripted};
+use fermata_core::{RunId, Status};
+use fermata_runtime::{
+    Request, Role, Settings,
+    actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, Success},
+};
+use serde_json::{Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+use tokio::sync::Semaphore;
+
+const BACKLOG: usize = 1000;
+
+/// Lets one call pass for each permit, and counts those who came.
+struct Gate(ActionInfo, Arc<Semaphore>, Arc<AtomicUsize>);
+
+#[async_trait::async_trait]
+impl Action for Gate {
+    fn info(&self) -> &ActionInfo {
+        &self.0
+    }
+
+    async fn run(&self, _: Value, _: Call) -> Result<Success, Failed> {
+        self.2.fetch_add(1, SeqCst);
+        self.1.acquire().await.unwrap().forget();
+        Ok(json!({}).into())
+    }
+}
+
+/// A runner with one turn, and an API process before it.
+struct Scene {
+    api: Bed,
+    _runner: Bed,
+    gate: Arc<Semaphore>,
+    came: Arc<AtomicUsize>,
+}
+
+impl Scene {
+    /// With a backlog of `big`.
+    async fn new() -> Scene {
+        let (gate, came) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let info = Scripted::new("test.gate", |_, _| Ok(json!({}).into())).info().clone();
+        let action: Arc<dyn Action> = Arc::new(Gate(info, gate.clone(), came.clone()));
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap().with_action(action);
+        let place = Place::new().await;
+        let settings = |role| Settings {
+            role,
+            max_parallel_actions: 1,
+            ..Settings::default()
+        };
+        let api = Bed::on(place.clone(), settings(Role::Api), registry.clone());
+        for id in ["big", "small"] {
+            let nodes = json!([{ "id": "only", "actionType": "test.gate" }]);
+            let document = json!({ "id": id, "displayName": id, "startNode": "only", "nodes": nodes });
+            api.publish(&document).await;
+        }
+        let requests = (0..BACKLOG).map(|_| ask(&api, "big", "crowd", 0));
+        futures::future::join_all(requests).await;
+        let runner = Bed::on(place, settings(Role::Runner), registry);
+        let scene = Scene {
+            api,
+            _runner: runner,
+            gate,
+            came,
+        };
+        scene.until_came(1).await;
+        scene
+    }
+
+    async fn until_came(&self, count: usize) {
+        let came = async {
+            while self.came.load(SeqCst) < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, came).await.expect("a turn");
+    }
+
+    /// How many turns others have before this run ends.
+    async fn turns_before(&self, run: RunId) -> usize {
+        for turns in 0..BACKLOG {
+            let record = self.api.store.run(run).await.unwrap().unwrap();
+            if record.status == Status::Succeeded {
+                return turns;
+            }
+            let came = self.came.load(SeqCst);
+            self.gate.add_permits(1);
+            self.until_came(came + 1).await;
+        }
+        panic!("it waits for everybody else");
+    }
+
+    async fn held(&self) -> u64 {
+        let runners = self.api.store.runners(None, 10).await.unwrap().items;
+        runners.iter().map(|record| record.held).sum()
+    }
+}
+
+async fn ask(bed: &Bed, workflow: &str, tenant: &str, priority: i32) -> RunId {
+    let request = Request {
+        workflow_id: workflow.to_owned(),
+        tenant: tenant.to_owned(),
+        priority: Some(priority),
+        trigger: json!({}),
+        ..Request::default()
+    };
+    bed.engine.start(request).await.unwrap().run
+}
+
+#[tokio::test]
+async fn nobody_waits_for_the_backlog_of_another() {
+    let scene = Scene::new().await;
+    let run = ask(&scene.api, "small", "other", 0).await;
+    let turns = scene.turns_before(run).await;
+    assert!(turns < 50, "{turns} others went first");
+}
+
+#[tokio::test]
+async fn the_urgent_run_of_a_workflow_goes_before_its_backlog() {
+    let scene = Scene::new().await;
+    let run = ask(&scene.api, "big", "crowd", 9).await;
+    let turns = scene.turns_before(run).await;
+    assert!(turns < 50, "{turns} others went first");
+}
+
+#[tokio::test]
+async fn who_cannot_act_soon_waits_in_the_store_for_anybody() {
+    let scene = Scene::new().await;
+    for _ in 0..20 {
+        let came = scene.came.load(SeqCst);
+        scene.gate.add_permits(1);
+        scene.until_came(came + 1).await;
+    }
+    let held = scene.held().await;
+    assert!(
+        (1..BACKLOG as u64 / 2).contains(&held),
+        "{held} are held by a process with one turn"
+    );
+}
