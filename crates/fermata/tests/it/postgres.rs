@@ -2,6 +2,7 @@
 
 mod hand_over;
 mod mail;
+mod outage;
 mod roles;
 
 use crate::support::{Server, shared_home};

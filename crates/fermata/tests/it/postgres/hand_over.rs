@@ -17,7 +17,7 @@ const RUNS: usize = 120;
 const UNDER_WAY: usize = 40;
 
 /// Writes down every lease that was taken from an owner, and every claim after one that came to nothing.
-const WITNESS: &str = "
+pub(super) const WITNESS: &str = "
     CREATE TABLE taken (run uuid, takeovers integer);
     CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF NEW.takeovers > 1 OR (OLD.lease_owner IS NOT NULL AND NEW.lease_owner IS NOT NULL
@@ -28,7 +28,7 @@ const WITNESS: &str = "
     END $$;
     CREATE TRIGGER witness AFTER UPDATE ON workflow_executions FOR EACH ROW EXECUTE FUNCTION witness();";
 
-const NOTHING_WAS_TAKEN: &str = "DO $$ BEGIN
+pub(super) const NOTHING_WAS_TAKEN: &str = "DO $$ BEGIN
       IF EXISTS (SELECT 1 FROM taken) THEN
         RAISE EXCEPTION 'taken over: %', (SELECT json_agg(taken) FROM taken);
       END IF;
