@@ -357,7 +357,7 @@ impl Driver {
                 tokio::time::sleep(pause_after(failures)).await;
             }
             match self.shared.store.load(self.meta.id).await {
-                Ok(Some(stored)) if stored.epoch == self.meta.epoch && !stored.status.is_terminal() => {
+                Ok(Some(stored)) if self.holds(&stored) => {
                     return self.replay(&stored).map(|()| true);
                 }
                 Ok(_) => return Ok(false),
@@ -368,6 +368,11 @@ impl Driver {
                 return Ok(false);
             }
         }
+    }
+
+    /// Whether the run is this driver's. After a commit that released it and was not confirmed, nobody's epoch is newer.
+    fn holds(&self, stored: &StoredRun) -> bool {
+        stored.owner == Some(self.shared.me.id) && stored.epoch == self.meta.epoch
     }
 
     /// Starts what is ready, and tells what is no longer wanted.

@@ -141,6 +141,8 @@ pub struct StoredRun {
     pub principal: Principal,
     /// The lease's epoch.
     pub epoch: u64,
+    /// Who holds it.
+    pub owner: Option<RunnerId>,
     /// Claims since the last commit, this one included.
     pub takeovers: u32,
     /// The newest letter in its inbox.

@@ -78,7 +78,7 @@ pub(crate) const LIST_COLUMNS: &str =
 pub(crate) const STORED_RUN_COLUMNS: &str =
     "id, workflow_id, workflow_version, tenant_id, status, trigger_payload_json, spec_json,
     correlation_id, requester_user_id, requester_email, requester_display_name, lease_epoch, takeovers, inbox_seq,
-    inbox_seen, priority";
+    inbox_seen, priority, lease_owner";
 
 pub(crate) const ACTION_COLUMNS: &str =
     "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time";

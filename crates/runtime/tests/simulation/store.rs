@@ -247,7 +247,6 @@ impl Store for FaultyStore {
             }
             Some(Strike::UnknownApplied) => {
                 self.apply_commit(&commit).await;
-                self.world.untold(&commit, self.life);
                 return unknown;
             }
             Some(Strike::UnknownLost) => return unknown,

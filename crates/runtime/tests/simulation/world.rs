@@ -346,15 +346,6 @@ impl World {
         }
     }
 
-    /// A commit that parks was applied, but its runner was not told so.
-    pub fn untold(&self, commit: &RunCommit, life: Life) {
-        if let Some(tracked) = self.lock().runs.get_mut(&commit.run)
-            && tracked.holder.is_none()
-        {
-            tracked.mistaken.insert(life);
-        }
-    }
-
     /// A runner was told how a run stands.
     pub fn told(&self, run: RunId) {
         if let Some(tracked) = self.lock().runs.get_mut(&run) {

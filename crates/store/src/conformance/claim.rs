@@ -88,8 +88,11 @@ pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
     assert!(store.run(id).await.unwrap().unwrap().held);
     committed(store, step(id, 1, 1)).await;
     committed(store, park(id, 1, 2, Some(5))).await;
+    let free = store.load(id).await.unwrap().unwrap();
+    assert_eq!((free.epoch, free.owner), (1, None), "it is nobody's");
     let second = take(store, id).await;
     assert_eq!((second.epoch, second.journal.len()), (2, 2));
+    assert_eq!((first.owner, second.owner), (Some(ME), Some(ME)));
     assert_eq!(second.journal[0], fermata_core::encode(&[event("a")]));
     assert_eq!(store.load(id).await.unwrap(), Some(second));
 }

@@ -394,6 +394,7 @@ impl Entry {
             correlation_id: self.new.correlation_id.clone(),
             principal: self.new.principal.clone(),
             epoch: self.epoch,
+            owner: self.lease_owner,
             takeovers: self.takeovers,
             inbox_seq: self.inbox_seq,
             inbox_seen: self.inbox_seen,

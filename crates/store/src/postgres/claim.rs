@@ -21,7 +21,7 @@ use crate::{
     statements::STORED_RUN_COLUMNS,
 };
 use deadpool_postgres::{GenericClient, Object, Transaction};
-use fermata_core::{RunId, Status, Timestamp};
+use fermata_core::{RunId, RunnerId, Status, Timestamp};
 use std::{collections::HashMap, sync::Mutex};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -170,6 +170,7 @@ fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {
         inbox_seq: get(row, 13)?,
         inbox_seen: get(row, 14)?,
         priority: plain(row, 15)?,
+        owner: plain::<Option<Uuid>>(row, 16)?.map(RunnerId),
         journal: Vec::new(),
     })
 }
@@ -181,6 +182,6 @@ pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Opti
         return Ok(None);
     };
     let mut stored = stored_run(&row)?;
-    stored.journal = plain(&row, 16)?;
+    stored.journal = plain(&row, 17)?;
     Ok(Some(stored))
 }

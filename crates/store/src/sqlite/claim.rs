@@ -12,7 +12,7 @@ use crate::{
     runs::{Claim, Claimed, StoredRun},
     statements::STORED_RUN_COLUMNS,
 };
-use fermata_core::{RunId, Timestamp};
+use fermata_core::{RunId, RunnerId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
@@ -141,6 +141,7 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
                 inbox_seq: count(row, 13)?,
                 inbox_seen: count(row, 14)?,
                 priority: row.get(15)?,
+                owner: row.get::<_, Option<Col<Uuid>>>(16)?.map(|Col(owner)| RunnerId(owner)),
                 journal: Vec::new(),
             })
         })
