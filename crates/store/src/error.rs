@@ -67,6 +67,9 @@ pub enum StoreError {
     /// The server cannot be reached, or takes no writes at the moment. Nothing was written; it may be tried again.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
+    /// Somebody else kept locked what is to be changed, for too long. Nothing was written; it may be tried again.
+    #[error("the database is busy: {0}")]
+    Busy(String),
     /// A write whose outcome is not known. The same write may be sent again.
     #[error("the database did not confirm the write: {0}")]
     Unknown(String),

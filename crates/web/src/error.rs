@@ -197,6 +197,11 @@ impl From<StoreError> for ApiError {
                 "the database cannot be reached at the moment; nothing was changed",
                 1,
             ),
+            StoreError::Busy(_) => ApiError::unavailable(
+                "STORAGE_UNAVAILABLE",
+                "another transaction keeps this locked in the database; nothing was changed",
+                1,
+            ),
             StoreError::Unknown(_) => ApiError::unavailable(
                 "STORAGE_UNAVAILABLE",
                 "the database did not confirm the write; repeat it with the same requestId",
@@ -236,6 +241,7 @@ mod tests {
             (StoreError::Full { path: path() }, 503, "STORAGE_FULL"),
             (StoreError::Locked { path: path(), holder }, 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Unavailable(path()), 503, "STORAGE_UNAVAILABLE"),
+            (StoreError::Busy(path()), 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Unknown(path()), 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Closed, 503, "STORAGE_UNAVAILABLE"),
             (

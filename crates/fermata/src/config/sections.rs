@@ -92,7 +92,8 @@ section! {
         patience_ms: Millis = Millis(PostgresSettings::default().patience),
         /// How long one statement may take.
         statement_timeout_ms: Millis<1> = Millis(PostgresSettings::default().statement_timeout),
-        /// How long a statement waits for the locks of others.
+        /// How long a write waits for what others have locked. Only what needs it waits; then nothing was written, and it
+        /// may be tried again.
         lock_timeout_ms: Millis<1> = Millis(PostgresSettings::default().lock_timeout),
         /// How long the server keeps a transaction whose client says nothing.
         idle_in_transaction_timeout_ms: Millis<1> = Millis(PostgresSettings::default().idle_in_transaction_timeout),

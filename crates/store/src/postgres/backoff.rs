@@ -7,6 +7,7 @@ use std::{
 
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
+const MOMENT: Duration = Duration::from_millis(4);
 
 /// How long to wait next.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ impl Backoff {
 
     /// Waits a moment, so that two who collided do not meet again.
     pub(super) async fn moment(&self) {
-        tokio::time::sleep(jittered(Duration::from_millis(4))).await;
+        tokio::time::sleep(jittered(MOMENT)).await;
     }
 
     fn next(&mut self) -> Duration {
@@ -35,6 +36,11 @@ impl Backoff {
         self.tries = self.tries.saturating_add(1);
         jittered(pause)
     }
+}
+
+/// How long a lock of somebody else is left alone after so many tries: up to half a second.
+pub(super) fn rest(tries: u32) -> Duration {
+    jittered(MOMENT * (1 << tries.min(7)))
 }
 
 /// Between half of it and all.

@@ -1,10 +1,12 @@
 //! One batch in two round trips: lock and read, then write and `COMMIT`.
 //!
 //! What must stay true:
-//! * Locks are taken in one order, so batches of any number of processes never wait for each other in a circle:
-//!   the workflows of new runs (`FOR KEY SHARE`, by id), then all runs that the batch touches (`FOR NO KEY UPDATE`,
-//!   by id), then places in unique indexes: requests, then resources, both sorted. Claims never wait while they hold
-//!   anything, and whoever changes workflows touches no run.
+//! * Nobody waits for a run: a batch locks those that are free (`FOR NO KEY UPDATE SKIP LOCKED`), and members whose run
+//!   somebody else has locked are left out. All other locks are taken in one order, so batches of any number of
+//!   processes never wait for each other in a circle: the workflows of new runs (`FOR KEY SHARE`, by id), then places
+//!   in unique indexes: requests, then resources, both sorted. Claims never wait while they hold anything, and whoever
+//!   changes workflows touches no run.
+//! * An application may keep its locks for long, so a batch waits for workflows and places for a moment only.
 //! * What checks need is read by statements of their own after the locks: a statement that had to wait for a lock
 //!   still sees everything else as it was before.
 //! * Whatever belongs to a run that is stored here is stored only if the run was: another batch may have come first.
@@ -14,11 +16,11 @@ use super::{
     decide::decide,
     facts::Facts,
     hints::Tidings,
-    look::Wish,
-    pipeline::send,
+    look::{Question, Wish},
+    pipeline::{Query, send},
     sql::Statements,
     trouble::{Remedy, Trouble},
-    work::{Outcome, Work},
+    work::{Fate, Outcome, Work},
 };
 use crate::runs::Enqueued;
 use std::{
@@ -29,6 +31,8 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+/// How long a batch waits for the lock of somebody else: about as long as a commit takes on a slow disk.
+const LOCK_PATIENCE: &str = "SET lock_timeout = '50ms'";
 /// How long the server keeps the plans it made.
 const PLANS_LAST: Duration = Duration::from_secs(5);
 
@@ -41,8 +45,8 @@ pub(super) enum Failure {
     Unknown(Trouble),
 }
 
-/// What became of each member, and what to tell of it. `None` means that another batch stored the request first.
-pub(super) type Written = (Vec<Option<Outcome>>, Tidings);
+/// What became of each member, and what to tell of it.
+pub(super) type Written = (Vec<Fate>, Tidings);
 
 /// A committer's connection, with its statements prepared.
 pub(super) struct Session {
@@ -64,6 +68,7 @@ impl Session {
     pub(super) async fn connect(address: &Address, answer_within: Duration) -> Result<Session, Trouble> {
         let connect = async {
             let (client, task) = address.session().await?;
+            client.batch_execute(LOCK_PATIENCE).await?;
             let sql = Statements::prepare(&client).await?;
             Ok(Session {
                 client,
@@ -92,7 +97,7 @@ impl Session {
                 return Err(Failure::Nothing(trouble));
             }
         };
-        let (outcomes, mut writes) = decide(batch, &facts);
+        let (fates, mut writes) = decide(batch, &facts);
         let tidings = std::mem::take(&mut writes.tidings);
         let queries = writes.queries(&self.sql);
         let commit = send(&self.client, None, &queries, Some("COMMIT"));
@@ -104,11 +109,11 @@ impl Session {
             Err(_) => return Err(Failure::Unknown(Trouble::Silent)),
         };
         if writes.runs.is_empty() {
-            return Ok((outcomes.into_iter().map(Some).collect(), tidings));
+            return Ok((fates, tidings));
         }
         let stored = answers.swap_remove(0);
         let stored: HashSet<Uuid> = stored.iter().filter_map(|row| row.try_get(0).ok()).collect();
-        Ok(survivors(batch, outcomes, tidings, &stored))
+        Ok((survivors(batch, fates, &stored), tidings))
     }
 
     /// Plans are kept, but they were made for tables as small as they were then. Made again now and then, they fit.
@@ -123,17 +128,29 @@ impl Session {
         }
     }
 
-    /// The first round trip.
+    /// The first round trip; and another if runs could not be locked, which may be because they are not there.
     async fn look(&self, begin: &str, batch: &[&Work]) -> Result<Facts, Trouble> {
         let wish = Wish::of(batch);
-        let (queries, questions): (Vec<_>, Vec<_>) = wish.queries(&self.sql).into_iter().unzip();
-        let answers = timeout(self.answer_within, send(&self.client, Some(begin), &queries, None)).await;
-        let answers = answers.map_err(|_| Trouble::Silent)??;
         let mut facts = Facts::default();
+        self.ask(Some(begin), wish.queries(&self.sql), &mut facts).await?;
+        let not_locked = wish.not_locked(&self.sql, &facts);
+        self.ask(None, not_locked, &mut facts).await?;
+        Ok(facts)
+    }
+
+    async fn ask(
+        &self,
+        begin: Option<&str>,
+        queries: Vec<(Query<'_>, Question)>,
+        facts: &mut Facts,
+    ) -> Result<(), Trouble> {
+        let (queries, questions): (Vec<_>, Vec<_>) = queries.into_iter().unzip();
+        let answers = timeout(self.answer_within, send(&self.client, begin, &queries, None)).await;
+        let answers = answers.map_err(|_| Trouble::Silent)??;
         for (question, rows) in questions.into_iter().zip(answers) {
             facts.learn(question, &rows)?;
         }
-        Ok(facts)
+        Ok(())
     }
 
     /// What an error of the second round trip means. The server undoes a transaction in which a statement failed,
@@ -149,11 +166,10 @@ impl Session {
 }
 
 /// Takes back what was decided for runs that were not stored after all. Their news are hints that come to nothing.
-fn survivors(batch: &[&Work], outcomes: Vec<Outcome>, tidings: Tidings, stored: &HashSet<Uuid>) -> Written {
-    let stored = |work: &Work| stored.contains(&work.run().0);
-    let outcomes = batch.iter().zip(outcomes).map(|(work, outcome)| {
-        let lost = outcome == Outcome::Enqueued(Enqueued::Created) && !stored(work);
-        (!lost).then_some(outcome)
+fn survivors(batch: &[&Work], fates: Vec<Fate>, stored: &HashSet<Uuid>) -> Vec<Fate> {
+    let fates = batch.iter().zip(fates).map(|(work, fate)| match fate {
+        Fate::Done(Outcome::Enqueued(Enqueued::Created)) if !stored.contains(&work.run().0) => Fate::Beaten,
+        fate => fate,
     });
-    (outcomes.collect(), tidings)
+    fates.collect()
 }

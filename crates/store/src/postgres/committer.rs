@@ -3,20 +3,22 @@
 //!
 //! What must stay true:
 //! * A member is answered only after the `COMMIT` it is part of was confirmed.
-//! * A member that fails is undone alone: the batch is rolled back and its members are tried one by one.
+//! * A member that fails is undone alone: the batch is rolled back, and each half of it is tried.
 //! * Work of one run goes to one committer and keeps its order there; a batch holds one member for each run and for
 //!   each (tenant, requestId), so its members do not depend on each other.
+//! * A member that needs what somebody else has locked is put off, and with it what waits behind it, for as long as
+//!   `lock_timeout` allows; the others go on.
 //! * When the connection is lost before `COMMIT` was sent, nothing was written, and the batch is tried again on another
 //!   one for as long as its callers are patient. Once `COMMIT` was sent the outcome is unknown, and said to be.
 
 use super::{
     address::Address,
-    backoff::Backoff,
+    backoff::{self, Backoff},
     batch::{Failure, Session, Written},
     hints::{Hints, Tidings},
     settings::PostgresSettings,
     trouble::{Remedy, Trouble},
-    work::{Outcome, Work},
+    work::{Fate, Outcome, Work},
 };
 use crate::{Result, StoreError};
 use std::{
@@ -28,13 +30,14 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
+    time::timeout,
 };
 
 /// The most members of one transaction,
 const MAX_BATCH: usize = 512;
 /// and the most bytes, more or less.
 const MAX_WEIGHT: usize = 8 << 20;
-/// How often a collision with others is tried again before members are tried one by one, or given up.
+/// How often a collision with others is tried again before the halves of a batch are tried, or it is given up.
 const MAX_TRIES: u32 = 3;
 
 /// Something to be written, and who waits for it.
@@ -42,8 +45,12 @@ struct Member {
     work: Work,
     reply: oneshot::Sender<Result<Outcome>>,
     since: Instant,
-    /// How often another batch came first.
-    lost: u32,
+    /// How often others were in its way,
+    tries: u32,
+    /// until when it is left alone therefore,
+    rests_until: Instant,
+    /// and whether a batch had to wait for it, so that it should have one for itself.
+    alone: bool,
 }
 
 impl Member {
@@ -68,9 +75,11 @@ impl Committers {
             let committer = Committer {
                 address: address.clone(),
                 patience: settings.patience,
+                lock_patience: settings.lock_timeout,
                 answer_within: settings.statement_timeout + Duration::from_secs(10),
                 receiver,
                 waiting: VecDeque::new(),
+                next: None,
                 session: None,
                 backoff: Backoff::default(),
                 hints: hints.clone(),
@@ -93,11 +102,14 @@ impl Committers {
             Some(request) => request.hash(&mut hasher),
             None => work.run().hash(&mut hasher),
         }
+        let now = Instant::now();
         let member = Member {
             work,
             reply,
-            since: Instant::now(),
-            lost: 0,
+            since: now,
+            tries: 0,
+            rests_until: now,
+            alone: false,
         };
         {
             let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,9 +140,12 @@ impl Committers {
 struct Committer {
     address: Address,
     patience: Duration,
+    lock_patience: Duration,
     answer_within: Duration,
     receiver: mpsc::UnboundedReceiver<Member>,
     waiting: VecDeque<Member>,
+    /// When the first of those that wait may be tried, if none may now.
+    next: Option<Instant>,
     session: Option<Session>,
     backoff: Backoff,
     hints: Hints,
@@ -146,12 +161,19 @@ impl Committer {
         }
     }
 
-    /// Waits for members. False when there are none and none can come.
+    /// Waits for members that may be tried. False when there are none and none can come.
     async fn gather(&mut self) -> bool {
         if self.waiting.is_empty() {
             match self.receiver.recv().await {
                 Some(member) => self.waiting.push_back(member),
                 None => return false,
+            }
+        } else if let Some(next) = self.next.take() {
+            let pause = next.saturating_duration_since(Instant::now());
+            match timeout(pause, self.receiver.recv()).await {
+                Ok(Some(member)) => self.waiting.push_back(member),
+                Ok(None) => tokio::time::sleep(pause).await,
+                Err(_) => {}
             }
         }
         while let Ok(member) = self.receiver.try_recv() {
@@ -164,25 +186,31 @@ impl Committer {
     fn next_batch(&mut self) -> Vec<Member> {
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let (mut runs, mut requests) = (HashSet::new(), HashSet::new());
-        let mut weight = 0;
+        let (mut weight, mut next, now) = (0, None, Instant::now());
         while let Some(member) = self.waiting.pop_front() {
             let request = member
                 .work
                 .request()
                 .map(|(tenant, id)| (tenant.to_owned(), id.to_owned()));
-            let alone = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request));
-            if !alone {
+            let first = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request));
+            let rests = member.rests_until > now;
+            if first && rests {
+                next = [next, Some(member.rests_until)].into_iter().flatten().min();
+            }
+            if !first || rests || member.alone && !batch.is_empty() {
                 later.push_back(member);
                 continue;
             }
             weight += member.work.weight();
+            let full = member.alone || batch.len() + 1 == MAX_BATCH || weight >= MAX_WEIGHT;
             batch.push(member);
-            if batch.len() == MAX_BATCH || weight >= MAX_WEIGHT {
+            if full {
                 break;
             }
         }
         later.append(&mut self.waiting);
         self.waiting = later;
+        self.next = next.filter(|_| batch.is_empty());
         batch
     }
 
@@ -190,7 +218,7 @@ impl Committer {
         let mut collisions = 0;
         while !batch.is_empty() {
             let failure = match self.try_write(&batch).await {
-                Ok((outcomes, tidings)) => return self.answer(batch, outcomes, &tidings),
+                Ok((fates, tidings)) => return self.answer(batch, fates, &tidings),
                 Err(failure) => failure,
             };
             let trouble = match failure {
@@ -215,10 +243,17 @@ impl Committer {
                     tracing::debug!("a batch collided with others and is tried again: {trouble}");
                     self.backoff.moment().await;
                 }
-                // Only the member at fault should fail.
-                Remedy::Again | Remedy::LeaveOut if batch.len() > 1 => {
-                    for member in batch {
-                        Box::pin(self.write(vec![member])).await;
+                // Only the member at fault should fail, or wait.
+                Remedy::Again | Remedy::Later | Remedy::LeaveOut if batch.len() > 1 => {
+                    let rest = batch.split_off(batch.len() / 2);
+                    Box::pin(self.write(batch)).await;
+                    Box::pin(self.write(rest)).await;
+                    return;
+                }
+                Remedy::Later => {
+                    for mut member in batch {
+                        member.alone = true;
+                        self.put_off(member, &trouble);
                     }
                     return;
                 }
@@ -260,22 +295,27 @@ impl Committer {
     }
 
     /// Tells the news first, so that whoever hears of its answer finds them told.
-    fn answer(&mut self, batch: Vec<Member>, outcomes: Vec<Option<Outcome>>, tidings: &Tidings) {
+    fn answer(&mut self, batch: Vec<Member>, fates: Vec<Fate>, tidings: &Tidings) {
         self.hints.tell(tidings);
-        let mut again = Vec::new();
-        for (mut member, outcome) in batch.into_iter().zip(outcomes) {
-            match outcome {
-                Some(outcome) => member.answer(Ok(outcome)),
-                // Another batch stored the same request; what it stored is there now to be found.
-                None if member.lost < MAX_TRIES => {
-                    member.lost += 1;
-                    again.push(member);
-                }
-                None => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
+        for (member, fate) in batch.into_iter().zip(fates) {
+            match fate {
+                Fate::Done(outcome) => member.answer(Ok(outcome)),
+                // What another batch stored is there now to be found.
+                Fate::Beaten if member.tries < MAX_TRIES => self.put_off(member, &Trouble::Collision),
+                Fate::Beaten => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
+                Fate::Locked => self.put_off(member, &Trouble::Locked),
             }
         }
-        for member in again.into_iter().rev() {
-            self.waiting.push_front(member);
+    }
+
+    /// Tries a member again later, before all that waits behind it; or tells it that nothing was written.
+    fn put_off(&mut self, mut member: Member, trouble: &Trouble) {
+        if member.since.elapsed() >= self.lock_patience {
+            tracing::warn!(run = %member.work.run(), "given up after {} tries: {trouble}", member.tries + 1);
+            return member.answer(Err(trouble.explain(&self.address.place)));
         }
+        member.rests_until = Instant::now() + backoff::rest(member.tries);
+        member.tries += 1;
+        self.waiting.push_front(member);
     }
 }

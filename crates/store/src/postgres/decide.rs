@@ -8,22 +8,26 @@ use super::{
     columns::{signed, small, text},
     facts::{Facts, Requested, Resource, RunFacts},
     rows::{RunUpdate, Writes},
-    work::{Outcome, Work},
+    work::{Fate, Outcome, Work},
 };
 use crate::runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange};
 use fermata_core::{RunId, Status, Timestamp};
 use std::{collections::HashMap, sync::LazyLock};
 
 /// What becomes of each member, and all rows together.
-pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<Outcome>, Writes<'a>) {
+pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<Fate>, Writes<'a>) {
     let mut deciding = Deciding {
         facts,
         taken: HashMap::new(),
         writes: Writes::default(),
     };
-    let outcomes = batch.iter().map(|work| deciding.decide(work)).collect();
+    let fates = batch.iter().map(|work| match facts.locked.contains(&work.run()) {
+        true => Fate::Locked,
+        false => Fate::Done(deciding.decide(work)),
+    });
+    let fates = fates.collect();
     deciding.writes.in_order();
-    (outcomes, deciding.writes)
+    (fates, deciding.writes)
 }
 
 struct Deciding<'a, 'f> {

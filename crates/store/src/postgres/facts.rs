@@ -15,6 +15,8 @@ pub(super) struct Facts {
     /// Runs that have a (tenant, requestId) of the batch.
     pub(super) requests: HashMap<(String, String), Requested>,
     pub(super) runs: HashMap<RunId, RunFacts>,
+    /// Runs that are there, and that somebody else has locked.
+    pub(super) locked: HashSet<RunId>,
     /// The last place in the journals of runs that go on.
     pub(super) last_seqs: HashMap<RunId, u32>,
     /// Who has the resources that are linked.

@@ -9,6 +9,7 @@ use super::{
     work::Work,
 };
 use crate::runs::{Link, NewRun, WaitChange};
+use fermata_core::RunId;
 use std::collections::BTreeSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -31,6 +32,7 @@ pub(super) enum Question {
     Workflows,
     Requests,
     Runs,
+    Locked,
     LastSeqs,
     LinkOwners,
     UnseenAnswers,
@@ -105,6 +107,16 @@ impl<'a> Wish<'a> {
         }
         queries
     }
+
+    /// Asks for the runs that could not be locked.
+    pub(super) fn not_locked(&self, sql: &'a Statements, facts: &Facts) -> Vec<(Query<'a>, Question)> {
+        let runs = self.runs.iter().copied();
+        let runs: Vec<Uuid> = runs.filter(|run| !facts.runs.contains_key(&RunId(*run))).collect();
+        match runs.is_empty() {
+            true => Vec::new(),
+            false => vec![(Query::new(&sql.runs_there).bind(runs), Question::Locked)],
+        }
+    }
 }
 
 impl Facts {
@@ -140,6 +152,9 @@ impl Facts {
                         inbox_seen: get(row, 7)?,
                     };
                     self.runs.insert(get(row, 0)?, run);
+                }
+                Question::Locked => {
+                    self.locked.insert(get(row, 0)?);
                 }
                 Question::LastSeqs => {
                     if let Some(seq) = maybe(row, 1)? {

@@ -17,7 +17,8 @@ pub struct PostgresSettings {
     pub patience: Duration,
     /// How long one statement may take.
     pub statement_timeout: Duration,
-    /// How long a statement waits for the locks of others.
+    /// How long a write waits for what others have locked. Only what needs it waits; then nothing was written, and it
+    /// may be tried again.
     pub lock_timeout: Duration,
     /// How long the server keeps a transaction whose client says nothing.
     pub idle_in_transaction_timeout: Duration,

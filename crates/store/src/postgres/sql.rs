@@ -35,7 +35,9 @@ statements! {
         WHERE id = ANY($1) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE";
 
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
-        FROM workflow_executions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
+        FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
+
+    runs_there: "SELECT id FROM workflow_executions WHERE id = ANY($1)";
 
     requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status
         FROM unnest($1::text[], $2::text[]) AS u (tenant, request)

@@ -20,6 +20,8 @@ pub(super) enum Trouble {
     AtCommit(Box<Trouble>),
     /// Somebody else did the same meanwhile.
     Collision,
+    /// Somebody else keeps the run locked.
+    Locked,
     /// A row holds what this program does not write.
     Strange(String),
     /// The store is closed.
@@ -39,6 +41,8 @@ pub(super) enum Remedy {
     Reconnect,
     /// It collided with others: try again.
     Again,
+    /// Others keep locked what it needs: try again later.
+    Later,
     /// It is about the data of one member: the others can go on without it.
     LeaveOut,
     /// Trying again does not help.
@@ -51,6 +55,7 @@ impl Trouble {
             Trouble::Server(error) => error,
             Trouble::NoConnection(_) | Trouble::Silent => return Remedy::Reconnect,
             Trouble::Collision => return Remedy::Again,
+            Trouble::Locked => return Remedy::Later,
             Trouble::AtCommit(_) | Trouble::Strange(_) | Trouble::Closed => return Remedy::None,
         };
         let Some(state) = error.code() else {
@@ -62,14 +67,16 @@ impl Trouble {
                 Remedy::Reconnect
             };
         };
-        const COLLISIONS: [SqlState; 4] = [
+        const COLLISIONS: [SqlState; 3] = [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
-            SqlState::LOCK_NOT_AVAILABLE,
             SqlState::UNIQUE_VIOLATION,
         ];
         if COLLISIONS.contains(state) {
             return Remedy::Again;
+        }
+        if *state == SqlState::LOCK_NOT_AVAILABLE {
+            return Remedy::Later;
         }
         match &state.code()[..2] {
             // 57P01 to 57P05: the server ends, restarts, or has cut us off.
@@ -99,8 +106,11 @@ impl Trouble {
             Trouble::Server(error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full { path: place.to_owned() }
             }
-            _ if self.remedy() == Remedy::Reconnect => StoreError::Unavailable(format!("{place}: {self}")),
-            _ => StoreError::Failed(self.to_string()),
+            _ => match self.remedy() {
+                Remedy::Reconnect => StoreError::Unavailable(format!("{place}: {self}")),
+                Remedy::Later => StoreError::Busy(self.to_string()),
+                _ => StoreError::Failed(self.to_string()),
+            },
         }
     }
 
@@ -117,6 +127,7 @@ impl fmt::Display for Trouble {
             Trouble::NoConnection(what) | Trouble::Strange(what) => f.write_str(what),
             Trouble::AtCommit(trouble) => trouble.fmt(f),
             Trouble::Collision => f.write_str("somebody else did the same meanwhile"),
+            Trouble::Locked => f.write_str("another transaction keeps the run locked"),
             Trouble::Silent => f.write_str("the server did not answer in time"),
             Trouble::Closed => f.write_str("the database is closed"),
         }

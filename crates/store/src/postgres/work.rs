@@ -61,7 +61,17 @@ impl Work {
     }
 }
 
-/// What became of it.
+/// What became of it in a batch.
+#[derive(Debug)]
+pub(super) enum Fate {
+    Done(Outcome),
+    /// Another batch stored the request first.
+    Beaten,
+    /// Somebody else has locked the run.
+    Locked,
+}
+
+/// What it came to.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
     Enqueued(Enqueued),

@@ -160,33 +160,6 @@ async fn a_member_that_cannot_be_written_fails_alone() {
     }
 }
 
-/// What is locked by somebody for too long fails, and says that it may be tried again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_of_others_are_not_waited_for_without_end() {
-    let database = Database::new().await;
-    let settings = PostgresSettings {
-        lock_timeout: Duration::from_millis(50),
-        ..one_committer()
-    };
-    let store = super::store(&database.url, settings).await;
-    activate(&store, WORKFLOW).await;
-    let (run, _) = born(&store, "r1", Vec::new()).await;
-    let (other, _) = born(&store, "r2", Vec::new()).await;
-    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls)
-        .await
-        .unwrap();
-    let connection = tokio::spawn(connection);
-    let lock = format!("BEGIN; SELECT 1 FROM workflow_executions WHERE id = '{run}' FOR UPDATE");
-    client.batch_execute(&lock).await.unwrap();
-    let (locked, free) = tokio::join!(store.commit(step(run, 1, 2)), store.commit(step(other, 1, 2)));
-    assert!(matches!(locked, CommitAnswer::Unknown(_)), "{locked:?}");
-    assert!(matches!(free, CommitAnswer::Committed { .. }), "{free:?}");
-    client.batch_execute("COMMIT").await.unwrap();
-    committed(&store, step(run, 1, 2)).await;
-    drop(client);
-    let _ = connection.await;
-}
-
 /// While the server ends and comes back, again and again, every answer is true or `Unknown`, and nothing that was
 /// confirmed is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 //! that acquired a run may record and complete; no text of a caller becomes SQL.
 
 mod lease;
+mod locks;
 mod moved;
 mod page;
 mod resources;
