@@ -174,7 +174,6 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     let scene = Scene {
         length: Duration::from_secs(args.seconds),
         processes: Fleet::SIZE,
-        lease: LEASE,
     };
     let plan = faults::plan(seed, &scene, &args.kinds());
     inject::all(&plan, scene.length, &fleet, &pair, &diary).await?;

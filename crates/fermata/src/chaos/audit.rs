@@ -22,6 +22,13 @@ pub async fn unfinished(client: &Client) -> anyhow::Result<i64> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
+/// How many runs a process holds.
+pub async fn held_by(client: &Client, who: &str) -> anyhow::Result<i64> {
+    let sql = "SELECT count(*) FROM workflow_executions
+        WHERE lease_owner IN (SELECT runner FROM chaos.heartbeats WHERE who = $1)";
+    Ok(client.query_one(sql, &[&who]).await?.get(0))
+}
+
 /// Fills in what the database knows.
 pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result<()> {
     for row in client.query(RUNS, &[]).await? {

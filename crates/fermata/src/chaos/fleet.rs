@@ -166,7 +166,7 @@ impl Member {
 
     fn spawn(&self, state: &mut State) -> anyhow::Result<()> {
         state.starts += 1;
-        let this = format!("{}.{}", self.name, state.starts);
+        let this = life(self.name, state);
         state.log = self.launch.folder.join(format!("{this}.log"));
         let log = File::create(&state.log).with_context(|| state.log.display().to_string())?;
         let mut command = Command::new(&self.launch.program);
@@ -234,9 +234,14 @@ impl Member {
 }
 
 impl Held<'_> {
-    /// Which of its lives it is in, and its process id.
+    /// Which of its lives it is in. The database knows it by that name.
+    pub fn life(&self) -> String {
+        life(self.member.name, &self.state)
+    }
+
+    /// The same, for people.
     pub fn name(&self) -> String {
-        format!("{}.{} (pid {})", self.member.name, self.state.starts, self.pid())
+        format!("{} (pid {})", self.life(), self.pid())
     }
 
     fn pid(&self) -> u32 {
@@ -261,11 +266,15 @@ impl Held<'_> {
     }
 
     /// SIGSTOP, and SIGCONT after `pause`.
-    pub async fn stop(self, pause: Duration) -> anyhow::Result<()> {
+    pub async fn stop(self, pause: impl Future<Output = ()>) -> anyhow::Result<()> {
         self.signal(Signal::STOP)?;
-        tokio::time::sleep(pause).await;
+        pause.await;
         self.signal(Signal::CONT)
     }
+}
+
+fn life(name: &str, state: &State) -> String {
+    format!("{name}.{}", state.starts)
 }
 
 /// The address in the line that says that a process is ready.

@@ -4,6 +4,7 @@
 //! them.
 
 use super::{
+    LEASE, audit,
     database::Pair,
     faults::{Fault, Kind, Planned},
     fleet::{Fleet, Held},
@@ -12,11 +13,17 @@ use super::{
 use anyhow::{Context, ensure};
 use fermata_store::cluster::Stop;
 use std::{sync::Arc, time::Duration};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 
 /// How long a fault waits for what it is to work on.
 const PATIENCE: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(20);
+const GLANCE: Duration = Duration::from_millis(50);
+/// How many processes may be stopped at once: somebody must be left to take over from them.
+const STOPPED: usize = 2;
 
 /// Makes them happen and waits until all are over.
 pub async fn all(
@@ -28,12 +35,14 @@ pub async fn all(
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut faults = JoinSet::new();
+    let stops = Arc::new(Semaphore::new(STOPPED));
     for planned in plan {
         tokio::time::sleep_until(begun + planned.at).await;
         let injection = Injection {
             fleet: fleet.clone(),
             pair: pair.clone(),
             diary: diary.clone(),
+            stops: stops.clone(),
         };
         faults.spawn(injection.happen(planned.fault));
     }
@@ -50,6 +59,7 @@ struct Injection {
     fleet: Arc<Fleet>,
     pair: Arc<Pair>,
     diary: Arc<Diary>,
+    stops: Arc<Semaphore>,
 }
 
 impl Injection {
@@ -63,9 +73,19 @@ impl Injection {
                 held.kill(down).await
             }
             Fault::Stop { who, pause } => {
+                let _place = self.stops.acquire().await?;
                 let held = self.member(who).await?;
-                diary.fault(kind, &format!("{} for {}", held.name(), seconds(pause)));
-                held.stop(pause).await
+                let (name, life) = (held.name(), held.life());
+                diary.fault(
+                    kind,
+                    &format!("{name} until {} after its runs are another's", seconds(pause)),
+                );
+                let until_robbed = async {
+                    sleep(LEASE).await;
+                    let _ = timeout(2 * LEASE, self.robbed(&life)).await; // perhaps nobody can
+                    sleep(pause).await;
+                };
+                held.stop(until_robbed).await
             }
             Fault::Cut => {
                 diary.fault(kind, "all connections");
@@ -121,13 +141,25 @@ impl Injection {
                 return Ok(held);
             }
             ensure!(Instant::now() < deadline, "no process becomes ready for a fault");
-            tokio::time::sleep(GLANCE).await;
+            sleep(GLANCE).await;
+        }
+    }
+
+    /// Waits until nothing is held by a process any more.
+    async fn robbed(&self, life: &str) {
+        loop {
+            if let Ok(client) = self.pair.connect().await
+                && audit::held_by(&client, life).await.is_ok_and(|held| held == 0)
+            {
+                return;
+            }
+            sleep(GLANCE).await;
         }
     }
 
     async fn for_a_while(&self, pause: Duration, change: impl Fn(&super::proxy::Proxy, bool)) -> anyhow::Result<()> {
         self.pair.proxies.iter().for_each(|proxy| change(proxy, true));
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         self.pair.proxies.iter().for_each(|proxy| change(proxy, false));
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Load {
         let mut dice = Dice::new(self.seed, &format!("client {number}"));
         let mut cancels = JoinSet::new();
         let pause = Duration::from_secs_f64(WORKERS as f64 / self.rate.max(0.1));
-        while !self.is_over() {
+        while !self.is_over() || self.orders.load(Ordering::Relaxed) < self.workflows.len() as u64 {
             let begun = tokio::time::Instant::now();
             let order = self.orders.fetch_add(1, Ordering::Relaxed);
             let request = Start::draw(&self, order, &mut dice);
