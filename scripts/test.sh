@@ -2,7 +2,7 @@
 # Runs all tests. Needs a Rust toolchain, a C compiler and PostgreSQL; installs the last two where they are missing.
 # FERMATA_TEST_POSTGRES=postgres://… uses a PostgreSQL server that is there already.
 #
-#   scripts/test.sh                 everything
+#   scripts/test.sh                 everything, and the integration tests a second time on PostgreSQL
 #   scripts/test.sh -p fermata-core one crate (arguments go to cargo test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,8 +18,34 @@ if [ -z "${FERMATA_TEST_POSTGRES:-}" ] && ! command -v initdb >/dev/null 2>&1 \
   apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null
 fi
 
+# Whatever tests leave behind when they are interrupted is below here. PostgreSQL may run as another user.
+TMPDIR=$(mktemp -d)
+export TMPDIR
+chmod 755 "$TMPDIR"
+trap 'rm -rf "$TMPDIR"' EXIT
+
+# Tests are a process group of their own, so that an interrupt ends all of them, wherever it came from. PostgreSQL servers
+# end with the process that started them.
+tests=
+trap '[ -z "$tests" ] || kill -TERM -- "-$tests" 2>/dev/null; wait; exit 130' INT TERM HUP
+
 # All of one test binary's failures are worth seeing, so later binaries run even when an earlier one fails.
+run() {
+  set -m
+  cargo test --no-fail-fast "$@" &
+  tests=$!
+  set +m
+  wait "$tests"
+}
+
 if [ "$#" -gt 0 ]; then
-  exec cargo test --no-fail-fast "$@"
+  run "$@"
+  exit
 fi
-cargo test --workspace --all-features --no-fail-fast
+
+result=0
+run --workspace --all-features || result=$?
+server=${FERMATA_TEST_POSTGRES:+the server that is there already}
+echo "── the integration tests again, on PostgreSQL (${server:-throw-away clusters})"
+FERMATA_TEST_DATABASE=postgres run --workspace --all-features --test engine --test api --test it || result=$?
+exit "$result"
