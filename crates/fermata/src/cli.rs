@@ -152,7 +152,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
                 .flag("--listen", "server.listen", args.listen)
                 .flag("--database", "database.url", args.database)
                 .flag("--role", "server.role", args.role);
-            let config = config::load(given)?;
+            let config = usable(given)?;
             block_on(serve::serve(config, began))
         }
         Command::Migrate(args) => {
@@ -203,7 +203,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The configuration, for commands that tell a wrong one by the exit code of a wrong call.
+/// The configuration; a wrong one is told by the exit code of a wrong call.
 fn usable(given: Given) -> Result<Config, Usage> {
     config::load(given).map_err(|problems| Usage(problems.to_string()))
 }

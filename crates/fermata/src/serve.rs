@@ -4,7 +4,7 @@
 //! new connections; the store is closed; exit 0. A second signal ends the process at once, as a crash would.
 
 use crate::{
-    cli,
+    cli::{self, Usage},
     config::{Config, LogFormat},
     log,
     signals::Signals,
@@ -32,7 +32,8 @@ Examples:
   fermata serve --listen 0.0.0.0:7070 --database sqlite:/var/lib/fermata/fermata.db
   fermata serve --listen 127.0.0.1:0 --database memory:
   fermata serve --database postgres://fermata:secret@db.example.com/fermata
-  fermata serve --database postgres://fermata:secret@db.example.com/fermata --role runner
+  FERMATA_SERVER__PUBLIC_URL=https://flows.example.com \\
+    fermata serve --database postgres://fermata:secret@db.example.com/fermata --role runner
   FERMATA_LOG__FORMAT=json FERMATA_LOG__LEVEL=debug fermata serve --config fermata.toml
 
 SIGTERM or Ctrl-C stops it: running actions may finish, the rest continues in another process or at the next start. A
@@ -158,41 +159,40 @@ async fn bind(listen: &str) -> anyhow::Result<TcpListener> {
         io::ErrorKind::AddrInUse => {
             anyhow!("{listen} is in use by another process; stop it first, or name another address with --listen")
         }
-        io::ErrorKind::InvalidInput => {
-            anyhow!("`{listen}` is not an address to listen on; write it like 127.0.0.1:7070")
-        }
+        io::ErrorKind::InvalidInput => Usage(format!(
+            "`{listen}` is not an address to listen on; write it like 127.0.0.1:7070"
+        ))
+        .into(),
         _ => anyhow!("cannot listen on {listen}: {error}"),
     })
 }
 
-/// A database of one process has nobody to share the work with.
-fn check_role(config: &Config) -> anyhow::Result<()> {
+/// Refuses a role that cannot be played.
+fn check_role(config: &Config) -> Result<(), Usage> {
     let (role, database) = (config.server.role, &config.database.url);
-    if role == Role::All || database.is_shared() {
-        return Ok(());
+    if role != Role::All && !database.is_shared() {
+        return Err(Usage(format!(
+            "the role `{role}` needs a database that several processes share, and that is PostgreSQL; {} belongs to \
+             one process. Use `--role all`, or `--database postgres://…`",
+            database.place()
+        )));
     }
-    Err(anyhow!(
-        "the role `{role}` needs a database that several processes share, and that is PostgreSQL; {} belongs to one \
-         process. Use `--role all`, or `--database postgres://…`",
-        database.place()
-    ))
+    if role == Role::Runner && config.server.public_url.is_none() {
+        return Err(Usage(
+            "the role `runner` needs server.public_url: documents tell services where to call back, a runner takes no \
+             callbacks, and it does not know where others do. Set it to how the API is reached from outside, for \
+             instance FERMATA_SERVER__PUBLIC_URL=https://flows.example.com"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
-/// Says so if the addresses of callbacks lead nowhere.
+/// Says so if the addresses of callbacks lead nowhere. Whoever only accepts requests hands out none.
 fn warn_of_callbacks(config: &Config, address: Option<SocketAddr>) {
-    if config.server.public_url.is_some() {
-        return;
-    }
-    match address {
-        _ if config.server.role == Role::Runner => {
-            tracing::warn!(
-                "server.public_url is not set: the addresses of callbacks lead to this runner, which takes none"
-            );
-        }
-        Some(address) if address.ip().is_unspecified() => {
-            tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
-        }
-        _ => {}
+    let everywhere = address.is_some_and(|address| address.ip().is_unspecified());
+    if config.server.role == Role::All && config.server.public_url.is_none() && everywhere {
+        tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
     }
 }
 

@@ -53,7 +53,7 @@ section! {
         /// listen on `127.0.0.1:7070`.
         listen: Option<String> = None,
         /// How others reach this server: the addresses of callbacks begin with it. If it is not set, they begin with the
-        /// address that is listened on. A runner listens to no callbacks, so it must be told where others do.
+        /// address that is listened on. A runner listens to no callbacks, so it does not start without it.
         public_url: Option<PublicUrl> = None,
         /// The largest request body, and with it the largest document.
         max_body_bytes: Positive = Positive::of(DialectSettings::default().document.max_bytes),
@@ -66,8 +66,9 @@ section! {
     /// Where runs live.
     DatabaseConfig {
         /// `sqlite:PATH`, `postgres://user:password@host/database` for many processes, or `memory:` for data that is gone
-        /// when the process ends. Of several hosts (`host1,host2`) the one that takes writes is used; `sslmode`,
-        /// `sslrootcert`, `application_name` and the like are options of the address, as in libpq.
+        /// when the process ends. Of several hosts (`host1,host2`) the one that takes writes is used
+        /// (`target_session_attrs=read-write`), also after another took over; `sslmode`, `sslrootcert`, `application_name`
+        /// and the like are options of the address, as in libpq.
         url: Database = Database::Sqlite("fermata.db".into()),
         /// What a server does with a database whose schema is older than itself: `auto` brings it up to date, `manual`
         /// refuses it until somebody called `fermata migrate up`.
@@ -88,7 +89,8 @@ section! {
         committers: Positive = Positive::of(PostgresSettings::default().committers),
         /// How long connecting to one host may take, if the address does not say (`connect_timeout`).
         connect_timeout_ms: Millis<1> = Millis(PostgresSettings::default().connect_timeout),
-        /// How long a call waits for a database that cannot be reached, for instance while another server takes over.
+        /// How long a call waits for a database that cannot be reached, for instance while another server takes over. It is
+        /// tried again with pauses that grow from 20 ms to 2 s.
         patience_ms: Millis = Millis(PostgresSettings::default().patience),
         /// How long one statement may take.
         statement_timeout_ms: Millis<1> = Millis(PostgresSettings::default().statement_timeout),

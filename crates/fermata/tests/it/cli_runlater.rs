@@ -269,7 +269,7 @@ async fn callbacks_come_to_the_public_url() {
     assert!(at.starts_with("https://flows.example.com/x/wh/"), "{at}");
     let wrong = [("FERMATA_SERVER__PUBLIC_URL", "flows.example.com")];
     let refused = Process::start(&["serve"], &wrong, "").output();
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("is not a URL"), "{}", refused.stderr);
 }
 

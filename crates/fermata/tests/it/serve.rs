@@ -201,9 +201,9 @@ async fn logs_can_be_json() {
 }
 
 /// A start that fails says why in one line, without passwords.
-fn is_refused(arguments: &[&str], says: &str) {
+fn is_refused(arguments: &[&str], code: i32, says: &str) {
     let ended = fermata(&[&["serve"], arguments].concat());
-    assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+    assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
     assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
     assert!(
@@ -219,11 +219,9 @@ fn what_prevents_a_start_is_one_clear_line() {
     let server = Server::start(&[]);
     let address = server.url.trim_start_matches("http://");
     let config = write(&folder, "bad.toml", "[server]\nlissten = \"x\"\n");
+    let in_use = "is in use by another process; stop it first";
+    is_refused(&["--listen", address], 1, in_use);
     for (arguments, says) in [
-        (
-            &["--listen", address][..],
-            "is in use by another process; stop it first",
-        ),
         (&["--listen", "nonsense"], "`nonsense` is not an address"),
         (
             &["--database", "postgres://a:secret@b:c/d"],
@@ -235,7 +233,7 @@ fn what_prevents_a_start_is_one_clear_line() {
         ),
         (&["--config", "/nowhere.toml"], "/nowhere.toml cannot be read"),
     ] {
-        is_refused(arguments, says);
+        is_refused(arguments, 2, says);
     }
     assert_eq!(fermata(&["serve", "--lissten", "x"]).code, Some(2));
 }
@@ -262,7 +260,7 @@ fn sqlite_files_that_cannot_be_used_are_refused() {
         ("", "it is a folder"),
         ("text.db/x/f.db", "cannot be opened"),
     ] {
-        is_refused(&["--listen", "127.0.0.1:0", "--database", &url(name)], says);
+        is_refused(&["--listen", "127.0.0.1:0", "--database", &url(name)], 1, says);
     }
 }
 

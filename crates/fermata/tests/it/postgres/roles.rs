@@ -71,7 +71,7 @@ fn a_database_of_one_process_has_one_role() {
                 "--role",
                 role,
             ]);
-            assert_eq!(ended.code, Some(1), "{ended:?}");
+            assert_eq!(ended.code, Some(2), "{ended:?}");
             let says = format!("the role `{role}` needs a database that several processes share");
             assert!(ended.stderr.contains(&says), "{}", ended.stderr);
             assert!(ended.stderr.contains("--role all"), "{}", ended.stderr);
@@ -82,7 +82,7 @@ fn a_database_of_one_process_has_one_role() {
         "it is refused before anything is made"
     );
     let unknown = fermata(&["serve", "--role", "boss"]);
-    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
     assert!(
         unknown.stderr.contains("expected one of `all`, `api`, `runner`"),
         "{}",
@@ -92,10 +92,20 @@ fn a_database_of_one_process_has_one_role() {
 
 /// Documents tell others where to call back, and whoever works on a run renders them.
 #[test]
-fn a_runner_that_does_not_know_where_callbacks_go_says_so() {
+fn a_runner_must_know_where_callbacks_go() {
     let home = shared_home();
     let url = home.url();
-    let runner = Process::start(&["serve", "--database", &url, "--role", "runner"], &[], "");
-    runner.wait_for_line("server.public_url is not set");
-    runner.wait_for_line("ready in");
+    for listen in [&[][..], &["--listen", "127.0.0.1:0"]] {
+        let refused = fermata(&[&["serve", "--database", &url, "--role", "runner"], listen].concat());
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("needs server.public_url"), "{}", refused.stderr);
+        assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    }
+    // Whoever accepts requests renders nothing.
+    let api = Process::start(
+        &["serve", "--database", &url, "--role", "api", "--listen", "127.0.0.1:0"],
+        &[],
+        "",
+    );
+    api.wait_for_line("(api) listening on http://");
 }
