@@ -157,10 +157,11 @@ pub(super) async fn told(store: &dyn Store) -> Vec<String> {
 async fn told_of(store: &dyn Store, run: RunId) -> Vec<String> {
     let window = Window { limit: 1000, offset: 0 };
     let mut record = store.run(run).await.unwrap().unwrap();
-    record.held = false;
+    let mut stored = store.load(run).await.unwrap().unwrap();
+    (record.held, stored.owner) = (false, None);
     vec![
         format!("{record:?}"),
-        format!("{:?}", store.load(run).await.unwrap()),
+        format!("{stored:?}"),
         format!("{:?}", store.events(run, window).await.unwrap()),
         format!("{:?}", store.actions(run, window).await.unwrap()),
         format!("{:?}", store.links(run).await.unwrap()),
