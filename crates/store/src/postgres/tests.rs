@@ -2,6 +2,7 @@
 //! and query plans.
 
 mod faults;
+mod limits;
 mod many;
 mod migrations;
 mod plans;

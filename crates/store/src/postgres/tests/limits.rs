@@ -1,0 +1,120 @@
+//! How many connections there are, and how long anything may take.
+
+use super::{PATIENCE, ask, store};
+use crate::{
+    Store, StoreError,
+    conformance::{cluster::Database, *},
+    postgres::{PostgresSettings, address::Address},
+};
+use futures::future::join_all;
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+use tokio_postgres::{Client, NoTls};
+
+/// A session that nobody reads or writes runs beside, until it says otherwise.
+async fn in_the_way(database: &Database) -> Client {
+    let (client, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+        .batch_execute("BEGIN; LOCK TABLE workflow_executions")
+        .await
+        .unwrap();
+    client
+}
+
+async fn with(database: &Database, settings: PostgresSettings) -> Arc<dyn Store> {
+    let store = store(&database.url, settings).await;
+    activate(&store, WORKFLOW).await;
+    store
+}
+
+/// Every session has the limits that were asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_have_their_timeouts() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        statement_timeout: Duration::from_millis(1234),
+        lock_timeout: Duration::from_millis(2345),
+        idle_in_transaction_timeout: Duration::from_millis(3456),
+        ..Default::default()
+    };
+    let address = Address::parse(&database.url, &settings).unwrap();
+    let (session, _) = address.session().await.unwrap();
+    for (name, expected) in [
+        ("statement_timeout", "1234ms"),
+        ("lock_timeout", "2345ms"),
+        ("idle_in_transaction_session_timeout", "3456ms"),
+    ] {
+        let row = session.query_one(&format!("SHOW {name}"), &[]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(0), expected, "{name}");
+    }
+}
+
+/// A statement that takes too long ends, and its connection is good for the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_do_not_take_for_ever() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        statement_timeout: Duration::from_millis(100),
+        pool_size: 1,
+        ..Default::default()
+    };
+    let store = with(&database, settings).await;
+    let run = pending(&store, "r1").await;
+    let other = in_the_way(&database).await;
+    let read = timeout(PATIENCE, store.run(run)).await.expect("an end");
+    let told = |error: &StoreError| matches!(error, StoreError::Failed(what) if what.contains("57014"));
+    assert!(read.as_ref().is_err_and(told), "{read:?}");
+    other.batch_execute("COMMIT").await.unwrap();
+    assert!(store.run(run).await.unwrap().is_some());
+}
+
+/// There are as many connections as were asked for, however many ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_counted() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        pool_size: 3,
+        committers: 2,
+        ..Default::default()
+    };
+    let store = with(&database, settings).await;
+    let requests: Vec<String> = (0..60).map(|index| format!("r{index}")).collect();
+    let runs = join_all(requests.iter().map(|request| pending(&store, request))).await;
+    for run in join_all(runs.iter().map(|run| store.run(*run))).await {
+        assert!(run.unwrap().is_some());
+    }
+    let connections = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'fermata'";
+    // The pool, the committers and the listener. The one that migrated may not have gone yet.
+    let settled = async { while ask(&database.url, connections).await != "6" {} };
+    timeout(PATIENCE, settled).await.expect("six connections");
+}
+
+/// Who finds all connections busy waits for one, but not for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_wait_for_a_connection() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        pool_size: 1,
+        patience: Duration::from_millis(200),
+        statement_timeout: PATIENCE * 2,
+        lock_timeout: PATIENCE * 2,
+        ..Default::default()
+    };
+    let store = with(&database, settings).await;
+    let run = pending(&store, "r1").await;
+    let other = in_the_way(&database).await;
+    let reader = store.clone();
+    let first = tokio::spawn(async move { reader.run(run).await });
+    let blocked =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let waiting = async { while ask(&database.url, blocked).await == "0" {} };
+    timeout(PATIENCE, waiting).await.expect("a reader that waits");
+    let second = timeout(PATIENCE, store.workflow(WORKFLOW)).await.expect("an end");
+    let told = |error: &StoreError| matches!(error, StoreError::Unavailable(what) if what.contains("busy"));
+    assert!(second.as_ref().is_err_and(told), "{second:?}");
+    other.batch_execute("COMMIT").await.unwrap();
+    assert!(first.await.unwrap().unwrap().is_some());
+    assert!(store.workflow(WORKFLOW).await.unwrap().is_some());
+}
