@@ -18,16 +18,17 @@ if [ -z "${FERMATA_TEST_POSTGRES:-}" ] && ! command -v initdb >/dev/null 2>&1 \
   apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null
 fi
 
-# Whatever tests leave behind when they are interrupted is below here. PostgreSQL may run as another user.
+# Whatever tests leave behind when they are interrupted is below here. PostgreSQL may run as another user. A server that ends
+# may still write.
 TMPDIR=$(mktemp -d)
 export TMPDIR
 chmod 755 "$TMPDIR"
-trap 'rm -rf "$TMPDIR"' EXIT
+trap 'for _ in {1..100}; do rm -rf "$TMPDIR" 2>/dev/null && break; sleep 0.1; done' EXIT
 
 # Tests are a process group of their own, so that an interrupt ends all of them, wherever it came from. PostgreSQL servers
 # end with the process that started them.
 tests=
-trap '[ -z "$tests" ] || kill -TERM -- "-$tests" 2>/dev/null; wait; exit 130' INT TERM HUP
+trap '[ -z "$tests" ] || kill -KILL -- "-$tests" 2>/dev/null; wait; exit 130' INT TERM HUP
 
 # All of one test binary's failures are worth seeing, so later binaries run even when an earlier one fails.
 run() {
