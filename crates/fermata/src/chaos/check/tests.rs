@@ -350,6 +350,20 @@ fn effects() {
 }
 
 #[test]
+fn wrong_paths() {
+    let calls = |workflow: &str| {
+        let mut evidence = good();
+        run_of(&mut evidence).workflow = workflow.to_owned();
+        evidence.effects.push(effect("never", 5));
+        let found = rules().check(&evidence);
+        found
+            .iter()
+            .any(|found| found.what == "never must not call, and yet did")
+    };
+    assert!(calls("endless") && calls("mended"));
+}
+
+#[test]
 fn cancels() {
     let cancelled = |status: &str, at| Note::Cancelled {
         at,
