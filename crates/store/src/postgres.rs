@@ -194,11 +194,14 @@ async fn first_session(
     let until = Instant::now() + settings.patience;
     let mut backoff = Backoff::default();
     loop {
-        let trouble = match address.session().await {
+        let error = match address.session().await {
             Ok(session) => return Ok(session),
-            Err(error) => Trouble::Server(error),
+            Err(error) => error,
         };
+        let distrusted = tls::distrust(&error).is_some();
+        let trouble = Trouble::Server(error);
         match trouble.remedy() {
+            Remedy::Reconnect if distrusted => return Err(address.unopenable(&trouble)),
             Remedy::Reconnect if Instant::now() < until => backoff.pause().await,
             Remedy::Reconnect => return Err(trouble.explain(&address.place)),
             _ => return Err(address.unopenable(&trouble)),

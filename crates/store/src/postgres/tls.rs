@@ -5,8 +5,8 @@
 //! | `disable` | no | |
 //! | `prefer` (the default) | if the server can | not checked |
 //! | `require` | yes | not checked, unless `sslrootcert` is given: then as `verify-ca` |
-//! | `verify-ca` | yes | made by an authority of `sslrootcert` |
-//! | `verify-full` | yes | the same, and for this host |
+//! | `verify-ca` | yes | made by an authority of `sslrootcert`, or in there itself |
+//! | `verify-full` | yes | the same, and for this host by its `subjectAltName` |
 //!
 //! `sslrootcert` is a PEM file, or `system`; without it `verify-…` trusts what the system trusts. `sslcert` and
 //! `sslkey` are the client's own certificate. What must stay true: `verify-full` never accepts less than it says.
@@ -16,11 +16,13 @@ use rustls::{
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
     },
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
 };
-use std::sync::Arc;
+use std::{error::Error as _, io, sync::Arc};
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -78,6 +80,24 @@ impl TlsWish {
     }
 }
 
+/// In words, if there is no connection because the server's certificate was refused. Trying again does not help then.
+pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<String> {
+    let cause = error.source()?.downcast_ref::<io::Error>()?.get_ref()?;
+    let Some(Error::InvalidCertificate(why)) = cause.downcast_ref() else {
+        return None;
+    };
+    let why = match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "no authority made it that is trusted here; name the one that did with sslrootcert=FILE".to_owned()
+        }
+        CertificateError::Other(_) => {
+            format!("{why}; one that is its own authority is taken if it stands in sslrootcert=FILE")
+        }
+        _ => why.to_string(),
+    };
+    Some(format!("the server's certificate is refused: {why}"))
+}
+
 fn certificates(option: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
@@ -87,20 +107,22 @@ fn certificates(option: &str, file: &str) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
+/// Those that were named, and not left to the system.
+fn named(file: Option<&str>) -> Result<Vec<CertificateDer<'static>>, String> {
     match file {
-        None | Some("system") => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-        }
-        Some(file) => {
-            for certificate in certificates("sslrootcert", file)? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| format!("sslrootcert {file}: {error}"))?;
-            }
-        }
+        None | Some("system") => Ok(Vec::new()),
+        Some(file) => certificates("sslrootcert", file),
+    }
+}
+
+fn roots(named: &[CertificateDer<'static>]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in named {
+        let added = roots.add(certificate.clone());
+        added.map_err(|error| format!("sslrootcert: {error}"))?;
+    }
+    if named.is_empty() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     match roots.is_empty() {
         true => Err("this system trusts no certificate authority; name one with sslrootcert=FILE".to_owned()),
@@ -112,21 +134,28 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
 #[derive(Debug)]
 struct Verifier {
     check: Check,
+    named: Vec<CertificateDer<'static>>,
     inner: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
     fn new(check: Check, root_certificates: Option<&str>, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
+        let named = named(root_certificates)?;
         let inner = match check {
             Check::Nothing => None,
             Check::Authority | Check::Everything => {
-                let roots = Arc::new(roots(root_certificates)?);
+                let roots = Arc::new(roots(&named)?);
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
                 Some(verifier.map_err(|error| error.to_string())?)
             }
         };
-        Ok(Verifier { check, inner, provider })
+        Ok(Verifier {
+            check,
+            named,
+            inner,
+            provider,
+        })
     }
 }
 
@@ -142,7 +171,15 @@ impl ServerCertVerifier for Verifier {
         let Some(inner) = &self.inner else {
             return Ok(ServerCertVerified::assertion());
         };
-        match inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+        let mut verdict = inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        // That a certificate is its own authority does not matter if it is the one that was named. Its dates are fine:
+        // they are looked at first.
+        let its_own = matches!(verdict, Err(Error::InvalidCertificate(CertificateError::Other(_))));
+        if its_own && self.named.iter().any(|named| named == end_entity) {
+            let names = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
+            verdict = names.map(|()| ServerCertVerified::assertion());
+        }
+        match verdict {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.check == Check::Authority => Ok(ServerCertVerified::assertion()),

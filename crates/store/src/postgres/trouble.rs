@@ -3,6 +3,7 @@
 //! What must stay true: the server's words reach the person who has to mend it, the password and the data do not.
 //! Whatever may have been written is [`StoreError::Unknown`].
 
+use super::tls;
 use crate::StoreError;
 use std::{error::Error, fmt};
 use tokio_postgres::error::{DbError, SqlState};
@@ -138,6 +139,9 @@ impl fmt::Display for Trouble {
 pub(super) fn words(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {
         return said_by_server(said);
+    }
+    if let Some(why) = tls::distrust(error) {
+        return why;
     }
     let mut words = error.to_string();
     let mut source = error.source();

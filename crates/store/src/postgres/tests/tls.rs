@@ -3,11 +3,16 @@
 use super::{ask, cluster, store};
 use crate::{
     StoreError,
-    conformance::cluster::{Cluster, execute},
+    conformance::cluster::{Cluster, Stop, execute},
     postgres::{PostgresSettings, PostgresStore},
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// A server that speaks TLS, as `localhost`.
 struct Server {
@@ -15,8 +20,9 @@ struct Server {
     folder: tempfile::TempDir,
 }
 
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
+fn authority(names: &[&str]) -> CertifiedIssuer<'static, KeyPair> {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
@@ -25,22 +31,34 @@ impl Server {
     fn on(cluster: Cluster) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let (ours, another) = (authority(), authority());
+        let (ours, another) = (authority(&[]), authority(&[]));
         fs::write(file("ca.pem"), ours.pem()).unwrap();
         fs::write(file("another.pem"), another.pem()).unwrap();
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &ours).unwrap();
-        let data = cluster.folder().join("data");
+        let server = Server { cluster, folder };
+        server.hand_over(&certificate.pem(), &key.serialize_pem());
+        server
+    }
+
+    /// Puts a certificate where the server finds it.
+    fn hand_over(&self, certificate: &str, key: &str) {
+        let data = self.cluster.folder().join("data");
         let owner = fs::metadata(&data).unwrap();
-        for (name, text) in [("server.crt", certificate.pem()), ("server.key", key.serialize_pem())] {
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
             let path = data.join(name);
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            use std::os::unix::fs::MetadataExt;
             std::os::unix::fs::chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
         }
-        Server { cluster, folder }
+    }
+
+    fn start_again(&self) {
+        tokio::task::block_in_place(|| {
+            self.cluster.stop(Stop::Fast);
+            self.cluster.start_again();
+        });
     }
 
     fn url(&self, host: &str, options: &str) -> String {
@@ -67,14 +85,13 @@ async fn encrypted(url: &str) -> bool {
     row.get(0)
 }
 
-async fn refused(url: &str) -> String {
+async fn refused(url: &str) -> StoreError {
     let settings = PostgresSettings {
         patience: Duration::from_millis(50),
         ..Default::default()
     };
     match PostgresStore::connect(url, settings).await {
-        Err(error @ (StoreError::Unavailable(_) | StoreError::Unopenable { .. })) => error.to_string(),
-        Err(other) => panic!("{other}"),
+        Err(error) => error,
         Ok(_) => panic!("{url} should be refused"),
     }
 }
@@ -86,15 +103,12 @@ async fn sslmode_means_what_it_says() {
     let ca = |name: &str| format!("sslrootcert={}", server.file(name).display());
     let plain = server.url("localhost", "sslmode=prefer");
     assert!(!encrypted(&plain).await, "this server cannot yet");
-    let error = refused(&server.url("localhost", "sslmode=require")).await;
+    let error = refused(&server.url("localhost", "sslmode=require")).await.to_string();
     assert!(error.contains("TLS"), "{error}");
 
     execute(&server.cluster.url("postgres"), "ALTER SYSTEM SET ssl = on").await;
     ask(&server.cluster.url("postgres"), "SELECT pg_reload_conf()").await;
-    tokio::task::block_in_place(|| {
-        server.cluster.stop(crate::conformance::cluster::Stop::Fast);
-        server.cluster.start_again();
-    });
+    server.start_again();
     for options in [
         "sslmode=prefer".to_owned(),
         "sslmode=require".to_owned(),
@@ -109,13 +123,48 @@ async fn sslmode_means_what_it_says() {
     let by_address =
         |mode: &str, authority: &str| server.url("127.0.0.1", &format!("sslmode={mode}&{}", ca(authority)));
     assert!(encrypted(&by_address("verify-ca", "ca.pem")).await);
-    for url in [
-        by_address("verify-full", "ca.pem"),
-        by_address("verify-ca", "another.pem"),
-        by_address("require", "another.pem"),
-        server.url("localhost", "sslmode=verify-full"),
+    for (url, says) in [
+        (
+            by_address("verify-full", "ca.pem"),
+            "is only valid for DnsName(\"localhost\")",
+        ),
+        (
+            by_address("verify-ca", "another.pem"),
+            "no authority made it that is trusted",
+        ),
+        (by_address("require", "another.pem"), "no authority made it"),
+        (server.url("localhost", "sslmode=verify-full"), "sslrootcert=FILE"),
     ] {
-        let error = refused(&url).await;
-        assert!(error.contains("certificate"), "{url}: {error}");
+        is_final(&refused(&url).await, says);
     }
+
+    // As in PostgreSQL's manual: one certificate is the server's and its own authority.
+    let itself = authority(&["localhost"]);
+    server.hand_over(&itself.pem(), &itself.key().serialize_pem());
+    server.start_again();
+    fs::write(server.file("itself.pem"), itself.pem()).unwrap();
+    assert!(encrypted(&by_address("verify-ca", "itself.pem")).await);
+    assert!(encrypted(&server.url("localhost", &format!("sslmode=verify-full&{}", ca("itself.pem")))).await);
+    for (url, says) in [
+        (
+            by_address("verify-full", "itself.pem"),
+            "is only valid for DnsName(\"localhost\")",
+        ),
+        (
+            by_address("verify-ca", "ca.pem"),
+            "its own authority is taken if it stands in sslrootcert",
+        ),
+    ] {
+        is_final(&refused(&url).await, says);
+    }
+}
+
+/// No retry helps, so it is not the error of a server that is away.
+fn is_final(error: &StoreError, says: &str) {
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
+    let told = error.to_string();
+    assert!(
+        told.contains("the server's certificate is refused: ") && told.contains(says),
+        "{told}"
+    );
 }
