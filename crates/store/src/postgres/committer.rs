@@ -39,6 +39,8 @@ const MAX_BATCH: usize = 512;
 const MAX_WEIGHT: usize = 8 << 20;
 /// How often a collision with others is tried again before the halves of a batch are tried, or it is given up.
 const MAX_TRIES: u32 = 3;
+/// After so many members that wait for locks, one after another, others are no longer tried one by one.
+const STUCK: usize = 4;
 
 /// Something to be written, and who waits for it.
 struct Member {
@@ -51,6 +53,8 @@ struct Member {
     rests_until: Instant,
     /// and whether a batch had to wait for it, so that it should have one for itself.
     alone: bool,
+    /// How often another run was stored first under its id or its request.
+    beaten: u32,
 }
 
 impl Member {
@@ -82,6 +86,7 @@ impl Committers {
                 next: None,
                 session: None,
                 backoff: Backoff::default(),
+                stuck: 0,
                 hints: hints.clone(),
             };
             queues.push(queue);
@@ -110,6 +115,7 @@ impl Committers {
             tries: 0,
             rests_until: now,
             alone: false,
+            beaten: 0,
         };
         {
             let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +154,8 @@ struct Committer {
     next: Option<Instant>,
     session: Option<Session>,
     backoff: Backoff,
+    /// Members in a row that others were in the way of.
+    stuck: usize,
     hints: Hints,
 }
 
@@ -218,7 +226,10 @@ impl Committer {
         let mut collisions = 0;
         while !batch.is_empty() {
             let failure = match self.try_write(&batch).await {
-                Ok((fates, tidings)) => return self.answer(batch, fates, &tidings),
+                Ok((fates, tidings)) => {
+                    self.stuck = 0;
+                    return self.answer(batch, fates, &tidings);
+                }
                 Err(failure) => failure,
             };
             let trouble = match failure {
@@ -243,6 +254,11 @@ impl Committer {
                     tracing::debug!("a batch collided with others and is tried again: {trouble}");
                     self.backoff.moment().await;
                 }
+                // Whatever is in the way, it is in everybody's: somebody locked a table.
+                Remedy::Later if self.stuck >= STUCK => {
+                    batch.into_iter().for_each(|member| self.put_off(member, &trouble));
+                    return;
+                }
                 // Only the member at fault should fail, or wait.
                 Remedy::Again | Remedy::Later | Remedy::LeaveOut if batch.len() > 1 => {
                     let rest = batch.split_off(batch.len() / 2);
@@ -251,6 +267,7 @@ impl Committer {
                     return;
                 }
                 Remedy::Later => {
+                    self.stuck += 1;
                     for mut member in batch {
                         member.alone = true;
                         self.put_off(member, &trouble);
@@ -297,11 +314,14 @@ impl Committer {
     /// Tells the news first, so that whoever hears of its answer finds them told.
     fn answer(&mut self, batch: Vec<Member>, fates: Vec<Fate>, tidings: &Tidings) {
         self.hints.tell(tidings);
-        for (member, fate) in batch.into_iter().zip(fates) {
+        for (mut member, fate) in batch.into_iter().zip(fates) {
             match fate {
                 Fate::Done(outcome) => member.answer(Ok(outcome)),
                 // What another batch stored is there now to be found.
-                Fate::Beaten if member.tries < MAX_TRIES => self.put_off(member, &Trouble::Collision),
+                Fate::Beaten if member.beaten < MAX_TRIES => {
+                    member.beaten += 1;
+                    self.put_off(member, &Trouble::Collision);
+                }
                 Fate::Beaten => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
                 Fate::Locked => self.put_off(member, &Trouble::Locked),
             }

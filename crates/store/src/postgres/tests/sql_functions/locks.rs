@@ -205,3 +205,16 @@ async fn locks_are_not_waited_for_without_end() {
     pending(&store, "r2").await;
     assert_eq!(store.held(ME, None, 9).await.unwrap().len(), 1);
 }
+
+/// Who locks a whole table is in everybody's way. Nobody is tried one by one then, and all are told in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_are_told_when_a_table_is_locked() {
+    let (_database, store, app) = one_committer(Duration::from_secs(1)).await;
+    app.run("BEGIN; LOCK TABLE workflow_executions IN SHARE MODE").await;
+    let runs = (0..1000).map(|index| store.enqueue(new_run(&format!("r{index}"))));
+    for answer in soon(futures::future::join_all(runs)).await {
+        assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}");
+    }
+    app.run("COMMIT").await;
+    assert_eq!(soon(store.enqueue(new_run("r1"))).await.unwrap(), Enqueued::Created);
+}
