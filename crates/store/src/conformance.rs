@@ -84,7 +84,7 @@ macro_rules! conformance_tests {
             fair: a_backlog_takes_half, others_take_what_they_need, tenants_share_too, single_places_are_shared,
                 sleepers_take_no_share, others_are_found_among_many, shares_hold_under_priority;
             runners: runners_are_listed, a_heartbeat_keeps_who_it_is, silent_runners_are_forgotten,
-                unread_mail_of_held_runs, held_runs_are_told, declined_runs_were_not_taken,
+                unread_mail_of_held_runs, held_runs_are_told, who_holds_what_is_told, declined_runs_were_not_taken,
                 given_up_runs_were_taken;
             dead_letters: a_run_is_buried, burials_are_fenced, dead_letters_are_paged_and_filtered,
                 dead_letters_are_removed;

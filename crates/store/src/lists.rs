@@ -8,7 +8,7 @@
 //! [`MAX_EXAMINED`] runs, and one that stopped there says where to go on, so that nothing is passed over.
 
 use crate::reads::{MAX_EXAMINED, Order, RunFilter};
-use fermata_core::{RunId, Status};
+use fermata_core::{RunId, RunnerId, Status};
 use uuid::Uuid;
 
 /// How a database writes what they do not have in common.
@@ -26,6 +26,7 @@ pub(crate) enum Flavour {
 pub(crate) enum Bound {
     Text(String),
     Run(Option<RunId>),
+    Runner(RunnerId),
 }
 
 /// A statement that gives ids, each with whether it fits. Parameters are written `?1`.
@@ -89,6 +90,9 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
     if let Some(candidates) = candidates {
         return candidates.into_iter().map(|id| walker.one(id)).collect();
     }
+    if let Some(runner) = filter.runner {
+        return vec![walker.held(runner)];
+    }
     if let Some(correlation_id) = &filter.correlation_id {
         let own = correlation_id.parse().ok().map(|id| walker.one(id));
         return own.into_iter().chain([walker.walk(Index::Correlation)]).collect();
@@ -145,6 +149,8 @@ impl Terms {
     }
 }
 
+const RUNS: &str = "workflow_executions";
+
 struct Walker<'a> {
     filter: &'a RunFilter,
     flavour: Flavour,
@@ -173,28 +179,50 @@ impl Walker<'_> {
             Index::Status(_) => terms.list.push("status <> 'Succeeded'".to_owned()),
             Index::Correlation => terms.list.push("correlation_id IS NOT NULL".to_owned()),
         }
-        let direction = match filter.order {
-            Order::NewestFirst => "DESC",
-            Order::OldestFirst => "ASC",
-        };
+        let direction = self.direction();
         match self.flavour {
             _ if column.is_empty() => {
                 self.within(&mut terms);
-                self.finish(terms, "", &format!("ORDER BY id {direction}"))
+                self.finish(terms, RUNS, &format!("ORDER BY id {direction}"))
             }
             Flavour::Sqlite => {
                 terms.text(column, &value);
                 self.within(&mut terms);
-                self.finish(
-                    terms,
-                    &format!("INDEXED BY {name}"),
-                    &format!("ORDER BY id {direction}"),
-                )
+                let runs = format!("{RUNS} INDEXED BY {name}");
+                self.finish(terms, &runs, &format!("ORDER BY id {direction}"))
             }
             Flavour::Postgres => {
                 self.beside(column, &value, &mut terms);
-                self.finish(terms, "", &format!("ORDER BY {column} {direction}, id {direction}"))
+                self.finish(terms, RUNS, &format!("ORDER BY {column} {direction}, id {direction}"))
             }
+        }
+    }
+
+    /// All that a runner holds, which is in memory there, so it can be sorted here. No index has them by id: it would be
+    /// written to by every run.
+    fn held(&self, runner: RunnerId) -> Walk {
+        let mut terms = Terms::default();
+        let at = terms.bind(Bound::Runner(runner));
+        let held = match self.flavour {
+            Flavour::Sqlite => {
+                let held = format!("lease_owner = ?{at} AND wake_at IS NOT NULL");
+                terms.list.push(held);
+                format!("{RUNS} INDEXED BY ix_executions_claim")
+            }
+            // The planner sees the sorting only when it has them, or it would walk all runs by id instead.
+            Flavour::Postgres => {
+                let held = format!("lease_owner = ?{at} AND lease_owner IS NOT NULL");
+                format!("(SELECT * FROM {RUNS} WHERE {held} OFFSET 0) held")
+            }
+        };
+        self.within(&mut terms);
+        self.finish(terms, &held, &format!("ORDER BY id {}", self.direction()))
+    }
+
+    fn direction(&self) -> &'static str {
+        match self.filter.order {
+            Order::NewestFirst => "DESC",
+            Order::OldestFirst => "ASC",
         }
     }
 
@@ -204,15 +232,15 @@ impl Walker<'_> {
         let at = terms.bind(Bound::Run(Some(id)));
         terms.list.push(format!("id = ?{at}"));
         self.within(&mut terms);
-        self.finish(terms, "", "")
+        self.finish(terms, RUNS, "")
     }
 
-    fn finish(&self, mut places: Terms, index: &str, order: &str) -> Walk {
+    fn finish(&self, mut places: Terms, runs: &str, order: &str) -> Walk {
         let list = std::mem::take(&mut places.list);
         let fits = self.fits(places);
         let (places, expression) = (Terms::joined(&list), Terms::joined(&fits.list));
         Walk {
-            sql: format!("SELECT id, {expression} AS fits FROM workflow_executions {index} WHERE {places} {order}"),
+            sql: format!("SELECT id, {expression} AS fits FROM {runs} WHERE {places} {order}"),
             values: fits.values,
         }
     }
@@ -262,6 +290,10 @@ impl Walker<'_> {
             terms.list.push(format!(
                 "CASE WHEN correlation_id IS NULL THEN id IS NOT DISTINCT FROM ?{own} ELSE correlation_id = ?{at} END"
             ));
+        }
+        if let Some(runner) = filter.runner {
+            let at = terms.bind(Bound::Runner(runner));
+            terms.list.push(format!("lease_owner IS NOT DISTINCT FROM ?{at}"));
         }
         if !filter.statuses.is_empty() {
             let words = filter.statuses.iter().map(|status| format!("'{}'", status.as_str()));

@@ -1,7 +1,7 @@
 //! What is read of runs by people and programs: rows, pages, windows.
 
 use crate::runs::{AttemptStatus, Principal};
-use fermata_core::{NodeId, RunId, Status, Timestamp};
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 
 /// A run's row. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,11 +46,16 @@ pub struct RunRecord {
     pub ended_at: Option<Timestamp>,
     /// When a parked run is due.
     pub wake_at: Option<Timestamp>,
-    /// Whether a runner holds it now.
-    pub held: bool,
+    /// The runner that holds it now.
+    pub runner: Option<RunnerId>,
 }
 
 impl RunRecord {
+    /// Whether a runner holds it now.
+    pub fn held(&self) -> bool {
+        self.runner.is_some()
+    }
+
     /// The node of its parent that started it. The engine writes it into the request ids of the runs it starts:
     /// `fermata:child:{run}:{node}:{attempt}`.
     pub fn parent_node(&self) -> Option<&str> {
@@ -124,6 +129,8 @@ pub struct RunFilter {
     pub correlation_id: Option<String>,
     /// Only with this request id.
     pub request_id: Option<String>,
+    /// Only what this runner holds now.
+    pub runner: Option<RunnerId>,
     /// Only with this in their request id, workflow id or correlation id, in any case (of ASCII letters).
     pub search: Option<String>,
     /// Only this one and newer ones.
@@ -164,6 +171,7 @@ impl RunFilter {
         is(&self.workflow_id, &run.workflow_id)
             && is(&self.tenant, &run.tenant)
             && is(&self.request_id, &run.request_id)
+            && self.runner.is_none_or(|runner| run.runner == Some(runner))
             && (self.statuses.is_empty() || self.statuses.contains(&run.status))
             && self.correlation_id.as_ref().is_none_or(correlates)
             && self.search.as_ref().is_none_or(contains)

@@ -66,13 +66,13 @@ pub(crate) const RUN_COLUMNS: &str =
     "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
-    lease_owner IS NOT NULL";
+    lease_owner";
 
 /// The same without payloads, for lists.
 pub(crate) const LIST_COLUMNS: &str =
     "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
-    '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner IS NOT NULL";
+    '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner";
 
 /// What a runner needs of a run's row.
 pub(crate) const STORED_RUN_COLUMNS: &str =

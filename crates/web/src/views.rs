@@ -1,7 +1,7 @@
 //! What things look like as JSON. Fields that are absent are left out; payloads travel as they are stored.
 
 use crate::time::Iso;
-use fermata_core::{RunId, Status, Timestamp};
+use fermata_core::{RunId, RunnerId, Status, Timestamp};
 use fermata_dialects::Diagnostic;
 use fermata_runtime::{
     PublishedWorkflow,
@@ -239,6 +239,9 @@ pub(crate) struct RunRow<'a> {
     /// When a parked run is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_at: Option<Iso>,
+    /// Who holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runner_id: Option<RunnerId>,
     status_url: StatusUrl,
 }
 
@@ -276,8 +279,9 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
                 .map(|(start, end)| millis_between(start, end)),
             wake_at: run
                 .wake_at
-                .filter(|_| run.status == Status::Running && !run.held)
+                .filter(|_| run.status == Status::Running && !run.held())
                 .map(Iso),
+            runner_id: run.runner,
             status_url: StatusUrl(run.id),
         }
     }

@@ -62,6 +62,9 @@ struct ListArgs {
     /// Only runs of this workflow.
     #[arg(long, value_name = "ID")]
     workflow: Option<String>,
+    /// Only what this runner holds now; `fermata runners` lists them.
+    #[arg(long, value_name = "ID")]
+    runner: Option<String>,
     /// At most this many.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -87,6 +90,7 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
     let mut query = Vec::new();
     query.extend(args.status.map(|status| ("status", status)));
     query.extend(args.workflow.map(|workflow| ("workflowId", workflow)));
+    query.extend(args.runner.map(|runner| ("runnerId", runner)));
     let most = if args.all { usize::MAX } else { args.limit as usize };
     let (items, more) = client.list(&["executions"], &query, most).await?;
     if format == Format::Json {
@@ -154,6 +158,7 @@ async fn get(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
         ("ended", time(&run, "endedAt")),
         ("took", took(&run)),
         ("wakes", time(&run, "wakeAt")),
+        ("runner", text(&run, "runnerId")),
     ]);
     let steps = run["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !steps.is_empty() {

@@ -11,6 +11,7 @@ pub const HELP: &str = "\
 Examples:
   fermata runners
   fermata runners -o json | jq '.items[] | select(.isAlive | not)'
+  fermata executions list --runner 0199a7c2-…
 
 Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the call is wrong.";
 

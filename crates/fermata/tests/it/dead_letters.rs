@@ -178,8 +178,9 @@ async fn commands_say_what_they_cannot_do() {
 }
 
 #[tokio::test]
-async fn runners_are_listed() {
-    let server = Server::start(&[]);
+async fn runners_are_listed_and_what_they_hold() {
+    // What sleeps for less than that stays in memory.
+    let server = Server::start_with(&[], &[("FERMATA_ORCHESTRATION__PARK_AFTER_MS", "1h")]);
     let table = eventually("the runner", || async {
         let table = printed(&server, &["runners"]);
         (table.lines().count() == 2).then_some(table)
@@ -196,4 +197,14 @@ async fn runners_are_listed() {
     }
     let json: Value = serde_json::from_str(&printed(&server, &["runners", "-o", "json"])).expect("JSON");
     assert_eq!(json["items"][0]["pid"], server.process().id());
+
+    server
+        .add(&json!({ "name": "nap", "tasks": { "rest": { "sleep": "10m" } } }))
+        .await;
+    let run = server.execute("nap", &json!({})).await;
+    let runner = json["items"][0]["id"].as_str().expect("an id");
+    assert!(printed(&server, &["executions", "get", &run]).contains(runner));
+    let held = printed(&server, &["executions", "list", "--runner", runner]);
+    assert!(held.contains(&run), "{held}");
+    assert!(!printed(&server, &["executions", "list", "--runner", &run]).contains(&run));
 }

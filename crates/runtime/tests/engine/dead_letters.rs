@@ -298,7 +298,7 @@ async fn waiting_runs_are_buried_with_their_waits() {
     let run = bed.engine.start(request).await.unwrap().run;
     bed.engine.stop();
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while bed.store.run(run).await.unwrap().unwrap().held {
+    while bed.store.run(run).await.unwrap().unwrap().held() {
         assert!(tokio::time::Instant::now() < deadline, "it is not parked");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

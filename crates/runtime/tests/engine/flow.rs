@@ -273,7 +273,7 @@ async fn a_long_pause_leaves_memory_and_a_cancel_still_reaches_it() {
         tokio::task::yield_now().await;
     }
     let record = bed.store.run(accepted.run).await.unwrap().unwrap();
-    assert!(!record.held && record.wake_at.is_some(), "{record:?}");
+    assert!(!record.held() && record.wake_at.is_some(), "{record:?}");
     bed.engine.cancel(accepted.run, "enough").await.unwrap();
     let ended = bed.engine.wait(accepted.run, PATIENCE).await.unwrap().expect("it ends");
     let left = bed.left(accepted.run, ended).await;

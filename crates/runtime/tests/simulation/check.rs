@@ -111,7 +111,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     };
     ensure!(record.status.is_terminal(), "it is {}", record.status);
     ensure!(
-        !record.held && record.wake_at.is_none(),
+        !record.held() && record.wake_at.is_none(),
         "it is over, and yet somebody is to wake it"
     );
     ensure!(

@@ -85,7 +85,7 @@ pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
         (Some("corr"), "u1")
     );
     assert!(first.journal.is_empty());
-    assert!(store.run(id).await.unwrap().unwrap().held);
+    assert!(store.run(id).await.unwrap().unwrap().held());
     committed(store, step(id, 1, 1)).await;
     committed(store, park(id, 1, 2, Some(5))).await;
     let free = store.load(id).await.unwrap().unwrap();
@@ -180,7 +180,7 @@ pub async fn only_one_run(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, wish).await, [id], "it waits for mail");
     let record = store.run(id).await.unwrap().unwrap();
     assert!(
-        record.wake_at.is_some() && record.held,
+        record.wake_at.is_some() && record.held(),
         "it can be found when this owner dies, too"
     );
     assert_eq!(

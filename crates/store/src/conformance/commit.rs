@@ -153,7 +153,7 @@ pub async fn no_events_no_journal_row(store: &Arc<dyn Store>) {
     committed(store, quiet).await;
     assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 1);
     assert_eq!(store.actions(run, ALL).await.unwrap().1, 1);
-    assert!(!store.run(run).await.unwrap().unwrap().held);
+    assert!(!store.run(run).await.unwrap().unwrap().held());
 }
 
 /// A change of status overwrites what it names and no more.
@@ -174,7 +174,7 @@ pub async fn status_changes_keep_what_is_not_given(store: &Arc<dyn Store>) {
     committed(store, start).await;
     let row = store.run(run).await.unwrap().unwrap();
     assert_eq!(
-        (row.status, row.started_at, row.ended_at, row.held),
+        (row.status, row.started_at, row.ended_at, row.held()),
         (Status::Running, Some(at(150)), None, true)
     );
     let mut last = end(run, epoch, 2, Status::Failed);
@@ -196,7 +196,7 @@ pub async fn status_changes_keep_what_is_not_given(store: &Arc<dyn Store>) {
         (row.outputs.as_deref(), row.context_snapshot.as_deref()),
         (Some(r#"{"out":true}"#), Some("{}"))
     );
-    assert_eq!((row.held, row.wake_at), (false, None));
+    assert_eq!((row.held(), row.wake_at), (false, None));
 }
 
 /// After a terminal status nothing changes any more, whatever the epoch; it also overrides parking.
@@ -207,7 +207,7 @@ pub async fn terminal_is_final(store: &Arc<dyn Store>) {
     committed(store, last).await;
     let before = everything(store, run).await;
     let row = store.run(run).await.unwrap().unwrap();
-    assert_eq!((row.status, row.held, row.wake_at), (Status::Succeeded, false, None));
+    assert_eq!((row.status, row.held(), row.wake_at), (Status::Succeeded, false, None));
     for commit in [
         greedy(run, 1, 3),
         step(run, 1, 3),
@@ -225,7 +225,7 @@ pub async fn parking_frees_the_run(store: &Arc<dyn Store>) {
     committed(store, park(run, 1, 2, Some(5000))).await;
     let row = store.run(run).await.unwrap().unwrap();
     assert_eq!(
-        (row.held, row.wake_at, row.status),
+        (row.held(), row.wake_at, row.status),
         (false, Some(at(5000)), Status::Running)
     );
     let early = store.claim(claim(ME, 1, 4999)).await.unwrap();

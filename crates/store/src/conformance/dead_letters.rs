@@ -64,7 +64,7 @@ pub async fn a_run_is_buried(store: &Arc<dyn Store>) {
         (record.status, record.reason.as_deref()),
         (Status::Failed, Some("dead_letter"))
     );
-    assert!(!record.held && record.wake_at.is_none());
+    assert!(!record.held() && record.wake_at.is_none());
     assert!(!store.waits(run).await.unwrap()[0].open);
     assert_eq!(
         store.load(run).await.unwrap().unwrap().journal.len(),

@@ -33,7 +33,10 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
         (run.priority, run.correlation_id, run.principal)
     );
     assert_eq!((row.parent, row.trigger, row.spec), (run.parent, run.trigger, run.spec));
-    assert_eq!((row.created_at, row.wake_at, row.held), (at(100), Some(at(100)), false));
+    assert_eq!(
+        (row.created_at, row.wake_at, row.runner),
+        (at(100), Some(at(100)), None)
+    );
     assert_eq!(
         (row.started_at, row.ended_at, row.reason, row.error),
         (None, None, None, None)
@@ -49,7 +52,7 @@ pub async fn born_run_is_held_and_running(store: &Arc<dyn Store>) {
     let (id, _) = born(store, "r1", vec![open("w", "t1")]).await;
     let row = store.run(id).await.unwrap().unwrap();
     assert_eq!(
-        (row.status, row.started_at, row.held),
+        (row.status, row.started_at, row.held()),
         (Status::Running, Some(at(100)), true)
     );
     let stored = store.load(id).await.unwrap().unwrap();

@@ -1,7 +1,10 @@
 //! Runners: who lives, what they hold, and which of that has mail.
 
 use super::*;
-use crate::runs::Letter;
+use crate::{
+    reads::{Order, RunFilter},
+    runs::Letter,
+};
 
 const DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
@@ -141,6 +144,52 @@ pub async fn held_runs_are_told(store: &Arc<dyn Store>) {
     assert_eq!(store.held(ME, None, 1).await.unwrap(), mine[..1]);
 }
 
+/// A run that is held says by whom, and a runner's runs can be listed as any others.
+pub async fn who_holds_what_is_told(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let them = runner();
+    let mut mine = Vec::new();
+    for index in 0..5 {
+        mine.push(born(store, &format!("r{index}"), Vec::new()).await.0);
+    }
+    let theirs = born_by(store, them, "theirs", Vec::new()).await;
+    pending(store, "free").await;
+    committed(store, end(mine[4], 1, 2, Status::Failed)).await;
+    assert_eq!(store.run(theirs).await.unwrap().unwrap().runner, Some(them));
+    assert_eq!(store.run(mine[4]).await.unwrap().unwrap().runner, None);
+
+    let runs_of = async |filter: RunFilter| {
+        let page = store.runs(filter).await.unwrap();
+        let all = page.items.into_iter().map(|run| (run.id, run.runner));
+        (all.collect::<Vec<_>>(), page.next.is_some())
+    };
+    let of = |owner: RunnerId, limit: u32| RunFilter {
+        runner: Some(owner),
+        limit,
+        ..Default::default()
+    };
+    mine.truncate(4);
+    mine.sort();
+    let held = |runs: &[RunId]| runs.iter().map(|run| (*run, Some(ME))).collect::<Vec<_>>();
+    let mut filter = of(ME, 3);
+    filter.order = Order::OldestFirst;
+    assert_eq!(runs_of(filter.clone()).await, (held(&mine[..3]), true));
+    filter.from = Some(mine[3]);
+    assert_eq!(runs_of(filter).await, (held(&mine[3..]), false));
+    mine.reverse();
+    let mut filter = of(ME, 9);
+    assert_eq!(runs_of(filter.clone()).await, (held(&mine), false));
+    filter.before = Some(mine[1]);
+    assert_eq!(runs_of(filter.clone()).await, (held(&mine[2..]), false));
+    filter.request_id = Some("theirs".to_owned());
+    assert_eq!(runs_of(filter).await, (Vec::new(), false));
+    let mut filter = of(them, 9);
+    filter.request_id = Some("theirs".to_owned());
+    assert_eq!(runs_of(filter.clone()).await, (vec![(theirs, Some(them))], false));
+    (filter.request_id, filter.workflow_id) = (None, Some("another".to_owned()));
+    assert_eq!(runs_of(filter).await, (Vec::new(), false));
+}
+
 /// A claim that came to nothing does not count, and forgives nothing.
 pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
@@ -155,7 +204,7 @@ pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
     committed(store, decline(1, 300)).await;
     let record = store.run(run).await.unwrap().unwrap();
     assert_eq!(
-        (record.status, record.held, record.wake_at),
+        (record.status, record.held(), record.wake_at),
         (Status::Pending, false, Some(at(300)))
     );
     // One runner dies with it, the next declines it, the third finds it as the second did.
@@ -193,7 +242,7 @@ pub async fn given_up_runs_were_taken(store: &Arc<dyn Store>) {
         commit.then = Then::GiveUp { wake_at: at(300) };
         committed(store, commit).await;
         let record = store.run(run).await.unwrap().unwrap();
-        assert_eq!((record.held, record.wake_at), (false, Some(at(300))));
+        assert_eq!((record.held(), record.wake_at), (false, Some(at(300))));
     }
     take(store, run).await;
     committed(store, park(run, 4, 1, Some(1))).await;

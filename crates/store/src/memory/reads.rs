@@ -6,7 +6,7 @@ use crate::{
     runs::{Mail, WaitRecord},
 };
 use fermata_core::{NodeId, RunId};
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 impl State {
     pub(super) fn list_runs(&self, filter: &RunFilter) -> RunPage {
@@ -19,6 +19,12 @@ impl State {
         let range = if empty { None } else { Some((from, to)) };
         let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (&filter.workflow_id, range) {
             (_, None) => Box::new(std::iter::empty()),
+            (_, Some(range)) if filter.runner.is_some() => {
+                let held = filter.runner.into_iter().flat_map(|runner| self.of_runner(runner));
+                let mut held: Vec<RunId> = held.filter(|run| range.contains(run)).collect();
+                held.sort_unstable();
+                Box::new(held.into_iter())
+            }
             (Some(workflow), Some(range)) => {
                 let of_workflow = self.by_workflow.get(workflow).into_iter();
                 Box::new(of_workflow.flat_map(move |ids| ids.range(range)).copied())

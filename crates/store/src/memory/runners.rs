@@ -59,7 +59,7 @@ impl State {
     }
 
     /// The runs that a runner holds.
-    fn of_runner(&self, runner: RunnerId) -> impl Iterator<Item = RunId> {
+    pub(super) fn of_runner(&self, runner: RunnerId) -> impl Iterator<Item = RunId> {
         let first = (runner, Timestamp(i64::MIN), RunId(Uuid::nil()));
         let last = (runner, Timestamp(i64::MAX), RunId(Uuid::max()));
         self.held.range(first..=last).map(|(.., run)| *run)

@@ -426,7 +426,7 @@ impl Entry {
             started_at: self.started_at,
             ended_at: self.ended_at,
             wake_at: self.wake_at,
-            held: self.lease_owner.is_some(),
+            runner: self.lease_owner,
         }
     }
 }

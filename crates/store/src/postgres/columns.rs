@@ -6,7 +6,7 @@ use crate::{
     definitions::Lifecycle,
     runs::{AttemptStatus, Principal},
 };
-use fermata_core::{NodeId, RunId, Status, Timestamp};
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use std::borrow::Cow;
 use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
@@ -35,6 +35,7 @@ macro_rules! columns {
 
 columns! {
     RunId: Uuid => |id| Ok(RunId(id));
+    RunnerId: Uuid => |id| Ok(RunnerId(id));
     Timestamp: i64 => |time| Ok(Timestamp(time));
     NodeId: String => |name| Ok(name.into());
     u64: i64 => |number| u64::try_from(number).map_err(|_| strange(number));

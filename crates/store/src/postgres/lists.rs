@@ -91,6 +91,7 @@ async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Resu
         match value {
             Bound::Text(text) => (Box::new(text.clone()), Type::TEXT),
             Bound::Run(run) => (Box::new(run.map(|run| run.0)), Type::UUID),
+            Bound::Runner(runner) => (Box::new(runner.0), Type::UUID),
         }
     });
     let values: Vec<_> = values.collect();

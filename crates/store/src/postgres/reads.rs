@@ -44,7 +44,7 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, Trouble> {
         started_at: maybe(row, 19)?,
         ended_at: maybe(row, 20)?,
         wake_at: maybe(row, 21)?,
-        held: plain(row, 22)?,
+        runner: maybe(row, 22)?,
     })
 }
 

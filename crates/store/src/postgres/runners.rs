@@ -136,7 +136,7 @@ pub(super) async fn runners(
         let pid: i64 = plain(row, 3)?;
         Ok(RunnerRecord {
             runner: Runner {
-                id: RunnerId(plain(row, 0)?),
+                id: get(row, 0)?,
                 host: plain(row, 2)?,
                 pid: u32::try_from(pid).map_err(|_| Trouble::Strange(format!("{pid} is no process")))?,
                 version: plain(row, 4)?,

@@ -54,6 +54,7 @@ fn value(bound: &Bound) -> Value {
         Bound::Text(text) => Value::Text(text.clone()),
         Bound::Run(Some(run)) => Value::Blob(key(run).to_vec()),
         Bound::Run(None) => Value::Null,
+        Bound::Runner(runner) => Value::Blob(runner.0.as_bytes().to_vec()),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     runs::{Letter, Mail, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
-use fermata_core::{NodeId, RunId};
+use fermata_core::{NodeId, RunId, RunnerId};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         started_at: maybe(row, 19)?,
         ended_at: maybe(row, 20)?,
         wake_at: maybe(row, 21)?,
-        held: row.get(22)?,
+        runner: maybe::<Uuid>(row, 22)?.map(RunnerId),
     })
 }
 

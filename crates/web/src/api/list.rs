@@ -15,7 +15,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use fermata_core::{RunId, Status};
+use fermata_core::{RunId, RunnerId, Status};
 use fermata_store::reads::{Order, RunFilter};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -28,6 +28,7 @@ pub(crate) struct ListQuery {
     tenant_id: Option<String>,
     correlation_id: Option<String>,
     request_id: Option<String>,
+    runner_id: Option<String>,
     created_after: Option<String>,
     created_before: Option<String>,
     search: Option<String>,
@@ -63,6 +64,7 @@ fn filter(query: ListQuery) -> Result<RunFilter, ApiError> {
         tenant: given(query.tenant_id),
         correlation_id: given(query.correlation_id),
         request_id: given(query.request_id),
+        runner: given(query.runner_id).as_deref().map(runner).transpose()?,
         search: given(query.search),
         from: instant("createdAfter", given(query.created_after))?,
         before: instant("createdBefore", given(query.created_before))?,
@@ -93,6 +95,11 @@ fn statuses(words: &str) -> Result<Vec<Status>, ApiError> {
         )
     };
     words.map(|word| Status::parse(word).ok_or_else(unknown)).collect()
+}
+
+fn runner(id: &str) -> Result<RunnerId, ApiError> {
+    let id = Uuid::try_parse(id).map_err(|_| ApiError::parameter("`runnerId` must be the id of a runner, a UUID"));
+    id.map(RunnerId)
 }
 
 /// The first id that a run made at this time can have.

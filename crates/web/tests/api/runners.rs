@@ -31,10 +31,20 @@ async fn a_runner_tells_who_it_is_and_how_much_it_holds() {
     assert_time(&runner["startedAt"]);
     assert_time(&runner["heartbeatAt"]);
     server.execute("gated", json!({})).await;
-    server.execute("gated", json!({})).await;
+    let last = server.execute("gated", json!({})).await;
     until(&server, |page| page["items"][0]["executions"] == 2).await;
+
+    let held = format!("/api/v1/executions?runnerId={}", runner["id"].as_str().unwrap());
+    let listed = server.get(&held).await.expect(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2, "{listed}");
+    assert_eq!(listed["items"][0]["runnerId"], runner["id"]);
+    let path = format!("/api/v1/executions/{last}");
+    assert_eq!(server.get(&path).await.expect(200)["runnerId"], runner["id"]);
+
     server.gate.add_permits(2);
     until(&server, |page| page["items"][0]["executions"] == 0).await;
+    assert_eq!(server.get(&held).await.expect(200)["items"], json!([]));
+    assert!(server.get(&path).await.expect(200).get("runnerId").is_none());
 }
 
 #[tokio::test]

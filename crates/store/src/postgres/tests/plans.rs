@@ -12,7 +12,7 @@ use crate::{
     reads::{Order, RunFilter},
     statements::{self, dollars},
 };
-use fermata_core::{RunId, Status};
+use fermata_core::{RunId, RunnerId, Status};
 use tokio_postgres::{Client, SimpleQueryMessage};
 use uuid::Uuid;
 
@@ -192,6 +192,7 @@ fn filters() -> Vec<RunFilter> {
                                 tenant: tenant.clone(),
                                 correlation_id: correlation_id.clone(),
                                 request_id: None,
+                                runner: None,
                                 search: search.clone(),
                                 from,
                                 before,
@@ -208,6 +209,16 @@ fn filters() -> Vec<RunFilter> {
 }
 
 async fn lists_use_indexes(planner: &Planner) {
+    let of_runner = RunFilter {
+        runner: Some(RunnerId(Uuid::now_v7())),
+        workflow_id: Some("w".to_owned()),
+        before: Some(RunId(Uuid::now_v7())),
+        ..Default::default()
+    };
+    for walk in walks(&of_runner, None, Flavour::Postgres) {
+        let plan = planner.seeks(&lists::walk_query(&walk, 9, budget(1))).await;
+        assert!(plan.contains("ix_executions_held"), "{plan}");
+    }
     for filter in filters() {
         let by_status = !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Succeeded);
         let index = match &filter {

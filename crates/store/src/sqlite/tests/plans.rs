@@ -40,6 +40,7 @@ fn lists_use_indexes() {
                                 tenant: tenant.clone(),
                                 correlation_id: correlation_id.clone(),
                                 request_id: None,
+                                runner: None,
                                 search: search.clone(),
                                 from,
                                 before,
@@ -127,6 +128,17 @@ fn groups_use_their_index() {
     }
 }
 
+/// All that a runner holds, and more than that is asked of each.
+fn of_runner() -> RunFilter {
+    RunFilter {
+        runner: Some(RunnerId(Uuid::now_v7())),
+        workflow_id: Some("w".to_owned()),
+        before: Some(RunId(Uuid::now_v7())),
+        limit: 9,
+        ..Default::default()
+    }
+}
+
 /// A runner asks for its mail every second, and for its leases now and then.
 #[test]
 fn runners_use_indexes() {
@@ -140,6 +152,10 @@ fn runners_use_indexes() {
     );
     let held = plan_of(runners::HELD);
     assert!(held.contains("INDEX ix_executions_claim (lease_owner=?"), "{held}");
+    for list in walks(&of_runner(), None, Flavour::Sqlite) {
+        let plan = plan_of(&list.sql);
+        assert!(plan.contains("INDEX ix_executions_claim (lease_owner=?"), "{plan}");
+    }
     let counts = plan_of(runners::RUNNERS);
     assert!(
         counts.contains("COVERING INDEX ix_executions_claim (lease_owner=?"),

@@ -60,7 +60,7 @@ async fn leases_are_released_and_epochs_go_on() {
         .await
         .unwrap();
     let store = ground.database.store().await;
-    assert!(!store.run(world.held).await.unwrap().unwrap().held);
+    assert!(!store.run(world.held).await.unwrap().unwrap().held());
     // Who held it before holds nothing.
     assert_eq!(store.commit(step(world.held, 1, 2)).await, CommitAnswer::Fenced);
     // Nobody has to be dead for it to be claimed, and the one that sleeps goes on sleeping.

@@ -158,7 +158,7 @@ async fn told_of(store: &dyn Store, run: RunId) -> Vec<String> {
     let window = Window { limit: 1000, offset: 0 };
     let mut record = store.run(run).await.unwrap().unwrap();
     let mut stored = store.load(run).await.unwrap().unwrap();
-    (record.held, stored.owner) = (false, None);
+    (record.runner, stored.owner) = (None, None);
     vec![
         format!("{record:?}"),
         format!("{stored:?}"),

@@ -46,7 +46,7 @@ async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
     let (owner, epoch, takeovers) = lease(&app, run).await;
     assert_eq!((epoch, takeovers), (1, 0), "to hold it is to have got somewhere");
     let record = record(&store, run).await;
-    assert_eq!((record.status, record.held), (Status::Running, true));
+    assert_eq!((record.status, record.held()), (Status::Running, true));
     assert!(
         record
             .started_at
@@ -160,7 +160,7 @@ async fn completing_ends_a_run_for_good() {
             .unwrap();
         let ended = record(&store, run).await;
         assert_eq!(
-            (ended.status.as_str(), ended.held, ended.wake_at),
+            (ended.status.as_str(), ended.held(), ended.wake_at),
             (status, false, None)
         );
         assert_eq!(ended.reason.as_deref(), reason);
