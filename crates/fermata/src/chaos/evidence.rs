@@ -27,8 +27,8 @@ pub struct Effect {
     pub at: Micros,
     pub run: String,
     pub node: String,
-    /// The attempt, if the key names it.
-    pub attempt: Option<u32>,
+    /// As the call says.
+    pub attempt: u32,
     /// The idempotency key.
     pub key: String,
     pub body: Value,

@@ -106,7 +106,7 @@ async fn refuse(State(memory): Shared, headers: HeaderMap, Json(body): Json<Valu
 }
 
 async fn ask(State(memory): Shared, headers: HeaderMap, Json(body): Json<Value>) -> Response {
-    let (run, ..) = named(&key(&headers));
+    let (run, _) = named(&key(&headers));
     for (node, url) in body["callbacks"].as_object().into_iter().flatten() {
         let path = url.as_str().and_then(|url| Some(&url[url.find("/wh/")?..]));
         if let Some(path) = path {
@@ -124,7 +124,8 @@ impl Memory {
     /// Writes a call down, then answers it with the status for a key that was there so often.
     async fn take(&self, headers: &HeaderMap, body: Value, status: impl FnOnce(u64) -> StatusCode) -> Response {
         let key = key(headers);
-        let (run, node, attempt) = named(&key);
+        let (run, node) = named(&key);
+        let attempt = text(headers, "x-attempt").parse().unwrap_or_default();
         let before = {
             let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
             // All attempts of a node count together, whether or not their keys tell them apart.
@@ -150,17 +151,20 @@ impl Memory {
     }
 }
 
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default()
+}
+
 fn key(headers: &HeaderMap) -> String {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
-    key.unwrap_or_default().to_owned()
+    text(headers, "idempotency-key").to_owned()
 }
 
 /// `run:node` or `run:node:attempt`.
-fn named(key: &str) -> (String, String, Option<u32>) {
+fn named(key: &str) -> (String, String) {
     let mut parts = key.split(':');
     let mut next = || parts.next().unwrap_or_default().to_owned();
-    let (run, node, attempt) = (next(), next(), next());
-    (run, node, attempt.parse().ok())
+    (next(), next())
 }
 
 #[cfg(test)]
@@ -175,19 +179,20 @@ mod tests {
         let (asked, mut asking) = mpsc::unbounded_channel();
         let service = Service::start(ledger.clone(), asked).await.unwrap();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let call = async |path: &str, key: &str, body: &str| {
+        let call = async |path: &str, key: &str, attempt: u32, body: &str| {
             let request = client
                 .post(format!("{}{path}", service.url))
-                .header("idempotency-key", key);
+                .header("idempotency-key", key)
+                .header("x-attempt", attempt);
             let answer = request.header("content-type", "application/json").body(body.to_owned());
             answer.send().await.unwrap().status().as_u16()
         };
-        assert_eq!(call("/flaky/1", "r:n:1", "{\"order\":1}").await, 503);
+        assert_eq!(call("/flaky/1", "r:n:1", 1, "{\"order\":1}").await, 503);
         assert!(std::fs::read_to_string(&path).unwrap().contains("r:n:1"));
-        assert_eq!(call("/flaky/1", "r:n:2", "{\"order\":1}").await, 200);
-        assert_eq!(call("/refuse", "r:m", "{}").await, 422);
+        assert_eq!(call("/flaky/1", "r:n:2", 2, "{\"order\":1}").await, 200);
+        assert_eq!(call("/refuse", "r:m", 3, "{}").await, 422);
         let urls = "{\"callbacks\":{\"w\":\"http://127.0.0.1:1/wh/t0ken\"}}";
-        assert_eq!(call("/ask", "r:ask", urls).await, 200);
+        assert_eq!(call("/ask", "r:ask", 1, urls).await, 200);
         let (run, node, path) = ("r".to_owned(), "w".to_owned(), "/wh/t0ken".to_owned());
         assert_eq!(asking.recv().await, Some(Asked { run, node, path }));
         let effects: Vec<Effect> = ledger.close().unwrap();
@@ -195,9 +200,6 @@ mod tests {
             .iter()
             .map(|effect| (effect.call, effect.attempt, effect.answered))
             .collect();
-        assert_eq!(
-            calls,
-            [(1, Some(1), 503), (2, Some(2), 200), (3, None, 422), (4, None, 200)]
-        );
+        assert_eq!(calls, [(1, 1, 503), (2, 2, 200), (3, 3, 422), (4, 1, 200)]);
     }
 }

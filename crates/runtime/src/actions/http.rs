@@ -240,6 +240,7 @@ impl HttpRequest {
             header::HeaderName::from_static("x-correlation-id"),
             &call.correlation_id,
         )?;
+        or_else(header::HeaderName::from_static("x-attempt"), &call.attempt.to_string())?;
         match &parameters.body {
             None => {}
             Some(Value::String(_)) => or_else(header::CONTENT_TYPE, "text/plain; charset=utf-8")?,

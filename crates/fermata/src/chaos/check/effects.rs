@@ -100,9 +100,11 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
             found.add(Rule::Effect, Some(id), what);
             continue;
         };
-        let own = call.attempt.is_none_or(|attempt| attempt == row.attempt);
-        found.ensure(own, Rule::Effect, id, || {
-            format!("attempt {} of {node} has the answer to {}", row.attempt, call.key)
+        found.ensure(call.attempt == row.attempt, Rule::Effect, id, || {
+            format!(
+                "attempt {} of {node} has the answer to attempt {}",
+                row.attempt, call.attempt
+            )
         });
         let status = match call.answered {
             200 => &["Succeeded"][..],

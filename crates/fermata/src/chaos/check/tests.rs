@@ -91,7 +91,7 @@ fn effect(node: &str, call: u64) -> Effect {
         at: call as Micros * SECOND,
         run: id(RUN).to_string(),
         node: node.to_owned(),
-        attempt: (node == "two").then_some(1),
+        attempt: 1,
         key,
         body: json!({ "order": 1, "from": node }),
         answered: 200,
@@ -345,7 +345,7 @@ fn effects() {
         [Rule::Effect],
         "after all faults"
     );
-    assert_eq!(broken(|all| all.effects[2].attempt = Some(2)), [Rule::Effect]);
+    assert_eq!(broken(|all| all.effects[2].attempt = 2), [Rule::Effect]);
     assert_eq!(broken(|all| run_of(all).attempts[0].outputs = None), [Rule::Effect]);
 }
 

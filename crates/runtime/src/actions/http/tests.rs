@@ -285,6 +285,7 @@ async fn redirects_carry_what_they_should() {
             "authorization: basic bwu6c2vjcmv0",
             "cookie: c=1",
             "idempotency-key: run:call",
+            "x-attempt: 1",
             "x-own: own",
         ] {
             assert!(request.contains(part), "{part}: {request}");
