@@ -101,10 +101,6 @@ pub(crate) const INBOX: &str =
 pub(crate) const WAITS: &str = "SELECT node_id, token, is_open, payload_json FROM run_waits
     WHERE workflow_execution_id = ?1 ORDER BY node_id, token";
 
-pub(crate) const BEAT: &str = "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-    ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role";
-
 pub(crate) const RETIRE: &str = "DELETE FROM runners WHERE id = ?1";
 
 pub(crate) const DEAD_LETTER_COLUMNS: &str =

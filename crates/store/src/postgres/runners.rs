@@ -20,8 +20,33 @@ use std::{
 };
 use uuid::Uuid;
 
-const FORGET_OLD: &str = "DELETE FROM runners WHERE heartbeat_at < $1 AND NOT EXISTS
-    (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)";
+/// What need not survive a crash does not wait for disks and standbys: while commits hang because a standby is away,
+/// nobody may look dead. True, and it holds for the statement that asks it.
+macro_rules! at_once {
+    () => {
+        "set_config('synchronous_commit', 'off', true) = 'off'"
+    };
+}
+
+const BEAT: &str = concat!(
+    "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7 WHERE ",
+    at_once!(),
+    " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role"
+);
+
+const FORGET_OLD: &str = concat!(
+    "DELETE FROM runners WHERE heartbeat_at < $1 AND NOT EXISTS
+    (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL) AND ",
+    at_once!()
+);
+
+/// A row has to change, or a server that takes no writes would not be noticed.
+pub(super) const PING: &str = concat!(
+    "INSERT INTO fermata_meta (key, value) SELECT 'ping', '1' WHERE ",
+    at_once!(),
+    " ON CONFLICT (key) DO UPDATE SET value = (fermata_meta.value::bigint + 1)::text"
+);
 
 /// A session that has lost what it held is no runner.
 pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at,
@@ -98,7 +123,7 @@ fn ours() -> i64 {
 /// Notes that a runner lives.
 pub(super) async fn heartbeat(session: &Object, runner: &Runner, at: Timestamp, skew: &Skew) -> Result<(), Trouble> {
     skew.learn(session).await?;
-    let beat = session.prepare_cached(&dollars(statements::BEAT)).await?;
+    let beat = session.prepare_cached(BEAT).await?;
     let (id, at, pid) = (runner.id.0, skew.theirs(at), i64::from(runner.pid));
     let row: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
         &id,

@@ -8,6 +8,7 @@ mod migrations;
 mod plans;
 mod proxy;
 mod sql_functions;
+mod standby;
 mod starting;
 mod tls;
 

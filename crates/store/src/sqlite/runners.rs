@@ -11,11 +11,15 @@ use crate::{
     News,
     reads::Page,
     runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
-    statements::{BEAT, RETIRE},
+    statements::RETIRE,
 };
 use fermata_core::{RunId, RunnerId, Timestamp};
 use rusqlite::{Connection, params};
 use uuid::Uuid;
+
+const BEAT: &str = "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role";
 
 const FORGET_OLD: &str = "DELETE FROM runners WHERE heartbeat_at < ?1 AND NOT EXISTS
     (SELECT 1 FROM workflow_executions INDEXED BY ix_executions_claim
