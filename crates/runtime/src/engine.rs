@@ -32,13 +32,19 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::{
+    sync::{Notify, Semaphore, oneshot},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use hold::Held;
 pub(crate) use hold::Hold;
 pub use wait::Ended;
+
+/// How long a run whose outcome is unknown is sent again while its caller waits.
+const SENT_AGAIN_FOR: Duration = Duration::from_secs(5);
 
 /// A handle to the engine of this process. Cheap to clone.
 #[derive(Clone)]
@@ -407,16 +413,18 @@ impl Shared {
             .collect()
     }
 
-    /// Stores a new run. If the outcome is unknown, the same run is sent again until it is known, or for a while.
+    /// Stores a new run. If the outcome is unknown, the same run is sent again until it is known, or for a while. A store
+    /// that took long to say so has tried what there is to try.
     pub async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
         let id = run.id;
         let mut uncertain = false;
+        let until = Instant::now() + SENT_AGAIN_FOR;
         let mut pauses = [10, 50, 250, 1000].into_iter();
         loop {
             match (self.store.enqueue(run.clone()).await, pauses.next()) {
                 (Ok(Enqueued::Existing { run, .. }), _) if uncertain && run == id => return Ok(Enqueued::Created),
                 (Ok(answer), _) => return Ok(answer),
-                (Err(StoreError::Unknown(_)), Some(pause)) => {
+                (Err(StoreError::Unknown(_)), Some(pause)) if Instant::now() < until => {
                     uncertain = true;
                     tokio::time::sleep(Duration::from_millis(pause)).await;
                 }

@@ -4,6 +4,7 @@ mod hand_over;
 mod mail;
 mod outage;
 mod roles;
+mod standby;
 
 use crate::support::{Server, shared_home};
 use fermata_store::conformance::home::Home;

@@ -42,6 +42,9 @@ const MAX_TRIES: u32 = 3;
 /// After so many members that wait for locks, one after another, others are no longer tried one by one.
 const STUCK: usize = 4;
 
+/// What a caller may have to wait beyond what he was promised.
+const SLACK: Duration = Duration::from_secs(1);
+
 /// Something to be written, and who waits for it.
 struct Member {
     work: Work,
@@ -67,6 +70,7 @@ impl Member {
 /// The way to all committers.
 pub(super) struct Committers {
     queues: Mutex<Option<Vec<mpsc::UnboundedSender<Member>>>>,
+    told_within: Duration,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -94,13 +98,17 @@ impl Committers {
         }
         Committers {
             queues: Mutex::new(Some(queues)),
+            // Whoever cannot be served for want of a connection or a lock hears so by then.
+            told_within: settings.patience.max(settings.lock_timeout) + settings.connect_timeout + SLACK,
             tasks: Mutex::new(tasks),
         }
     }
 
-    /// Writes: the outcome comes once it is durable.
+    /// Writes: the outcome comes once it is durable. If the database keeps silent, for instance while its standby is away,
+    /// callers hear in time that it is not known; a driver has nothing better to do than to wait for it.
     pub(super) async fn write(&self, work: Work) -> Result<Outcome> {
         let (reply, answer) = oneshot::channel();
+        let is_driver = matches!(work, Work::Commit { .. });
         let mut hasher = DefaultHasher::new();
         // The run of an enqueue is known to nobody yet, but its request may be sent twice.
         match work.request() {
@@ -127,8 +135,15 @@ impl Committers {
                 return Err(StoreError::Failed("a committer stopped".to_owned()));
             }
         }
-        let lost = || Err(StoreError::Unknown("a committer stopped".to_owned()));
-        answer.await.unwrap_or_else(|_| lost())
+        let unknown = |what: &str| Err(StoreError::Unknown(what.to_owned()));
+        let answered = match is_driver {
+            true => Ok(answer.await),
+            false => timeout(self.told_within, answer).await,
+        };
+        match answered {
+            Ok(answer) => answer.unwrap_or_else(|_| unknown("a committer stopped")),
+            Err(_) => unknown("the server did not answer in time"),
+        }
     }
 
     /// Writes what waits, then closes the connections.

@@ -2,14 +2,15 @@
 
 use super::{PATIENCE, ask, cluster, store};
 use crate::{
-    Store,
+    Store, StoreError,
     conformance::{
         cluster::{Cluster, execute},
         *,
     },
     postgres::PostgresSettings,
+    runs::Enqueued,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 /// A store whose server waits for a standby that there is not.
@@ -58,4 +59,26 @@ async fn heartbeats_wait_for_no_standby() {
     ping.await.expect("a ping that does not wait").unwrap();
     standbys(&cluster, "").await;
     writing.await.unwrap();
+}
+
+/// The server says nothing for as long as its standby is away, but whoever asked for a run hears that nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_are_told_in_time_that_nothing_was_confirmed() {
+    let (cluster, store) = waiting(PostgresSettings {
+        patience: Duration::from_millis(100),
+        lock_timeout: Duration::from_millis(100),
+        connect_timeout: Duration::from_secs(1),
+        ..Default::default()
+    })
+    .await;
+    let new = new_run("r1");
+    let told = timeout(PATIENCE, store.enqueue(new.clone())).await;
+    let told = told.expect("an answer, long before the database has one");
+    assert!(matches!(told, Err(StoreError::Unknown(_))), "{told:?}");
+    standbys(&cluster, "").await;
+    let again = store.enqueue(new.clone()).await.unwrap();
+    assert!(
+        matches!(again, Enqueued::Existing { run, .. } if run == new.id),
+        "{again:?}"
+    );
 }
