@@ -1,5 +1,10 @@
 //! Statements that are sent together and answered in their order: one round trip for all of them.
 
+use futures::{
+    future::{MaybeDone, join_all, maybe_done},
+    join, poll,
+};
+use std::pin::{Pin, pin};
 use tokio_postgres::{Client, Row, Statement, types::ToSql};
 
 /// A prepared statement with its parameters.
@@ -35,7 +40,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Sends `first`, the queries and `last`. The first error is what went wrong: after it the server refuses the rest.
+/// Sends `first`, the queries and `last`. The first error is what went wrong: after it the server refuses the rest. What the
+/// client itself cannot send the server does not miss, so the transaction is given up then.
 pub(super) async fn send(
     client: &Client,
     first: Option<&str>,
@@ -46,15 +52,27 @@ pub(super) async fn send(
         Some(sql) => client.batch_execute(sql).await,
         None => Ok(()),
     };
-    // Everything is sent when it is first polled, and both of these poll in order (`join_all` up to 30).
-    debug_assert!(queries.len() <= 30);
-    let (begun, rows, ended) = futures::join!(
-        plain(first),
-        futures::future::join_all(queries.iter().map(|query| query.run(client))),
+    let mut begun = pin!(maybe_done(plain(first)));
+    let queries = queries.iter().map(|query| Box::pin(maybe_done(query.run(client))));
+    let mut queries: Vec<_> = queries.collect();
+    // Everything is sent when it is first polled.
+    let _ = poll!(begun.as_mut());
+    for query in &mut queries {
+        let _ = poll!(query.as_mut());
+    }
+    let unsent = |query: &Pin<Box<_>>| matches!(**query, MaybeDone::Done(Err(_)));
+    let last = match queries.iter().any(unsent) {
+        true => last.and(Some("ROLLBACK")),
+        false => last,
+    };
+    let ((), _, ended) = join!(
+        begun.as_mut(),
+        join_all(queries.iter_mut().map(Pin::as_mut)),
         plain(last)
     );
-    begun?;
-    let rows = rows.into_iter().collect::<Result<_, _>>()?;
+    begun.take_output().transpose()?;
+    let rows = queries.iter_mut().filter_map(|query| query.as_mut().take_output());
+    let rows = rows.collect::<Result<_, _>>()?;
     ended?;
     Ok(rows)
 }

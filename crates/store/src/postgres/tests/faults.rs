@@ -11,7 +11,11 @@ use crate::{
         cluster::{Database, Stop, execute},
         *,
     },
-    postgres::PostgresSettings,
+    postgres::{
+        PostgresSettings,
+        address::Address,
+        pipeline::{Query, send},
+    },
     runs::{Born, CommitAnswer, Delivery, Enqueued},
 };
 use fermata_core::Status;
@@ -158,6 +162,25 @@ async fn a_member_that_cannot_be_written_fails_alone() {
             other => panic!("{index}: {other:?}"),
         }
     }
+}
+
+/// A transaction that could not be sent as a whole is not written in part.
+#[tokio::test]
+async fn what_cannot_be_sent_is_missed() {
+    let database = Database::new().await;
+    let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
+    let (client, _task) = address.session().await.unwrap();
+    client.batch_execute("CREATE TABLE notes (note text)").await.unwrap();
+    let insert = client.prepare("INSERT INTO notes VALUES ($1)").await.unwrap();
+    let good = |note: &'static str| Query::new(&insert).bind(note);
+    // The driver refuses a number where a text belongs.
+    let queries = [good("one"), Query::new(&insert).bind(2), good("three")];
+    let sent = send(&client, Some("BEGIN"), &queries, Some("COMMIT")).await;
+    assert!(sent.is_err_and(|error| error.as_db_error().is_none()));
+    assert_eq!(ask(&database.url, "SELECT count(*) FROM notes").await, "0");
+    let sent = send(&client, Some("BEGIN"), &[good("one"), good("two")], Some("COMMIT")).await;
+    assert_eq!(sent.unwrap().len(), 2);
+    assert_eq!(ask(&database.url, "SELECT count(*) FROM notes").await, "2");
 }
 
 /// While the server ends and comes back, again and again, every answer is true or `Unknown`, and nothing that was
