@@ -30,7 +30,8 @@ macro_rules! statements {
 }
 
 statements! {
-    /// Whoever deletes one of these has to wait, and sees the runs that are stored here.
+    /// Whoever deletes one of these has to wait, and sees the runs that are stored here. The lock is a write, so that even a
+    /// batch which only finds that its runs are there is confirmed by the standby.
     lock_workflows: "SELECT id, status, is_enabled, current_version, latest_version FROM workflows
         WHERE id = ANY($1) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE";
 
