@@ -182,9 +182,9 @@ impl Engine {
         self.shared.stopping.cancel();
     }
 
-    /// Whether others know that this process lives. Until then it takes no runs.
-    pub fn is_heard(&self) -> bool {
-        self.shared.pulse.is_heard(self.shared.clock.now())
+    /// Waits until others know that this process lives. Before that it takes no runs. [`Engine::run`] must have begun.
+    pub async fn ready(&self) {
+        self.shared.pulse.begun().await;
     }
 
     /// Whether it was told to stop.

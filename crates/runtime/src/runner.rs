@@ -20,10 +20,13 @@ use fermata_store::{
     News,
     runs::{Claim, RunCommit, Then},
 };
-use std::{sync::Arc, time::Duration};
-use tokio::sync::broadcast::{
-    Receiver,
-    error::{RecvError, TryRecvError},
+use std::{mem::take, sync::Arc, time::Duration};
+use tokio::{
+    sync::broadcast::{
+        Receiver,
+        error::{RecvError, TryRecvError},
+    },
+    time::Instant,
 };
 
 /// At most this many runs come with one claim, so that others get their share.
@@ -112,17 +115,20 @@ struct Claims {
     shared: Arc<Shared>,
     /// When something is due, as far as it is known.
     due: Option<Timestamp>,
-    look_for_dead: Timestamp,
-    look_for_strays: Timestamp,
+    look_for_dead: Instant,
+    look_for_strays: Instant,
+    /// Whether one is claimed also where there is no room: it may need no turn.
+    spare: bool,
 }
 
 impl Claims {
     fn new(shared: Arc<Shared>) -> Claims {
-        let now = shared.clock.now();
+        let now = Instant::now();
         Claims {
             due: None,
             look_for_dead: now,
-            look_for_strays: now.plus_millis(shared.settings.lease_ttl.as_millis() as u64),
+            look_for_strays: now + shared.settings.lease_ttl,
+            spare: false,
             shared,
         }
     }
@@ -130,14 +136,15 @@ impl Claims {
     async fn run(mut self, mut news: Receiver<News>) {
         loop {
             let now = self.shared.clock.now();
-            if self.look_for_strays <= now {
-                self.give_back_strays(now).await;
+            if self.look_for_strays <= Instant::now() {
+                self.give_back_strays().await;
             }
             self.due = self.due.filter(|due| *due > now);
-            if self.claim_due(now).await == CLAIM_BATCH {
+            let came = self.claim_due(now).await;
+            if came == Some(CLAIM_BATCH) {
                 continue;
             }
-            let full = self.room() == 0;
+            let full = came.is_none() || self.room() == 0;
             let pause = self.due.filter(|_| !full).map_or(Duration::MAX, |due| until(now, due));
             let pause = pause.min(self.shared.settings.poll_interval);
             let shared = self.shared.clone();
@@ -145,7 +152,7 @@ impl Claims {
                 biased;
                 heard = news.recv() => self.hear(heard, now).await,
                 () = shared.look.notified(), if full => {}
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause) => self.spare = full,
             }
             // What was heard meanwhile is heard at once; only then is the store asked again.
             self.hear_rest(&mut news, now).await;
@@ -195,19 +202,15 @@ impl Claims {
         self.shared.room().min(MAX_ARRIVING.saturating_sub(arriving))
     }
 
-    /// Claims what is due, and what dead runners hold; how many runs came.
-    async fn claim_due(&mut self, now: Timestamp) -> usize {
-        let ttl = self.shared.settings.lease_ttl;
-        let takes_over = self.look_for_dead <= now;
-        if takes_over {
-            self.look_for_dead = now.plus_millis((ttl / 3).as_millis() as u64);
-        }
+    /// Claims what is due, and what dead runners hold; how many runs came, or `None` if there is no place for any.
+    async fn claim_due(&mut self, now: Timestamp) -> Option<usize> {
         // One comes for each that goes, also while more wait here than should: that may be somebody with little to do.
-        let vacated = self.shared.turns.vacated().min(self.shared.places());
-        let limit = self.room().max(vacated).min(CLAIM_BATCH);
+        let vacated = self.shared.turns.vacated().max(usize::from(take(&mut self.spare)));
+        let limit = self.room().max(vacated.min(self.shared.places())).min(CLAIM_BATCH);
         if limit == 0 {
-            return 0;
+            return None;
         }
+        let takes_over = self.look_for_dead <= Instant::now();
         let claim = Claim {
             runner: self.shared.me.id,
             limit: limit as u32,
@@ -215,11 +218,14 @@ impl Claims {
             only: None,
             dead_before: takes_over.then(|| self.shared.pulse.dead_before(now)),
         };
-        self.take(claim).await
+        let came = self.take(claim).await;
+        if takes_over && came < limit {
+            self.look_for_dead = Instant::now() + self.shared.settings.lease_ttl / 3;
+        }
+        Some(came)
     }
 
     async fn take(&mut self, claim: Claim) -> usize {
-        let now = claim.now;
         match self.shared.store.claim(claim).await {
             Ok(claimed) => {
                 let count = claimed.runs.len();
@@ -229,7 +235,7 @@ impl Claims {
             }
             Err(error) => {
                 tracing::warn!(%error, "runs could not be claimed; trying again");
-                self.look_for_strays = now; // the claim may have been made all the same
+                self.look_for_strays = Instant::now(); // the claim may have been made all the same
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 0
             }

@@ -99,8 +99,9 @@ impl Bench {
         self.engine.store()
     }
 
-    /// Publishes a document; its id.
+    /// Publishes a document, once there is a runner for it; its id.
     pub async fn publish(&self, document: &Value) -> anyhow::Result<String> {
+        self.engine.ready().await;
         let saved = self
             .engine
             .workflows()

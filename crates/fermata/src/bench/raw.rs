@@ -47,19 +47,14 @@ impl Sample {
 /// The writes of one three-step run.
 pub(super) async fn sample() -> anyhow::Result<Arc<Sample>> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let registry = Registry::builtin(&HttpSettings::default())?;
-    let engine = Engine::new(store.clone(), registry, Settings::default(), Arc::new(SystemClock));
-    engine
-        .workflows()
-        .save(three_steps().to_string().as_bytes(), "bench")
-        .await?;
-    engine.workflows().publish(THREE, true).await?;
+    let bench = Bench::on(store.clone(), Settings::default(), None)?;
+    bench.publish(&three_steps()).await?;
     let request = Request {
         workflow_id: THREE.to_owned(),
         trigger: json!({}),
         ..Request::default()
     };
-    let (accepted, ended) = engine.start_and_wait(request, super::PATIENCE).await?;
+    let (accepted, ended) = bench.engine.start_and_wait(request, super::PATIENCE).await?;
     ended.context("the sample run did not end")?;
     let all = Window { limit: 100, offset: 0 };
     let record = store.run(accepted.run).await?.context("the sample run is gone")?;

@@ -151,6 +151,7 @@ impl Driver {
             let turn = tokio::select! {
                 biased;
                 () = token.cancelled() => return report,
+                () = shared.stopping.cancelled() => return report, // whoever claims the run next starts it
                 turn = shared.turns.take(behalf) => turn,
             };
             let started_at = shared.clock.now();

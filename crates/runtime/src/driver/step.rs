@@ -101,6 +101,11 @@ impl Driver {
                 Some(fact) => fact,
                 None => return Ok(()),
             },
+            // It waited for its turn when this process was told to stop.
+            Incoming::Report(report) if report.result.is_none() && self.run.stop().is_none() => {
+                self.ready.insert((report.node, report.attempt));
+                return Ok(());
+            }
             Incoming::Report(report) => {
                 let node = self.compiled.plan.node(report.node).id.clone();
                 let attempt = report.attempt;

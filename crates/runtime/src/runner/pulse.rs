@@ -8,11 +8,13 @@
 use crate::engine::lock;
 use fermata_core::Timestamp;
 use std::{sync::Mutex, time::Duration};
+use tokio::sync::Notify;
 
 /// The heartbeats of this process that are known to be in the store.
 pub(crate) struct Pulse {
     lease_ttl: i64,
     beats: Mutex<Option<Beats>>,
+    heard: Notify,
 }
 
 #[derive(Clone, Copy)]
@@ -27,6 +29,7 @@ impl Pulse {
         Pulse {
             lease_ttl: i64::try_from(lease_ttl.as_micros()).unwrap_or(i64::MAX),
             beats: Mutex::default(),
+            heard: Notify::new(),
         }
     }
 
@@ -41,6 +44,18 @@ impl Pulse {
             last: at.0,
             steady_since,
         });
+        self.heard.notify_waiters();
+    }
+
+    /// Waits for the first heartbeat.
+    pub async fn begun(&self) {
+        loop {
+            let heard = self.heard.notified();
+            if lock(&self.beats).is_some() {
+                return;
+            }
+            heard.await;
+        }
     }
 
     /// Whether others know that this process lives.
@@ -60,9 +75,9 @@ impl Pulse {
         }
     }
 
-    /// There are three heartbeats in a `lease_ttl`; one may be missed.
+    /// There are three heartbeats in a `lease_ttl`; one may be missed. A clock that was set back is a silence.
     fn is_timely(&self, beats: Beats, now: Timestamp) -> bool {
-        now.0.saturating_sub(beats.last) <= self.lease_ttl.saturating_mul(2) / 3
+        now.0.abs_diff(beats.last) <= self.lease_ttl.unsigned_abs().saturating_mul(2) / 3
     }
 }
 
@@ -102,5 +117,9 @@ mod tests {
             assert_eq!(pulse.dead_before(at(second + 4)), Timestamp::default());
         }
         assert_eq!(pulse.dead_before(at(52)), at(37));
+        assert!(!pulse.is_heard(at(-900)), "the clock was set back");
+        pulse.beat(at(-900));
+        pulse.beat(at(-890));
+        assert_eq!(pulse.dead_before(at(-885)), at(-900));
     }
 }

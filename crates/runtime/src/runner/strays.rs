@@ -15,24 +15,24 @@
 //! * **Its driver panicked.** That is told to the store with the panic; what is found here was not told.
 
 use super::{Claims, nothing_but};
-use fermata_core::Timestamp;
 use fermata_store::runs::{CommitAnswer, Then};
+use tokio::time::Instant;
 
 /// Leases are read in pages of this size.
 const PAGE: u32 = 1000;
 
 impl Claims {
-    pub(super) async fn give_back_strays(&mut self, now: Timestamp) {
+    pub(super) async fn give_back_strays(&mut self) {
         let shared = self.shared.clone();
-        let again = |pause: std::time::Duration| now.plus_millis(pause.as_millis() as u64);
-        self.look_for_strays = again(shared.settings.lease_ttl);
+        let now = Instant::now();
+        self.look_for_strays = now + shared.settings.lease_ttl;
         let mut after = None;
         loop {
             let leases = match shared.store.held(shared.me.id, after, PAGE).await {
                 Ok(leases) => leases,
                 Err(error) => {
                     tracing::warn!(%error, "what this runner holds cannot be read; trying again");
-                    self.look_for_strays = again(shared.settings.poll_interval);
+                    self.look_for_strays = now + shared.settings.poll_interval;
                     return;
                 }
             };

@@ -143,12 +143,8 @@ impl Bed {
 
     /// Waits until it takes runs.
     async fn ready(&self) {
-        let heard = async {
-            while !self.engine.is_heard() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, heard).await.expect("a heartbeat");
+        let ready = self.engine.ready();
+        tokio::time::timeout(PATIENCE, ready).await.expect("a heartbeat");
     }
 
     pub async fn publish(&self, document: &Value) {

@@ -1,17 +1,23 @@
 //! Who is next when there is more to do than a process can do at once.
 
 use crate::support::{Bed, PATIENCE, Place, Scripted};
-use fermata_core::{RunId, Status};
+use fermata_core::{RunId, RunnerId, Status};
 use fermata_runtime::{
     Request, Role, Settings,
     actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, Success},
+    clock::{Clock, SystemClock},
 };
+use fermata_store::runs::Claim;
 use serde_json::{Value, json};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 const BACKLOG: usize = 1000;
 
@@ -34,7 +40,7 @@ impl Action for Gate {
 /// A runner with one turn, and an API process before it.
 struct Scene {
     api: Bed,
-    _runner: Bed,
+    runner: Bed,
     gate: Arc<Semaphore>,
     came: Arc<AtomicUsize>,
 }
@@ -50,6 +56,7 @@ impl Scene {
         let settings = |role| Settings {
             role,
             max_parallel_actions: 1,
+            poll_interval: Duration::from_millis(20),
             ..Settings::default()
         };
         let api = Bed::on(place.clone(), settings(Role::Api), registry.clone());
@@ -58,12 +65,15 @@ impl Scene {
             let document = json!({ "id": id, "displayName": id, "startNode": "only", "nodes": nodes });
             api.publish(&document).await;
         }
+        let nodes = json!([{ "id": "only", "actionType": "core.delay", "parameters": { "durationMs": 1 } }]);
+        api.publish(&json!({ "id": "rest", "displayName": "rest", "startNode": "only", "nodes": nodes }))
+            .await;
         let requests = (0..BACKLOG).map(|_| ask(&api, "big", "crowd", 0));
         futures::future::join_all(requests).await;
         let runner = Bed::on(place, settings(Role::Runner), registry);
         let scene = Scene {
             api,
-            _runner: runner,
+            runner,
             gate,
             came,
         };
@@ -92,6 +102,28 @@ impl Scene {
             self.until_came(came + 1).await;
         }
         panic!("it waits for everybody else");
+    }
+
+    /// All that is free and due.
+    fn claim(&self) -> Claim {
+        Claim {
+            runner: RunnerId(Uuid::now_v7()),
+            limit: 2 * BACKLOG as u32,
+            now: SystemClock.now(),
+            only: None,
+            dead_before: None,
+        }
+    }
+
+    async fn until_held(&self, count: u64) {
+        let held = async {
+            while self.held().await != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, held)
+            .await
+            .expect("what cannot act is handed back");
     }
 
     async fn held(&self) -> u64 {
@@ -140,4 +172,25 @@ async fn who_cannot_act_soon_waits_in_the_store_for_anybody() {
         (1..BACKLOG as u64 / 2).contains(&held),
         "{held} are held by a process with one turn"
     );
+}
+
+#[tokio::test]
+async fn what_needs_no_turn_goes_on_while_none_is_free() {
+    let scene = Scene::new().await;
+    let run = ask(&scene.api, "rest", "other", 0).await;
+    let ended = scene.api.engine.wait(run, PATIENCE).await.unwrap();
+    assert_eq!(ended.expect("it ends").status, Status::Succeeded);
+    assert_eq!(scene.came.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_turn_is_handed_back_and_does_not_begin_when_the_process_stops() {
+    let scene = Scene::new().await;
+    scene.runner.engine.stop();
+    scene.until_held(1).await;
+    scene.gate.add_permits(1);
+    scene.until_held(0).await;
+    assert_eq!(scene.came.load(SeqCst), 1);
+    let due = scene.runner.store.claim(scene.claim()).await.unwrap().runs;
+    assert_eq!(due.len(), BACKLOG - 1, "all others are due");
 }
