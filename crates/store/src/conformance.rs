@@ -77,8 +77,8 @@ macro_rules! conformance_tests {
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
                 concurrent_twins_make_one_run, drafts_take_pinned_runs_only;
             claim: free_runs_in_order_of_due_time, not_before_they_are_due, limit_and_next_due, claim_gives_all_there_is,
-                held_runs_are_left_alone, dead_owners_lose_their_runs, heartbeats_keep_runs,
-                retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
+                held_runs_are_left_alone, dead_owners_lose_their_runs, dead_owners_runs_and_free_ones_share,
+                heartbeats_keep_runs, retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
                 priority_takes_no_place_of_others, priority_waits_until_it_is_due, lower_priority_waits;
             fair: a_backlog_takes_half, others_take_what_they_need, tenants_share_too, single_places_are_shared,

@@ -115,9 +115,10 @@ pub trait Store: Send + Sync + 'static {
     /// its first commit is part of the same transaction.
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued>;
 
-    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. Who waits longest goes
-    /// first, but in a workflow's places its runs of the highest priority do. A runner must have sent a heartbeat
-    /// before it holds anything, or others take it for dead; the asker itself is alive.
+    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. The latter go first, in half of
+    /// the places while others are free. Of those that are free who waits longest goes first, but in a workflow's places
+    /// its runs of the highest priority do. A runner must have sent a heartbeat before it holds anything, or others take it
+    /// for dead; the asker itself is alive.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
     /// Advances a run by one journal row and all that belongs to it; a run that is given up leaves its dead letter

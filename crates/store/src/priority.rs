@@ -22,6 +22,13 @@ const FRONT: u32 = 16;
 /// A claim looks for others in no more groups than this; the next one goes on behind them.
 pub(crate) const MAX_GROUPS: usize = 256;
 
+/// How many of a claim's places are for free runs when so many runs of dead owners wait: these began long ago and get half,
+/// and what free runs leave.
+pub(crate) fn left_for_free(limit: u32, orphans: usize) -> u32 {
+    let orphans = u32::try_from(orphans).unwrap_or(u32::MAX);
+    limit - orphans.min(limit.div_ceil(2))
+}
+
 /// How many of the runs in front a claim has to know.
 pub(crate) fn looked_at(limit: u32, prioritised: bool) -> u32 {
     match prioritised {

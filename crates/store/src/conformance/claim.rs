@@ -1,6 +1,7 @@
 //! Leases.
 
 use super::*;
+use std::collections::BTreeSet;
 
 async fn ids(store: &Arc<dyn Store>, wish: Claim) -> Vec<RunId> {
     store
@@ -117,7 +118,7 @@ pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
     let free = pending(store, "r3").await;
     let heir = taking_over(500);
     let mut taken = ids(store, heir.clone()).await;
-    assert_eq!(taken.remove(0), free, "free runs first");
+    assert_eq!(taken.pop(), Some(free), "runs that had begun come first");
     taken.sort();
     assert_eq!(taken, [never, lapsed]);
     assert_eq!(store.commit(step(never, 1, 2)).await, CommitAnswer::Fenced);
@@ -129,6 +130,33 @@ pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
     let mut limited = taking_over(500);
     limited.limit = 1;
     assert_eq!(ids(store, limited).await.len(), 1);
+}
+
+/// Neither a backlog nor a flood of runs that lost their runner keeps the others waiting.
+pub async fn dead_owners_runs_and_free_ones_share(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut orphans = BTreeSet::new();
+    for index in 0..5 {
+        orphans.insert(born_by(store, runner(), &format!("r{index}"), Vec::new()).await);
+    }
+    for time in 10..20 {
+        due(store, time).await;
+    }
+    let heir = runner();
+    for (limit, expected) in [(1, 1), (3, 2), (6, 2), (4, 0), (6, 0)] {
+        let mut wish = taking_over(500);
+        (wish.runner, wish.limit) = (heir, limit);
+        let taken = ids(store, wish).await;
+        let begun = taken.iter().filter(|run| orphans.contains(run)).count();
+        assert_eq!(begun, expected, "of {limit}");
+    }
+    let mut wish = taking_over(500);
+    wish.limit = 16;
+    assert_eq!(
+        ids(store, wish).await.len(),
+        15,
+        "all that one runner held, and nothing is free"
+    );
 }
 
 /// A heartbeat in time keeps what a runner holds.

@@ -4,6 +4,7 @@ use super::State;
 use crate::{
     News,
     definitions::Lifecycle,
+    priority,
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Link, Mail, NewRun,
@@ -113,12 +114,15 @@ impl State {
                 .take(limit)
                 .collect(),
             None => {
-                let due = self.due(claim.now, claim.limit);
                 let held = claim.dead_before.iter().flat_map(|_| &self.held);
-                let dead = held
+                let orphans = held
                     .filter(|(owner, ..)| self.is_dead(claim, *owner))
                     .map(|(.., id)| *id);
-                due.into_iter().chain(dead).take(limit).collect()
+                let mut ids: Vec<RunId> = orphans.take(limit).collect();
+                let free = self.due(claim.now, priority::left_for_free(claim.limit, ids.len()));
+                ids.truncate(limit - free.len());
+                ids.extend(free);
+                ids
             }
         };
         let mut runs = Vec::with_capacity(ids.len());

@@ -17,6 +17,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
+    priority,
     runs::{Claim, Claimed, StoredRun},
     statements::STORED_RUN_COLUMNS,
 };
@@ -136,22 +137,32 @@ async fn one(tx: &Transaction<'_>, claim: &Claim, run: RunId, dead_before: Optio
     rows.iter().map(|row| plain(row, 0)).collect()
 }
 
-/// Free runs that are due, in the order and with the shares of [`crate::priority`]; then those of dead owners.
+/// Runs of dead owners, and free runs that are due, in the order and with the shares of [`crate::priority`].
 async fn due(
     tx: &Transaction<'_>,
     claim: &Claim,
     dead_before: Option<i64>,
     walked: &Mutex<Group>,
 ) -> Result<Vec<Uuid>, Trouble> {
-    let mut ids = queue::free(tx, claim, walked).await?;
-    let room = i64::from(claim.limit) - ids.len() as i64;
-    if let (Some(dead_before), true) = (dead_before, room > 0) {
-        let orphaned = tx.prepare_cached(ORPHANED).await?;
-        for row in tx.query(&orphaned, &[&claim.runner.0, &dead_before, &room]).await? {
-            ids.push(plain(&row, 0)?);
-        }
-    }
+    let mut ids = match dead_before {
+        Some(dead_before) => orphans(tx, claim, dead_before).await?,
+        None => Vec::new(),
+    };
+    let places = Claim {
+        limit: priority::left_for_free(claim.limit, ids.len()),
+        ..claim.clone()
+    };
+    let free = queue::free(tx, &places, walked).await?;
+    ids.truncate(claim.limit as usize - free.len());
+    ids.extend(free);
     Ok(ids)
+}
+
+async fn orphans(tx: &Transaction<'_>, claim: &Claim, dead_before: i64) -> Result<Vec<Uuid>, Trouble> {
+    let orphaned = tx.prepare_cached(ORPHANED).await?;
+    let limit = i64::from(claim.limit);
+    let rows = tx.query(&orphaned, &[&claim.runner.0, &dead_before, &limit]).await?;
+    rows.iter().map(|row| plain(row, 0)).collect()
 }
 
 fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {

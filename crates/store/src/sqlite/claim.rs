@@ -9,6 +9,7 @@ use super::{
     writer::Tx,
 };
 use crate::{
+    priority,
     runs::{Claim, Claimed, StoredRun},
     statements::STORED_RUN_COLUMNS,
 };
@@ -71,13 +72,24 @@ fn claimable(tx: &Tx<'_>, claim: &Claim, run: RunId) -> rusqlite::Result<Vec<Run
     })
 }
 
-/// Free runs that are due, in the order and with the shares of [`crate::priority`]; then those of dead owners.
+/// Runs of dead owners, and free runs that are due, in the order and with the shares of [`crate::priority`].
 fn due(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
-    let mut ids = queue::free(tx, claim)?;
-    if claim.dead_before.is_none() {
-        return Ok(ids);
-    }
-    let mut after = Vec::new();
+    let mut ids = match claim.dead_before {
+        Some(_) => orphans(tx, claim)?,
+        None => Vec::new(),
+    };
+    let places = Claim {
+        limit: priority::left_for_free(claim.limit, ids.len()),
+        ..claim.clone()
+    };
+    let free = queue::free(tx, &places)?;
+    ids.truncate(claim.limit as usize - free.len());
+    ids.extend(free);
+    Ok(ids)
+}
+
+fn orphans(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
+    let (mut ids, mut after) = (Vec::new(), Vec::new());
     while let Some(owner) = next_owner(tx, &after)? {
         let room = claim.limit.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX));
         if room == 0 {
