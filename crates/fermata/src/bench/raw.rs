@@ -3,12 +3,11 @@
 //! The rows are not made up: a real engine carries one run of the workload on the memory store, its rows are
 //! read back, and copies of them under new ids are what is sent.
 
-use super::load::{THREE, repeat, three_steps};
+use super::load::{Bench, THREE, repeat, three_steps};
 use anyhow::Context;
 use fermata_core::{Event, RunId, RunnerId, decode};
 use fermata_runtime::{
-    Engine, Request, Settings,
-    actions::{HttpSettings, Registry},
+    Request, Settings,
     clock::{Clock, SystemClock},
 };
 use fermata_store::{

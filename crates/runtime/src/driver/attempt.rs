@@ -8,7 +8,7 @@ use crate::{
     runner::probation::Probation,
     turns::Behalf,
 };
-use fermata_core::{Failure, NodeId, NodeIx, Phase, RunId, Timestamp, code};
+use fermata_core::{Failure, NodeId, NodeIx, Phase, Run, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
 use futures::FutureExt;
 use serde_json::Value;
@@ -77,6 +77,11 @@ impl Report {
             ended_at: at,
             result: None,
         }
+    }
+
+    /// Whether it never began although the run still wants it.
+    pub fn is_left_undone(&self, run: &Run) -> bool {
+        self.result.is_none() && run.stop().is_none()
     }
 
     pub fn success(&self) -> Option<&Given> {

@@ -101,8 +101,8 @@ impl Driver {
                 Some(fact) => fact,
                 None => return Ok(()),
             },
-            // It waited for its turn when this process was told to stop.
-            Incoming::Report(report) if report.result.is_none() && self.run.stop().is_none() => {
+            // It waited for its turn when this process was told to stop: there is something to do for the next.
+            Incoming::Report(report) if self.shared.stopping.is_cancelled() && report.is_left_undone(&self.run) => {
                 self.ready.insert((report.node, report.attempt));
                 return Ok(());
             }
