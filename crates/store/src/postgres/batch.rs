@@ -158,7 +158,7 @@ impl Session {
     fn judge(&self, error: tokio_postgres::Error) -> Failure {
         let answered = error.as_db_error().is_some() || !self.client.is_closed();
         let trouble = Trouble::Server(error);
-        match answered && trouble.remedy() != Remedy::Reconnect {
+        match answered && trouble.remedy() != Remedy::Reconnect || trouble.came_too_late() {
             true => Failure::Nothing(trouble),
             false => Failure::Unknown(trouble),
         }

@@ -83,12 +83,18 @@ impl Trouble {
             // 57P01 to 57P05: the server ends, restarts, or has cut us off.
             "57" if state.code().starts_with("57P") => Remedy::Reconnect,
             "08" => Remedy::Reconnect,
-            // A server that became a standby, or has no room for connections.
-            "25" if *state == SqlState::READ_ONLY_SQL_TRANSACTION => Remedy::Reconnect,
+            // A server that became a standby, or waited too long for us, or has no room for connections.
+            "25" if *state == SqlState::READ_ONLY_SQL_TRANSACTION || self.came_too_late() => Remedy::Reconnect,
             "53" if *state == SqlState::TOO_MANY_CONNECTIONS => Remedy::Reconnect,
             "22" | "23" | "54" => Remedy::LeaveOut,
             _ => Remedy::None,
         }
+    }
+
+    /// Whether the server ended a transaction because nothing came any more: also no `COMMIT`.
+    pub(super) fn came_too_late(&self) -> bool {
+        let late = &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT;
+        matches!(self, Trouble::Server(error) if error.code() == Some(late))
     }
 
     /// Whether a session that met it is of no more use.

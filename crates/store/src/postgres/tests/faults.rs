@@ -37,12 +37,12 @@ fn one_committer() -> PostgresSettings {
     }
 }
 
-async fn behind_a_proxy(database: &Database) -> (Proxy, Arc<dyn Store>) {
+async fn behind_a_proxy(database: &Database, settings: PostgresSettings) -> (Proxy, Arc<dyn Store>) {
     let address = database.url.split_once("127.0.0.1:").unwrap().1;
     let (port, rest) = address.split_once('/').unwrap();
     let proxy = Proxy::to(port.parse().unwrap()).await;
     let url = format!("postgres://fermata@127.0.0.1:{}/{rest}?sslmode=disable", proxy.port);
-    let store = store(&url, one_committer()).await;
+    let store = store(&url, settings).await;
     activate(&store, WORKFLOW).await;
     (proxy, store)
 }
@@ -51,7 +51,7 @@ async fn behind_a_proxy(database: &Database) -> (Proxy, Arc<dyn Store>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_before_anything_was_written() {
     let database = Database::new().await;
-    let (proxy, store) = behind_a_proxy(&database).await;
+    let (proxy, store) = behind_a_proxy(&database, one_committer()).await;
     let (run, _) = born(&store, "r1", Vec::new()).await;
     proxy.cut(Cut::AtBegin);
     committed(&store, step(run, 1, 2)).await;
@@ -62,11 +62,30 @@ async fn lost_before_anything_was_written() {
     assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 2);
 }
 
+/// A server that waited too long for the rest of a transaction has written nothing, so it is written on another
+/// connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_too_late_is_written_anew() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        idle_in_transaction_timeout: Duration::from_secs(1),
+        ..one_committer()
+    };
+    let (proxy, store) = behind_a_proxy(&database, settings).await;
+    let (run, _) = born(&store, "r1", Vec::new()).await;
+    proxy.cut(Cut::ByServer);
+    committed(&store, step(run, 1, 2)).await;
+    assert!(proxy.done());
+    proxy.cut(Cut::ByServer);
+    pending(&store, "r2").await;
+    assert!(proxy.done());
+}
+
 /// `COMMIT` was sent and not answered: nobody claims to know. What is sent again finds what is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_after_commit_was_sent() {
     let database = Database::new().await;
-    let (proxy, store) = behind_a_proxy(&database).await;
+    let (proxy, store) = behind_a_proxy(&database, one_committer()).await;
     let (run, _) = born(&store, "r1", Vec::new()).await;
     for (cut, seq, durable) in [(Cut::BeforeCommit, 2, false), (Cut::AfterCommit, 2, true)] {
         proxy.cut(cut);

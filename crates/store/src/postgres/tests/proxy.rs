@@ -24,6 +24,8 @@ pub(super) enum Cut {
     BeforeCommit,
     /// When the server has done `COMMIT`: its answer is swallowed.
     AfterCommit,
+    /// When `COMMIT` comes: the server does not get it, and is waited for until it has had enough.
+    ByServer,
 }
 
 /// Passes everything on, until it is told to cut.
@@ -84,6 +86,10 @@ async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) {
         let commit = contains(sent, b"COMMIT\0");
         if contains(sent, b"BEGIN\0") && takes(Cut::AtBegin) || commit && takes(Cut::BeforeCommit) {
             break;
+        }
+        if commit && takes(Cut::ByServer) {
+            let _ = back.await;
+            return;
         }
         if commit && takes(Cut::AfterCommit) {
             mute.store(true, Ordering::SeqCst);
