@@ -116,12 +116,12 @@ async fn take_back(url: &str, config: &Config) -> anyhow::Result<ExitCode> {
 fn advised(error: TransferError, begun: bool) -> anyhow::Error {
     let advice = match &error {
         TransferError::Mismatch { .. } => {
-            "the target is of no use; begin again with another, empty database. `fermata transfer --reopen` lets the \
-             source be served again"
+            "the target is of no use; begin again with another, empty database. `fermata transfer --reopen URL` lets \
+             the source be served again"
         }
         TransferError::Store(_) if begun => {
-            "what was moved stays: the same call with --resume goes on from here. `fermata transfer --reopen` lets the \
-             source be served again"
+            "what was moved stays: the same call with --resume goes on from here. `fermata transfer --reopen URL` lets \
+             the source be served again"
         }
         _ => return error.into(),
     };

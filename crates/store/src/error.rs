@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the database.
-    #[error("{path} is in use by another process{holder}; stop it first, or name another file with --database")]
+    #[error("{path} is in use by another process{holder}; stop it first, or use another file")]
     Locked {
         /// The file.
         path: String,

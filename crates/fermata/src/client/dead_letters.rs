@@ -5,9 +5,11 @@ use crate::{
     cli::{self, Usage},
     table,
 };
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use uuid::Uuid;
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -43,7 +45,7 @@ enum Command {
     Requeue {
         /// The letters.
         #[arg(required = true)]
-        ids: Vec<String>,
+        ids: Vec<Uuid>,
         /// Of the version that was given up, instead of the current one.
         #[arg(long)]
         same_version: bool,
@@ -68,7 +70,7 @@ struct ListArgs {
 struct PurgeArgs {
     /// The letters.
     #[arg(conflicts_with_all = ["reason", "workflow", "all"])]
-    ids: Vec<String>,
+    ids: Vec<Uuid>,
     #[command(flatten)]
     filter: Filter,
     /// Every one.
@@ -161,10 +163,10 @@ async fn show(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn requeue(client: &Client, ids: &[String], same_version: bool, format: Format) -> anyhow::Result<()> {
+async fn requeue(client: &Client, ids: &[Uuid], same_version: bool, format: Format) -> anyhow::Result<()> {
     let version = if same_version { "same" } else { "current" };
     for id in ids {
-        let path = [LETTERS[0], LETTERS[1], id, "requeue"];
+        let path = [LETTERS[0], LETTERS[1], &id.to_string(), "requeue"];
         let answer = client.post_with(&path, &[("version", version.to_owned())]).await?;
         match format {
             Format::Json => cli::print(format_args!("{answer:#}\n")),
@@ -182,8 +184,11 @@ async fn purge(client: &Client, args: PurgeArgs, format: Format) -> anyhow::Resu
     let mut query = args.filter.query();
     query.extend(args.all.then(|| ("all", "true".to_owned())));
     let removed = if !args.ids.is_empty() {
-        for id in &args.ids {
-            client.delete(&[LETTERS[0], LETTERS[1], id]).await?;
+        for (gone, id) in args.ids.iter().enumerate() {
+            match client.delete(&[LETTERS[0], LETTERS[1], &id.to_string()]).await {
+                Err(error) if gone > 0 => bail!("{error}; those before {id} are gone"),
+                removed => removed?,
+            }
         }
         args.ids.len() as u64
     } else if query.is_empty() {

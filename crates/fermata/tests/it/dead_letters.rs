@@ -170,6 +170,12 @@ async fn commands_say_what_they_cannot_do() {
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains("DEAD_LETTER_NOT_FOUND"), "{}", refused.stderr);
     }
+    // Whoever names one wrongly meant others, too.
+    for command in ["requeue", "purge"] {
+        let refused = at(&server, &["dead-letters", command, unknown, "nonsense"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("nonsense"), "{}", refused.stderr);
+    }
     let wrong = at(&server, &["dead-letters", "list", "--reason", "bad luck"]);
     assert!(
         wrong.code == Some(1) && wrong.stderr.contains("INVALID_PARAMETER"),

@@ -64,11 +64,11 @@ impl Mark {
         let what = match self {
             Mark::Leaving { to, .. } => format!(
                 "it is being moved to {to}. Finish that with `fermata transfer --resume`, or give it up with `fermata \
-                 transfer --reopen`"
+                 transfer --reopen URL`"
             ),
             Mark::Moved { to, .. } => format!(
-                "it was moved to {to}, where its runs go on. If they do not, `fermata transfer --reopen` takes it back as \
-                 it was then"
+                "it was moved to {to}, where its runs go on. If they do not, `fermata transfer --reopen URL` takes it back \
+                 as it was then"
             ),
             Mark::Arriving { from, .. } => format!(
                 "a transfer from {from} into it is not finished. Finish that with `fermata transfer --resume`, or use \

@@ -167,6 +167,9 @@ DECLARE
   v_there uuid;
 BEGIN
   PERFORM fermata_check_served();
+  IF p_workflow_id IS NULL THEN
+    RAISE EXCEPTION 'WFENG005 VALIDATION_ERROR: p_workflow_id must not be null' USING ERRCODE = 'WF005';
+  END IF;
   PERFORM fermata_check_name('p_request_id', v_request, 255);
   IF starts_with(v_request, 'fermata:') THEN
     RAISE EXCEPTION 'WFENG005 VALIDATION_ERROR: p_request_id "%" begins with "fermata:", which is for the engine alone',
@@ -245,8 +248,9 @@ BEGIN
   RAISE EXCEPTION 'WFENG002 ILLEGAL_STATE_TRANSITION: execution % is % and cannot %: %', p_execution_id, p_status,
     p_wish, CASE p_status COLLATE "C" WHEN 'Running' THEN 'this session does not hold it'
       WHEN 'Pending' THEN 'nobody has acquired it' ELSE 'it is over' END
-    USING ERRCODE = 'WF002', HINT =
-      'A session holds what it got with sp_try_acquire_execution, for ten minutes after its last call.';
+    USING ERRCODE = 'WF002', HINT = CASE WHEN p_status COLLATE "C" IN ('Running', 'Pending')
+      THEN 'A session holds what it got with sp_try_acquire_execution, for ten minutes after its last call.'
+      ELSE 'An end is final.' END;
 END $$;
 
 -- Says where a run stands and whether this session holds it, and locks it if so; refuses a run that is not there.

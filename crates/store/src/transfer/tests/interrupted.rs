@@ -108,7 +108,7 @@ async fn both_are_never_open() {
     }
     let refused = refusal(ground.open("a.db"));
     assert!(
-        refused.contains("is being moved") && refused.contains("--reopen"),
+        refused.contains("is being moved") && refused.contains("`fermata transfer --reopen URL`"),
         "{refused}"
     );
     // Without being told to go on it does not.

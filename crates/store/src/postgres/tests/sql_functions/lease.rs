@@ -199,6 +199,9 @@ async fn completing_ends_a_run_for_good() {
             assert!(!session.acquire(run).await);
         }
         expect(app.record(run, "n", "Succeeded", 1).await, "WF002", "it is over");
+        let again = "SELECT sp_record_action_attempt($1, 'n', 'core.echo', 'Succeeded', 1)";
+        let error = app.client.query_one(again, &[&run.0]).await.unwrap_err();
+        assert_eq!(error.as_db_error().unwrap().hint(), Some("An end is final."));
         assert_eq!(record(&store, run).await, ended);
     }
     assert_eq!(take_over(&store).await, []);

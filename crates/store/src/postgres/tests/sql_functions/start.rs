@@ -216,7 +216,7 @@ async fn workflows_that_take_no_runs_say_so() {
         expect(app.start_of(workflow, "r").await, state, words);
     }
     let nobody = app.one(START, &[&None::<&str>, &"r", &"{}"]).await.map(drop);
-    expect(nobody, "P0002", "WORKFLOW_NOT_FOUND");
+    expect(nobody, "WF005", "p_workflow_id must not be null");
     let version = "SELECT sp_start_workflow_execution($1, 'r', '{}', p_version => $2)";
     for number in [-1, 0, 2] {
         let answer = app.one(version, &[&WORKFLOW, &number]).await.map(drop);
