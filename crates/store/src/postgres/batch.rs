@@ -1,12 +1,12 @@
 //! One batch in two round trips: lock and read, then write and `COMMIT`.
 //!
 //! What must stay true:
-//! * Nobody waits for a run: a batch locks those that are free (`FOR NO KEY UPDATE SKIP LOCKED`), and members whose run
-//!   somebody else has locked are left out. All other locks are taken in one order, so batches of any number of
-//!   processes never wait for each other in a circle: the workflows of new runs (`FOR KEY SHARE`, by id), then places
-//!   in unique indexes: requests, then resources, both sorted. Claims never wait while they hold anything, and whoever
+//! * Nobody waits for a run, or for the workflow of a new one: a batch locks those that are free (`FOR NO KEY UPDATE` and
+//!   `FOR KEY SHARE`, both `SKIP LOCKED`), and members who need what somebody else has locked are left out. All other
+//!   locks are taken in one order, so batches of any number of processes never wait for each other in a circle: places
+//!   in unique indexes, requests, then resources, both sorted. Claims never wait while they hold anything, and whoever
 //!   changes workflows touches no run.
-//! * An application may keep its locks for long, so a batch waits for workflows and places for a moment only.
+//! * An application may keep its locks for long, so a batch waits for places for a moment only.
 //! * What checks need is read by statements of their own after the locks: a statement that had to wait for a lock
 //!   still sees everything else as it was before.
 //! * Whatever belongs to a run that is stored here is stored only if the run was: another batch may have come first.
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// The first round trip; and another if runs could not be locked, which may be because they are not there.
+    /// The first round trip; and another if something could not be locked, which may be because it is not there.
     async fn look(&self, begin: &str, batch: &[&Work]) -> Result<Facts, Trouble> {
         let wish = Wish::of(batch);
         let mut facts = Facts::default();

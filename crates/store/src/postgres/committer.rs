@@ -61,6 +61,19 @@ struct Member {
 }
 
 impl Member {
+    fn new(work: Work, reply: oneshot::Sender<Result<Outcome>>) -> Member {
+        let now = Instant::now();
+        Member {
+            work,
+            reply,
+            since: now,
+            tries: 0,
+            rests_until: now,
+            alone: false,
+            beaten: 0,
+        }
+    }
+
     fn answer(self, outcome: Result<Outcome>) {
         // Nobody listens if the caller gave up; what was written stands.
         let _ = self.reply.send(outcome);
@@ -80,19 +93,7 @@ impl Committers {
         let (mut queues, mut tasks) = (Vec::new(), Vec::new());
         for _ in 0..settings.committers.max(1) {
             let (queue, receiver) = mpsc::unbounded_channel();
-            let committer = Committer {
-                address: address.clone(),
-                patience: settings.patience,
-                lock_patience: settings.lock_timeout,
-                answer_within: settings.statement_timeout + Duration::from_secs(10),
-                receiver,
-                waiting: VecDeque::new(),
-                next: None,
-                session: None,
-                backoff: Backoff::default(),
-                stuck: 0,
-                hints: hints.clone(),
-            };
+            let committer = Committer::new(address, settings, hints, receiver);
             queues.push(queue);
             tasks.push(tokio::spawn(committer.run()));
         }
@@ -115,16 +116,7 @@ impl Committers {
             Some(request) => request.hash(&mut hasher),
             None => work.run().hash(&mut hasher),
         }
-        let now = Instant::now();
-        let member = Member {
-            work,
-            reply,
-            since: now,
-            tries: 0,
-            rests_until: now,
-            alone: false,
-            beaten: 0,
-        };
+        let member = Member::new(work, reply);
         {
             let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(queues) = queues.as_ref() else {
@@ -171,10 +163,34 @@ struct Committer {
     backoff: Backoff,
     /// Members in a row that others were in the way of.
     stuck: usize,
+    /// Whether the last batch was that of one who needs it for itself.
+    was_alone: bool,
     hints: Hints,
 }
 
 impl Committer {
+    fn new(
+        address: &Address,
+        settings: &PostgresSettings,
+        hints: &Hints,
+        receiver: mpsc::UnboundedReceiver<Member>,
+    ) -> Committer {
+        Committer {
+            address: address.clone(),
+            patience: settings.patience,
+            lock_patience: settings.lock_timeout,
+            answer_within: settings.statement_timeout + Duration::from_secs(10),
+            receiver,
+            waiting: VecDeque::new(),
+            next: None,
+            session: None,
+            backoff: Backoff::default(),
+            stuck: 0,
+            was_alone: false,
+            hints: hints.clone(),
+        }
+    }
+
     async fn run(mut self) {
         // So that the first run need not wait for it. If it fails, the first batch tries again.
         self.session = Session::connect(&self.address, self.answer_within).await.ok();
@@ -205,8 +221,22 @@ impl Committer {
         true
     }
 
-    /// Members that do not depend on each other; the others keep their order.
+    /// Those who need batches of their own never have two in a row while others may be tried.
     fn next_batch(&mut self) -> Vec<Member> {
+        if self.was_alone {
+            self.was_alone = false;
+            let others = self.batch_of(|member| !member.alone);
+            if !others.is_empty() {
+                return others;
+            }
+        }
+        let batch = self.batch_of(|_| true);
+        self.was_alone = batch.first().is_some_and(|member| member.alone);
+        batch
+    }
+
+    /// Members that do not depend on each other; the others keep their order.
+    fn batch_of(&mut self, wanted: fn(&Member) -> bool) -> Vec<Member> {
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let (mut runs, mut requests) = (HashSet::new(), HashSet::new());
         let (mut weight, mut next, now) = (0, None, Instant::now());
@@ -220,7 +250,7 @@ impl Committer {
             if first && rests {
                 next = [next, Some(member.rests_until)].into_iter().flatten().min();
             }
-            if !first || rests || member.alone && !batch.is_empty() {
+            if !first || rests || !wanted(&member) || member.alone && !batch.is_empty() {
                 later.push_back(member);
                 continue;
             }
@@ -352,5 +382,42 @@ impl Committer {
         member.rests_until = Instant::now() + backoff::rest(member.tries);
         member.tries += 1;
         self.waiting.push_front(member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{at, run_id};
+
+    fn committer() -> Committer {
+        let settings = PostgresSettings::default();
+        let address = Address::parse("postgres://nobody@nowhere/there", &settings).unwrap();
+        let (hints, _) = Hints::start(&address, false);
+        Committer::new(&address, &settings, &hints, mpsc::unbounded_channel().1)
+    }
+
+    fn letter(alone: bool) -> Member {
+        let (run, letter, at) = (run_id(), String::new(), at(1));
+        let work = Work::Deliver { run, letter, at };
+        let mut member = Member::new(work, oneshot::channel().0);
+        member.alone = alone;
+        member
+    }
+
+    #[test]
+    fn who_needs_a_batch_for_itself_leaves_the_next_to_others() {
+        let mut committer = committer();
+        committer.waiting = [true, true, false, true, false].map(letter).into();
+        let mut batches = Vec::new();
+        for _ in 0..4 {
+            let batch = committer.next_batch();
+            batches.push(batch.iter().map(|member| member.alone).collect::<Vec<_>>());
+            // They are in vain.
+            let alone = batch.into_iter().filter(|member| member.alone);
+            alone.for_each(|member| committer.waiting.push_front(member));
+        }
+        let (alone, others) = (vec![true], vec![false, false]);
+        assert_eq!(batches, [alone.clone(), others, alone.clone(), alone]);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<Fate>, Write
         taken: HashMap::new(),
         writes: Writes::default(),
     };
-    let fates = batch.iter().map(|work| match facts.locked.contains(&work.run()) {
+    let fates = batch.iter().map(|work| match facts.is_locked(work) {
         true => Fate::Locked,
         false => Fate::Done(deciding.decide(work)),
     });

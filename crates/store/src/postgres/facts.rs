@@ -1,5 +1,6 @@
 //! What a batch has to know before it decides: read under the locks on everything that it may change.
 
+use super::work::Work;
 use crate::{definitions::Lifecycle, runs::NewRun};
 use fermata_core::{RunId, Status};
 use std::collections::{HashMap, HashSet};
@@ -15,8 +16,9 @@ pub(super) struct Facts {
     /// Runs that have a (tenant, requestId) of the batch.
     pub(super) requests: HashMap<(String, String), Requested>,
     pub(super) runs: HashMap<RunId, RunFacts>,
-    /// Runs that are there, and that somebody else has locked.
-    pub(super) locked: HashSet<RunId>,
+    /// Workflows and runs that are there, and that somebody else has locked.
+    pub(super) locked_workflows: HashSet<String>,
+    pub(super) locked_runs: HashSet<RunId>,
     /// The last place in the journals of runs that go on.
     pub(super) last_seqs: HashMap<RunId, u32>,
     /// Who has the resources that are linked.
@@ -25,6 +27,16 @@ pub(super) struct Facts {
     pub(super) answered: HashSet<(RunId, String)>,
     /// Tokens that may be answered.
     pub(super) open_tokens: HashSet<String>,
+}
+
+impl Facts {
+    /// Whether somebody else has locked what this needs.
+    pub(super) fn is_locked(&self, work: &Work) -> bool {
+        match work {
+            Work::Enqueue { run, .. } => self.locked_workflows.contains(&run.workflow_id),
+            _ => self.locked_runs.contains(&work.run()),
+        }
+    }
 }
 
 /// Where a workflow stands.

@@ -32,7 +32,8 @@ pub(super) enum Question {
     Workflows,
     Requests,
     Runs,
-    Locked,
+    LockedWorkflows,
+    LockedRuns,
     LastSeqs,
     LinkOwners,
     UnseenAnswers,
@@ -70,9 +71,8 @@ impl<'a> Wish<'a> {
     pub(super) fn queries(&self, sql: &'a Statements) -> Vec<(Query<'a>, Question)> {
         let mut queries = Vec::new();
         if !self.new.is_empty() {
-            let workflows: BTreeSet<&str> = self.new.iter().map(|run| run.workflow_id.as_str()).collect();
-            let workflows: Vec<&str> = workflows.into_iter().collect();
-            queries.push((Query::new(&sql.lock_workflows).bind(workflows), Question::Workflows));
+            let query = Query::new(&sql.lock_workflows).bind(self.workflows(|_| true));
+            queries.push((query, Question::Workflows));
         }
         if !self.runs.is_empty() {
             queries.push((Query::new(&sql.lock_runs).bind(self.runs.clone()), Question::Runs));
@@ -108,14 +108,27 @@ impl<'a> Wish<'a> {
         queries
     }
 
-    /// Asks for the runs that could not be locked.
+    /// The workflows of new runs, each once.
+    fn workflows(&self, wanted: impl Fn(&str) -> bool) -> Vec<&'a str> {
+        let workflows = self.new.iter().map(|run| run.workflow_id.as_str());
+        let workflows: BTreeSet<&str> = workflows.filter(|workflow| wanted(workflow)).collect();
+        workflows.into_iter().collect()
+    }
+
+    /// Asks for what could not be locked.
     pub(super) fn not_locked(&self, sql: &'a Statements, facts: &Facts) -> Vec<(Query<'a>, Question)> {
         let runs = self.runs.iter().copied();
         let runs: Vec<Uuid> = runs.filter(|run| !facts.runs.contains_key(&RunId(*run))).collect();
-        match runs.is_empty() {
-            true => Vec::new(),
-            false => vec![(Query::new(&sql.runs_there).bind(runs), Question::Locked)],
+        let workflows = self.workflows(|workflow| !facts.workflows.contains_key(workflow));
+        let mut queries = Vec::new();
+        if !workflows.is_empty() {
+            let query = Query::new(&sql.workflows_there).bind(workflows);
+            queries.push((query, Question::LockedWorkflows));
         }
+        if !runs.is_empty() {
+            queries.push((Query::new(&sql.runs_there).bind(runs), Question::LockedRuns));
+        }
+        queries
     }
 }
 
@@ -153,8 +166,11 @@ impl Facts {
                     };
                     self.runs.insert(get(row, 0)?, run);
                 }
-                Question::Locked => {
-                    self.locked.insert(get(row, 0)?);
+                Question::LockedWorkflows => {
+                    self.locked_workflows.insert(plain(row, 0)?);
+                }
+                Question::LockedRuns => {
+                    self.locked_runs.insert(get(row, 0)?);
                 }
                 Question::LastSeqs => {
                     if let Some(seq) = maybe(row, 1)? {

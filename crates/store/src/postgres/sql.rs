@@ -33,7 +33,9 @@ statements! {
     /// Whoever deletes one of these has to wait, and sees the runs that are stored here. The lock is a write, so that even a
     /// batch which only finds that its runs are there is confirmed by the standby.
     lock_workflows: "SELECT id, status, is_enabled, current_version, latest_version FROM workflows
-        WHERE id = ANY($1) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE";
+        WHERE id = ANY($1) AND deleted_at IS NULL FOR KEY SHARE SKIP LOCKED";
+
+    workflows_there: "SELECT id FROM workflows WHERE id = ANY($1) AND deleted_at IS NULL";
 
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";

@@ -21,7 +21,7 @@ pub(super) enum Trouble {
     AtCommit(Box<Trouble>),
     /// Somebody else did the same meanwhile.
     Collision,
-    /// Somebody else keeps the run locked.
+    /// Somebody else keeps the run or its workflow locked.
     Locked,
     /// A row holds what this program does not write.
     Strange(String),
@@ -134,7 +134,7 @@ impl fmt::Display for Trouble {
             Trouble::NoConnection(what) | Trouble::Strange(what) => f.write_str(what),
             Trouble::AtCommit(trouble) => trouble.fmt(f),
             Trouble::Collision => f.write_str("somebody else did the same meanwhile"),
-            Trouble::Locked => f.write_str("another transaction keeps the run locked"),
+            Trouble::Locked => f.write_str("another transaction keeps the run or its workflow locked"),
             Trouble::Silent => f.write_str("the server did not answer in time"),
             Trouble::Closed => f.write_str("the database is closed"),
         }

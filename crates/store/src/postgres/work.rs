@@ -67,7 +67,7 @@ pub(super) enum Fate {
     Done(Outcome),
     /// Another batch stored the request first.
     Beaten,
-    /// Somebody else has locked the run.
+    /// Somebody else has locked the run, or the workflow of a new one.
     Locked,
 }
 

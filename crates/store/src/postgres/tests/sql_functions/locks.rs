@@ -4,7 +4,12 @@ use super::*;
 use crate::{
     StoreError,
     conformance::{ME, born, committed, link, new_run, open, pending, step},
-    postgres::PostgresSettings,
+    postgres::{
+        PostgresSettings,
+        address::Address,
+        batch::Session,
+        work::{Fate, Outcome, Work},
+    },
     runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, Letter},
 };
 use fermata_core::Status;
@@ -86,6 +91,41 @@ async fn only_the_runs_that_are_locked_wait() {
     }
 }
 
+/// Starts of a locked workflow wait; whatever shares a batch with them does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_starts_of_the_workflow_that_is_locked_wait() {
+    let (database, store, app) = patient().await;
+    let (run, _) = born(&store, "r1", Vec::new()).await;
+    app.run("BEGIN; SELECT 1 FROM workflows FOR UPDATE").await;
+    let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
+    let mut session = Session::connect(&address, PATIENCE).await.unwrap();
+    let start = |workflow: &str| {
+        let mut run = Box::new(new_run(workflow));
+        run.workflow_id = workflow.to_owned();
+        Work::Enqueue { run, first: None }
+    };
+    let commit = Work::Commit {
+        commit: Box::new(step(run, 1, 2)),
+        text: Some("[]".to_owned()),
+    };
+    let batch = [start(WORKFLOW), commit, start("there-is-no-such")];
+    let (fates, _) = session.write(&batch.each_ref()).await.unwrap();
+    assert!(
+        matches!(
+            &fates[..],
+            [
+                Fate::Locked,
+                Fate::Done(Outcome::Committed(CommitAnswer::Committed { .. })),
+                Fate::Done(Outcome::Enqueued(Enqueued::Stale))
+            ]
+        ),
+        "{fates:?}"
+    );
+    let waiting = sent(store.enqueue(new_run("r2")));
+    app.run("COMMIT").await;
+    assert_eq!(soon(waiting).await.unwrap(), Enqueued::Created);
+}
+
 /// Mail for a locked run comes in when the lock is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mail_for_a_locked_run_waits() {
@@ -151,6 +191,25 @@ async fn only_the_request_that_is_being_started_waits() {
             _ => Enqueued::Created,
         };
         assert_eq!(soon(enqueued).await.unwrap(), expected);
+    }
+}
+
+/// However many wait for what sessions have not committed, the others get their batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_that_wait_leave_batches_for_others() {
+    let (_database, store, app) = patient().await;
+    let requests: Vec<String> = (0..20).map(|index| format!("r{index}")).collect();
+    app.run("BEGIN").await;
+    for request in &requests {
+        app.started(request).await;
+    }
+    let mut waiting: Vec<_> = requests.iter().map(|id| sent(store.enqueue(new_run(id)))).collect();
+    for _ in 0..3 {
+        others_go_on(&store, &mut waiting[0]).await;
+    }
+    app.run("ROLLBACK").await;
+    for answer in soon(futures::future::join_all(waiting)).await {
+        assert_eq!(answer.unwrap(), Enqueued::Created);
     }
 }
 
