@@ -404,7 +404,7 @@ impl Store for PostgresStore {
     }
 
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
-        self.hints.knows(runner.id.0);
+        self.hints.knows(runner);
         patiently!(self.sessions, |session| runners::heartbeat(
             &session, runner, at, &self.skew
         ))

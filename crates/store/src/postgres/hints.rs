@@ -3,14 +3,15 @@
 //! What must stay true:
 //! * Nothing depends on it. NOTIFY is sent after the commit, by a connection of its own that does not wait for the
 //!   disk: inside the commit it would make all commits of the server wait for each other.
-//! * Sent are runs that are free and due, and mail for runs that a runner of another process holds.
+//! * Sent are runs that are free and due, and mail for runs that a runner of another process holds. Mail for free runs is
+//!   sent by processes that do not work: where somebody works he takes the run, and the others need not race for it.
 //! * A connection that was lost is made again; whoever listens looks for itself then.
 
 use super::{address::Address, backoff::Backoff, trouble::Trouble};
-use crate::News;
+use crate::{News, runners::Runner};
 use fermata_core::{RunId, Timestamp};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
@@ -32,8 +33,8 @@ const RUNS_IN_MESSAGE: usize = 90;
 #[derive(Debug, Default)]
 pub(super) struct Tidings {
     news: Vec<News>,
-    /// Mail, and who holds its run.
-    held: Vec<(RunId, Uuid)>,
+    /// Runs with mail, and who holds them.
+    mail: Vec<(RunId, Option<Uuid>)>,
 }
 
 impl Tidings {
@@ -45,7 +46,7 @@ impl Tidings {
     /// A run has mail.
     pub(super) fn mail(&mut self, run: RunId, owner: Option<Uuid>) {
         self.news.push(News::Inbox(run));
-        self.held.extend(owner.map(|owner| (run, owner)));
+        self.mail.push((run, owner));
     }
 }
 
@@ -53,16 +54,18 @@ impl Tidings {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outgoing {
     due: Option<Timestamp>,
-    mail: BTreeMap<RunId, Uuid>,
+    mail: BTreeMap<RunId, Option<Uuid>>,
 }
+
+/// Runners of this process, and whether they work.
+type Runners = Arc<Mutex<HashMap<Uuid, bool>>>;
 
 /// The way to everyone who cares.
 #[derive(Clone)]
 pub(super) struct Hints {
     local: broadcast::Sender<News>,
     remote: Option<mpsc::UnboundedSender<Outgoing>>,
-    /// Runners of this process.
-    runners: Arc<Mutex<HashSet<Uuid>>>,
+    runners: Runners,
 }
 
 impl Hints {
@@ -92,8 +95,8 @@ impl Hints {
     }
 
     /// A runner of this process lives: its mail is told here.
-    pub(super) fn knows(&self, runner: Uuid) {
-        lock(&self.runners).insert(runner);
+    pub(super) fn knows(&self, runner: &Runner) {
+        lock(&self.runners).insert(runner.id.0, runner.role != "api");
     }
 
     /// A runner of this process is gone.
@@ -114,7 +117,10 @@ impl Hints {
             _ => None,
         });
         let ours = lock(&self.runners);
-        let theirs = tidings.held.iter().filter(|(_, owner)| !ours.contains(owner));
+        let theirs = tidings.mail.iter().filter(|(_, owner)| match owner {
+            Some(owner) => !ours.contains_key(owner),
+            None => !ours.values().any(|works| *works),
+        });
         let outgoing = Outgoing {
             due: due.min(),
             mail: theirs.copied().collect(),
@@ -157,7 +163,7 @@ struct Listener {
     /// Tells our own messages from those of others.
     me: Uuid,
     local: broadcast::Sender<News>,
-    runners: Arc<Mutex<HashSet<Uuid>>>,
+    runners: Runners,
     outgoing: mpsc::UnboundedReceiver<Outgoing>,
     backoff: Backoff,
 }
@@ -235,20 +241,25 @@ impl Listener {
         }
     }
 
-    /// Mail for a runner of this process.
+    /// Mail for a runner of this process, or for whoever takes its run.
     fn mail(&self, mail: &str) -> Option<News> {
-        let (run, owner) = mail.split_once('@')?;
+        let Some((run, owner)) = mail.split_once('@') else {
+            return mail.parse().ok().map(News::Inbox);
+        };
         let owner: Uuid = owner.parse().ok()?;
         let run = run.parse().ok()?;
-        lock(&self.runners).contains(&owner).then_some(News::Inbox(run))
+        lock(&self.runners).contains_key(&owner).then_some(News::Inbox(run))
     }
 }
 
-/// `SENDER dMICROSECONDS mRUN@OWNER …`, in as many messages as it takes.
+/// `SENDER dMICROSECONDS mRUN@OWNER mRUN …`, in as many messages as it takes.
 fn messages_of(me: Uuid, outgoing: &Outgoing) -> Vec<String> {
     let due = outgoing.due.map(|at| format!("d{}", at.0));
     let mail = outgoing.mail.iter();
-    let mail = mail.map(|(run, owner)| format!("m{}@{}", run.0.simple(), owner.simple()));
+    let mail = mail.map(|(run, owner)| match owner {
+        Some(owner) => format!("m{}@{}", run.0.simple(), owner.simple()),
+        None => format!("m{}", run.0.simple()),
+    });
     let words: Vec<String> = due.into_iter().chain(mail).collect();
     let message = |words: &[String]| format!("{} {}", me.simple(), words.join(" "));
     words.chunks(RUNS_IN_MESSAGE).map(message).collect()
@@ -263,7 +274,7 @@ mod tests {
         let id = || RunId(Uuid::now_v7());
         let outgoing = Outgoing {
             due: Some(Timestamp(i64::MIN)),
-            mail: (0..1000).map(|_| (id(), Uuid::now_v7())).collect(),
+            mail: (0..1000).map(|_| (id(), Some(Uuid::now_v7()))).collect(),
         };
         let messages = messages_of(Uuid::now_v7(), &outgoing);
         assert!(messages.iter().all(|message| message.len() < 8000));

@@ -271,6 +271,31 @@ async fn mail_is_told_to_the_process_that_holds_the_run() {
     hears(&mut elsewhere, News::Due(at(0))).await;
 }
 
+/// Mail for a run that nobody holds is told to everybody by a process that does not work: one that does takes the run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_for_free_runs_is_told_to_those_who_work() {
+    let database = Database::new().await;
+    let (api, worker) = (process(&database).await, process(&database).await);
+    activate(&api, WORKFLOW).await;
+    let mut accepting = described(runner());
+    accepting.role = "api".to_owned();
+    api.heartbeat(&accepting, at(100)).await.unwrap();
+    worker.heartbeat(&described(runner()), at(100)).await.unwrap();
+    let run = pending(&api, "r1").await;
+    let mut there = worker.news();
+    api.deliver(run, cancel(), at(200)).await.unwrap();
+    hears(&mut there, News::Inbox(run)).await;
+    let mut elsewhere = api.news();
+    worker.deliver(run, cancel(), at(300)).await.unwrap();
+    hears(&mut elsewhere, News::Due(at(300))).await;
+    pending(&worker, "r2").await;
+    assert_eq!(
+        elsewhere.recv().await.unwrap(),
+        News::Due(at(100)),
+        "nothing came between"
+    );
+}
+
 /// Without NOTIFY nothing is told, and nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hints_can_be_off() {
