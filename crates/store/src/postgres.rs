@@ -198,7 +198,8 @@ async fn first_session(
             Ok(session) => return Ok(session),
             Err(error) => error,
         };
-        let distrusted = tls::distrust(&error).is_some();
+        // Of several hosts only the last one's error is known.
+        let distrusted = address.is_one_host() && tls::distrust(&error).is_some();
         let trouble = Trouble::Server(error);
         match trouble.remedy() {
             Remedy::Reconnect if distrusted => return Err(address.unopenable(&trouble)),

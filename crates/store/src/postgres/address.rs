@@ -88,6 +88,10 @@ impl Address {
         })
     }
 
+    pub(super) fn is_one_host(&self) -> bool {
+        self.config.get_hosts().len() == 1
+    }
+
     /// A session whose connection the caller polls.
     pub(super) async fn open(&self) -> Result<(Client, Wire), tokio_postgres::Error> {
         self.config.connect(self.tls.clone()).await

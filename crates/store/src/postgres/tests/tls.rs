@@ -137,6 +137,16 @@ async fn sslmode_means_what_it_says() {
     ] {
         is_final(&refused(&url).await, says);
     }
+    // The other host, which is away, may have a better one.
+    let both = server.url(
+        "127.0.0.1:1,127.0.0.1",
+        &format!("sslmode=verify-ca&{}", ca("another.pem")),
+    );
+    let error = refused(&both).await;
+    assert!(
+        matches!(&error, StoreError::Unavailable(why) if why.contains("certificate is refused")),
+        "{error}"
+    );
 
     // As in PostgreSQL's manual: one certificate is the server's and its own authority.
     let itself = authority(&["localhost"]);
