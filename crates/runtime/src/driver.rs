@@ -290,6 +290,11 @@ impl Driver {
         {
             return Err(trouble.with(next));
         }
+        if self.arrival.is_some() && next.is_empty() {
+            // Attempts ask for their turns when they are looked at for the first time.
+            let first = self.attempts.next().now_or_never().flatten();
+            next = first.map_or_else(Vec::new, |report| self.reports_with(report));
+        }
         self.arrival = None;
         if next.is_empty() {
             next = self.wait().await;

@@ -14,13 +14,13 @@ mod strays;
 
 pub(crate) use resume::{give_up, put_aside};
 
-use crate::{clock::until, engine::Shared};
+use crate::{clock::until, engine::Shared, settings::Settings};
 use fermata_core::{RunId, Timestamp};
 use fermata_store::{
     News,
     runs::{Claim, RunCommit, Then},
 };
-use std::{mem::take, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::broadcast::{
         Receiver,
@@ -32,7 +32,7 @@ use tokio::{
 /// At most this many runs come with one claim, so that others get their share.
 pub(crate) const CLAIM_BATCH: usize = 64;
 
-/// So many runs may be claimed before any of them shows whether it has to wait for a turn.
+/// So many runs may come beyond the turns that are free.
 const MAX_ARRIVING: usize = 4 * CLAIM_BATCH;
 
 /// Works until the process is told to stop and everything has been handed back.
@@ -117,8 +117,12 @@ struct Claims {
     due: Option<Timestamp>,
     look_for_dead: Instant,
     look_for_strays: Instant,
+    /// Whether the store is asked in any case.
+    ask: bool,
     /// Whether one is claimed also where there is no room: it may need no turn.
     spare: bool,
+    /// How many runs may come beyond the turns that are free.
+    eager: usize,
 }
 
 impl Claims {
@@ -128,7 +132,9 @@ impl Claims {
             due: None,
             look_for_dead: now,
             look_for_strays: now + shared.settings.lease_ttl,
+            ask: true,
             spare: false,
+            eager: 0,
             shared,
         }
     }
@@ -139,12 +145,10 @@ impl Claims {
             if self.look_for_strays <= Instant::now() {
                 self.give_back_strays().await;
             }
-            self.due = self.due.filter(|due| *due > now);
-            let came = self.claim_due(now).await;
-            if came == Some(CLAIM_BATCH) {
-                continue;
+            let full = self.claim_due(now).await;
+            if self.ask && !full {
+                continue; // there may be more
             }
-            let full = came.is_none() || self.room() == 0;
             let pause = self.due.filter(|_| !full).map_or(Duration::MAX, |due| until(now, due));
             let pause = pause.min(self.shared.settings.poll_interval);
             let shared = self.shared.clone();
@@ -152,7 +156,7 @@ impl Claims {
                 biased;
                 heard = news.recv() => self.hear(heard, now).await,
                 () = shared.look.notified(), if full => {}
-                () = tokio::time::sleep(pause) => self.spare = full,
+                () = tokio::time::sleep(pause) => (self.ask, self.spare) = (true, full),
             }
             // What was heard meanwhile is heard at once; only then is the store asked again.
             self.hear_rest(&mut news, now).await;
@@ -197,19 +201,39 @@ impl Claims {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    fn room(&self) -> usize {
-        let arriving = self.shared.turns.arriving();
-        self.shared.room().min(MAX_ARRIVING.saturating_sub(arriving))
+    /// How many runs may come. Free turns want to be used; what would have to wait for one should wait in the store, where
+    /// another process may have one. While runs come and go without using up the turns, more of them may come at once.
+    fn limit(&mut self) -> usize {
+        let turns = &self.shared.turns;
+        let (vacated, arrived) = (turns.vacated(), turns.arrived());
+        let (arriving, idle) = (turns.arriving(), turns.idle());
+        let fits = match turns.waiting() {
+            0 => {
+                let needed_none = if idle > arriving { arrived } else { 0 };
+                self.eager = (self.eager + needed_none).min(MAX_ARRIVING);
+                (idle + self.eager).saturating_sub(arriving)
+            }
+            // One comes for each that goes: it may be somebody with little to do.
+            _ => {
+                self.eager /= 2;
+                vacated
+            }
+        };
+        fits.max(usize::from(self.spare))
+            .min(self.shared.places())
+            .min(CLAIM_BATCH)
     }
 
-    /// Claims what is due, and what dead runners hold; how many runs came, or `None` if there is no place for any.
-    async fn claim_due(&mut self, now: Timestamp) -> Option<usize> {
-        // One comes for each that goes, also while more wait here than should: that may be somebody with little to do.
-        let vacated = self.shared.turns.vacated().max(usize::from(take(&mut self.spare)));
-        let limit = self.room().max(vacated.min(self.shared.places())).min(CLAIM_BATCH);
-        if limit == 0 {
-            return None;
+    /// Claims what is due, and what dead runners hold. True if something waits for room.
+    async fn claim_due(&mut self, now: Timestamp) -> bool {
+        if !self.ask && self.due.is_none_or(|due| due > now) {
+            return false;
         }
+        let limit = self.limit();
+        if limit == 0 {
+            return true;
+        }
+        (self.ask, self.spare, self.due) = (false, false, None);
         let takes_over = self.look_for_dead <= Instant::now();
         let claim = Claim {
             runner: self.shared.me.id,
@@ -219,10 +243,21 @@ impl Claims {
             dead_before: takes_over.then(|| self.shared.pulse.dead_before(now)),
         };
         let came = self.take(claim).await;
-        if takes_over && came < limit {
-            self.look_for_dead = Instant::now() + self.shared.settings.lease_ttl / 3;
+        let all = came < limit;
+        if takes_over {
+            let Settings {
+                lease_ttl,
+                poll_interval,
+                ..
+            } = self.shared.settings;
+            self.look_for_dead = Instant::now() + if all { lease_ttl / 3 } else { poll_interval };
         }
-        Some(came)
+        if all {
+            self.eager = 0;
+        } else {
+            self.ask = true;
+        }
+        false
     }
 
     async fn take(&mut self, claim: Claim) -> usize {
@@ -236,6 +271,7 @@ impl Claims {
             Err(error) => {
                 tracing::warn!(%error, "runs could not be claimed; trying again");
                 self.look_for_strays = Instant::now(); // the claim may have been made all the same
+                self.ask = true;
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 0
             }

@@ -20,7 +20,8 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) struct Turns {
     state: Mutex<State>,
     arriving: AtomicUsize,
-    /// Told when a run no longer waits, or no longer arrives.
+    arrived: AtomicUsize,
+    /// Told when a turn is free, or a run no longer waits or arrives.
     look: Arc<Notify>,
 }
 
@@ -33,6 +34,7 @@ pub(crate) struct Arrival(Arc<Turns>);
 impl Drop for Arrival {
     fn drop(&mut self) {
         self.0.arriving.fetch_sub(1, Relaxed);
+        self.0.arrived.fetch_add(1, Relaxed);
         self.0.look.notify_one();
     }
 }
@@ -77,6 +79,7 @@ impl Turns {
         Arc::new(Turns {
             state: Mutex::new(state),
             arriving: AtomicUsize::new(0),
+            arrived: AtomicUsize::new(0),
             look,
         })
     }
@@ -122,6 +125,16 @@ impl Turns {
         self.arriving.load(Relaxed)
     }
 
+    /// How many runs have arrived, since this was asked.
+    pub fn arrived(&self) -> usize {
+        self.arrived.swap(0, Relaxed)
+    }
+
+    /// How many turns nobody has.
+    pub fn idle(&self) -> usize {
+        self.state().free
+    }
+
     /// How many runs no longer wait, since this was asked.
     pub fn vacated(&self) -> usize {
         std::mem::take(&mut self.state().vacated)
@@ -139,6 +152,8 @@ impl Drop for Turn {
             let mut state = self.0.state();
             let Some(waiting) = state.tenants.pop() else {
                 state.free += 1;
+                drop(state);
+                self.0.look.notify_one();
                 return;
             };
             let left = state.forget(waiting.run);

@@ -63,7 +63,8 @@ impl Driver {
             }
             touched.extend(self.touched_by(&step.events[looked_at..]));
             looked_at = step.events.len();
-            queue.extend(self.plan_work(&touched, step.at));
+            // What was decided just now is due by now.
+            queue.extend(self.plan_work(&touched, self.shared.clock.now()));
             touched.clear();
             if !self.evaluate(&mut step).await? && queue.is_empty() {
                 break;

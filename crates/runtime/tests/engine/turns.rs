@@ -22,7 +22,7 @@ use uuid::Uuid;
 const BACKLOG: usize = 1000;
 
 /// Lets one call pass for each permit, and counts those who came.
-struct Gate(ActionInfo, Arc<Semaphore>, Arc<AtomicUsize>);
+struct Gate(ActionInfo, Arc<Semaphore>, Came);
 
 #[async_trait::async_trait]
 impl Action for Gate {
@@ -42,16 +42,39 @@ struct Scene {
     api: Bed,
     runner: Bed,
     gate: Arc<Semaphore>,
-    came: Arc<AtomicUsize>,
+    came: Came,
+}
+
+type Came = Arc<AtomicUsize>;
+
+/// Actions with a gate that is closed.
+fn gated() -> (Registry, Arc<Semaphore>, Came) {
+    let (gate, came) = (Arc::new(Semaphore::new(0)), Came::default());
+    let info = Scripted::new("test.gate", |_, _| Ok(json!({}).into())).info().clone();
+    let action: Arc<dyn Action> = Arc::new(Gate(info, gate.clone(), came.clone()));
+    let registry = Registry::builtin(&HttpSettings::default()).unwrap().with_action(action);
+    (registry, gate, came)
+}
+
+async fn publish(bed: &Bed, id: &str, node: Value) {
+    let start = node["id"].clone();
+    let document = json!({ "id": id, "displayName": id, "startNode": start, "nodes": [node] });
+    bed.publish(&document).await;
+}
+
+async fn until_came(came: &Came, count: usize) {
+    let came = async {
+        while came.load(SeqCst) < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, came).await.expect("a turn");
 }
 
 impl Scene {
     /// With a backlog of `big`.
     async fn new() -> Scene {
-        let (gate, came) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-        let info = Scripted::new("test.gate", |_, _| Ok(json!({}).into())).info().clone();
-        let action: Arc<dyn Action> = Arc::new(Gate(info, gate.clone(), came.clone()));
-        let registry = Registry::builtin(&HttpSettings::default()).unwrap().with_action(action);
+        let (registry, gate, came) = gated();
         let place = Place::new().await;
         let settings = |role| Settings {
             role,
@@ -61,13 +84,10 @@ impl Scene {
         };
         let api = Bed::on(place.clone(), settings(Role::Api), registry.clone());
         for id in ["big", "small"] {
-            let nodes = json!([{ "id": "only", "actionType": "test.gate" }]);
-            let document = json!({ "id": id, "displayName": id, "startNode": "only", "nodes": nodes });
-            api.publish(&document).await;
+            publish(&api, id, json!({ "id": "only", "actionType": "test.gate" })).await;
         }
-        let nodes = json!([{ "id": "only", "actionType": "core.delay", "parameters": { "durationMs": 1 } }]);
-        api.publish(&json!({ "id": "rest", "displayName": "rest", "startNode": "only", "nodes": nodes }))
-            .await;
+        let delay = json!({ "id": "only", "actionType": "core.delay", "parameters": { "durationMs": 1 } });
+        publish(&api, "rest", delay).await;
         let requests = (0..BACKLOG).map(|_| ask(&api, "big", "crowd", 0));
         futures::future::join_all(requests).await;
         let runner = Bed::on(place, settings(Role::Runner), registry);
@@ -77,17 +97,8 @@ impl Scene {
             gate,
             came,
         };
-        scene.until_came(1).await;
+        until_came(&scene.came, 1).await;
         scene
-    }
-
-    async fn until_came(&self, count: usize) {
-        let came = async {
-            while self.came.load(SeqCst) < count {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, came).await.expect("a turn");
     }
 
     /// How many turns others have before this run ends.
@@ -99,7 +110,7 @@ impl Scene {
             }
             let came = self.came.load(SeqCst);
             self.gate.add_permits(1);
-            self.until_came(came + 1).await;
+            until_came(&self.came, came + 1).await;
         }
         panic!("it waits for everybody else");
     }
@@ -165,7 +176,7 @@ async fn who_cannot_act_soon_waits_in_the_store_for_anybody() {
     for _ in 0..20 {
         let came = scene.came.load(SeqCst);
         scene.gate.add_permits(1);
-        scene.until_came(came + 1).await;
+        until_came(&scene.came, came + 1).await;
     }
     let held = scene.held().await;
     assert!(
@@ -193,4 +204,27 @@ async fn what_waits_for_a_turn_is_handed_back_and_does_not_begin_when_the_proces
     assert_eq!(scene.came.load(SeqCst), 1);
     let due = scene.runner.store.claim(scene.claim()).await.unwrap().runs;
     assert_eq!(due.len(), BACKLOG - 1, "all others are due");
+}
+
+/// One process does not take what it cannot begin, while another has turns for it.
+#[tokio::test]
+async fn the_turns_of_several_processes_are_all_used() {
+    let (registry, _gate, came) = gated();
+    let place = Place::new().await;
+    let settings = |role| Settings {
+        role,
+        max_parallel_actions: 2,
+        poll_interval: Duration::from_secs(3600), // nobody is given time to take more
+        ..Settings::default()
+    };
+    let api = Bed::on(place.clone(), settings(Role::Api), registry.clone());
+    publish(&api, "big", json!({ "id": "only", "actionType": "test.gate" })).await;
+    for _ in 0..6 {
+        ask(&api, "big", "", 0).await;
+    }
+    let mut runners = Vec::new();
+    for count in [2, 4, 6] {
+        runners.push(Bed::on(place.clone(), settings(Role::Runner), registry.clone()));
+        until_came(&came, count).await;
+    }
 }
