@@ -138,6 +138,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let workflow = compiled.plan.workflow;
     engine.workflows().save(&source, &name).await?;
     engine.workflows().publish(&workflow, true).await?;
+    engine.ready().await; // so that the run begins at once, and its waits are there
     let request = Request {
         workflow_id: workflow,
         trigger,

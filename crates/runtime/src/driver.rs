@@ -409,6 +409,9 @@ impl Driver {
         let due = self.next_due().into_iter().chain(proven).min();
         let pause = due.map(|due| crate::clock::until(now, due));
         let stopping = self.shared.stopping.is_cancelled();
+        if stopping && self.running.is_empty() {
+            return vec![Incoming::Tick]; // it was told to stop after it had decided
+        }
         let mail = self.mail.clone();
         let shared = self.shared.clone();
         tokio::select! {

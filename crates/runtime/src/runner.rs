@@ -44,7 +44,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let claims = Claims::new(shared.clone());
         tokio::select! {
             biased; // the same every time, so that a simulation repeats
-            () = shared.stopping.cancelled() => {}
+            () = shared.abandon.cancelled() => {}
+            () = shared.stopping.cancelled(), if !shared.settings.role.works() => {}
             () = claims.run(news), if shared.settings.role.works() => {}
         }
         in_order = hand_back(&shared).await;
@@ -139,8 +140,10 @@ impl Claims {
         }
     }
 
+    /// Until the process is told to stop. What was asked for is taken: whoever goes away before the answer leaves runs
+    /// behind that nobody drives.
     async fn run(mut self, mut news: Receiver<News>) {
-        loop {
+        while !self.shared.stopping.is_cancelled() {
             let now = self.shared.clock.now();
             if self.look_for_strays <= Instant::now() {
                 self.give_back_strays().await;
@@ -154,6 +157,7 @@ impl Claims {
             let shared = self.shared.clone();
             tokio::select! {
                 biased;
+                () = shared.stopping.cancelled() => return,
                 heard = news.recv() => self.hear(heard, now).await,
                 () = shared.look.notified(), if full => {}
                 () = tokio::time::sleep(pause) => (self.ask, self.spare) = (true, full),

@@ -108,6 +108,17 @@ fn steady(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// A lock outlives its owner for a moment where a process that is being started still has a copy of the file.
+fn try_lock(file: &File) -> std::result::Result<(), TryLockError> {
+    for _ in 0..20 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            answer => return answer,
+        }
+    }
+    file.try_lock()
+}
+
 /// Takes the lock file, or says who has it.
 fn lock(path: &Path, name: &str) -> Result<File> {
     let beside = beside(path, "-lock");
@@ -122,7 +133,7 @@ fn lock(path: &Path, name: &str) -> Result<File> {
         .truncate(false)
         .open(&beside)
         .map_err(unopenable)?;
-    match file.try_lock() {
+    match try_lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
