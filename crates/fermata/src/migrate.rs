@@ -51,7 +51,7 @@ enum MigrateCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Apply what is missing; a database that is not there is made.
+    /// Apply what is missing; an SQLite file that is not there is made.
     Up(PlaceArgs),
     /// Undo the newest migration, if nothing is lost.
     Down(PlaceArgs),
