@@ -29,7 +29,8 @@ async fn nobody_is_dead_because_the_database_was_away() {
     let api = role("api");
     execute(&url, WITNESS).await;
     let _runners = [role("runner"), role("runner"), role("runner")];
-    let document = json!({ "name": "long", "tasks": { "slow": { "url": service.at("/slow"), "retries": 0 } } });
+    let slow = json!({ "url": service.at("/slow"), "retries": 0, "timeout": "10m" });
+    let document = json!({ "name": "long", "tasks": { "slow": slow } });
     api.add(&document).await;
     let mut runs = Vec::new();
     for number in 0..RUNS {
