@@ -307,7 +307,7 @@ impl Engine {
     /// If this process works and has room, the run is born held by this process, with its first step already decided.
     fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, request: &Request) -> Option<Driver> {
         let shared = &self.shared;
-        if shared.room() == 0 || shared.stopping.is_cancelled() {
+        if !shared.may_bear() || shared.stopping.is_cancelled() {
             return None;
         }
         let mut run = Run::new(compiled.plan.clone());

@@ -1,39 +1,25 @@
-//! The runner of this process: claims runs that are due, says that it lives, tells drivers of their mail, and hands back
+//! The runner of this process: works on what it claims, says that it lives, tells drivers of their mail, and hands back
 //! what it holds.
 //!
 //! What must stay true:
-//! * One task claims. When it asks again, what came with the last claim is driven, buried or given back.
 //! * A heartbeat is there before anything is held, and until everything is handed back; nothing is taken while none gets
 //!   through.
 //! * No hint is needed: whatever another process does is seen after `poll_interval`.
 
+mod claims;
 pub(crate) mod probation;
 pub(crate) mod pulse;
 mod resume;
 mod strays;
 
+pub(crate) use claims::CLAIM_BATCH;
 pub(crate) use resume::{give_up, put_aside};
 
-use crate::{clock::until, engine::Shared, settings::Settings};
-use fermata_core::{RunId, Timestamp};
-use fermata_store::{
-    News,
-    runs::{Claim, RunCommit, Then},
-};
+use crate::engine::Shared;
+use claims::Claims;
+use fermata_core::RunId;
+use fermata_store::runs::{RunCommit, Then};
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::broadcast::{
-        Receiver,
-        error::{RecvError, TryRecvError},
-    },
-    time::Instant,
-};
-
-/// At most this many runs come with one claim, so that others get their share.
-pub(crate) const CLAIM_BATCH: usize = 64;
-
-/// So many runs may come beyond the turns that are free.
-const MAX_ARRIVING: usize = 4 * CLAIM_BATCH;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -111,178 +97,6 @@ async fn mail_loop(shared: &Shared) {
     }
 }
 
-/// The task that claims.
-struct Claims {
-    shared: Arc<Shared>,
-    /// When something is due, as far as it is known.
-    due: Option<Timestamp>,
-    look_for_dead: Instant,
-    look_for_strays: Instant,
-    /// Whether the store is asked in any case.
-    ask: bool,
-    /// Whether one is claimed also where there is no room: it may need no turn.
-    spare: bool,
-    /// How many runs may come beyond the turns that are free.
-    eager: usize,
-}
-
-impl Claims {
-    fn new(shared: Arc<Shared>) -> Claims {
-        let now = Instant::now();
-        Claims {
-            due: None,
-            look_for_dead: now,
-            look_for_strays: now + shared.settings.lease_ttl,
-            ask: true,
-            spare: false,
-            eager: 0,
-            shared,
-        }
-    }
-
-    /// Until the process is told to stop. What was asked for is taken: whoever goes away before the answer leaves runs
-    /// behind that nobody drives.
-    async fn run(mut self, mut news: Receiver<News>) {
-        while !self.shared.stopping.is_cancelled() {
-            let now = self.shared.clock.now();
-            if self.look_for_strays <= Instant::now() {
-                self.give_back_strays().await;
-            }
-            let full = self.claim_due(now).await;
-            if self.ask && !full {
-                continue; // there may be more
-            }
-            let pause = self.due.filter(|_| !full).map_or(Duration::MAX, |due| until(now, due));
-            let pause = pause.min(self.shared.settings.poll_interval);
-            let shared = self.shared.clone();
-            tokio::select! {
-                biased;
-                () = shared.stopping.cancelled() => return,
-                heard = news.recv() => self.hear(heard, now).await,
-                () = shared.look.notified(), if full => {}
-                () = tokio::time::sleep(pause) => (self.ask, self.spare) = (true, full),
-            }
-            // What was heard meanwhile is heard at once; only then is the store asked again.
-            self.hear_rest(&mut news, now).await;
-        }
-    }
-
-    /// Hears all that was said, also that something was missed.
-    async fn hear_rest(&mut self, news: &mut Receiver<News>, now: Timestamp) {
-        loop {
-            match news.try_recv() {
-                Ok(more) => self.hear(Ok(more), now).await,
-                Err(TryRecvError::Lagged(missed)) => self.hear(Err(RecvError::Lagged(missed)), now).await,
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
-            }
-        }
-    }
-
-    async fn hear(&mut self, heard: Result<News, RecvError>, now: Timestamp) {
-        match heard {
-            Ok(News::Due(at)) => self.note_due(at),
-            Ok(News::Inbox(run)) => {
-                if !self.shared.ring(run) && self.shared.pulse.is_heard(now) {
-                    let claim = Claim {
-                        runner: self.shared.me.id,
-                        limit: 1,
-                        now,
-                        only: Some(run),
-                        dead_before: None,
-                    };
-                    self.take(claim).await;
-                }
-            }
-            Err(RecvError::Lagged(_)) => {
-                self.shared.ring_all();
-                self.note_due(now);
-            }
-            Err(RecvError::Closed) => tokio::time::sleep(self.shared.settings.poll_interval).await,
-        }
-    }
-
-    fn note_due(&mut self, at: Timestamp) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
-    }
-
-    /// How many runs may come. Free turns want to be used; what would have to wait for one should wait in the store, where
-    /// another process may have one. While runs come and go without using up the turns, more of them may come at once.
-    fn limit(&mut self) -> usize {
-        let turns = &self.shared.turns;
-        let (vacated, arrived) = (turns.vacated(), turns.arrived());
-        let (arriving, idle) = (turns.arriving(), turns.idle());
-        let fits = match turns.waiting() {
-            0 => {
-                let needed_none = if idle > arriving { arrived } else { 0 };
-                self.eager = (self.eager + needed_none).min(MAX_ARRIVING);
-                (idle + self.eager).saturating_sub(arriving)
-            }
-            // One comes for each that goes: it may be somebody with little to do.
-            _ => {
-                self.eager /= 2;
-                vacated
-            }
-        };
-        fits.max(usize::from(self.spare))
-            .min(self.shared.places())
-            .min(CLAIM_BATCH)
-    }
-
-    /// Claims what is due, and what dead runners hold. True if something waits for room.
-    async fn claim_due(&mut self, now: Timestamp) -> bool {
-        if !self.ask && self.due.is_none_or(|due| due > now) {
-            return false;
-        }
-        let limit = self.limit();
-        if limit == 0 {
-            return true;
-        }
-        (self.ask, self.spare, self.due) = (false, false, None);
-        let takes_over = self.look_for_dead <= Instant::now();
-        let claim = Claim {
-            runner: self.shared.me.id,
-            limit: limit as u32,
-            now,
-            only: None,
-            dead_before: takes_over.then(|| self.shared.pulse.dead_before(now)),
-        };
-        let came = self.take(claim).await;
-        let all = came < limit;
-        if takes_over {
-            let Settings {
-                lease_ttl,
-                poll_interval,
-                ..
-            } = self.shared.settings;
-            self.look_for_dead = Instant::now() + if all { lease_ttl / 3 } else { poll_interval };
-        }
-        if all {
-            self.eager = 0;
-        } else {
-            self.ask = true;
-        }
-        false
-    }
-
-    async fn take(&mut self, claim: Claim) -> usize {
-        match self.shared.store.claim(claim).await {
-            Ok(claimed) => {
-                let count = claimed.runs.len();
-                resume::all(&self.shared, claimed.runs).await;
-                claimed.next_due.into_iter().for_each(|at| self.note_due(at));
-                count
-            }
-            Err(error) => {
-                tracing::warn!(%error, "runs could not be claimed; trying again");
-                self.look_for_strays = Instant::now(); // the claim may have been made all the same
-                self.ask = true;
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                0
-            }
-        }
-    }
-}
-
 /// A commit that only says what becomes of the lease.
 pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -> RunCommit {
     RunCommit {
@@ -299,35 +113,5 @@ pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -
         status: None,
         dead_letter: None,
         then,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        Engine, Settings,
-        actions::{HttpSettings, Registry},
-        clock::SystemClock,
-    };
-    use fermata_store::memory::MemoryStore;
-    use futures::FutureExt;
-    use tokio::sync::broadcast;
-    use uuid::Uuid;
-
-    #[tokio::test]
-    async fn who_missed_something_tells_every_run_to_look() {
-        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
-        let store = Arc::new(MemoryStore::new());
-        let engine = Engine::new(store, registry, Settings::default(), Arc::new(SystemClock));
-        let held = engine.shared.hold(RunId(Uuid::now_v7()), 1);
-        let (say, mut news) = broadcast::channel(2);
-        for micros in 1..=10 {
-            say.send(News::Due(Timestamp(micros))).unwrap();
-        }
-        let mut claims = Claims::new(engine.shared.clone());
-        claims.hear_rest(&mut news, Timestamp(5)).await;
-        assert_eq!(claims.due, Some(Timestamp(5)), "the store is asked at once");
-        assert!(held.mail.notified().now_or_never().is_some(), "and so is the inbox");
     }
 }

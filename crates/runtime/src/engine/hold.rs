@@ -34,11 +34,11 @@ impl Shared {
         lock(&self.held)
     }
 
-    /// How many more runs this process may take. While many wait for their turn here, others wait in the store, where
-    /// everybody sees them: another process may have a turn for them, and somebody more urgent may come.
-    pub fn room(&self) -> usize {
+    /// Whether a run may be born held by this process. While many wait for their turn here, others wait in the store,
+    /// where everybody sees them: another process may have a turn for them, and somebody more urgent may come.
+    pub fn may_bear(&self) -> bool {
         let may_wait = self.settings.max_parallel_actions.max(CLAIM_BATCH);
-        self.places().min(may_wait.saturating_sub(self.turns.waiting()))
+        self.places() > 0 && self.turns.waiting() < may_wait
     }
 
     /// How many more runs there is memory for, if it is known that this process lives.

@@ -14,7 +14,7 @@
 //!   answer. The new lease is given back; the driver's next commit tells it to let go.
 //! * **Its driver panicked.** That is told to the store with the panic; what is found here was not told.
 
-use super::{Claims, nothing_but};
+use super::{claims::Claims, nothing_but};
 use fermata_store::runs::{CommitAnswer, Then};
 use tokio::time::Instant;
 

@@ -1,3 +1,5 @@
+//! Servers of our own: started, stopped, killed, followed by a standby, and gone with whoever started them.
+
 use super::*;
 use crate::conformance::cluster::execute;
 

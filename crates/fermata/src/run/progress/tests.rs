@@ -1,3 +1,5 @@
+//! What a run shows on a terminal and in a log.
+
 use super::*;
 use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
 
