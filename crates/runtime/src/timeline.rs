@@ -32,7 +32,14 @@ pub struct Entry {
     pub data: Value,
 }
 
-/// The entries of one journal row. Each condition that could not be evaluated has one of its own.
+/// How many entries [`entries`] makes of these events.
+pub fn count(events: &[Event]) -> usize {
+    let broken = |event| broken_conditions(event).len();
+    events.iter().map(|event| 1 + broken(event)).sum()
+}
+
+/// The entries of one journal row. Each condition that could not be evaluated has one of its own. The journal holds the
+/// configured `vars` because replay needs them; they may be secrets and are not shown.
 pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -> Vec<Entry> {
     let entry = |level, category, message, data| Entry {
         seq,
@@ -46,14 +53,39 @@ pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -
     for event in events {
         for (node, verdict, error) in broken_conditions(event) {
             let message = format!("a condition of {node} could not be evaluated and counts as false: {error}");
+            let verdict = serde_json::to_value(verdict).map_or(Value::Null, without_vars);
             let data = json!({ "type": "conditionFailed", "node": node, "verdict": verdict });
             entries.push(entry(Level::Warn, "Orchestrator".to_owned(), message, data));
         }
         let (level, message) = describe(event, plan);
-        let data = serde_json::to_value(event).unwrap_or(Value::Null);
+        let data = serde_json::to_value(event).map_or(Value::Null, without_vars);
         entries.push(entry(level, category(event, plan), message, data));
     }
     entries
+}
+
+/// An event or verdict without the configured variables, and without what conditions read of them.
+fn without_vars(mut data: Value) -> Value {
+    let Value::Object(members) = &mut data else {
+        return data;
+    };
+    members.remove("vars");
+    if let Some(Value::Object(saw)) = members.get_mut("saw") {
+        let of_vars = |path: &str| {
+            path.strip_prefix("vars")
+                .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+        };
+        saw.retain(|path, _| !of_vars(path));
+    }
+    if let Some(verdict) = members.get_mut("verdict") {
+        *verdict = without_vars(verdict.take());
+    }
+    if let Some(Value::Array(verdicts)) = members.get_mut("verdicts") {
+        verdicts
+            .iter_mut()
+            .for_each(|verdict| *verdict = without_vars(verdict.take()));
+    }
+    data
 }
 
 fn broken_conditions(event: &Event) -> Vec<(&NodeId, &Verdict, &str)> {
@@ -144,5 +176,25 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
             };
             (level, format!("the run ended: {status}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vars_are_not_shown() {
+        let row = r#"{"v":1,"events":[
+            {"type":"started","at":1,"vars":{"key":"s3cret"}},
+            {"type":"opened","node":"a","at":1,"verdict":{"value":true,"saw":{"vars.key":"s3cret","varsity":1}}},
+            {"type":"routed","node":"a","taken":[],"verdicts":[
+                {"edge":0,"value":false,"error":"no","saw":{"vars['key']":"s3cret","trigger.a":2}}]}]}"#;
+        let events = fermata_core::decode(row).unwrap();
+        let shown = entries(1, Timestamp(1), &events, None);
+        assert_eq!((shown.len(), count(&events)), (4, 4));
+        let text = serde_json::to_string(&shown).unwrap();
+        assert!(!text.contains("s3cret"), "{text}");
+        assert!(text.contains("varsity") && text.contains("trigger.a"), "{text}");
     }
 }

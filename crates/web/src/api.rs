@@ -3,6 +3,7 @@
 mod callbacks;
 mod dead_letters;
 mod drafts;
+mod events;
 mod executions;
 mod health;
 mod hierarchy;

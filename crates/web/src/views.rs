@@ -314,7 +314,6 @@ pub(crate) struct Included<'a> {
     pub actions_total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<EventView>>,
-    /// Of journal rows, which is what windows count; one row holds the events of one step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events_total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,7 @@ pub(super) async fn watch(
     let mut follower = Follower {
         client,
         id,
-        rows: 0,
+        events: 0,
         actions: 0,
         timings: HashMap::new(),
     };
@@ -112,8 +112,8 @@ async fn steps(client: &Client, run: &Value) -> Steps {
 struct Follower<'a> {
     client: &'a Client,
     id: &'a str,
-    /// Journal rows and attempts that were seen.
-    rows: u64,
+    /// Events and attempts that were seen.
+    events: u64,
     actions: u64,
     timings: HashMap<(NodeId, u32), Timing>,
 }
@@ -121,12 +121,10 @@ struct Follower<'a> {
 impl Follower<'_> {
     /// The run as it is now, and what happened since the last time.
     async fn news(&mut self) -> Result<(Value, Vec<Event>), ClientError> {
-        let run = self.window("events", self.rows).await?;
+        let run = self.window("events", self.events).await?;
         let shown = run["events"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let newest = shown.iter().filter_map(|event| event["seq"].as_u64()).max();
-        if newest.is_some() {
-            let total = run["eventsTotal"].as_u64().unwrap_or(0);
-            self.rows = total.min(self.rows + LARGEST_PAGE as u64);
+        if !shown.is_empty() {
+            self.events += shown.len() as u64;
             self.times().await?;
         }
         let event = |entry: &Value| serde_json::from_value(entry["data"].clone()).ok();
@@ -150,11 +148,14 @@ impl Follower<'_> {
                 };
                 self.timings.insert(key, timing);
             }
-            // Two that end in the same microsecond may change places between two answers, so the last are read again.
-            self.actions = (self.actions + attempts.len() as u64).saturating_sub(OVERLAP);
-            if attempts.len() < LARGEST_PAGE {
+            let seen = self.actions + attempts.len() as u64;
+            let total = run["actionsTotal"].as_u64().unwrap_or(0);
+            if attempts.is_empty() || seen >= total {
+                // Two that end in the same microsecond may change places between two answers, so the last are read again.
+                self.actions = seen.saturating_sub(OVERLAP);
                 return Ok(());
             }
+            self.actions = seen;
         }
     }
 

@@ -1,5 +1,6 @@
 //! Executions (runs): start one, look at it, cancel it.
 
+use super::events::events;
 use crate::{
     Web,
     envelope::CORRELATION_ID,
@@ -7,7 +8,7 @@ use crate::{
     extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
     paging,
     strict::Strict,
-    views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView},
+    views::{AcceptedView, ActionView, Included, ResourceView, RunRow, RunView},
 };
 use axum::{
     Json,
@@ -15,10 +16,10 @@ use axum::{
     http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
-use fermata_core::{RunId, Status, decode};
-use fermata_runtime::{Refusal, Request, timeline};
+use fermata_core::{RunId, Status};
+use fermata_runtime::{Refusal, Request};
 use fermata_store::{
-    reads::{EventRecord, RunRecord, Window},
+    reads::{RunRecord, Window},
     runs::Principal,
 };
 use serde::Deserialize;
@@ -202,8 +203,8 @@ pub(crate) async fn get(
         included.actions_total = Some(*total);
     }
     if include.events {
-        let (rows, total) = store.events(id, window).await?;
-        included.events = Some(timeline_of(&web, &run, &rows).await);
+        let (events, total) = events(&web, &run, window).await?;
+        included.events = Some(events);
         included.events_total = Some(total);
     }
     let links = match include.resources {
@@ -222,24 +223,6 @@ pub(crate) async fn get(
         included.more_children = page.more.then_some(true);
     }
     Ok(Json(RunView::new(&run, included)).into_response())
-}
-
-/// The events of some journal rows. Without the plan they are told with less.
-async fn timeline_of(web: &Web, run: &RunRecord, rows: &[EventRecord]) -> Vec<EventView> {
-    let compiled = web.engine.workflows().compiled(&run.workflow_id, run.workflow_version);
-    let compiled = compiled.await.ok();
-    let plan = compiled.as_ref().map(|compiled| &*compiled.plan);
-    let mut events = Vec::with_capacity(rows.len());
-    for row in rows {
-        match decode(&row.data) {
-            Ok(decoded) => {
-                let entries = timeline::entries(row.seq, row.at, &decoded, plan);
-                events.extend(entries.into_iter().map(EventView::from));
-            }
-            Err(error) => events.push(EventView::unreadable(row.seq, row.at, &error.to_string())),
-        }
-    }
-    events
 }
 
 pub(super) async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
