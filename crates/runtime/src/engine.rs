@@ -20,6 +20,7 @@ use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, advance};
 use fermata_store::{
     Store, StoreError,
     definitions::Lifecycle,
+    reads::RunFilter,
     runners::Runner,
     runs::{Answer, Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal, WaitChange},
 };
@@ -267,8 +268,12 @@ impl Engine {
             Some(version) => Some(shared.workflows.compiled(&request.workflow_id, version).await?),
             None => None,
         };
-        if let Some(compiled) = &compiled {
-            check_trigger(compiled, &request.trigger)?;
+        if let Some(compiled) = &compiled
+            && let Err(refusal) = check_trigger(compiled, &request.trigger)
+        {
+            // The same request may have been accepted before the schema changed.
+            let existing = self.repeated(request).await?;
+            return existing.map(Some).ok_or_else(|| refusal.into());
         }
         let mut new = new_run(id, request, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
@@ -302,6 +307,35 @@ impl Engine {
             .into()),
             Enqueued::Stale => Ok(None),
         }
+    }
+
+    /// The run that was asked for with the same requestId before.
+    async fn repeated(&self, request: &Request) -> Result<Option<Accepted>, EngineError> {
+        let Some(request_id) = &request.request_id else {
+            return Ok(None);
+        };
+        let filter = RunFilter {
+            request_id: Some(request_id.clone()),
+            tenant: Some(request.tenant.clone()),
+            limit: 1,
+            ..RunFilter::default()
+        };
+        let Some(run) = self.shared.store.runs(filter).await?.items.pop() else {
+            return Ok(None);
+        };
+        if run.workflow_id != request.workflow_id {
+            return Err(Refusal::RequestIdTaken {
+                request_id: request_id.clone(),
+                run: run.id,
+                owner: run.workflow_id,
+            }
+            .into());
+        }
+        Ok(Some(Accepted {
+            run: run.id,
+            status: run.status,
+            created: false,
+        }))
     }
 
     /// If this process works and has room, the run is born held by this process, with its first step already decided.
