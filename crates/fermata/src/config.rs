@@ -6,6 +6,7 @@
 mod database;
 #[cfg(test)]
 mod docs;
+mod host;
 mod load;
 mod number;
 mod public_url;
@@ -25,6 +26,7 @@ use std::{
 };
 
 pub use database::Database;
+use host::HostName;
 pub use load::{Given, load};
 use public_url::PublicUrl;
 use sections::{
@@ -134,6 +136,12 @@ impl Config {
             max_body_bytes: self.server.max_body_bytes.get(),
             max_callback_bytes: self.server.max_callback_bytes.get(),
             shutdown_grace: self.orchestration.shutdown_grace_ms.0,
+            allowed_hosts: self
+                .server
+                .allowed_hosts
+                .iter()
+                .map(|name| name.as_str().to_owned())
+                .collect(),
             ..WebConfig::default()
         }
     }

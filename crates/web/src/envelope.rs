@@ -69,7 +69,7 @@ fn place(request: &Request) -> String {
 }
 
 /// Below this stands the token of a callback.
-const CALLBACKS: &str = "/wh/";
+pub(crate) const CALLBACKS: &str = "/wh/";
 
 /// A path to show to whoever asked for it, without the token that may be in it.
 pub(crate) fn shown(path: &str) -> Cow<'_, str> {

@@ -1,19 +1,22 @@
 //! What handlers take from a request. Whatever cannot be taken is answered in the envelope.
 
-use crate::{Web, WebConfig, envelope, error::ApiError};
+use crate::{
+    Web,
+    body::{is_document, is_json, media_type, read},
+    envelope,
+    error::ApiError,
+};
 use axum::{
-    body::BodyDataStream,
     extract::{
         FromRequest, FromRequestParts, Path, RawPathParams, Request, rejection::PathRejection,
         rejection::QueryRejection,
     },
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{StatusCode, request::Parts},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fermata_core::RunId;
-use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use std::{convert::Infallible, time::Duration};
+use std::convert::Infallible;
 use uuid::Uuid;
 
 /// A name in the path.
@@ -213,7 +216,7 @@ pub(crate) fn bad_json(error: serde_json::Error) -> ApiError {
     }
 }
 
-/// A workflow document as it was sent: JSON, JSON with comments, or YAML. Its shape tells which.
+/// A workflow document as it was sent: JSON, JSON with comments, or YAML. Its shape tells which, not its media type.
 pub(crate) struct DocumentBytes(pub Bytes);
 
 impl FromRequest<Web> for DocumentBytes {
@@ -222,119 +225,14 @@ impl FromRequest<Web> for DocumentBytes {
     async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
         let media = is_document(request.headers());
         let bytes = read(request, web.config.max_body_bytes, &web.config).await?;
-        if !media {
-            return Err(media_type("application/json or application/yaml"));
-        }
         if bytes.trim_ascii().is_empty() {
             return Err(ApiError::invalid("the body is empty; send the workflow document"));
         }
+        if !media {
+            return Err(media_type("application/json or application/yaml"));
+        }
         Ok(DocumentBytes(bytes))
     }
-}
-
-/// The media type without its parameters; `None` if it is not told.
-fn essence(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::CONTENT_TYPE)?.to_str().unwrap_or("?");
-    Some(value.split(';').next().unwrap_or_default().trim())
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    essence(headers).is_none_or(|media| {
-        media.eq_ignore_ascii_case("application/json") || ends_with(media, "+json") || ends_with(media, "/json")
-    })
-}
-
-fn is_document(headers: &HeaderMap) -> bool {
-    let known = |media: &str| {
-        let endings = [
-            "/yaml",
-            "/x-yaml",
-            "+yaml",
-            "/jsonc",
-            "/json5",
-            "/plain",
-            "/octet-stream",
-        ];
-        endings.into_iter().any(|ending| ends_with(media, ending))
-    };
-    is_json(headers) || essence(headers).is_none_or(known)
-}
-
-fn ends_with(media: &str, ending: &str) -> bool {
-    let start = media.len().checked_sub(ending.len());
-    start
-        .and_then(|start| media.get(start..))
-        .is_some_and(|end| end.eq_ignore_ascii_case(ending))
-}
-
-/// A form, for example, which is what curl and browsers send when they are not told.
-fn media_type(expected: &str) -> ApiError {
-    let message = format!("this media type is not understood; send `Content-Type: {expected}`");
-    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
-}
-
-/// How long somebody who sends too much may go on, so that he hears the answer before the connection ends.
-const DRAIN: Duration = Duration::from_secs(2);
-
-/// The whole body, within the limits of size and time. One that says it is too large is not read.
-pub(crate) async fn read(request: Request, limit: usize, config: &WebConfig) -> Result<Bytes, ApiError> {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let asks_first = request.headers().contains_key(header::EXPECT);
-    let mut body = request.into_body().into_data_stream();
-    let says_more = length.is_some_and(|length| length > limit as u64);
-    let whole = match says_more {
-        true => Ok(Ok(None)),
-        false => tokio::time::timeout(config.body_timeout, collect(&mut body, limit)).await,
-    };
-    let whole = whole.map_err(|_| {
-        let message = "the body did not arrive in time";
-        ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message)
-    })??;
-    whole.ok_or_else(|| {
-        // Who asked whether to send it at all has not sent it.
-        if !(says_more && asks_first) {
-            let most = limit.saturating_mul(4);
-            tokio::spawn(async move { tokio::time::timeout(DRAIN, drain(&mut body, most)).await });
-        }
-        let message = format!("the body has more than {limit} bytes");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
-    })
-}
-
-/// `None` if there is more than `limit`.
-async fn collect(body: &mut BodyDataStream, limit: usize) -> Result<Option<Bytes>, ApiError> {
-    // Small bodies come in one piece and are not copied.
-    let first = body.next().await.transpose().map_err(broken)?.unwrap_or_default();
-    if first.len() > limit {
-        return Ok(None);
-    }
-    let Some(second) = body.next().await.transpose().map_err(broken)? else {
-        return Ok(Some(first));
-    };
-    let mut whole = BytesMut::from(first);
-    let mut piece = Some(second);
-    while let Some(bytes) = piece {
-        if whole.len() + bytes.len() > limit {
-            return Ok(None);
-        }
-        whole.extend_from_slice(&bytes);
-        piece = body.next().await.transpose().map_err(broken)?;
-    }
-    Ok(Some(whole.freeze()))
-}
-
-async fn drain(body: &mut BodyDataStream, mut left: usize) {
-    while let Some(Ok(piece)) = body.next().await {
-        left = left.saturating_sub(piece.len());
-        if left == 0 {
-            break;
-        }
-    }
-}
-
-fn broken(error: axum::Error) -> ApiError {
-    ApiError::invalid(format!("the body could not be read: {error}"))
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@
 //! * Lists and windows are capped; no answer grows with the number of runs there are.
 //! * JSON texts of the store travel as they are; they are not built into trees to be written again.
 //! * The token of a callback is a secret: no log line has it, and no error sends it back.
+//! * Web pages of other origins are refused (`gate`), and no CORS header is ever sent.
 
 mod api;
-
+mod body;
 mod envelope;
 mod error;
 mod extract;
+mod gate;
 mod paging;
 mod run_views;
 mod runlater_views;
@@ -44,6 +46,8 @@ pub struct WebConfig {
     pub max_wait: Duration,
     /// How long open requests may go on when the server shuts down.
     pub shutdown_grace: Duration,
+    /// Names of this server beside `localhost`, IP addresses and the host of the public URL.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl Default for WebConfig {
@@ -55,6 +59,7 @@ impl Default for WebConfig {
             head_timeout: Duration::from_secs(60),
             max_wait: Duration::from_secs(5 * 60),
             shutdown_grace: Duration::from_secs(10),
+            allowed_hosts: Vec::new(),
         }
     }
 }
@@ -64,12 +69,19 @@ impl Default for WebConfig {
 pub(crate) struct Web {
     pub engine: Engine,
     pub config: Arc<WebConfig>,
+    pub names: Arc<gate::Names>,
 }
 
-/// The API of `engine`, as far as its role has one.
-pub fn router(engine: Engine, config: WebConfig) -> Router {
-    let config = Arc::new(config);
-    api::routes(engine.settings().role)
+/// The API of `engine`, as far as its role has one. On a loopback address every client must call it by one of its names.
+pub fn router(engine: Engine, config: WebConfig, is_loopback: bool) -> Router {
+    let names = gate::Names::new(is_loopback, &config.allowed_hosts, &engine.settings().public_url);
+    let web = Web {
+        config: Arc::new(config),
+        names: Arc::new(names),
+        engine,
+    };
+    api::routes(web.engine.settings().role)
+        .layer(axum::middleware::from_fn_with_state(web.clone(), gate::check))
         .layer(axum::middleware::from_fn(envelope::surround))
-        .with_state(Web { engine, config })
+        .with_state(web)
 }

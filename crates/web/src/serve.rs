@@ -24,7 +24,8 @@ pub async fn serve(
     let grace = config.shutdown_grace;
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(config.head_timeout);
-    let app = TowerToHyperService::new(router(engine, config));
+    let is_loopback = listener.local_addr()?.ip().is_loopback();
+    let app = TowerToHyperService::new(router(engine, config, is_loopback));
     let (closing, abandon) = (CancellationToken::new(), CancellationToken::new());
     let connections = TaskTracker::new();
     let mut shutdown = pin!(shutdown);

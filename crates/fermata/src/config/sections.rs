@@ -4,7 +4,7 @@
 //! something that is not built yet says with what it takes effect.
 
 use super::{
-    Database, PublicUrl,
+    Database, HostName, PublicUrl,
     number::{Factor, Positive},
     refused::{NoDistributedLocks, NoRedis, Scheduler},
 };
@@ -59,6 +59,9 @@ section! {
         max_body_bytes: Positive = Positive::of(DialectSettings::default().document.max_bytes),
         /// The largest payload of a callback.
         max_callback_bytes: Positive = Positive::of(WebConfig::default().max_callback_bytes),
+        /// Names under which this server may be called, beside `localhost`, IP addresses and the host of `public_url`. Others
+        /// are refused on loopback addresses, and everywhere if a browser asks.
+        allowed_hosts: Vec<HostName> = Vec::new(),
     }
 }
 

@@ -328,10 +328,14 @@ impl Server {
         answer(self.client.post(format!("{}{path}", self.url)).json(body)).await
     }
 
-    /// Sends a body as it is; status and JSON.
+    /// Sends a body as it is, as JSON unless it is a callback; status and JSON.
     pub async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
         let method = method.parse().expect("a method");
-        answer(self.client.request(method, format!("{}{path}", self.url)).body(body)).await
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        if !path.starts_with("/wh/") {
+            request = request.header("content-type", "application/json");
+        }
+        answer(request.body(body)).await
     }
 
     /// Saves and publishes a document.

@@ -7,8 +7,9 @@
 
 use crate::{
     Web,
+    body::read,
     error::ApiError,
-    extract::{bad_json, check_depth, read},
+    extract::{bad_json, check_depth},
     strict::Strict,
 };
 use axum::{

@@ -151,7 +151,10 @@ async fn documents_that_cannot_be_used() {
                 "each problem has a place: {shown}: {error}"
             );
         }
-        let looked_at = server.send(Method::POST, "/api/v1/workflows/validate", &[], text).await;
+        let yaml = [("content-type", "application/yaml")];
+        let looked_at = server
+            .send(Method::POST, "/api/v1/workflows/validate", &yaml, text)
+            .await;
         assert_eq!(looked_at.expect(200)["valid"], false, "{shown}");
     }
     assert_eq!(contents(&server).await, before);
@@ -242,7 +245,7 @@ async fn too_much_is_refused_before_it_is_sent() {
         for extra in ["", "expect: 100-continue\r\n"] {
             let mut stream = connect(&server).await;
             let head = format!(
-                "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{extra}content-length: 20000000\r\n\r\n"
+                "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{extra}content-length: 20000000\r\n\r\n"
             );
             stream.write_all(head.as_bytes()).await.unwrap();
             let mut start = [0; 12];
@@ -274,7 +277,7 @@ async fn slow_and_broken_connections_hold_up_nobody() {
     let body = json!({ "requestId": "cut" }).to_string();
     let head = |length: usize| {
         format!(
-            "POST {EXECUTE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            "POST {EXECUTE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         )
     };
     // Cut in the head, after the head, in the body.
@@ -289,7 +292,7 @@ async fn slow_and_broken_connections_hold_up_nobody() {
     for n in 0..100 {
         let mut stream = connect(&server).await;
         let text = match n % 2 {
-            0 => "GET /health/live HTTP/1.1\r\nhost: x\r\nx-slow: ".to_owned(),
+            0 => "GET /health/live HTTP/1.1\r\nhost: localhost\r\nx-slow: ".to_owned(),
             _ => head(1000) + "{\"trigger\": [",
         };
         stream.write_all(text.as_bytes()).await.unwrap();

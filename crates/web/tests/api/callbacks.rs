@@ -232,7 +232,8 @@ async fn payloads_have_a_limit_of_their_own() {
     let mut stream = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://"))
         .await
         .unwrap();
-    let head = format!("POST {callback} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1001\r\n\r\n");
+    let head =
+        format!("POST {callback} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 1001\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
     let read = tokio::time::timeout(LONG, stream.read_exact(&mut answer)).await;

@@ -119,7 +119,8 @@ async fn documents_can_be_looked_at_only() {
     assert_eq!(answer["valid"], false, "as publishing would see it");
     assert_eq!(answer["problems"][0]["severity"], "error");
     assert!(answer["problems"][0]["line"].is_u64() && answer.get("plan").is_none());
-    let broken = server.send(Method::POST, path, &[], "{ \"id\": ").await.expect(200);
+    let json = [("content-type", "application/json")];
+    let broken = server.send(Method::POST, path, &json, "{ \"id\": ").await.expect(200);
     assert_eq!(broken["valid"], false);
     server.post_nothing(path).await.error(400, "INVALID_REQUEST");
     let all = server.get("/api/v1/workflows").await.expect(200);

@@ -1,6 +1,7 @@
 //! The API over HTTP: a real server on a real socket, the real engine, the memory store.
 
 mod barrage;
+mod browsers;
 mod callbacks;
 mod cancel;
 mod dead_letters;

@@ -229,6 +229,37 @@ async fn a_trigger_must_fit_its_schema() {
 }
 
 #[tokio::test]
+async fn a_repeated_request_is_found_also_when_the_schema_became_stricter() {
+    let server = server().await;
+    server.publish(&echo("other")).await;
+    let asked = |tenant: &str| json!({ "requestId": "r-1", "tenantId": tenant, "trigger": { "say": "hi" } });
+    let first = server.post(EXECUTE, asked("")).await.expect(202);
+    let mut stricter = echo("hello");
+    stricter["triggerSchema"] = json!({ "type": "object", "required": ["volume"] });
+    server
+        .send(
+            Method::PUT,
+            "/api/v1/workflows/hello/draft",
+            &[("content-type", "application/json")],
+            stricter.to_string(),
+        )
+        .await
+        .expect(200);
+    server.post_nothing("/api/v1/workflows/hello/publish").await.expect(200);
+
+    let again = server.post(EXECUTE, asked("")).await.expect(200);
+    assert_eq!(again["executionId"], first["executionId"]);
+    server.post(EXECUTE, asked("acme")).await.error(400, "WFENG005");
+    let new = json!({ "requestId": "r-2", "trigger": { "say": "hi" } });
+    server.post(EXECUTE, new).await.error(400, "WFENG005");
+
+    let of_other = json!({ "requestId": "r-3" });
+    let other = "/api/v1/workflows/other/execute";
+    server.post(other, of_other.clone()).await.expect(202);
+    server.post(EXECUTE, of_other).await.error(409, "WFENG001");
+}
+
+#[tokio::test]
 async fn bodies_that_cannot_be_understood_are_refused() {
     let server = server().await;
     let json = [("content-type", "application/json")];
@@ -271,7 +302,7 @@ async fn bodies_that_cannot_be_understood_are_refused() {
 }
 
 #[tokio::test]
-async fn media_types_are_json_or_nothing() {
+async fn a_body_must_be_declared_as_json() {
     let server = server().await;
     for media in [
         "text/plain",
@@ -296,7 +327,12 @@ async fn media_types_are_json_or_nothing() {
             .await
             .expect(202);
     }
-    server.send(Method::POST, EXECUTE, &[], "{}").await.expect(202);
+    let undeclared = server.send(Method::POST, EXECUTE, &[], "{}").await;
+    undeclared.error(415, "UNSUPPORTED_MEDIA_TYPE");
+    let piece = futures::stream::iter([Ok::<_, std::io::Error>("{}")]);
+    let of_unknown_length = reqwest::Body::wrap_stream(piece);
+    let undeclared = server.send(Method::POST, EXECUTE, &[], of_unknown_length).await;
+    undeclared.error(415, "UNSUPPORTED_MEDIA_TYPE");
 }
 
 #[tokio::test]

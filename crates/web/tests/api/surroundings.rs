@@ -103,7 +103,7 @@ async fn a_store_that_fails_is_not_the_callers_fault() {
 async fn a_panic_is_answered_and_the_server_goes_on() {
     let server = Server::start().await;
     server.clock.0.store(true, Ordering::Relaxed);
-    let headers = [("x-correlation-id", "find-me")];
+    let headers = [("x-correlation-id", "find-me"), ("content-type", "application/json")];
     let answer = server
         .send(Method::POST, "/api/v1/workflows", &headers, echo("hello").to_string())
         .await;
@@ -156,7 +156,7 @@ async fn shutting_down_does_not_wait_for_ever() {
     let mut idle = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://"))
         .await
         .unwrap();
-    idle.write_all(b"POST /api/v1/workflows HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+    idle.write_all(b"POST /api/v1/workflows HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{")
         .await
         .unwrap();
     server.get("/health/live").await.expect(200);
@@ -190,7 +190,7 @@ async fn bodies_and_heads_that_do_not_come_are_not_awaited() {
             .unwrap();
         answer
     };
-    let answer = raw("POST /api/v1/workflows HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{").await;
+    let answer = raw("POST /api/v1/workflows HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{").await;
     assert!(
         answer.starts_with("HTTP/1.1 408") && answer.contains("REQUEST_TIMEOUT"),
         "{answer}"
@@ -208,7 +208,7 @@ async fn who_sends_too_much_and_listens_later_still_hears_the_answer() {
     let mut stream = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://"))
         .await
         .unwrap();
-    let head = "POST /api/v1/workflows HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 40000000\r\n\r\n";
+    let head = "POST /api/v1/workflows HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 40000000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(&vec![b' '; 40_000_000]).await.unwrap();
     let mut answer = String::new();

@@ -75,7 +75,8 @@ async fn documents_come_in_json_with_comments_and_yaml() {
     assert_eq!(read["definition"]["nodes"][0]["actionType"], "core.echo");
 
     let jsonc = r#"{ "id": "in-jsonc", /* why */ "displayName": "C", "startNode": "a", "nodes": [{ "id": "a", "actionType": "core.echo" }], }"#;
-    server.send(Method::POST, WORKFLOWS, &[], jsonc).await.expect(201);
+    let media = [("content-type", "application/jsonc")];
+    server.send(Method::POST, WORKFLOWS, &media, jsonc).await.expect(201);
     let read = server.get("/api/v1/workflows/in-jsonc").await.expect(200);
     assert_eq!(read["source"], jsonc);
     assert_eq!(read["definition"]["displayName"], "C");

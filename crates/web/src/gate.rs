@@ -1,0 +1,255 @@
+//! Requests that a web page made: they may come from pages of this server only.
+//!
+//! A browser sends any page's requests to any server that it can reach, also to one on the same machine. So requests are
+//! refused
+//! * whose `Origin` or `Sec-Fetch-Site` says that a page of another origin made them (403),
+//! * whose `Host` is not a name of this server: after DNS rebinding, a foreign page has the same origin (421),
+//! * that write with a media type which a page may send without asking first (415).
+//!
+//! `Host` is checked on loopback listeners and for browsers. It may be an IP address, `localhost`, the host of
+//! `server.public_url`, or one of `server.allowed_hosts`. Callbacks (`/wh/…`) are exempt from all of this: their token is a
+//! credential that no foreign page has.
+
+use crate::{
+    Web,
+    body::{announced, discard, is_document, media_type},
+    envelope::CALLBACKS,
+    error::ApiError,
+};
+use axum::{
+    extract::{Request, State},
+    http::{
+        HeaderMap, Method, StatusCode, Uri, header,
+        uri::{Authority, Scheme},
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What this server is called.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// Whether the name is checked for every client, not only for browsers.
+    is_strict: bool,
+    /// In lower case, without port.
+    allowed: Vec<String>,
+}
+
+impl Names {
+    pub fn new(is_loopback: bool, allowed: &[String], public_url: &str) -> Names {
+        let public = public_url.parse::<Uri>().ok();
+        let public = public.as_ref().and_then(Uri::host).map(plain);
+        Names {
+            is_strict: is_loopback,
+            allowed: allowed.iter().map(|name| plain(name)).chain(public).collect(),
+        }
+    }
+
+    fn includes(&self, host: &str) -> bool {
+        let host = plain(host);
+        host == "localhost" || is_address(&host) || self.allowed.contains(&host)
+    }
+}
+
+/// In lower case and without the dot at the end of an absolute name.
+fn plain(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+fn is_address(host: &str) -> bool {
+    let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    v6.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) || host.parse::<Ipv4Addr>().is_ok()
+}
+
+/// Lets a request pass or refuses it.
+pub(crate) async fn check(State(web): State<Web>, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with(CALLBACKS) {
+        return next.run(request).await;
+    }
+    let refusal = refusal(&web.names, &request);
+    match refusal {
+        None => next.run(request).await,
+        Some(error) => {
+            let (parts, body) = request.into_parts();
+            discard(&parts.headers, body, &web.config);
+            error.into_response()
+        }
+    }
+}
+
+fn refusal(names: &Names, request: &Request) -> Option<ApiError> {
+    let headers = request.headers();
+    let host = match host(request) {
+        Ok(host) => host,
+        Err(error) => return Some(error),
+    };
+    if let Some(host) = &host
+        && (names.is_strict || is_browser(headers))
+        && !names.includes(host.host())
+    {
+        return Some(unknown_host(host.host()));
+    }
+    if is_foreign(names, headers, host.as_ref()) {
+        return Some(foreign_origin());
+    }
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    // A body of unknown length is looked at by whoever reads it.
+    let has_body = announced(headers).is_some_and(|length| length > 0);
+    (!is_read && has_body && !is_document(headers)).then(|| media_type("application/json or application/yaml"))
+}
+
+/// The name that the client used; `None` if it did not say, as HTTP/1.0 allows.
+fn host(request: &Request) -> Result<Option<Authority>, ApiError> {
+    if let Some(authority) = request.uri().authority() {
+        return Ok(Some(authority.clone()));
+    }
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let Some(value) = hosts.next() else { return Ok(None) };
+    let authority = value.to_str().ok().filter(|text| !text.contains('@'));
+    let authority = authority.and_then(|text| text.parse::<Authority>().ok());
+    match authority {
+        Some(authority) if hosts.next().is_none() => Ok(Some(authority)),
+        _ => Err(ApiError::invalid(
+            "the header Host must be one name or address, with or without a port",
+        )),
+    }
+}
+
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
+fn is_browser(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).map(|agent| agent.as_bytes());
+    headers.contains_key(header::ORIGIN)
+        || headers.contains_key(SEC_FETCH_SITE)
+        || agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
+}
+
+/// Whether a page of another origin made the request.
+fn is_foreign(names: &Names, headers: &HeaderMap, host: Option<&Authority>) -> bool {
+    let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
+        || origins.any(|origin| {
+            let origin = origin.to_str().ok().and_then(|text| text.parse::<Uri>().ok());
+            !origin.is_some_and(|origin| is_own(names, &origin, host))
+        })
+}
+
+/// Whether pages of this origin are pages of this server: it has the name and port that the client used, or the name is
+/// one that the operator listed (a proxy may have changed `Host` and the port).
+fn is_own(names: &Names, origin: &Uri, host: Option<&Authority>) -> bool {
+    let (Some(scheme), Some(authority)) = (origin.scheme(), origin.authority()) else {
+        return false;
+    };
+    let usual = if *scheme == Scheme::HTTPS { 443 } else { 80 };
+    let place = |authority: &Authority| (plain(authority.host()), authority.port_u16().unwrap_or(usual));
+    host.is_some_and(|host| place(host) == place(authority)) || names.allowed.contains(&plain(authority.host()))
+}
+
+fn foreign_origin() -> ApiError {
+    let message = "a web page of another origin made this request; only pages of this server may call it. \
+                   If it is behind a proxy, list its names in server.allowed_hosts";
+    ApiError::new(StatusCode::FORBIDDEN, "FOREIGN_ORIGIN", message)
+}
+
+fn unknown_host(host: &str) -> ApiError {
+    let shown: String = host.chars().take(100).collect();
+    let message = format!(
+        "`{shown}` is not a name of this server; call it by its IP address or as localhost, or add the name to \
+         server.allowed_hosts"
+    );
+    ApiError::new(StatusCode::MISDIRECTED_REQUEST, "UNKNOWN_HOST", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    /// The code of the refusal of a POST with these headers, if there is one.
+    fn refused(is_loopback: bool, headers: &[(&str, &str)]) -> Option<&'static str> {
+        let names = Names::new(
+            is_loopback,
+            &["Flows.Example.com".to_owned()],
+            "https://public.example:8443/x",
+        );
+        let mut request = Request::post("/api/v1/workflows");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        refusal(&names, &request.body(Body::empty()).unwrap()).map(|error| error.code)
+    }
+
+    #[test]
+    fn hosts_are_addresses_localhost_or_listed() {
+        for host in [
+            "127.0.0.1:7070",
+            "10.1.2.3",
+            "[::1]:7070",
+            "[fe80::1]",
+            "localhost:1",
+            "LOCALHOST.",
+            "flows.example.com:80",
+            "public.example",
+        ] {
+            assert_eq!(refused(true, &[("host", host)]), None, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.nip.io",
+            "2130706433",
+            "0x7f.1",
+        ] {
+            assert_eq!(refused(true, &[("host", host)]), Some("UNKNOWN_HOST"), "{host}");
+            assert_eq!(refused(false, &[("host", host)]), None, "{host}");
+            for browser in [
+                ("origin", "http://evil.example"),
+                ("sec-fetch-site", "same-origin"),
+                ("user-agent", "Mozilla/5.0 (X11)"),
+            ] {
+                assert_eq!(
+                    refused(false, &[("host", host), browser]),
+                    Some("UNKNOWN_HOST"),
+                    "{host}"
+                );
+            }
+        }
+        assert_eq!(refused(true, &[]), None);
+        for bad in ["", "a b", "user@localhost", "http://localhost"] {
+            assert_eq!(refused(true, &[("host", bad)]), Some("INVALID_REQUEST"), "{bad}");
+        }
+        let two = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(refused(true, &two), Some("INVALID_REQUEST"));
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_refused() {
+        let from = |host, origin| refused(false, &[("host", host), ("origin", origin)]);
+        assert_eq!(from("localhost:7070", "http://localhost:7070"), None);
+        assert_eq!(from("127.0.0.1", "http://127.0.0.1:80"), None);
+        assert_eq!(from("public.example", "https://public.example"), None);
+        assert_eq!(
+            from("127.0.0.1:7070", "https://flows.example.com"),
+            None,
+            "a proxy changed Host"
+        );
+        for origin in [
+            "null",
+            "",
+            "https://evil.example",
+            "http://localhost:3000",
+            "http://127.0.0.1:7071",
+            "https://localhost",
+            "file://",
+        ] {
+            assert_eq!(from("localhost:7070", origin), Some("FOREIGN_ORIGIN"), "{origin}");
+        }
+        let site = |site| refused(false, &[("host", "localhost"), ("sec-fetch-site", site)]);
+        for foreign in ["cross-site", "same-site", "something"] {
+            assert_eq!(site(foreign), Some("FOREIGN_ORIGIN"), "{foreign}");
+        }
+        assert_eq!((site("same-origin"), site("none")), (None, None));
+    }
+}
