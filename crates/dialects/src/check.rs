@@ -4,8 +4,8 @@
 //! has the shape it expects, so that all problems are found at once. Only a document without errors
 //! is compiled ([`Check::finish`]), and compiling it cannot fail.
 
-use crate::compile::{Catalog, Compiled, Settings, Stage, Uncovered};
-use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity};
+use crate::compile::{Catalog, Compiled, MAX_ID_BYTES, Settings, Stage, Uncovered};
+use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity, quote};
 use crate::document::Document;
 use crate::source::Span;
 use crate::tree::join;
@@ -101,6 +101,25 @@ impl<'a> Check<'a> {
         let message = format!("the workflow has {count} {what}; at most {most} are allowed");
         let error = Diagnostic::error("TOO_MANY_NODES", self.document.locate_key(&pointer), message).at(pointer);
         Err(self.document.report(vec![error]))
+    }
+
+    /// Refuses ids that not every database can store: they are parts of keys, and addresses and logs show them. `ids` are
+    /// the words for each, the id and where it stands. Dialects whose schema says more need not call it.
+    pub(crate) fn ids<'i>(&mut self, ids: impl Iterator<Item = (&'static str, &'i str, String)>) {
+        if !self.settings.check_ids {
+            return;
+        }
+        for (what, id, pointer) in ids {
+            let wrong = match id.len() {
+                length if length > MAX_ID_BYTES => format!("has {length} bytes; at most {MAX_ID_BYTES} are allowed"),
+                _ if id.chars().any(char::is_control) => "has a control character".to_owned(),
+                _ => continue,
+            };
+            if self.room(Severity::Error) {
+                let problem = self.error("INVALID_ID", &pointer, format!("{what} {} {wrong}", quote(id)));
+                self.add(problem);
+            }
+        }
     }
 
     /// Where `name` is read in the string `text`: preferably as a member of `owner`, else where it

@@ -117,6 +117,9 @@ impl Catalog for AnyAction {
     }
 }
 
+/// The most bytes of an id: of a workflow, and of a node. Control characters are not allowed in either.
+pub const MAX_ID_BYTES: usize = 255;
+
 /// What the engine is configured to. The default is what the specification says.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -124,6 +127,8 @@ pub struct Settings {
     pub document: DocumentLimits,
     /// Nodes a workflow may have.
     pub max_nodes: usize,
+    /// Whether ids that not every database can store are refused ([`MAX_ID_BYTES`]).
+    pub check_ids: bool,
     /// Time limit and retries of nodes that do not say.
     pub policies: Policies,
     /// How long a run may take, parked time included.
@@ -141,11 +146,23 @@ impl Default for Settings {
         Settings {
             document: DocumentLimits::default(),
             max_nodes: 1000,
+            check_ids: true,
             policies: Policies::default(),
             workflow_timeout_ms: Some(60 * 60 * 1000),
             context: ContextPolicy::default(),
             templates: template::Options::default(),
             validate_parameter_templates: false,
+        }
+    }
+}
+
+impl Settings {
+    /// The same for a document that was accepted before: limits count when it is saved and published, not when it runs.
+    pub fn for_published(&self) -> Settings {
+        Settings {
+            max_nodes: usize::MAX,
+            check_ids: false,
+            ..self.clone()
         }
     }
 }

@@ -29,6 +29,10 @@ pub fn compile(
     let nodes = document.value().get("nodes").and_then(Value::as_array);
     check.limit_nodes(nodes.map_or(0, Vec::len), "nodes")?;
     let view = View::new(document.value());
+    let nodes = view.nodes.iter();
+    let nodes = nodes.map(|node| ("the node id", node.id, format!("{}/id", node.pointer)));
+    let workflow = text(document.value(), "id").map(|id| ("the id", id, "/id".to_owned()));
+    check.ids(workflow.into_iter().chain(nodes));
     schema::check(&mut check, &view);
     trigger::check(&mut check);
     let graph = graph::check(&mut check, &view);

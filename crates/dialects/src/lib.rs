@@ -35,7 +35,7 @@ mod structure;
 mod tree;
 mod yaml;
 
-pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, Settings, Stage, Uncovered, compile};
+pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, MAX_ID_BYTES, Settings, Stage, Uncovered, compile};
 pub use diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Related, Severity};
 pub use document::{Dialect, Document, DocumentLimits, Format};
 pub use source::{Position, Span};

@@ -178,6 +178,7 @@ const CODES: [(&str, &[&str]); 2] = [
             "DISABLED_ACTION",
             "DUPLICATE_KEY",
             "DUPLICATE_NODE_ID",
+            "INVALID_ID",
             "EMPTY_DOCUMENT",
             "INVALID_KEY",
             "INVALID_PARAMETERS",

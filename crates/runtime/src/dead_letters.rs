@@ -23,6 +23,8 @@ use uuid::Uuid;
 const REASON: &str = "dead_letter";
 /// So many letters go with one write when many are removed.
 const PURGED_AT_ONCE: u32 = 1000;
+/// The most characters of an error message in a letter.
+const MAX_MESSAGE: usize = 2000;
 /// Pauses before a burial that was not confirmed is tried again, in milliseconds.
 const PAUSES: [u64; 3] = [50, 250, 1000];
 
@@ -69,34 +71,58 @@ impl Asked {
     }
 }
 
-/// Gives a run up that this process has claimed.
-pub(crate) async fn bury(shared: &Shared, stored: &StoredRun, reason: DeadReason, what: &str) {
-    let record = match shared.store.run(stored.id).await {
+/// A lease on a run that is given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub run: RunId,
+    pub epoch: u64,
+    /// How often it was claimed since its last commit.
+    pub takeovers: u32,
+}
+
+impl Held {
+    pub fn of(stored: &StoredRun) -> Held {
+        Held {
+            run: stored.id,
+            epoch: stored.epoch,
+            takeovers: stored.takeovers,
+        }
+    }
+}
+
+/// Fails a run that this process holds and leaves a dead letter, in one commit without events. False if that is not known
+/// to be done, and the run may still be held here: it is found as a stray then.
+pub(crate) async fn bury(shared: &Shared, held: Held, reason: DeadReason, what: &str) -> bool {
+    let record = match shared.store.run(held.run).await {
         Ok(Some(record)) => record,
-        Ok(None) => return,
-        // Whoever looks for strays gives it back, and it comes again.
-        Err(error) => return tracing::warn!(run = %stored.id, %error, "a run cannot be buried now"),
+        Ok(None) => return true,
+        Err(error) => {
+            tracing::warn!(run = %held.run, %error, "a run cannot be dead-lettered now");
+            return false;
+        }
     };
     let now = shared.clock.now();
     let code = match reason {
         DeadReason::InvalidTrigger => "WFENG005",
         DeadReason::Poison => "POISON",
+        DeadReason::Rejected => "COMMIT_REJECTED",
     };
+    let what = &printable(what);
     let error = json!({ "code": code, "message": what }).to_string();
     let letter = DeadLetter {
         id: Uuid::now_v7(),
         at: now,
         reason,
-        run: stored.id,
-        workflow_id: stored.workflow_id.clone(),
-        workflow_version: stored.workflow_version,
-        tenant: stored.tenant.clone(),
-        attempts: stored.takeovers,
+        run: held.run,
+        workflow_id: record.workflow_id.clone(),
+        workflow_version: record.workflow_version,
+        tenant: record.tenant.clone(),
+        attempts: held.takeovers,
         last_error: Some(what.to_owned()),
         payload: serde_json::to_string(&Asked::of(record)).unwrap_or_else(|error| error.to_string()),
     };
     let id = letter.id;
-    let mut commit = nothing_but(shared, stored.id, stored.epoch, Then::Keep);
+    let mut commit = nothing_but(shared, held.run, held.epoch, Then::Keep);
     commit.status = Some(StatusChange {
         status: Status::Failed,
         started_at: None,
@@ -113,18 +139,34 @@ pub(crate) async fn bury(shared: &Shared, stored: &StoredRun, reason: DeadReason
         match (shared.store.commit(commit.clone()).await, pauses.next()) {
             (CommitAnswer::Committed { .. }, _) => break,
             (CommitAnswer::Unknown(_), Some(pause)) => tokio::time::sleep(Duration::from_millis(pause)).await,
-            // It was done before, another runner has it, or it comes again as a stray.
-            (_, _) => return,
+            (CommitAnswer::Unknown(_), None) => return false,
+            // The end of the run counts for more than its letter.
+            (CommitAnswer::Rejected(what), _) if commit.dead_letter.take().is_some() => {
+                tracing::error!(run = %held.run, %what, "the dead letter of a run was rejected; the run ends without one");
+            }
+            (CommitAnswer::Rejected(what), _) => {
+                tracing::error!(run = %held.run, %what, "the end of a run was rejected");
+                return false;
+            }
+            // It was done before, or another runner has it.
+            (CommitAnswer::Fenced | CommitAnswer::Conflict(_), _) => return true,
         }
     }
-    tracing::error!(run = %stored.id, queue, letter = %id, reason = reason.as_str(), %what, "a run was given up");
+    tracing::error!(run = %held.run, queue, letter = %id, reason = reason.as_str(), %what, "a run was given up");
     let ended = Ended {
         status: Status::Failed,
         reason: Some(REASON.to_owned()),
         error: Some(error),
         outputs: None,
     };
-    shared.tell_end(stored.id, ended);
+    shared.tell_end(held.run, ended);
+    true
+}
+
+/// A message that every database can store.
+fn printable(what: &str) -> String {
+    let whole = what.chars().take(MAX_MESSAGE);
+    whole.map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Which version a run follows that is asked for again.

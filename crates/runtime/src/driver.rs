@@ -14,6 +14,7 @@ mod step;
 
 use crate::{
     compiled::Compiled,
+    dead_letters::{self, Held},
     engine::{Hold, Shared},
     runner::{self, probation::Probation},
     scope::Payloads,
@@ -23,6 +24,7 @@ use attempt::{Parameters, Report};
 use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{
     StoreError,
+    dead_letters::DeadReason,
     runs::{CommitAnswer, Conflict, Enqueued, NewRun, StoredRun},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -238,6 +240,7 @@ impl Driver {
                 }
                 Ok(Next::Leave) | Err(Trouble::Lost) => return,
                 Err(Trouble::Stuck(what)) => return self.put_aside(&what).await,
+                Err(Trouble::Rejected(what)) => return self.fail_rejected(&what).await,
                 Err(Trouble::Reload(reports)) => incoming = reports.into_iter().map(Incoming::Report).collect(),
             }
             match self.reload().await {
@@ -252,6 +255,24 @@ impl Driver {
 
     async fn put_aside(&mut self, what: &str) {
         runner::put_aside(&self.shared, self.meta.id, self.meta.epoch, what).await;
+    }
+
+    /// Ends a run whose commit was rejected. Leaving it to another runner would repeat its effects, so this is tried for as
+    /// long as the process goes on.
+    async fn fail_rejected(&mut self, what: &str) {
+        let held = Held {
+            run: self.meta.id,
+            epoch: self.meta.epoch,
+            takeovers: 0,
+        };
+        let mut failures = 8;
+        while !dead_letters::bury(&self.shared, held, DeadReason::Rejected, what).await {
+            if self.shared.stopping.is_cancelled() {
+                return;
+            }
+            tokio::time::sleep(pause_after(failures)).await;
+            failures += 1;
+        }
     }
 
     /// One round: decide, commit, act, and wait for what happens next.
@@ -350,6 +371,18 @@ impl Driver {
                 tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; loading the run again");
                 self.unconfirmed += 1;
                 Err(Trouble::Reload(undecided(next)))
+            }
+            CommitAnswer::Rejected(what) => {
+                let nodes = step
+                    .reports
+                    .iter()
+                    .map(|report| &self.compiled.plan.node(report.node).id);
+                let nodes: Vec<String> = nodes.take(3).map(|id| format!("`{id}`")).collect();
+                let of = match nodes.is_empty() {
+                    true => String::new(),
+                    false => format!(" after node {}", nodes.join(", ")),
+                };
+                Err(Trouble::Rejected(format!("the step{of} cannot be stored: {what}")))
             }
         }
     }

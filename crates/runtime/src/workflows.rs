@@ -279,9 +279,13 @@ impl Workflows {
             version,
             what,
         };
-        let (_, document) = self
-            .check(&definition.source, id, Stage::Save)
-            .map_err(|error| unusable(error.to_string()))?;
+        let document = self.parse(&definition.source, id);
+        let document = document.and_then(|document| {
+            let settings = self.settings.for_published();
+            let compile = || fermata_dialects::compile(&document, &settings, &self.registry, Stage::Save);
+            aside(document.source().len(), compile).map_err(Refusal::InvalidDocument)
+        });
+        let document = document.map_err(|error| unusable(error.to_string()))?;
         let compiled = self.prepare(document.plan).map_err(unusable)?;
         let mut plans = self.lock_plans();
         if plans.len() >= MAX_PLANS {

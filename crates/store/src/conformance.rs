@@ -94,7 +94,8 @@ macro_rules! conformance_tests {
                 links_are_unique_across_runs, own_links_again_are_fine, a_conflict_writes_nothing,
                 conflicts_do_not_fail_neighbours, the_first_record_of_an_attempt_stands,
                 waits_close_for_good, an_unseen_answer_beats_a_close, a_seen_answer_does_not,
-                terminal_closes_waits_and_drops_mail;
+                terminal_closes_waits_and_drops_mail, a_rejected_commit_writes_nothing,
+                rejected_commits_do_not_fail_neighbours;
             inbox: letters_are_numbered_and_kept, consumed_letters_go, reading_ahead_loses_nothing,
                 delivery_wakes_free_runs_only, terminal_and_unknown_runs_take_no_mail, answers_are_taken_once,
                 answers_to_closed_unknown_or_ended, reopening_a_token_changes_nothing, news_are_told;

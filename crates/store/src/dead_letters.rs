@@ -35,17 +35,20 @@ pub enum DeadReason {
     InvalidTrigger,
     /// Runners took it again and again, and none of them came to a commit.
     Poison,
+    /// The database refuses what the run has to record.
+    Rejected,
 }
 
 impl DeadReason {
     /// All reasons.
-    pub const ALL: [DeadReason; 2] = [DeadReason::InvalidTrigger, DeadReason::Poison];
+    pub const ALL: [DeadReason; 3] = [DeadReason::InvalidTrigger, DeadReason::Poison, DeadReason::Rejected];
 
     /// The word used in the API and the database.
     pub fn as_str(self) -> &'static str {
         match self {
             DeadReason::InvalidTrigger => "INVALID_TRIGGER",
             DeadReason::Poison => "POISON",
+            DeadReason::Rejected => "COMMIT_REJECTED",
         }
     }
 

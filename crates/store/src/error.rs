@@ -73,6 +73,10 @@ pub enum StoreError {
     /// A write whose outcome is not known. The same write may be sent again.
     #[error("the database did not confirm the write: {0}")]
     Unknown(String),
+    /// The database refuses this data, and would refuse it again: a text that it cannot hold, a key that is too long, a
+    /// rule of a table. Nothing was written.
+    #[error("the database rejected the data: {0}")]
+    Rejected(String),
     /// Anything else.
     #[error("the database failed: {0}")]
     Failed(String),

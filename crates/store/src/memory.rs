@@ -185,9 +185,12 @@ impl Store for MemoryStore {
     }
 
     async fn commit(&self, commit: RunCommit) -> CommitAnswer {
+        if let Some(what) = commit.rejected() {
+            return CommitAnswer::Rejected(what);
+        }
         let text = (!commit.events.is_empty()).then(|| encode(&commit.events));
         let answer = self.with(|state| state.commit(commit, text));
-        answer.unwrap_or_else(|error| CommitAnswer::Unknown(error.to_string()))
+        answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
     async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {

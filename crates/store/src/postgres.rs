@@ -343,12 +343,15 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
+        if let Some(what) = commit.rejected() {
+            return CommitAnswer::Rejected(what);
+        }
         let text = journal_text(std::mem::take(&mut commit.events));
         let commit = Box::new(commit);
         match self.write(Work::Commit { commit, text }).await {
             Ok(Outcome::Committed(answer)) => answer,
             Ok(other) => CommitAnswer::Unknown(mistaken(&other).to_string()),
-            Err(error) => CommitAnswer::Unknown(error.to_string()),
+            Err(error) => CommitAnswer::of_error(error),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is written of runs: enqueue, claim, commit, deliver, and their answers.
 
-use crate::dead_letters::DeadLetter;
+use crate::{StoreError, dead_letters::DeadLetter};
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +186,21 @@ pub struct RunCommit {
     pub then: Then,
 }
 
+/// The most bytes of a link's system, type and id together: PostgreSQL has no larger keys in an index.
+const MAX_LINK_KEY: usize = 2000;
+
+impl RunCommit {
+    /// Why no store takes this commit, if so: what one database cannot store is refused by all of them.
+    pub(crate) fn rejected(&self) -> Option<String> {
+        let too_long = self.links.iter().find(|link| link.key_bytes() > MAX_LINK_KEY)?;
+        Some(format!(
+            "the resource that node `{}` links has a key of {} bytes; at most {MAX_LINK_KEY} are allowed",
+            too_long.node,
+            too_long.key_bytes()
+        ))
+    }
+}
+
 /// What becomes of the lease after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
@@ -321,6 +336,12 @@ pub struct Link {
     pub url: Option<String>,
 }
 
+impl Link {
+    fn key_bytes(&self) -> usize {
+        self.system.len() + self.resource_type.len() + self.resource_id.len()
+    }
+}
+
 /// A change to a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitChange {
@@ -339,7 +360,7 @@ pub enum WaitChange {
     },
 }
 
-/// What became of a commit. Anything but `Committed` means: drop the run in memory and load it again.
+/// What became of a commit. Anything but `Committed` and `Rejected` means: drop the run in memory and load it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitAnswer {
     /// It is durable. If `inbox_seq` is beyond what the run has seen, there is mail.
@@ -353,6 +374,19 @@ pub enum CommitAnswer {
     Conflict(Conflict),
     /// It may or may not be durable.
     Unknown(String),
+    /// The store refuses what is in it, and would refuse it again (see [`StoreError::Rejected`]). Nothing was written. Other
+    /// commits of the run, without the refused data, are still possible.
+    Rejected(String),
+}
+
+impl CommitAnswer {
+    /// The answer to a commit that failed.
+    pub(crate) fn of_error(error: StoreError) -> CommitAnswer {
+        match error {
+            StoreError::Rejected(what) => CommitAnswer::Rejected(what),
+            other => CommitAnswer::Unknown(other.to_string()),
+        }
+    }
 }
 
 /// What a commit collided with.

@@ -193,12 +193,15 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
+        if let Some(what) = commit.rejected() {
+            return CommitAnswer::Rejected(what);
+        }
         let text = journal_text(std::mem::take(&mut commit.events));
         let answer = self
             .writer
             .write(move |tx| commit::commit(tx, &commit, text.as_deref()))
             .await;
-        answer.unwrap_or_else(|error| CommitAnswer::Unknown(error.to_string()))
+        answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
     async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {

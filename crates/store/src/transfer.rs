@@ -30,7 +30,10 @@ use start::{begin, check, decide, replace};
 use std::{path::PathBuf, sync::Arc};
 use tables::{TABLES, Table};
 use tokio::sync::mpsc;
-use value::{Sum, Value};
+use value::{Sum, Value, check_postgres};
+
+/// So many rows that a target cannot hold are named.
+const SHOWN: usize = 10;
 
 /// A database that can be moved, or moved to.
 #[derive(Clone)]
@@ -148,12 +151,12 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Counts what would be moved, if it can be. Changes nothing.
+    /// Counts what would be moved, if it can be, and looks for rows that the target could not hold. Changes nothing.
     ///
     /// # Errors
     /// As [`Transfer::run`].
     pub async fn dry_run(&self) -> Result<Report> {
-        let source = self.from.open(Side::Source, true).await?;
+        let mut source = self.from.open(Side::Source, true).await?;
         let to = match &self.to {
             Place::Sqlite(path) if !path.exists() => {
                 decide(self.resume, source.mark().await?, None).map_err(|reason| reason.explain(&*source, "it"))?;
@@ -172,6 +175,9 @@ impl Transfer {
                 rows: source.count(table).await?,
                 checksum: None,
             });
+        }
+        if matches!(self.to, Place::Postgres { .. }) {
+            refuse_unholdable(&mut *source, &tables).await?;
         }
         Ok(Report {
             from: source.place().to_owned(),
@@ -244,6 +250,33 @@ impl Place {
             Place::Postgres { url, settings } => Box::new(PostgresEnd::open(url, settings, look).await?),
         })
     }
+}
+
+/// Refuses a source with rows that PostgreSQL could not hold; names some of them.
+async fn refuse_unholdable(source: &mut dyn End, counted: &[TableReport]) -> Result<()> {
+    let mut found = Vec::new();
+    for (table, _) in TABLES.iter().zip(counted).filter(|(_, report)| report.rows > 0) {
+        let (into, mut chunks) = mpsc::channel::<end::Chunk>(WAITING);
+        let reading = Reading {
+            table,
+            after: None,
+            limit: Pace::default().chunk,
+            into,
+        };
+        let check = async {
+            while let Some(chunk) = chunks.recv().await {
+                let refused = chunk.rows.iter().filter_map(|row| check_postgres(table, row).err());
+                found.extend(refused.map(|error| error.to_string()).take(SHOWN));
+            }
+        };
+        let (read, ()) = tokio::join!(source.read(reading), check);
+        read?;
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    found.truncate(SHOWN);
+    Err(TransferError::Refused(found.join("\n")))
 }
 
 /// How many rows were moved before.

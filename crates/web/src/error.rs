@@ -207,6 +207,9 @@ impl From<StoreError> for ApiError {
                 "the database did not confirm the write; repeat it with the same requestId",
                 1,
             ),
+            StoreError::Rejected(_) => ApiError::invalid(
+                "the database cannot store this: an id or a text is too long, or has characters that it does not take",
+            ),
             StoreError::TooNew { .. }
             | StoreError::Outdated { .. }
             | StoreError::NoWayBack { .. }
@@ -244,6 +247,7 @@ mod tests {
             (StoreError::Busy(path()), 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Unknown(path()), 503, "STORAGE_UNAVAILABLE"),
             (StoreError::Closed, 503, "STORAGE_UNAVAILABLE"),
+            (StoreError::Rejected(path()), 400, "INVALID_REQUEST"),
             (
                 StoreError::TooNew {
                     path: path(),

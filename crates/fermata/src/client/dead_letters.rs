@@ -80,7 +80,7 @@ struct PurgeArgs {
 
 #[derive(Debug, Args)]
 struct Filter {
-    /// Only those with this reason: INVALID_TRIGGER or POISON.
+    /// Only those with this reason: INVALID_TRIGGER, POISON or COMMIT_REJECTED.
     #[arg(long)]
     reason: Option<String>,
     /// Only those of this workflow.

@@ -44,6 +44,8 @@ pub(super) enum Trouble {
     Lost,
     /// It cannot be advanced by this program.
     Stuck(String),
+    /// The store refuses what it has to record, and would refuse it again.
+    Rejected(String),
 }
 
 impl Trouble {

@@ -5,7 +5,7 @@
 use super::{nothing_but, probation::Probation};
 use crate::{
     compiled::Compiled,
-    dead_letters,
+    dead_letters::{self, Held},
     driver::Driver,
     engine::{Shared, check_trigger},
     error::Refusal,
@@ -29,7 +29,7 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>) {
             "claimed {} times in a row, and no runner came to a commit; it may have taken them down",
             run.takeovers
         );
-        dead_letters::bury(shared, &run, DeadReason::Poison, &what).await;
+        dead_letters::bury(shared, Held::of(&run), DeadReason::Poison, &what).await;
     }
     let (suspects, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(Probation::concerns);
     let mut on_probation = Vec::new();
@@ -70,7 +70,8 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
         && !archived
         && let Err(what) = check_payloads(&compiled, &stored)
     {
-        return dead_letters::bury(shared, &stored, DeadReason::InvalidTrigger, &what).await;
+        dead_letters::bury(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
+        return;
     }
     match Driver::recover(shared.clone(), &stored, compiled, archived, probation) {
         Ok(driver) => driver.spawn(),

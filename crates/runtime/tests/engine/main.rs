@@ -6,6 +6,7 @@ mod dead_letters;
 mod flow;
 mod http;
 mod parameters;
+mod rejected;
 mod roles;
 mod runners;
 mod sql;

@@ -444,3 +444,49 @@ pub async fn terminal_closes_waits_and_drops_mail(store: &Arc<dyn Store>) {
     assert!(store.waits(run).await.unwrap().iter().all(|wait| !wait.open));
     assert_eq!(store.answer("t1", "1", at(300)).await.unwrap(), Answer::Closed);
 }
+
+/// A resource whose key no index of PostgreSQL could hold.
+fn unstorable(run: RunId) -> RunCommit {
+    let mut commit = greedy(run, 1, 2);
+    commit.links = vec![link("fine"), link(&"x".repeat(5000))];
+    commit
+}
+
+/// What a store cannot hold is refused for good, not as `Unknown`; the run stays as it was and can still be failed.
+pub async fn a_rejected_commit_writes_nothing(store: &Arc<dyn Store>) {
+    let run = held(store).await;
+    let before = everything(store, run).await;
+    for _ in 0..2 {
+        match store.commit(unstorable(run)).await {
+            CommitAnswer::Rejected(what) => assert!(what.contains("`a`") && what.len() < 500, "{what}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(everything(store, run).await, before);
+    let mut failed = end(run, 1, 2, Status::Failed);
+    failed.events.clear();
+    committed(store, failed).await;
+    assert_eq!(store.run(run).await.unwrap().unwrap().status, Status::Failed);
+}
+
+/// Commits that are sent together with one that is rejected are written.
+pub async fn rejected_commits_do_not_fail_neighbours(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut tasks = Vec::new();
+    for index in 0..30 {
+        let (run, _) = born(store, &format!("r{index}"), Vec::new()).await;
+        let commit = if index % 10 == 3 {
+            unstorable(run)
+        } else {
+            step(run, 1, 2)
+        };
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move { store.commit(commit).await }));
+    }
+    for (index, task) in tasks.into_iter().enumerate() {
+        match (task.await.unwrap(), index % 10 == 3) {
+            (CommitAnswer::Committed { .. }, false) | (CommitAnswer::Rejected(_), true) => {}
+            other => panic!("{index}: {other:?}"),
+        }
+    }
+}

@@ -62,10 +62,9 @@ impl Trouble {
         let Some(state) = error.code() else {
             // What the client itself refuses to send or to read is about the data.
             let about_data = !error.is_closed() && error.source().is_some_and(|source| !source.is::<std::io::Error>());
-            return if about_data {
-                Remedy::LeaveOut
-            } else {
-                Remedy::Reconnect
+            return match about_data || was_not_sent(error) {
+                true => Remedy::LeaveOut,
+                false => Remedy::Reconnect,
             };
         };
         const COLLISIONS: [SqlState; 3] = [
@@ -86,8 +85,20 @@ impl Trouble {
             // A server that became a standby, or waited too long for us, or has no room for connections.
             "25" if *state == SqlState::READ_ONLY_SQL_TRANSACTION || self.came_too_late() => Remedy::Reconnect,
             "53" if *state == SqlState::TOO_MANY_CONNECTIONS => Remedy::Reconnect,
-            "22" | "23" | "54" => Remedy::LeaveOut,
+            class if REJECTED.contains(&class) => Remedy::LeaveOut,
             _ => Remedy::None,
+        }
+    }
+
+    /// Whether the data was refused and would be refused again, by the server or by the client that had to send it. True of
+    /// a member of a batch only if it was tried alone.
+    fn is_rejection(&self) -> bool {
+        let Trouble::Server(error) = self else {
+            return false;
+        };
+        match error.code() {
+            Some(state) => self.remedy() == Remedy::LeaveOut && REJECTED.contains(&&state.code()[..2]),
+            None => was_not_sent(error),
         }
     }
 
@@ -113,6 +124,7 @@ impl Trouble {
             Trouble::Server(error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full { path: place.to_owned() }
             }
+            _ if self.is_rejection() => StoreError::Rejected(self.to_string()),
             _ => match self.remedy() {
                 Remedy::Reconnect => StoreError::Unavailable(format!("{place}: {self}")),
                 Remedy::Later => StoreError::Busy(self.to_string()),
@@ -139,6 +151,16 @@ impl fmt::Display for Trouble {
             Trouble::Closed => f.write_str("the database is closed"),
         }
     }
+}
+
+/// Classes of SQLSTATE that are about the data: exceptions of data, rules of tables, limits of the server.
+const REJECTED: [&str; 3] = ["22", "23", "54"];
+
+/// Whether the client refused to send a value. The driver tells this only by its words.
+fn was_not_sent(error: &tokio_postgres::Error) -> bool {
+    let words = error.to_string();
+    !error.is_closed()
+        && (words.starts_with("error serializing parameter") || words.starts_with("error encoding message"))
 }
 
 /// What the server said, or what happened to the connection. Not the detail, which repeats data.

@@ -1,6 +1,7 @@
 //! What only a file can show: reopening, locks, damage, full disks, query plans.
 
 mod plans;
+mod rejected;
 
 use super::*;
 use crate::{

@@ -346,9 +346,25 @@ impl Trouble {
                 path: path.to_owned(),
                 holder: String::new(),
             },
+            (Trouble::Before(_), _) if is_rejection(error) => StoreError::Rejected(error.to_string()),
             (Trouble::Before(_), _) => StoreError::Failed(error.to_string()),
             (Trouble::AtCommit(_), _) => StoreError::Unknown(error.to_string()),
         }
+    }
+}
+
+/// Whether the data was refused and would be refused again. A key that is in use already is not that: it is a collision.
+fn is_rejection(error: &rusqlite::Error) -> bool {
+    use rusqlite::{Error, ffi};
+    let unique = [ffi::SQLITE_CONSTRAINT_UNIQUE, ffi::SQLITE_CONSTRAINT_PRIMARYKEY];
+    match error {
+        Error::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::ConstraintViolation => !unique.contains(&failure.extended_code),
+            ErrorCode::TooBig | ErrorCode::TypeMismatch => true,
+            _ => false,
+        },
+        Error::ToSqlConversionFailure(_) | Error::NulError(_) => true,
+        _ => false,
     }
 }
 

@@ -124,15 +124,42 @@ impl fmt::Display for Sum {
     }
 }
 
+/// Texts that are part of an index in PostgreSQL, in whichever table.
+const INDEXED: [&str; 10] = [
+    "id",
+    "workflow_id",
+    "token",
+    "node_id",
+    "system_name",
+    "resource_type",
+    "resource_id",
+    "tenant_id",
+    "workflow_request_id",
+    "correlation_id",
+];
+
+/// The most bytes of them in one row: an entry of an index has 2,704, and ids and lengths take some of these.
+const MAX_INDEXED: usize = 2600;
+
 /// Refuses a row that PostgreSQL could not hold, while it is known which one it is.
 pub(crate) fn check_postgres(table: &Table, row: &[Value]) -> Result<(), StoreError> {
     let wrong = |column: &Column, what: &str| {
-        let key: Vec<String> = row[..table.key].iter().map(Value::to_key).collect();
+        let key = row[..table.key].iter().map(Value::to_key);
+        let key: Vec<String> = key.map(|text| text.chars().take(80).collect()).collect();
         let (name, column) = (table.name, column.name);
-        StoreError::Failed(format!(
+        StoreError::Rejected(format!(
             "`{column}` of {name} {key:?} {what}, which PostgreSQL cannot hold"
         ))
     };
+    let indexed = row.iter().zip(table.columns).filter_map(|(value, column)| match value {
+        Value::Text(text) if INDEXED.contains(&column.name) => Some((text.len(), column)),
+        _ => None,
+    });
+    if indexed.clone().map(|(length, _)| length).sum::<usize>() > MAX_INDEXED
+        && let Some((length, column)) = indexed.max_by_key(|(length, _)| *length)
+    {
+        return Err(wrong(column, &format!("is part of an index and has {length} bytes")));
+    }
     for (value, column) in row.iter().zip(table.columns) {
         match value {
             Value::Text(text) if text.contains('\0') => return Err(wrong(column, "has a zero character")),

@@ -177,10 +177,61 @@ async fn a_member_that_cannot_be_written_fails_alone() {
     for (index, task) in tasks.into_iter().enumerate() {
         match (task.await.unwrap(), index % 10 == 3) {
             (Ok(Enqueued::Created), false) => {}
-            (Err(StoreError::Failed(what)), true) => assert!(!what.contains("texts"), "data in an error: {what}"),
+            (Err(StoreError::Rejected(what)), true) => assert!(!what.contains("texts"), "data in an error: {what}"),
             other => panic!("{index}: {other:?}"),
         }
     }
+}
+
+/// A commit that the server refuses as data is rejected, alone; a key in use is a collision and stays unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_as_data_is_rejected() {
+    let database = Database::new().await;
+    let store = super::store(&database.url, one_committer()).await;
+    activate(&store, WORKFLOW).await;
+    // Random, so that the server cannot make it shorter.
+    let long: String = (0..100).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
+    let rule = "ALTER TABLE action_executions ADD CHECK (node_id <> 'forbidden')";
+    ask(&database.url, rule).await;
+    let nodes = ["fine", "nothing\0here", &long, "forbidden", "fine too"];
+    let mut tasks = Vec::new();
+    for (index, node) in nodes.into_iter().enumerate() {
+        let (run, _) = born(&store, &format!("r{index}"), Vec::new()).await;
+        let mut commit = step(run, 1, 2);
+        commit.attempts = vec![attempt(node, 1, 10)];
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move { store.commit(commit).await }));
+    }
+    for (index, task) in tasks.into_iter().enumerate() {
+        let answer = task.await.unwrap();
+        match (&answer, index) {
+            (CommitAnswer::Committed { .. }, 0 | 4) => {}
+            (CommitAnswer::Rejected(what), 1) => assert!(what.contains("SQLSTATE 22021"), "{what}"),
+            (CommitAnswer::Rejected(what), 2) => assert!(what.contains("SQLSTATE 54000"), "{what}"),
+            (CommitAnswer::Rejected(what), 3) => assert!(what.contains("SQLSTATE 23514"), "{what}"),
+            _ => panic!("{index}: {answer:?}"),
+        }
+    }
+}
+
+/// Others that are in the way, and servers that are gone, are no rejection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_in_use_is_a_collision() {
+    let database = Database::new().await;
+    let store = super::store(&database.url, one_committer()).await;
+    activate(&store, WORKFLOW).await;
+    ask(
+        &database.url,
+        "CREATE UNIQUE INDEX one ON execution_events (ts) WHERE seq = 2",
+    )
+    .await;
+    let mut answers = Vec::new();
+    for request in ["r1", "r2"] {
+        let (run, _) = born(&store, request, Vec::new()).await;
+        answers.push(store.commit(step(run, 1, 2)).await);
+    }
+    assert!(matches!(answers[0], CommitAnswer::Committed { .. }), "{answers:?}");
+    assert!(matches!(answers[1], CommitAnswer::Unknown(_)), "{answers:?}");
 }
 
 /// A transaction that could not be sent as a whole is not written in part.

@@ -105,15 +105,36 @@ async fn what_the_target_cannot_hold() {
     let id = run.id;
     store.enqueue(run).await.unwrap();
     drop(store);
-    let why = transfer(ground.sqlite("a.db"), ground.postgres())
-        .run(&silent())
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        why.contains("`correlation_id` of workflow_executions") && why.contains(&id.0.to_string()),
-        "{why}"
-    );
+    let transfer = transfer(ground.sqlite("a.db"), ground.postgres());
+    let looked = transfer.dry_run().await.unwrap_err().to_string();
+    let why = transfer.run(&silent()).await.unwrap_err().to_string();
+    for why in [looked, why] {
+        assert!(
+            why.contains("`correlation_id` of workflow_executions") && why.contains(&id.0.to_string()),
+            "{why}"
+        );
+    }
+}
+
+/// A key that is too long for an index of PostgreSQL is found before anything is moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_are_too_long_for_the_target() {
+    let ground = Ground::new().await;
+    let store = ground.open("a.db").unwrap();
+    activate(&store, WORKFLOW).await;
+    let (run, _) = born(&store, "long", Vec::new()).await;
+    let mut commit = step(run, 1, 2);
+    commit.attempts = vec![attempt(&"n".repeat(3000), 1, 10)];
+    committed(&store, commit).await;
+    drop(store);
+    let transfer = transfer(ground.sqlite("a.db"), ground.postgres());
+    let looked = transfer.dry_run().await.unwrap_err().to_string();
+    let why = transfer.run(&silent()).await.unwrap_err().to_string();
+    for why in [looked, why] {
+        assert!(why.contains("`node_id` of action_executions"), "{why}");
+        assert!(why.contains("has 3000 bytes"), "{why}");
+        assert!(why.len() < 500, "{why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
