@@ -5,7 +5,7 @@
 use crate::{
     bench, chaos, client,
     config::{self, Config, Given},
-    dev, eval, graph, migrate, run, serve, transfer, validate,
+    dev, eval, graph, migrate, run, serve, signals, transfer, validate,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::{
@@ -210,7 +210,10 @@ fn usable(given: Given) -> Result<Config, Usage> {
 
 fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let answer = runtime.block_on(command);
+    let answer = runtime.block_on(async {
+        signals::survive_file_size_limit()?;
+        command.await
+    });
     // A blocking call that hangs must not keep the process.
     runtime.shutdown_background();
     answer

@@ -27,6 +27,13 @@ impl Signal {
     }
 }
 
+/// Lets a write beyond the largest file size of this process (`ulimit -f`) fail, instead of ending the process. For as long
+/// as the process lives.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    let number = rustix::process::Signal::XFSZ.as_raw();
+    signal(SignalKind::from_raw(number)).map(drop) // the handler stays
+}
+
 /// The signals as they come. From its making on they no longer end the process by themselves.
 pub struct Signals {
     interrupt: Stream,

@@ -22,6 +22,7 @@ mod lists;
 mod look;
 mod migrations;
 mod pipeline;
+mod pooler;
 mod queue;
 pub mod raw;
 mod reads;
@@ -62,7 +63,8 @@ use hints::{Hints, Listening, Tidings};
 use runners::Skew;
 use sessions::{Sessions, patiently};
 use std::{sync::Mutex, time::Instant};
-use tokio::sync::broadcast;
+use tokio::{sync::broadcast, task::JoinHandle};
+use tokio_postgres::Client;
 use trouble::{Remedy, Trouble};
 use uuid::Uuid;
 use work::{Outcome, Work};
@@ -108,7 +110,7 @@ impl PostgresStore {
     /// The same, as another program would.
     async fn connect_as(program: &Program<'_>, url: &str, settings: PostgresSettings) -> Result<PostgresStore> {
         let address = Address::parse(url, &settings)?;
-        let (mut client, task) = first_session(&address, &settings).await?;
+        let (mut client, task) = writing_session(&address, &settings).await?;
         let migrated = migrations::migrate(program, &mut client, &address, settings.migrate).await;
         task.abort();
         migrated?;
@@ -149,7 +151,7 @@ impl PostgresStore {
     pub async fn migrate(url: &str, settings: &PostgresSettings) -> Result<Vec<Step>> {
         let before = PostgresStore::schema(url, settings).await?;
         let address = Address::parse(url, settings)?;
-        let (mut client, task) = first_session(&address, settings).await?;
+        let (mut client, task) = writing_session(&address, settings).await?;
         let migrated = migrations::migrate(&migrations::PROGRAM, &mut client, &address, Migrate::Auto).await;
         task.abort();
         migrated?;
@@ -186,16 +188,55 @@ impl PostgresStore {
     }
 }
 
-/// Waits for a server that starts, or takes over; other refusals are final.
-async fn first_session(
-    address: &Address,
-    settings: &PostgresSettings,
-) -> Result<(tokio_postgres::Client, tokio::task::JoinHandle<()>)> {
+/// A session in which nothing was set yet, and whether a pooler is in front of it.
+async fn unset_session(address: &Address) -> Result<(Client, JoinHandle<()>, bool), tokio_postgres::Error> {
+    let (client, task) = address.unset_session().await?;
+    let pooled = pooler::is_in_front(address, &client).await?;
+    Ok((client, task, pooled))
+}
+
+/// A session that can write. A server that takes no writes may be taking over just now, so it is waited for.
+async fn writing_session(address: &Address, settings: &PostgresSettings) -> Result<(Client, JoinHandle<()>)> {
     let until = Instant::now() + settings.patience;
     let mut backoff = Backoff::default();
     loop {
-        let error = match address.session().await {
-            Ok(session) => return Ok(session),
+        let (client, task) = first_session(address, settings).await?;
+        let sql = "SELECT current_setting('transaction_read_only') = 'on', pg_is_in_recovery()";
+        let failed = |error| Trouble::Server(error).explain(&address.place);
+        let row = client.query_one(sql, &[]).await.map_err(failed)?;
+        if !row.get::<_, bool>(0) {
+            return Ok((client, task));
+        }
+        task.abort();
+        if Instant::now() >= until {
+            let what = if row.get(1) { "is a standby and takes" } else { "takes" };
+            return Err(StoreError::Unavailable(format!(
+                "{} {what} no writes; name the primary, or name all hosts (postgres://one,two/…) and the one that takes \
+                 writes is used",
+                address.place
+            )));
+        }
+        backoff.pause().await;
+    }
+}
+
+/// Waits for a server that starts, or takes over; other refusals are final.
+async fn first_session(address: &Address, settings: &PostgresSettings) -> Result<(Client, JoinHandle<()>)> {
+    let until = Instant::now() + settings.patience;
+    let mut backoff = Backoff::default();
+    loop {
+        let error = match unset_session(address).await {
+            Ok((_, task, true)) => {
+                task.abort();
+                return Err(StoreError::Unopenable {
+                    path: address.place.clone(),
+                    what: pooler::ADVICE.to_owned(),
+                });
+            }
+            Ok((client, task, false)) => match address.set_up(&client).await {
+                Ok(()) => return Ok((client, task)),
+                Err(error) => error,
+            },
             Err(error) => error,
         };
         // Of several hosts only the last one's error is known.

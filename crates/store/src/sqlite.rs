@@ -11,6 +11,8 @@ mod definitions;
 mod enqueue;
 mod inbox;
 mod lists;
+mod lock;
+mod log_check;
 mod migrations;
 mod open;
 mod queue;
@@ -88,12 +90,29 @@ impl SqliteStore {
     fn start(path: &Path, opened: open::Opened) -> Result<SqliteStore> {
         let (news, _) = broadcast::channel(NEWS);
         let name = path.display().to_string();
+        let real = opened.lock.path.clone();
         let writer = Writer::start(name, opened.connection, opened.lock, news.clone())?;
         Ok(SqliteStore {
-            readers: Readers::new(path.to_owned()),
+            readers: Readers::new(real),
             writer: Arc::new(writer),
             news,
         })
+    }
+}
+
+impl SqliteStore {
+    /// Whether the files can grow again, after they could not.
+    async fn probe_disk(&self) -> Result<()> {
+        for sql in [
+            "INSERT INTO meta (key, value) VALUES ('probe', zeroblob(1048576))
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            "DELETE FROM meta WHERE key = 'probe'",
+        ] {
+            let write = self.writer.write(move |tx| tx.connection.execute(sql, []).map(drop));
+            write.await?;
+        }
+        self.writer.recovered();
+        Ok(())
     }
 }
 
@@ -324,6 +343,9 @@ impl Store for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
+        if self.writer.is_failing() {
+            self.probe_disk().await?;
+        }
         // A row has to change, or SQLite would not touch the disk.
         let beat = "INSERT INTO meta (key, value) VALUES ('ping', 1)
              ON CONFLICT (key) DO UPDATE SET value = value + 1";

@@ -99,13 +99,19 @@ impl Address {
 
     /// A session that is ready for use, and the task that keeps it going.
     pub(super) async fn session(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        let (client, task) = self.unset_session().await?;
+        self.set_up(&client).await?;
+        Ok((client, task))
+    }
+
+    /// The same, in which nothing is set yet.
+    pub(super) async fn unset_session(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         let (client, wire) = self.open().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = wire.await {
                 tracing::warn!("a connection to the database was lost: {}", words(&error));
             }
         });
-        self.set_up(&client).await?;
         Ok((client, task))
     }
 

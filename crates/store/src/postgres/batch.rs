@@ -56,6 +56,8 @@ pub(super) struct Session {
     answer_within: Duration,
     batches: u64,
     planned: Instant,
+    #[cfg(test)]
+    trips: std::sync::atomic::AtomicU64,
 }
 
 impl Drop for Session {
@@ -77,6 +79,8 @@ impl Session {
                 answer_within,
                 batches: 0,
                 planned: Instant::now(),
+                #[cfg(test)]
+                trips: Default::default(),
             })
         };
         timeout(answer_within, connect).await.unwrap_or(Err(Trouble::Silent))
@@ -100,6 +104,7 @@ impl Session {
         let (fates, mut writes) = decide(batch, &facts);
         let tidings = std::mem::take(&mut writes.tidings);
         let queries = writes.queries(&self.sql);
+        self.count_trip();
         let commit = send(&self.client, None, &queries, Some("COMMIT"));
         let mut answers = match timeout(self.answer_within, commit).await {
             Ok(Ok(answers)) => answers,
@@ -145,12 +150,27 @@ impl Session {
         facts: &mut Facts,
     ) -> Result<(), Trouble> {
         let (queries, questions): (Vec<_>, Vec<_>) = queries.into_iter().unzip();
+        if begin.is_some() || !queries.is_empty() {
+            self.count_trip();
+        }
         let answers = timeout(self.answer_within, send(&self.client, begin, &queries, None)).await;
         let answers = answers.map_err(|_| Trouble::Silent)??;
         for (question, rows) in questions.into_iter().zip(answers) {
             facts.learn(question, &rows)?;
         }
         Ok(())
+    }
+
+    /// Whatever is sent together is one round trip.
+    fn count_trip(&self) {
+        #[cfg(test)]
+        self.trips.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// How many round trips were made.
+    #[cfg(test)]
+    pub(super) fn trips(&self) -> u64 {
+        self.trips.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// What an error of the second round trip means. The server undoes a transaction in which a statement failed,

@@ -1,11 +1,13 @@
 //! What only PostgreSQL can show: several processes on one database, lost connections, servers that end, encryption,
 //! and query plans.
 
+mod cost;
 mod faults;
 mod limits;
 mod many;
 mod migrations;
 mod plans;
+mod pooler;
 mod proxy;
 mod sql_functions;
 mod standby;

@@ -1,17 +1,21 @@
 //! Opening a database file: whose it is, who else has it, whether this program may use it.
 //!
 //! What must stay true: nothing is written to a file before it is known to be ours and usable, and a file
-//! that cannot be used is never reset. The lock file is held for as long as the store is open.
+//! that cannot be used is never reset. The lock is held for as long as the store is open.
 
-use super::{migrations, transfer::read_mark};
+use super::{
+    lock::{self, Lock},
+    log_check::{self, Found},
+    migrations,
+    transfer::read_mark,
+};
 use crate::{
     Result, StoreError,
     schema::{Applied, Migrate, Program, Schema, Step},
 };
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, config::DbConfig};
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{Read, Seek, Write},
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -23,12 +27,15 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// Twice the default: rows of up to about 2 KB stay out of overflow pages. Not yet compared with others by measuring.
 const PAGE_SIZE: u32 = 8192;
 
-/// An open database that is ours alone.
+/// What is left of the log's file when it begins anew. It may grow beyond this while a long read goes on.
+const LOG_BYTES: u32 = 64 << 20;
+
+/// An open database that is ours alone. The connection goes first.
 pub(super) struct Opened {
     /// The one connection that writes.
     pub(super) connection: Connection,
     /// Keeps others out until it is dropped.
-    pub(super) lock: File,
+    pub(super) lock: Lock,
 }
 
 /// What a database is opened for.
@@ -65,11 +72,15 @@ pub(super) fn open_as(program: &Program, path: &Path, purpose: Purpose) -> Resul
     if path.is_dir() {
         return Err(unopenable("it is a folder".to_owned()));
     }
-    let lock = lock(path, &name)?;
     refuse_emptied(path, &name)?;
-    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    flags.set(OpenFlags::SQLITE_OPEN_CREATE, purpose != Purpose::Look);
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| opening(&name, &error))?;
+    if !path.exists() && purpose != Purpose::Look {
+        lock::create(path).map_err(|error| unopenable(error.to_string()))?;
+    }
+    let mut lock = Lock::take(path, &name)?;
+    refuse_emptied(&lock.path, &name)?;
+    let cut = check_log(&lock.path, &name)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&lock.path, flags).map_err(|error| opening(&name, &error))?;
     connection
         .busy_timeout(OPEN_PATIENCE)
         .map_err(|error| opening(&name, &error))?;
@@ -85,7 +96,8 @@ pub(super) fn open_as(program: &Program, path: &Path, purpose: Purpose) -> Resul
         }
     }
     if purpose != Purpose::Look {
-        prepare(&connection, program, new).map_err(|error| opening(&name, &error))?;
+        prepare(&connection, program, new, cut).map_err(|error| opening(&name, &error))?;
+        lock.watch_log();
     }
     Ok(Opened { connection, lock })
 }
@@ -108,55 +120,6 @@ fn steady(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// A lock outlives its owner for a moment where a process that is being started still has a copy of the file.
-fn try_lock(file: &File) -> std::result::Result<(), TryLockError> {
-    for _ in 0..20 {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
-            answer => return answer,
-        }
-    }
-    file.try_lock()
-}
-
-/// Takes the lock file, or says who has it.
-fn lock(path: &Path, name: &str) -> Result<File> {
-    let beside = beside(path, "-lock");
-    let unopenable = |error: std::io::Error| StoreError::Unopenable {
-        path: name.to_owned(),
-        what: format!("{}: {error}", beside.display()),
-    };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&beside)
-        .map_err(unopenable)?;
-    match try_lock(&file) {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            let known = file.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
-            return Err(StoreError::Locked {
-                path: name.to_owned(),
-                holder: if known {
-                    format!(" (process {})", pid.trim())
-                } else {
-                    String::new()
-                },
-            });
-        }
-        Err(TryLockError::Error(error)) => return Err(unopenable(error)),
-    }
-    // The pid only helps people; a full disk must not keep a database from opening.
-    let _ = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| write!(file, "{}", std::process::id()));
-    Ok(file)
-}
-
 impl super::SqliteStore {
     /// Deletes the database at `path`; whether there was one. It must be ours, and nobody may have it open.
     pub fn delete(path: &Path) -> Result<bool> {
@@ -169,7 +132,7 @@ impl super::SqliteStore {
             return Ok(false);
         }
         // The lock file stays: whoever waits for it must find the same one as everybody else.
-        let _lock = lock(path, &name)?;
+        let _lock = Lock::take(path, &name)?;
         if !is_ours(path).map_err(|error| opening(&name, &error))? {
             return Err(StoreError::Damaged {
                 path: name,
@@ -284,7 +247,36 @@ fn refuse_emptied(path: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Refuses a log with damage before acknowledged steps, which SQLite would drop without a word. Whether its last transaction
+/// was cut.
+fn check_log(path: &Path, name: &str) -> Result<bool> {
+    let log = beside(path, "-wal");
+    let found = log_check::check(&log).map_err(|error| StoreError::Unopenable {
+        path: name.to_owned(),
+        what: format!("{}: {error}", log.display()),
+    })?;
+    match found {
+        Found::Sound => Ok(false),
+        Found::LastCut { frame } => {
+            tracing::warn!(
+                path = name,
+                frame,
+                "the last transaction of the log is incomplete, as after a power failure, and is dropped"
+            );
+            Ok(true)
+        }
+        Found::Damaged { frame, lost } => Err(StoreError::Damaged {
+            path: name.to_owned(),
+            what: format!(
+                "its log {} is damaged at frame {frame}, and {lost} committed transactions stand behind that. To go on \
+                 without them, copy both files and let the sqlite3 shell open the database once",
+                log.display()
+            ),
+        }),
+    }
+}
+
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(suffix);
     beside.into()
@@ -318,11 +310,16 @@ fn refuse_marked(connection: &Connection, name: &str) -> Result<()> {
 }
 
 /// Sets the connection up, brings the schema up to date and forgets the runners of earlier processes.
-fn prepare(connection: &Connection, program: &Program, new: bool) -> rusqlite::Result<()> {
+fn prepare(connection: &Connection, program: &Program, new: bool, cut: bool) -> rusqlite::Result<()> {
     if new {
         connection.execute_batch(&format!("PRAGMA page_size = {PAGE_SIZE};"))?;
     }
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;
+    if cut {
+        // What was dropped must not be found again.
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    }
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA wal_autocheckpoint = 0;

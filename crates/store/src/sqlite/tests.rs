@@ -1,5 +1,6 @@
 //! What only a file can show: reopening, locks, damage, full disks, query plans.
 
+mod files;
 mod plans;
 mod rejected;
 
@@ -310,9 +311,17 @@ async fn a_full_disk_is_told_and_got_over() {
         }
     }
     assert!(full > 400, "{full}");
+    for _ in 0..2 {
+        let ready = store.ping().await;
+        assert!(
+            matches!(ready, Err(StoreError::Full { .. })),
+            "readiness fails: {ready:?}"
+        );
+    }
     let run = new_run("more");
     let id = run.id;
     limit("PRAGMA max_page_count = 1000000").await.unwrap();
+    store.ping().await.unwrap();
     assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
     for id in stored.into_iter().chain([id]) {
         assert!(store.run(id).await.unwrap().is_some());

@@ -5,15 +5,15 @@
 //! * A member that fails is undone alone: the batch is rolled back and its members are tried one by one, so
 //!   `work` may run more than once and must change nothing but the database.
 //! * The thread outlives failures; once there is space again, writing goes on.
+//! * Nothing is acknowledged while the files under the database's path are not those that were opened.
 
-use super::queue::Group;
+use super::{lock::Lock, queue::Group};
 use crate::{News, Result, StoreError};
 use rusqlite::{Connection, ErrorCode};
 use std::{
-    fs::File,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -94,6 +94,7 @@ impl Queue {
 /// The way to the writer thread. Dropping it closes the database.
 pub(super) struct Writer {
     queue: Arc<Queue>,
+    failing: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -102,11 +103,12 @@ impl Writer {
     pub(super) fn start(
         path: String,
         mut connection: Connection,
-        lock: File,
+        lock: Lock,
         news: broadcast::Sender<News>,
     ) -> Result<Writer> {
         let queue = Arc::new(Queue::default());
         let log_pages = Arc::new(AtomicI32::new(0));
+        let failing = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&log_pages);
         let failed = |what: String| StoreError::Unopenable {
             path: path.clone(),
@@ -125,17 +127,18 @@ impl Writer {
             news,
             told: Vec::new(),
             walked: Group::default(),
+            lock,
+            lost: false,
+            failing: failing.clone(),
         };
         let theirs = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("fermata-sqlite".to_owned())
-            .spawn(move || {
-                thread.run(&theirs);
-                drop(lock);
-            })
+            .spawn(move || thread.run(&theirs))
             .map_err(|error| failed(error.to_string()))?;
         Ok(Writer {
             queue,
+            failing,
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -167,6 +170,17 @@ impl Writer {
             .unwrap_or_else(|_| Err(StoreError::Unknown("the writer stopped".to_owned())))
     }
 
+    /// Whether the disk refused the last batch that had to grow a file: it is full, or broken. Small writes may still work
+    /// then, in space that the files have already.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Says that the disk takes writes again.
+    pub(super) fn recovered(&self) {
+        self.failing.store(false, Ordering::Relaxed);
+    }
+
     /// Writes what waits, then closes the database. Blocks until that is done.
     pub(super) fn close(&self) {
         self.queue.lock().closed = true;
@@ -193,6 +207,11 @@ struct Thread {
     news: broadcast::Sender<News>,
     told: Vec<News>,
     walked: Group,
+    /// Dropped after the connection was closed.
+    lock: Lock,
+    /// Whether the files were deleted or replaced when it was last looked.
+    lost: bool,
+    failing: Arc<AtomicBool>,
 }
 
 impl Thread {
@@ -209,9 +228,12 @@ impl Thread {
             }
         }
         self.checkpoint("TRUNCATE");
-        if let Err((_, error)) = self.connection.close() {
-            tracing::warn!(path = self.path, %error, "the database did not close cleanly; it will be recovered when opened");
+        let path = self.path.clone();
+        let Thread { connection, lock, .. } = self;
+        if let Err((_, error)) = connection.close() {
+            tracing::warn!(path, %error, "the database did not close cleanly; it will be recovered when opened");
         }
+        drop(lock);
     }
 
     /// Waits for members. False when there are none and none can come.
@@ -244,8 +266,21 @@ impl Thread {
     }
 
     fn batch(&mut self, mut batch: Batch) {
+        if let Err(what) = self.check_files() {
+            for member in batch {
+                member.answer(Some(StoreError::Unavailable(what.clone())));
+            }
+            return;
+        }
         match self.transaction(&mut batch) {
             Ok(()) => {
+                // Written, but perhaps to a file that nobody will find again.
+                if let Err(what) = self.check_files() {
+                    for member in batch {
+                        member.answer(Some(StoreError::Unknown(what.clone())));
+                    }
+                    return;
+                }
                 for news in self.told.drain(..) {
                     // Nobody listening is fine: news are hints.
                     let _ = self.news.send(news);
@@ -266,11 +301,31 @@ impl Thread {
                     members = batch.len(),
                     "a batch was not written: {trouble:?}"
                 );
+                if trouble.is_of_disk() {
+                    self.failing.store(true, Ordering::Relaxed);
+                }
                 for member in batch {
                     member.answer(Some(trouble.explain(&self.path)));
                 }
             }
         }
+    }
+
+    /// Fails while the files are not those that were opened.
+    fn check_files(&mut self) -> Result<(), String> {
+        let path = &self.path;
+        let checked = self.lock.check();
+        if let (Err(what), false) = (&checked, self.lost) {
+            tracing::error!(
+                path,
+                "{what}; nothing is acknowledged any more. Put the files back, or restart"
+            );
+        }
+        if checked.is_ok() && self.lost {
+            tracing::warn!(path, "the files of the database are back");
+        }
+        self.lost = checked.is_err();
+        checked.map_err(|what| format!("{path}: {what} while it was open; put it back, or restart"))
     }
 
     fn transaction(&mut self, batch: &mut Batch) -> Result<(), Trouble> {
@@ -338,6 +393,13 @@ enum Trouble {
 }
 
 impl Trouble {
+    /// Whether the disk is full or broken.
+    fn is_of_disk(&self) -> bool {
+        let (Trouble::Before(error) | Trouble::AtCommit(error)) = self;
+        let code = error.sqlite_error_code();
+        matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
+    }
+
     fn explain(&self, path: &str) -> StoreError {
         let (Trouble::Before(error) | Trouble::AtCommit(error)) = self;
         match (self, error.sqlite_error_code()) {

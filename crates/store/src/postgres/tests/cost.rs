@@ -1,0 +1,80 @@
+//! What every run costs the server. The rows of a whole run are counted with the engine (`engine/cost.rs`).
+
+use super::{PATIENCE, ask};
+use crate::{
+    conformance::{cluster::Database, *},
+    postgres::{
+        PostgresSettings,
+        address::Address,
+        batch::Session,
+        work::{Fate, Outcome, Work},
+    },
+    runs::{Born, CommitAnswer, Enqueued, journal_text},
+};
+use fermata_core::Status;
+
+/// A batch is two round trips, whatever it holds: one that locks and reads, one that writes and commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_two_round_trips() {
+    let database = Database::new().await;
+    let store = super::store(&database.url, PostgresSettings::default()).await;
+    activate(&store, WORKFLOW).await;
+    let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
+    let mut session = Session::connect(&address, PATIENCE).await.unwrap();
+    let mut run = new_run("r1");
+    run.born = Some(Born {
+        runner: ME,
+        events: started(),
+        started_at: at(100),
+        waits: Vec::new(),
+    });
+    let id = run.id;
+    let start = Work::Enqueue {
+        run: Box::new(run),
+        first: journal_text(started()),
+    };
+    let commit = |seq: u32, end_it: bool| {
+        let mut commit = match end_it {
+            true => end(id, 1, seq, Status::Succeeded),
+            false => step(id, 1, seq),
+        };
+        commit.attempts = vec![attempt(&format!("n{seq}"), 1, 10)];
+        let text = journal_text(std::mem::take(&mut commit.events));
+        let commit = Box::new(commit);
+        Work::Commit { commit, text }
+    };
+    for (number, work) in [start, commit(2, false), commit(3, false), commit(4, true)]
+        .iter()
+        .enumerate()
+    {
+        let (fates, _) = session.write(&[work]).await.unwrap();
+        let done = matches!(
+            &fates[..],
+            [Fate::Done(
+                Outcome::Enqueued(Enqueued::Created) | Outcome::Committed(CommitAnswer::Committed { .. })
+            )]
+        );
+        assert!(done, "{number}: {fates:?}");
+        assert_eq!(session.trips(), 2 * (number as u64 + 1), "after {number}");
+    }
+}
+
+/// An index more on this table is written by every run, unless it is partial and a plain run is not in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_indexes_of_runs_are_few() {
+    let database = Database::new().await;
+    let sql = "SELECT string_agg(indexname, ' ' ORDER BY indexname COLLATE \"C\") FROM pg_indexes
+        WHERE tablename = 'workflow_executions' AND ";
+    let full = ask(&database.url, &format!("{sql} indexdef NOT LIKE '% WHERE %'")).await;
+    assert_eq!(
+        full,
+        "ix_executions_workflow ux_executions_request workflow_executions_pkey"
+    );
+    // A run that is born held, and ends so, is in the second and the third of these for a while.
+    let partial = ask(&database.url, &format!("{sql} indexdef LIKE '% WHERE %'")).await;
+    assert_eq!(
+        partial,
+        "ix_executions_correlation ix_executions_due ix_executions_group ix_executions_held ix_executions_parent \
+         ix_executions_priority ix_executions_status ix_executions_tenant ix_executions_unread"
+    );
+}

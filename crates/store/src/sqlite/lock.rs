@@ -1,0 +1,170 @@
+//! Who has a database file, and whether it still is the file that was opened.
+//!
+//! What must stay true:
+//! * A file is held by one process, whatever name it is opened by. A lock file beside the real path keeps out those that come
+//!   by the same name or by a symbolic link, a lock on the file itself those that come by a hard link.
+//! * While SQLite has the file open, no descriptor of it is closed in this process: that would take SQLite's own locks away.
+//! * A file that was deleted or replaced under its path is noticed: what is written to it is lost when the process ends.
+
+use super::open::beside;
+use crate::{Result, StoreError};
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{Read, Seek, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Files that hold runs are for their owner only. SQLite gives the mode of the database to the files beside it.
+const PRIVATE: u32 = 0o600;
+
+/// A database that is ours for as long as this is kept. Connections must be closed before it is dropped.
+pub(super) struct Lock {
+    /// The database, without symbolic links.
+    pub(super) path: PathBuf,
+    database: Watched,
+    /// The log, from the moment it was first seen.
+    log: Option<Watched>,
+    _beside: File,
+    /// Locked as well, and kept open because of that.
+    _file: File,
+}
+
+/// A path, and the file that it has to lead to.
+struct Watched {
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl Watched {
+    fn new(path: PathBuf) -> std::io::Result<Watched> {
+        let file = identity(&path)?;
+        Ok(Watched { path, file })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match identity(&self.path) {
+            Ok(file) if file == self.file => Ok(()),
+            Ok(_) => Err(format!("{} was replaced by another file", self.path.display())),
+            Err(error) => Err(format!("{} is gone ({error})", self.path.display())),
+        }
+    }
+}
+
+/// The device and the inode.
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    fs::metadata(path).map(|data| (data.dev(), data.ino()))
+}
+
+/// Makes an empty file that only its owner may read, unless it is there.
+pub(super) fn create(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE)
+        .open(path)
+        .map(drop)
+}
+
+impl Lock {
+    /// Takes a file that is there. `name` is what people call it.
+    pub(super) fn take(path: &Path, name: &str) -> Result<Lock> {
+        let unopenable = |error: std::io::Error| StoreError::Unopenable {
+            path: name.to_owned(),
+            what: error.to_string(),
+        };
+        let path = fs::canonicalize(path).map_err(unopenable)?;
+        // First, so that this process does not open and close a file that it has already.
+        let beside = lock_beside(&path, name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(unopenable)?;
+        match try_lock(&file) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked {
+                    path: name.to_owned(),
+                    holder: " under another name of the same file".to_owned(),
+                });
+            }
+            // A file system without such locks: the lock file has to do.
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(path = name, %error, "the database file itself cannot be locked; do not use hard links to it");
+            }
+        }
+        let database = Watched::new(path.clone()).map_err(unopenable)?;
+        Ok(Lock {
+            path,
+            database,
+            log: None,
+            _beside: beside,
+            _file: file,
+        })
+    }
+
+    /// Remembers the log, once SQLite has made it.
+    pub(super) fn watch_log(&mut self) {
+        self.log = Watched::new(beside(&self.path, "-wal")).ok();
+    }
+
+    /// What happened to the files, if they are not the ones that were opened any more.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.database.check()?;
+        self.log.as_ref().map_or(Ok(()), Watched::check)
+    }
+}
+
+/// Takes the lock file, or says who has it.
+fn lock_beside(path: &Path, name: &str) -> Result<File> {
+    let beside = beside(path, "-lock");
+    let unopenable = |error: std::io::Error| StoreError::Unopenable {
+        path: name.to_owned(),
+        what: format!("{}: {error}", beside.display()),
+    };
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE);
+    let mut file = options.open(&beside).map_err(unopenable)?;
+    match try_lock(&file) {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            let known = file.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
+            return Err(StoreError::Locked {
+                path: name.to_owned(),
+                holder: if known {
+                    format!(" (process {})", pid.trim())
+                } else {
+                    String::new()
+                },
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(unopenable(error)),
+    }
+    // The pid only helps people; a full disk must not keep a database from opening.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// A lock outlives its owner for a moment where a process that is being started still has a copy of the file.
+fn try_lock(file: &File) -> std::result::Result<(), TryLockError> {
+    for _ in 0..20 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            answer => return answer,
+        }
+    }
+    file.try_lock()
+}
