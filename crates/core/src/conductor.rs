@@ -8,8 +8,10 @@
 //! | idle, open | skipped | skipped |
 //! | idle, no answer yet | answered | idle, with the answer kept |
 //! | open, no end yet | slept | open, until its time |
+//! | open, attempt n > 1 not begun | began n | open, attempt n begun |
 //! | open, attempt n | retried n | open, attempt n + 1 |
 //! | open, attempt n | finished n | finished, unrouted |
+//! | open, attempt n + 1, run stopping | finished n | finished, unrouted |
 //! | finished, unrouted | routed | finished |
 //!
 //! And how a run moves:

@@ -80,6 +80,13 @@ pub enum Fact {
         /// The attempt.
         attempt: u32,
     },
+    /// An attempt whose start is recorded is about to start: it has its slot.
+    Begins {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+    },
     /// Nothing from outside: decide what the events so far imply.
     Settle,
 }

@@ -53,6 +53,18 @@ pub enum Event {
         node: NodeId,
         /// When it wakes.
         until: Timestamp,
+        /// Whether it fails then, because its time limit comes before its end.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        times_out: bool,
+    },
+    /// An attempt that renders its parameters again starts; it sees what was completed before this event.
+    Began {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// When.
+        at: Timestamp,
     },
     /// A callback came before its wait was opened, and is kept.
     Answered {
@@ -299,6 +311,7 @@ impl Event {
             Event::Opened { .. } => "opened",
             Event::Skipped { .. } => "skipped",
             Event::Slept { .. } => "slept",
+            Event::Began { .. } => "began",
             Event::Answered { .. } => "answered",
             Event::Retried { .. } => "retried",
             Event::Finished { .. } => "finished",
@@ -314,6 +327,7 @@ impl Event {
             Event::Opened { node, .. }
             | Event::Skipped { node, .. }
             | Event::Slept { node, .. }
+            | Event::Began { node, .. }
             | Event::Answered { node, .. }
             | Event::Retried { node, .. }
             | Event::Finished { node, .. }

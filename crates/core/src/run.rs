@@ -1,6 +1,6 @@
 //! The state of one run: what its journal adds up to. No payloads, no clock, no database.
 
-use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When};
+use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -124,8 +124,12 @@ pub struct Open {
     pub due: Timestamp,
     /// When a sleep or wait is over.
     pub until: Option<Timestamp>,
+    /// Whether a sleep fails then.
+    pub times_out: bool,
     /// How many entries of the completion order its templates see.
     pub sees: u32,
+    /// Whether the start of the attempt is recorded.
+    pub began: bool,
     /// Why the attempt before failed.
     pub last_failure: Option<Failure>,
 }
@@ -141,6 +145,14 @@ pub struct Stop {
     pub node: Option<NodeId>,
     /// What went wrong.
     pub failure: Option<Failure>,
+}
+
+impl Stop {
+    /// Whether running actions are stopped at once: on a cancel and at the run's deadline. Otherwise they have a grace period.
+    pub fn is_immediate(&self) -> bool {
+        let at_deadline = |failure: &Failure| failure.code == code::RUN_TIMEOUT;
+        self.status == Status::Cancelled || self.failure.as_ref().is_some_and(at_deadline)
+    }
 }
 
 /// How a run ended.
@@ -212,6 +224,13 @@ impl Run {
     /// The nodes that left an entry in the context, in the order in which they ended.
     pub fn completed(&self) -> &[NodeIx] {
         &self.completed
+    }
+
+    /// Whether the start of the node's attempt must be recorded before its action is called: its parameters are
+    /// rendered again, as of that moment.
+    pub fn must_record_start(&self, ix: NodeIx) -> bool {
+        let rerenders = self.plan.node(ix).policies.rerender_on_retry;
+        matches!(&self.node(ix).phase, Phase::Open(open) if rerenders && open.attempt > 1 && !open.began)
     }
 
     /// Nodes that are open, in document order.

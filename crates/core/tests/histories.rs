@@ -45,6 +45,7 @@ fn plan(sketch: &Value) -> Arc<Plan> {
             Some("sleep") => Kind::Sleep {
                 action: "core.delay".to_owned(),
                 parameters,
+                timeout_ms: node["timeoutMs"].as_u64(),
             },
             Some("wait") => Kind::Wait {
                 timeout_ms: node["timeoutMs"].as_u64(),

@@ -5,6 +5,7 @@ mod expressions;
 mod graph;
 mod plan;
 mod schema;
+mod schema_cost;
 mod trigger;
 mod view;
 

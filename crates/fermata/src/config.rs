@@ -15,7 +15,7 @@ mod sections;
 
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
-use fermata_runtime::{Role, Settings, actions::HttpSettings};
+use fermata_runtime::{Mask, Role, Settings, actions::HttpSettings};
 use fermata_store::{Store, StoreError, postgres::PostgresSettings};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ use host::HostName;
 pub use load::{Given, load};
 use public_url::PublicUrl;
 use sections::{
-    Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Orchestration, Publish,
+    Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Orchestration, Publish,
     Scalability, Server, Subworkflows, Templates, Triggers,
 };
 pub use sections::{Log, LogFormat};
@@ -50,6 +50,7 @@ pub struct Config {
     pub publish: Publish,
     pub catalog: Catalog,
     pub http: Http,
+    pub masking: Masking,
     pub error_handling: ErrorHandling,
     pub scalability: Scalability,
     pub subworkflows: Subworkflows,
@@ -70,6 +71,7 @@ impl Config {
             lease_ttl: orchestration.lease_ttl_ms.0,
             poll_interval: orchestration.poll_interval_ms.0,
             shutdown_grace: orchestration.shutdown_grace_ms.0,
+            stop_grace: orchestration.stop_grace_ms.0,
             max_poison_retries: self.error_handling.max_poison_message_retries.into(),
             poison_delay: self.error_handling.poison_message_delay_ms.0,
             dead_letters: self
@@ -84,6 +86,7 @@ impl Config {
             },
             dialects: self.dialects(),
             vars: json_table(&self.vars),
+            mask: Mask::new(&self.masking.names, &self.masking.query_parameters),
             allow_draft_execution: self.catalog.allow_draft_execution,
             ..Settings::default()
         }

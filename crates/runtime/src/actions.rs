@@ -78,7 +78,8 @@ pub struct Call {
     pub correlation_id: Arc<str>,
     /// Who asked for the run.
     pub principal: Arc<Principal>,
-    /// Set when the run no longer wants the result.
+    /// Set when the run is stopping. After a cancel and at the run's deadline the action's future is dropped at once, after a
+    /// failure elsewhere when the grace period is over.
     pub cancelled: CancellationToken,
 }
 

@@ -11,6 +11,7 @@ mod incoming;
 mod judge;
 mod meta;
 mod step;
+mod stop;
 
 use crate::{
     compiled::Compiled,
@@ -18,9 +19,9 @@ use crate::{
     engine::{Hold, Shared},
     runner::{self, probation::Probation},
     scope::Payloads,
-    turns::Arrival,
+    turns::{Arrival, Turn},
 };
-use attempt::{Parameters, Report};
+use attempt::Report;
 use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{
     StoreError,
@@ -63,8 +64,20 @@ pub(crate) struct Driver {
     /// Until it has asked for its first turns.
     arrival: Option<Arrival>,
     attempts: FuturesUnordered<BoxFuture<'static, Report>>,
-    /// Attempts that are in `attempts`, and how to tell them to stop.
-    running: BTreeMap<(NodeIx, u32), CancellationToken>,
+    /// Attempts that are in `attempts` or in `queueing`.
+    running: BTreeSet<(NodeIx, u32)>,
+    /// Attempts that wait for a slot before their start is recorded.
+    queueing: FuturesUnordered<BoxFuture<'static, (NodeIx, u32, Option<Turn>)>>,
+    /// Slots of attempts whose start is being recorded.
+    slots: BTreeMap<(NodeIx, u32), Turn>,
+    /// Set when the run stops: attempts that have no slot yet do not start.
+    unwanted: CancellationToken,
+    /// Set when running actions are stopped.
+    halt: CancellationToken,
+    /// When that is, if they have a grace period.
+    halt_at: Option<Timestamp>,
+    /// Whether a cancel was among the mail.
+    cancel_asked: bool,
     /// Conditions that the sandbox evaluates, and the nodes they belong to.
     judging: FuturesUnordered<BoxFuture<'static, Fact>>,
     asked: BTreeSet<NodeId>,
@@ -74,8 +87,6 @@ pub(crate) struct Driver {
     untimed: Vec<NodeIx>,
     /// Attempts whose time has not come.
     waiting: BTreeSet<(Timestamp, NodeIx, u32)>,
-    /// What first attempts were called with, for those repeated with the same.
-    first_parameters: BTreeMap<NodeIx, Parameters>,
     /// Payloads of callbacks that were read from the inbox.
     answers: BTreeMap<NodeIx, Arc<Value>>,
 }
@@ -109,13 +120,18 @@ impl Driver {
             probation: None,
             arrival: None,
             attempts: FuturesUnordered::new(),
-            running: BTreeMap::new(),
+            running: BTreeSet::new(),
+            queueing: FuturesUnordered::new(),
+            slots: BTreeMap::new(),
+            unwanted: CancellationToken::new(),
+            halt: CancellationToken::new(),
+            halt_at: None,
+            cancel_asked: false,
             judging: FuturesUnordered::new(),
             asked: BTreeSet::new(),
             ready: BTreeSet::new(),
             untimed: Vec::new(),
             waiting: BTreeSet::new(),
-            first_parameters: BTreeMap::new(),
             answers: BTreeMap::new(),
         }
     }
@@ -159,6 +175,7 @@ impl Driver {
         self.ready.clear();
         self.untimed.clear();
         self.waiting.clear();
+        self.slots.clear();
         Ok(())
     }
 
@@ -416,8 +433,7 @@ impl Driver {
     /// Starts what is ready, and tells what is no longer wanted.
     async fn act(&mut self) -> Result<(), Trouble> {
         if self.run.stop().is_some() {
-            self.ready.clear();
-            self.running.values().for_each(CancellationToken::cancel);
+            self.wind_down();
             return Ok(());
         }
         if self.shared.stopping.is_cancelled() {
@@ -439,7 +455,7 @@ impl Driver {
     async fn wait(&mut self) -> Vec<Incoming> {
         let now = self.shared.clock.now();
         let proven = self.probation.as_ref().map(|probation| probation.look_again(now));
-        let due = self.next_due().into_iter().chain(proven).min();
+        let due = self.next_due().into_iter().chain(proven).chain(self.halts_at()).min();
         let pause = due.map(|due| crate::clock::until(now, due));
         let stopping = self.shared.stopping.is_cancelled();
         if stopping && self.running.is_empty() {
@@ -450,6 +466,10 @@ impl Driver {
         tokio::select! {
             biased;
             Some(report) = self.attempts.next(), if !self.attempts.is_empty() => self.reports_with(report),
+            Some((ix, attempt, slot)) = self.queueing.next(), if !self.queueing.is_empty() => {
+                self.running.remove(&(ix, attempt));
+                vec![Incoming::Slot(ix, attempt, slot)]
+            }
             Some(fact) = self.judging.next(), if !self.judging.is_empty() => vec![Incoming::Verdicts(fact)],
             () = mail.notified() => self.fetch_mail().await,
             () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => vec![Incoming::Tick],
@@ -489,14 +509,14 @@ impl Driver {
         let mut aborted = Vec::new();
         for ix in touched.iter().copied() {
             match conductor::effect_of(&self.run, ix) {
-                Some(Effect::Execute { attempt, .. }) if self.running.contains_key(&(ix, attempt)) => {}
+                Some(Effect::Execute { attempt, .. }) if self.running.contains(&(ix, attempt)) => {}
                 Some(Effect::Execute { attempt, due, .. }) if due <= now => {
                     self.ready.insert((ix, attempt));
                 }
                 Some(Effect::Execute { attempt, due, .. }) => {
                     self.waiting.insert((due, ix, attempt));
                 }
-                Some(Effect::Abort { attempt, .. }) if !self.running.contains_key(&(ix, attempt)) => {
+                Some(Effect::Abort { attempt, .. }) if !self.running.contains(&(ix, attempt)) => {
                     aborted.push(Incoming::Report(Arc::new(Report::never_started(ix, attempt, now))));
                 }
                 Some(Effect::Time { .. }) => self.untimed.push(ix),

@@ -1,6 +1,6 @@
 //! What an engine can be told about how to work. The defaults are the spec's (§5.1, §6.1, §8.4, §10).
 
-use crate::sandbox::SandboxSettings;
+use crate::{mask::Mask, sandbox::SandboxSettings};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,8 @@ pub struct Settings {
     pub dead_letters: Option<String>,
     /// How long running actions may take to finish when the process is told to stop.
     pub shutdown_grace: Duration,
+    /// How long running actions may take to finish when their run is stopped by a failure elsewhere.
+    pub stop_grace: Duration,
     /// Limits of conditions.
     pub conditions: Limits,
     /// The processes that evaluate conditions beyond the native subset.
@@ -70,6 +72,8 @@ pub struct Settings {
     pub seed: Option<u64>,
     /// What expressions see as `vars`.
     pub vars: Map<String, Value>,
+    /// Which parameters are masked when they are stored, and which outputs when they are shown.
+    pub mask: Mask,
     /// Whether drafts may be executed.
     pub allow_draft_execution: bool,
     /// How others reach this server: callbacks come to `/wh/{token}` below it.
@@ -89,11 +93,13 @@ impl Default for Settings {
             poison_delay: Duration::from_secs(300),
             dead_letters: Some("workflow-dlq".to_owned()),
             shutdown_grace: Duration::from_secs(30),
+            stop_grace: Duration::from_secs(5),
             conditions: Limits::default(),
             sandbox: SandboxSettings::default(),
             dialects: DialectSettings::default(),
             seed: None,
             vars: Map::new(),
+            mask: Mask::default(),
             allow_draft_execution: false,
             public_url: "http://127.0.0.1:7070".to_owned(),
         }

@@ -103,7 +103,11 @@ fn broken_conditions(event: &Event) -> Vec<(&NodeId, &Verdict, &str)> {
 fn category(event: &Event, plan: Option<&Plan>) -> String {
     let of_action = matches!(
         event,
-        Event::Retried { .. } | Event::Finished { .. } | Event::Slept { .. } | Event::Answered { .. }
+        Event::Retried { .. }
+            | Event::Finished { .. }
+            | Event::Slept { .. }
+            | Event::Began { .. }
+            | Event::Answered { .. }
     );
     let action = event.node().filter(|_| of_action).and_then(|node| {
         let plan = plan?;
@@ -126,6 +130,7 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
             (Level::Info, format!("{node} is skipped: {why}"))
         }
         Event::Slept { node, .. } => (Level::Info, format!("{node} sleeps")),
+        Event::Began { node, attempt, .. } => (Level::Info, format!("attempt {attempt} of {node} starts")),
         Event::Answered { node, .. } => (Level::Info, format!("a callback for {node} came early and is kept")),
         Event::Retried {
             node, attempt, failure, ..

@@ -46,6 +46,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
         Event::Opened { node, .. }
         | Event::Skipped { node, .. }
         | Event::Slept { node, .. }
+        | Event::Began { node, .. }
         | Event::Answered { node, .. }
         | Event::Retried { node, .. }
         | Event::Finished { node, .. }
@@ -60,6 +61,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
 
 fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal> {
     let sees = run.completed.len() as u32;
+    let stopping = run.stop.is_some();
     let state = &mut run.nodes[ix.at()];
     match (event, &mut state.phase) {
         (Event::Opened { at, until, .. }, phase @ Phase::Idle) => {
@@ -67,7 +69,9 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
                 attempt: 1,
                 due: *at,
                 until: *until,
+                times_out: false,
                 sees,
+                began: false,
                 last_failure: None,
             });
             state.opened_at = Some(*at);
@@ -84,9 +88,16 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             settle_edges(run, ix, &[]);
         }
         (Event::Answered { output, .. }, Phase::Idle) if state.answer.is_none() => state.answer = Some(*output),
-        (Event::Slept { until, .. }, Phase::Open(open)) if open.until.is_none() => {
+        (Event::Slept { until, times_out, .. }, Phase::Open(open)) if open.until.is_none() => {
             open.until = Some(*until);
+            open.times_out = *times_out;
             run.timers.insert((*until, ix));
+        }
+        (Event::Began { attempt, .. }, Phase::Open(open))
+            if open.attempt == *attempt && *attempt > 1 && !open.began =>
+        {
+            open.began = true;
+            open.sees = sees;
         }
         (
             Event::Retried {
@@ -99,10 +110,12 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
         ) if open.attempt == *attempt => {
             open.attempt += 1;
             open.due = *retry_at;
-            open.sees = sees;
+            open.began = false;
             open.last_failure = Some(failure.clone());
         }
-        (Event::Finished { attempt, outcome, .. }, Phase::Open(open)) if open.attempt == *attempt => {
+        (Event::Finished { attempt, outcome, .. }, Phase::Open(open))
+            if open.attempt == *attempt || (stopping && ends_with_last_failure(open, *attempt, outcome)) =>
+        {
             if let Outcome::Succeeded(output) = outcome {
                 run.context_bytes = run.context_bytes.saturating_add(output.bytes);
             }
@@ -133,6 +146,12 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
         }
     }
     Ok(())
+}
+
+/// Whether a node that waits for its next attempt ends with the failure of the one before.
+fn ends_with_last_failure(open: &Open, attempt: u32, outcome: &Outcome) -> bool {
+    let last = open.last_failure.as_ref();
+    open.attempt == attempt + 1 && matches!(outcome, Outcome::Failed(failure) if Some(failure) == last)
 }
 
 /// A node is not open any more.

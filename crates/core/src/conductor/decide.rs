@@ -28,6 +28,7 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
         Fact::Callback { node, output } => callback(run, node, *output),
         Fact::Cancel { reason } => cancel(run, at, reason),
         Fact::Aborted { node, attempt } => aborted(run, node, *attempt),
+        Fact::Begins { node, attempt } => begins(run, at, node, *attempt),
         Fact::Settle => settle(run, at),
     }
 }
@@ -106,15 +107,23 @@ fn guarded(run: &Run, at: Timestamp, node: &NodeId, verdict: &Verdict) -> Vec<Ev
 fn timed(run: &Run, at: Timestamp, node: &NodeId, duration_ms: &Result<u64, Failure>) -> Vec<Event> {
     let is_sleep = |ix| matches!(run.plan.node(ix).kind, Kind::Sleep { .. });
     let untimed = open_attempt(run, node, 1).filter(|(ix, open)| is_sleep(*ix) && open.until.is_none());
-    let Some((_, open)) = untimed else {
+    let Some((ix, open)) = untimed else {
         return Vec::new();
     };
     let node = node.clone();
     match duration_ms {
-        Ok(millis) => vec![Event::Slept {
-            node,
-            until: at.plus_millis(*millis),
-        }],
+        Ok(millis) => {
+            let limit = match run.plan.node(ix).kind {
+                Kind::Sleep { timeout_ms, .. } => timeout_ms,
+                Kind::Action { .. } | Kind::Wait { .. } => None,
+            };
+            let times_out = limit.is_some_and(|limit| limit < *millis);
+            vec![Event::Slept {
+                node,
+                until: at.plus_millis(limit.map_or(*millis, |limit| limit.min(*millis))),
+                times_out,
+            }]
+        }
         Err(failure) => vec![Event::Finished {
             node,
             attempt: open.attempt,
@@ -135,11 +144,20 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
     due.map(|(_, ix)| time_is_up(run, *ix)).collect()
 }
 
-/// What a sleep gives when it is over, and a wait when nobody answered.
+/// What a sleep gives when it is over, and a wait when no callback came. A sleep that is too long is not repeated: it would
+/// be as long again.
 fn time_is_up(run: &Run, ix: NodeIx) -> Event {
     let node = run.plan.node(ix);
+    let times_out = matches!(&run.node(ix).phase, Phase::Open(open) if open.times_out);
     let outcome = match node.kind {
         Kind::Wait { .. } => Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, "nobody answered in time")),
+        Kind::Sleep {
+            timeout_ms: Some(limit),
+            ..
+        } if times_out => {
+            let message = format!("the step sleeps for longer than its timeout of {limit} ms");
+            Outcome::Failed(Failure::permanent(code::TIMEOUT, message))
+        }
         Kind::Action { .. } | Kind::Sleep { .. } => Outcome::Succeeded(Output::EMPTY),
     };
     Event::Finished {
@@ -180,7 +198,8 @@ fn cancel(run: &Run, at: Timestamp, reason: &str) -> Vec<Event> {
     }
 }
 
-/// A queued attempt is skipped; one that waited for its retry ends with the error it had.
+/// A first attempt that did not start is skipped; a node that waited for a further one ends with the failure of the last
+/// attempt that ran.
 fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
     let Some((_, open)) = open_attempt(run, node, attempt).filter(|_| run.stop.is_some()) else {
         return Vec::new();
@@ -193,10 +212,22 @@ fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
         }],
         Some(failure) => vec![Event::Finished {
             node: node.clone(),
-            attempt,
+            attempt: attempt - 1,
             outcome: Outcome::Failed(failure.clone()),
         }],
     }
+}
+
+/// Records that an attempt starts, if its parameters depend on when it does.
+fn begins(run: &Run, at: Timestamp, node: &NodeId, attempt: u32) -> Vec<Event> {
+    let due = open_attempt(run, node, attempt).filter(|(ix, _)| run.stop.is_none() && run.must_record_start(*ix));
+    due.map_or_else(Vec::new, |_| {
+        vec![Event::Began {
+            node: node.clone(),
+            attempt,
+            at,
+        }]
+    })
 }
 
 /// What the run's state implies without any news.

@@ -123,7 +123,15 @@ fn story(event: &Event) -> String {
         Event::Started { deadline, .. } => format!("started{}", until(deadline)),
         Event::Opened { node, until: end, .. } => format!("opened {node}{}", until(end)),
         Event::Skipped { node, reason, .. } => format!("skipped {node} ({reason:?})"),
-        Event::Slept { node, until: end } => format!("slept {node}{}", until(&Some(*end))),
+        Event::Slept {
+            node,
+            until: end,
+            times_out,
+        } => {
+            let what = if *times_out { " to time out" } else { "" };
+            format!("slept {node}{}{what}", until(&Some(*end)))
+        }
+        Event::Began { node, attempt, .. } => format!("began {node} with {attempt}"),
         Event::Answered { node, .. } => format!("answered {node}"),
         Event::Retried {
             node,
@@ -218,10 +226,18 @@ fn aborted(node: &str, attempt: u32) -> Fact {
     }
 }
 
+fn begins(node: &str, attempt: u32) -> Fact {
+    Fact::Begins {
+        node: node.into(),
+        attempt,
+    }
+}
+
 fn sleep() -> Kind {
     Kind::Sleep {
         action: "core.delay".to_owned(),
         parameters: serde_json::json!({"durationMs": 1000}),
+        timeout_ms: None,
     }
 }
 

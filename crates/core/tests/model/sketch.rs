@@ -167,7 +167,14 @@ impl SketchNode {
             }
             Task::Sleep { .. } => {
                 let action = "core.delay".to_owned();
-                (Kind::Sleep { action, parameters }, 1)
+                (
+                    Kind::Sleep {
+                        action,
+                        parameters,
+                        timeout_ms: None,
+                    },
+                    1,
+                )
             }
             Task::Wait { timeout_ms } => (
                 Kind::Wait {

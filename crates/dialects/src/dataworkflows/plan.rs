@@ -34,7 +34,11 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
     let parameters = node.value.get("parameters").cloned();
     let parameters = parameters.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     let kind = match action.as_str() {
-        DELAY => Kind::Sleep { action, parameters },
+        DELAY => Kind::Sleep {
+            action,
+            parameters,
+            timeout_ms: node.value.pointer("/policies/timeoutMs").and_then(whole),
+        },
         _ => Kind::Action { action, parameters },
     };
     let target = |name: &str| NodeIx(view.by_id.get(name).map_or(u32::MAX, |at| *at as u32));

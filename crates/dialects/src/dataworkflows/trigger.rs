@@ -1,6 +1,9 @@
 //! `triggerSchema` must itself be a JSON Schema that can be used without fetching anything.
 
-use super::Check;
+use super::{
+    Check,
+    schema_cost::{self, Excess, MAX_COST},
+};
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
 use crate::nearest::nearest;
 use crate::tree::join;
@@ -35,6 +38,11 @@ pub(super) fn check(check: &mut Check) {
             check.add(problem.help(help));
         }
     }
+    if check.problems.len() == before
+        && let Err(excess) = schema_cost::check(schema)
+    {
+        return refuse(check, &excess);
+    }
     // Only then: references that lead nowhere, patterns that are no patterns.
     if check.problems.len() == before
         && let Err(error) = jsonschema::validator_for(schema)
@@ -50,6 +58,31 @@ pub(super) fn check(check: &mut Check) {
             check.add(problem.help("schemas are not fetched: what is referred to must be in the document"));
         }
     }
+}
+
+/// A schema that would keep the server busy.
+fn refuse(check: &mut Check, excess: &Excess) {
+    let (pointer, message, help) = match excess {
+        Excess::Cost(pointer) => (
+            pointer,
+            format!(
+                "the trigger schema stands for more than {MAX_COST} schemas, all of which one trigger may have to fit"
+            ),
+            "refer to fewer schemas in `anyOf`, `oneOf` and `allOf`: each level multiplies those below it",
+        ),
+        Excess::Depth(pointer) => (
+            pointer,
+            "the schemas of the trigger schema refer to each other too deeply".to_owned(),
+            "write out what a long chain of references stands for",
+        ),
+        Excess::Endless(pointer) => (
+            pointer,
+            "this schema applies itself to the same value again, for ever".to_owned(),
+            "a schema may refer to itself only for parts of a value, in `properties` or `items`",
+        ),
+    };
+    let problem = check.error("INVALID_TRIGGER_SCHEMA", &format!("{AT}{pointer}"), message);
+    check.add(problem.help(help));
 }
 
 /// The `$ref`s that lead to nothing in `schema`; the depth of a document is limited.

@@ -77,6 +77,7 @@ fn build_node(task: &Task, settings: &Settings) -> Node {
         Step::Sleep => Kind::Sleep {
             action: DELAY.to_owned(),
             parameters: json!({ "durationMs": ms("/sleep", Unit::Seconds).unwrap_or_default() }),
+            timeout_ms: None,
         },
         Step::Wait => Kind::Wait {
             timeout_ms: ms("/wait_for_webhook/timeout", Unit::Seconds),

@@ -27,6 +27,7 @@ const SECTIONS: &[(&str, Docs)] = &[
     ("publish", Publish::DOCS),
     ("catalog", Catalog::DOCS),
     ("http", Http::DOCS),
+    ("masking", Masking::DOCS),
     ("error_handling", ErrorHandling::DOCS),
     ("scalability", Scalability::DOCS),
     ("subworkflows", Subworkflows::DOCS),

@@ -12,7 +12,7 @@ use crate::duration::Millis;
 use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
-use fermata_runtime::{Role, Settings};
+use fermata_runtime::{Mask, Role, Settings};
 use fermata_store::{postgres::PostgresSettings, schema::Migrate};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
@@ -145,6 +145,9 @@ section! {
         poll_interval_ms: Millis<10> = Millis(Settings::default().poll_interval),
         /// How long running actions may take to finish when the process is told to stop.
         shutdown_grace_ms: Millis = Millis(Settings::default().shutdown_grace),
+        /// How long running actions may take to finish when a failure elsewhere stops their run. After a cancel and at the
+        /// run's deadline they are stopped at once. An attempt that is stopped is `Failed` with code `CANCELLED`.
+        stop_grace_ms: Millis = Millis(Settings::default().stop_grace),
         /// Retries of steps that do not say.
         retry: Retry = Retry::default(),
     }
@@ -244,6 +247,17 @@ section! {
         /// Whether it may call private, loopback and link-local addresses. `fermata dev` and `fermata run` allow it
         /// unless told otherwise.
         allow_private_networks: bool = false,
+    }
+}
+
+section! {
+    /// Secrets in what is stored of parameters and shown of outputs. They are replaced by `***`. Names are compared without
+    /// regard to case, `-` and `_`. Passwords in URLs are always replaced.
+    Masking {
+        /// Headers, members of objects and parameters in the query of a URL whose values are secrets.
+        names: Vec<String> = Mask::NAMES.iter().copied().map(str::to_owned).collect(),
+        /// More names, for the query of a URL only.
+        query_parameters: Vec<String> = Mask::QUERY_PARAMETERS.iter().copied().map(str::to_owned).collect(),
     }
 }
 

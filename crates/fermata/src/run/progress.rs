@@ -253,13 +253,14 @@ impl Screen {
                 };
                 Some(self.line(DIM, "↷ skipped", node, None, why))
             }
-            Event::Slept { node, until } => {
+            Event::Slept { node, until, .. } => {
                 self.activate(node, "sleeping", String::new(), Some(*until));
                 let pause = left(*until).map_or(String::new(), |left| format!("for {}", duration::show(tenths(left))));
                 (!self.live).then(|| self.line(CYAN, "⏸ sleeping", node, None, &pause))
             }
             Event::Opened { node, until, .. } => self.open(node, *until),
             Event::Started { .. }
+            | Event::Began { .. }
             | Event::Answered { .. }
             | Event::Routed { .. }
             | Event::Stopping { .. }

@@ -3,6 +3,7 @@
 use super::{Driver, Trouble, step::Step};
 use crate::{
     actions::{Action, Call, Failed, ResourceLink, Success},
+    clock::{Clock, until},
     compiled::Needs,
     entry::{Went, entry},
     runner::probation::Probation,
@@ -13,24 +14,14 @@ use fermata_store::runs::{AttemptStatus, Link};
 use futures::FutureExt;
 use serde_json::Value;
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
-use tokio_util::sync::CancellationToken;
-
-/// What an attempt was called with.
-#[derive(Debug, Clone)]
-pub(super) struct Parameters(Arc<Value>);
-
-impl Parameters {
-    pub fn to_text(&self) -> String {
-        self.0.to_string()
-    }
-}
 
 /// What became of an attempt. Without a result it never began.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
     pub node: NodeIx,
     pub attempt: u32,
-    pub parameters: Option<Parameters>,
+    /// What it was called with, as it is stored: without secrets.
+    pub parameters: Option<String>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Timestamp,
     pub result: Option<Result<Given, Failed>>,
@@ -106,13 +97,17 @@ impl Report {
 }
 
 impl Driver {
-    /// Puts an attempt on its way. It waits for its turn itself.
+    /// Puts an attempt on its way. It waits for its slot itself, unless it has one.
     pub(super) async fn start(&mut self, ix: NodeIx, attempt: u32) -> Result<(), Trouble> {
+        if self.run.must_record_start(ix) {
+            self.queue_for_slot(ix, attempt);
+            return Ok(());
+        }
         let now = self.shared.clock.now();
         let report = Report::never_started(ix, attempt, now);
-        let rendered = self.parameters(ix, attempt).await?;
-        let token = CancellationToken::new();
-        self.running.insert((ix, attempt), token.clone());
+        let rendered = self.render(ix, &Step::nothing(now)).await?;
+        let slot = self.slots.remove(&(ix, attempt));
+        self.running.insert((ix, attempt));
         let parameters = match rendered {
             Ok(parameters) => parameters,
             Err(failure) => {
@@ -140,8 +135,10 @@ impl Driver {
             idempotency_key,
             correlation_id: self.meta.correlation_id.clone(),
             principal: self.meta.principal.clone(),
-            cancelled: token.clone(),
+            cancelled: self.unwanted.clone(),
         };
+        let limit = Limit::of(policies.timeout_ms, self.run.deadline());
+        let halt = self.halt.clone();
         let action_type = node.kind.action_type().to_owned();
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
         let (tenant, priority) = (self.meta.tenant.clone(), self.meta.priority);
@@ -153,25 +150,32 @@ impl Driver {
                 priority,
                 run: call.run,
             };
-            let turn = tokio::select! {
-                biased;
-                () = token.cancelled() => return report,
-                () = shared.stopping.cancelled() => return report, // whoever claims the run next starts it
-                turn = shared.turns.take(behalf) => turn,
+            let turn = match slot {
+                Some(slot) => slot,
+                None => tokio::select! {
+                    biased;
+                    () = call.cancelled.cancelled() => return report,
+                    () = shared.stopping.cancelled() => return report, // the runner that claims the run next starts it
+                    turn = shared.turns.take(behalf) => turn,
+                },
             };
             let started_at = shared.clock.now();
             queued.into_iter().for_each(|queued| queued.begin(started_at));
             if let Some(observer) = &shared.observer {
                 observer.started(call.run, &call.node, attempt);
             }
-            let limit = Duration::from_millis(policies.timeout_ms);
+            let text = shared.settings.mask.to_text(&parameters);
             let result = match action {
-                Some(action) => invoke(action, parameters.0.clone(), call, limit).await,
                 None => Err(unknown_action(&action_type).into()),
+                Some(action) => tokio::select! {
+                    biased;
+                    result = invoke(action, parameters, call, limit, &*shared.clock) => result,
+                    () = halt.cancelled() => Err(stopped("the run was stopped while this attempt ran").into()),
+                },
             };
             drop(turn);
             Report {
-                parameters: Some(parameters),
+                parameters: Some(text),
                 started_at: Some(started_at),
                 ended_at: shared.clock.now(),
                 result: Some(result.map(Given::from)),
@@ -182,45 +186,27 @@ impl Driver {
         Ok(())
     }
 
-    /// Renders as of the node's opening, or reuses what the first attempt was called with.
-    async fn parameters(&mut self, ix: NodeIx, attempt: u32) -> Result<Result<Parameters, Failure>, Trouble> {
-        let reuse = attempt > 1 && !self.compiled.plan.node(ix).policies.rerender_on_retry;
-        if reuse {
-            if let Some(parameters) = self.first_parameters.get(&ix) {
-                return Ok(Ok(parameters.clone()));
-            }
-            if let Some(recorded) = self.recorded_parameters(ix).await? {
-                self.first_parameters.insert(ix, recorded.clone());
-                return Ok(Ok(recorded));
-            }
-        }
-        let step = Step::nothing(self.shared.clock.now());
-        let rendered = self.render(ix, &step).await?;
-        let may_repeat = self.compiled.plan.node(ix).policies.retry.max_attempts > 1;
-        Ok(rendered.map(|value| {
-            let parameters = Parameters(Arc::new(value));
-            if attempt == 1 && may_repeat {
-                self.first_parameters.insert(ix, parameters.clone());
-            }
-            parameters
-        }))
-    }
-
-    async fn recorded_parameters(&mut self, ix: NodeIx) -> Result<Option<Parameters>, Trouble> {
-        let node = &self.compiled.plan.node(ix).id;
-        let recorded = self
-            .shared
-            .store
-            .attempt(self.meta.id, node, 1)
-            .await
-            .map_err(|error| {
-                tracing::warn!(run = %self.meta.id, %node, %error, "recorded parameters cannot be read");
-                Trouble::Reload(Vec::new())
-            })?;
-        let text = recorded.and_then(|recorded| recorded.parameters);
-        Ok(text
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .map(|value| Parameters(Arc::new(value))))
+    /// Waits for a slot. Only then is the start of the attempt recorded and are its parameters rendered.
+    fn queue_for_slot(&mut self, ix: NodeIx, attempt: u32) {
+        self.running.insert((ix, attempt));
+        let (shared, plan, unwanted) = (self.shared.clone(), self.compiled.plan.clone(), self.unwanted.clone());
+        let (tenant, priority, run) = (self.meta.tenant.clone(), self.meta.priority, self.meta.id);
+        let wait = async move {
+            let behalf = Behalf {
+                tenant: &tenant,
+                workflow: &plan.workflow,
+                priority,
+                run,
+            };
+            let slot = tokio::select! {
+                biased;
+                () = unwanted.cancelled() => None,
+                () = shared.stopping.cancelled() => None,
+                turn = shared.turns.take(behalf) => Some(turn),
+            };
+            (ix, attempt, slot)
+        };
+        self.queueing.push(wait.boxed());
     }
 
     /// Renders a node's parameters with what it may see.
@@ -278,25 +264,59 @@ impl Driver {
     }
 }
 
+/// How long an attempt may take.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    timeout: Duration,
+    /// When the time of the whole run is up.
+    deadline: Option<Timestamp>,
+}
+
+impl Limit {
+    fn of(timeout_ms: u64, deadline: Option<Timestamp>) -> Limit {
+        Limit {
+            timeout: Duration::from_millis(timeout_ms),
+            deadline,
+        }
+    }
+}
+
 async fn invoke(
     action: Arc<dyn Action>,
-    parameters: Arc<Value>,
+    parameters: Value,
     call: Call,
-    limit: Duration,
+    limit: Limit,
+    clock: &dyn Clock,
 ) -> Result<Success, Failed> {
-    let parameters = Arc::unwrap_or_clone(parameters);
+    let left = limit.deadline.map(|deadline| until(clock.now(), deadline));
+    let at_most = left.map_or(limit.timeout, |left| left.min(limit.timeout));
     let running = AssertUnwindSafe(action.run(parameters, call)).catch_unwind();
-    match tokio::time::timeout(limit, running).await {
+    match tokio::time::timeout(at_most, running).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => {
             let what = panic_text(panic.as_ref());
             Err(Failure::permanent(code::ACTION_PANICKED, format!("the action panicked: {what}")).into())
         }
+        Err(_) if at_most < limit.timeout => {
+            // The run stops at its deadline, so that must be over for everyone who looks at the clock.
+            while let Some(early) = limit
+                .deadline
+                .map(|deadline| until(clock.now(), deadline))
+                .filter(|early| !early.is_zero())
+            {
+                tokio::time::sleep(early).await;
+            }
+            Err(stopped("the time allowed for the run was over while this attempt ran").into())
+        }
         Err(_) => {
-            let message = format!("the attempt took longer than {} ms", limit.as_millis());
+            let message = format!("the attempt took longer than {} ms", limit.timeout.as_millis());
             Err(Failure::retriable(code::TIMEOUT, message).into())
         }
     }
+}
+
+fn stopped(why: &str) -> Failure {
+    Failure::permanent(code::CANCELLED, why)
 }
 
 /// What a panic said.

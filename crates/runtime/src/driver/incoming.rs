@@ -1,7 +1,8 @@
 //! What happens to a held run, and whether its driver goes on.
 
 use super::attempt::Report;
-use fermata_core::Fact;
+use crate::turns::Turn;
+use fermata_core::{Fact, NodeIx};
 use fermata_store::runs::{Letter, Mail};
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ pub(super) enum Incoming {
     Mail(Mail),
     /// What the sandbox says of the conditions of a node.
     Verdicts(Fact),
+    /// An attempt whose start must be recorded has its slot, or lost its place in the queue.
+    Slot(NodeIx, u32, Option<Turn>),
     Tick,
     /// The workflow was archived before the run began.
     Archived,

@@ -1,6 +1,6 @@
 //! Deciding: what happened becomes events and the rows that belong to them.
 
-use super::{Driver, Incoming, Report, Trouble, attempt::Parameters, judge::Judged};
+use super::{Driver, Incoming, Report, Trouble, judge::Judged};
 use crate::entry::Went;
 use fermata_core::{Effect, Event, Fact, Failure, Kind, NodeIx, Outcome, Output, Timestamp, advance, code, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
@@ -53,6 +53,9 @@ impl Driver {
             ..Step::nothing(self.shared.clock.now())
         };
         let mut queue: VecDeque<Incoming> = incoming.into();
+        if self.run.deadline().is_some_and(|deadline| deadline <= step.at) {
+            queue.push_front(Incoming::Tick); // what comes in at the same time leads nowhere any more
+        }
         let mut touched = touched;
         let mut looked_at = 0;
         loop {
@@ -102,7 +105,18 @@ impl Driver {
                 Some(fact) => fact,
                 None => return Ok(()),
             },
-            // It waited for its turn when this process was told to stop: there is something to do for the next.
+            Incoming::Slot(ix, attempt, slot) => match slot.filter(|_| self.run.stop().is_none()) {
+                Some(slot) => {
+                    self.slots.insert((ix, attempt), slot);
+                    let node = self.compiled.plan.node(ix).id.clone();
+                    Fact::Begins { node, attempt }
+                }
+                None => {
+                    let report = Arc::new(Report::never_started(ix, attempt, step.at));
+                    return Box::pin(self.take(Incoming::Report(report), step)).await;
+                }
+            },
+            // It waited for its slot when this process was told to stop: there is something to do for the next.
             Incoming::Report(report) if self.shared.stopping.is_cancelled() && report.is_left_undone(&self.run) => {
                 self.ready.insert((report.node, report.attempt));
                 return Ok(());
@@ -136,7 +150,10 @@ impl Driver {
         step.inbox_seen = mail.seq;
         step.read_mail = true;
         Ok(match mail.letter {
-            Letter::Cancel { reason } => Some(Fact::Cancel { reason }),
+            Letter::Cancel { reason } => {
+                self.cancel_asked = true;
+                Some(Fact::Cancel { reason })
+            }
             Letter::Callback { node } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) => {
@@ -210,15 +227,14 @@ impl Driver {
         };
         let kind = &self.compiled.plan.node(ix).kind;
         let is_wait = matches!(kind, Kind::Wait { .. });
+        let is_action = matches!(kind, Kind::Action { .. });
         let report = report.filter(|report| report.node == ix && report.attempt == attempt && report.result.is_some());
         let mut row = Attempt {
             node: node.clone(),
             attempt,
             action_type: kind.action_type().to_owned(),
             status: AttemptStatus::Skipped,
-            parameters: report
-                .and_then(|report| report.parameters.as_ref())
-                .map(Parameters::to_text),
+            parameters: report.and_then(|report| report.parameters.clone()),
             outputs: None,
             error: None,
             started_at: report.and_then(|report| report.started_at),
@@ -259,6 +275,9 @@ impl Driver {
                 if !again {
                     self.learn(ix, Went::Badly(failure, outputs));
                 }
+                if report.is_none() && is_action {
+                    return Ok(()); // it ends with a failure that was recorded before: no attempt ran
+                }
             }
         }
         let closed = !matches!(outcome, Some(Ok(())));
@@ -275,7 +294,9 @@ impl Driver {
             return self.run.active().collect();
         }
         let opened = events.iter().filter_map(|event| match event {
-            Event::Opened { node, .. } | Event::Retried { node, .. } => self.compiled.plan.find(node.as_str()),
+            Event::Opened { node, .. } | Event::Retried { node, .. } | Event::Began { node, .. } => {
+                self.compiled.plan.find(node.as_str())
+            }
             _ => None,
         });
         opened.collect()

@@ -10,6 +10,7 @@ mod rejected;
 mod roles;
 mod runners;
 mod sql;
+mod stopping;
 mod support;
 mod tasks;
 mod turns;

@@ -155,6 +155,7 @@ impl Scenario {
                 Kind::Sleep {
                     action: "core.delay".to_owned(),
                     parameters: json!({ "durationMs": 3000 }),
+                    timeout_ms: None,
                 },
             )
             .edge("n4", When::Success, Some("context.data['n0'].v > -1"))
@@ -438,6 +439,7 @@ fn node(dice: &mut Dice, builder: PlanBuilder, at: u64) -> PlanBuilder {
                 Kind::Sleep {
                     action: "core.delay".to_owned(),
                     parameters,
+                    timeout_ms: dice.pick(&[None, None, None, Some(500)]),
                 },
             )
         }

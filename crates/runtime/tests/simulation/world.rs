@@ -431,6 +431,7 @@ fn kind_of(event: &Event) -> Option<&'static str> {
     Some(match event {
         Event::Answered { .. } => "callback early",
         Event::Retried { .. } => "attempt retried",
+        Event::Began { .. } => "start recorded",
         Event::Skipped {
             reason: SkipReason::Guard,
             ..

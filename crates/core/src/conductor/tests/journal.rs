@@ -68,9 +68,17 @@ fn every_event() -> Vec<Event> {
         let node = node();
         events.push(Event::Skipped { node, reason, verdict });
     }
-    events.push(Event::Slept {
+    for times_out in [false, true] {
+        events.push(Event::Slept {
+            node: node(),
+            until: at,
+            times_out,
+        });
+    }
+    events.push(Event::Began {
         node: node(),
-        until: at,
+        attempt: 2,
+        at,
     });
     for shape in shapes {
         let output = Output { bytes: u64::MAX, shape };
@@ -195,6 +203,7 @@ fn fields_of_a_later_release_are_passed_over() {
     let slept = Event::Slept {
         node: "a".into(),
         until: Timestamp(3),
+        times_out: false,
     };
     assert_eq!(decode(text).unwrap(), [slept]);
 }

@@ -57,6 +57,15 @@ fn slept() -> Event {
     Event::Slept {
         node: NODE.into(),
         until: Timestamp(5),
+        times_out: false,
+    }
+}
+
+fn began() -> Event {
+    Event::Began {
+        node: NODE.into(),
+        attempt: 2,
+        at: Timestamp(6),
     }
 }
 
@@ -123,18 +132,24 @@ fn a_node_moves_as_the_table_says() {
         finished(1),
         finished(2),
         routed(),
+        began(),
     ];
-    let states: [(&str, Vec<Event>, [u8; 9]); 9] = [
-        //                                                        op sk an sl r1 r2 f1 f2 ro
-        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0]),
-        ("idle, answered", vec![answered()], [1, 1, 0, 0, 0, 0, 0, 0, 0]),
-        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0]),
-        ("open 2", vec![opened(), retried(1)], [0, 1, 0, 1, 0, 1, 0, 1, 0]),
-        ("sleeping", vec![opened(), slept()], [0, 1, 0, 0, 1, 0, 1, 0, 0]),
-        ("skipped", vec![skipped()], [0; 9]),
-        ("skipped open", vec![opened(), skipped()], [0; 9]),
-        ("finished", vec![opened(), finished(1)], [0, 0, 0, 0, 0, 0, 0, 0, 1]),
-        ("routed", vec![opened(), finished(1), routed()], [0; 9]),
+    let states: [(&str, Vec<Event>, [u8; 10]); 10] = [
+        //                                                        op sk an sl r1 r2 f1 f2 ro be
+        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]),
+        ("idle, answered", vec![answered()], [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0, 0]),
+        ("open 2", vec![opened(), retried(1)], [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]),
+        (
+            "open 2, begun",
+            vec![opened(), retried(1), began()],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 0],
+        ),
+        ("sleeping", vec![opened(), slept()], [0, 1, 0, 0, 1, 0, 1, 0, 0, 0]),
+        ("skipped", vec![skipped()], [0; 10]),
+        ("skipped open", vec![opened(), skipped()], [0; 10]),
+        ("finished", vec![opened(), finished(1)], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),
+        ("routed", vec![opened(), finished(1), routed()], [0; 10]),
     ];
     for (name, path, fits) in states {
         let path: Vec<Event> = std::iter::once(started()).chain(path).collect();
@@ -197,6 +212,21 @@ fn a_run_moves_as_the_table_says() {
         let any = on_node.iter().any(|event| accepts(&run, event));
         assert_eq!(any, node, "{name}, an event of its node");
     }
+}
+
+#[test]
+fn while_the_run_stops_a_node_may_end_with_the_failure_of_its_last_attempt() {
+    let failed = |code: &str| Event::Finished {
+        node: NODE.into(),
+        attempt: 1,
+        outcome: Outcome::Failed(Failure::retriable(code, "flaky")),
+    };
+    let waits = [started(), opened(), retried(1)];
+    assert!(!accepts(&run_after(&waits), &failed("FLAKY")));
+    let stops = [&waits[..], &[stopping(Status::Cancelled)]].concat();
+    assert!(accepts(&run_after(&stops), &failed("FLAKY")));
+    assert!(!accepts(&run_after(&stops), &failed("OTHER")));
+    assert!(!accepts(&run_after(&stops), &finished(1)));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn a_result_counts_once() {
 }
 
 #[test]
-fn a_first_attempt_sees_the_context_of_its_opening_and_a_retry_that_of_its_own() {
+fn every_attempt_sees_the_context_of_the_opening() {
     // c opens after a; b ends while c is open.
     let plan = plan()
         .action("a", "t")
@@ -95,7 +95,8 @@ fn a_first_attempt_sees_the_context_of_its_opening_and_a_retry_that_of_its_own()
     live.feed(ok("b"));
     assert_eq!(live.open("c").sees, 1, "what ended later is not seen");
     live.feed(flaky("c", 1));
-    assert_eq!(live.open("c").sees, 2);
+    assert_eq!(live.open("c").sees, 1, "a retry sends the same");
+    assert!(live.feed(begins("c", 2)).is_empty(), "its start is not recorded");
     live.feed(returned("c", 2, Ok(Output::EMPTY)));
     assert_eq!(live.open("d").sees, 3);
     let names: Vec<_> = live
@@ -112,4 +113,39 @@ fn a_run_that_only_waits_for_a_retry_is_not_over() {
     let mut live = Live::start(stubborn(2, false));
     live.feed_all([flaky("a", 1), Fact::Settle, Fact::Tick]);
     assert_eq!(live.run.status(), Status::Running);
+}
+
+#[test]
+fn an_attempt_that_renders_again_sees_the_context_of_its_recorded_start() {
+    let plan = plan()
+        .action("a", "t")
+        .with(|node| node.policies.rerender_on_retry = true)
+        .action("b", "t")
+        .action("c", "t");
+    let mut live = Live::start(plan);
+    assert!(
+        !live.run.must_record_start(NodeIx(0)),
+        "the first attempt sees the opening"
+    );
+    assert!(live.feed(begins("a", 1)).is_empty());
+    live.feed_all([ok("b"), flaky("a", 1)]);
+    assert!(live.run.must_record_start(NodeIx(0)));
+    live.feed(ok("c"));
+    assert_eq!(live.at(2000).feed(begins("a", 2)), ["began a with 2"]);
+    assert_eq!(live.open("a").sees, 2, "also what ended while it waited");
+    assert!(!live.run.must_record_start(NodeIx(0)));
+    assert!(live.feed(begins("a", 2)).is_empty(), "it is recorded once");
+    live.feed(flaky("a", 2));
+    assert!(live.run.must_record_start(NodeIx(0)), "the next one starts by itself");
+}
+
+#[test]
+fn nothing_begins_once_the_run_stops() {
+    let mut live = Live::start(
+        stubborn(3, false)
+            .with(|node| node.policies.rerender_on_retry = true)
+            .action("b", "t"),
+    );
+    live.feed_all([flaky("a", 1), cancel()]);
+    assert!(live.feed(begins("a", 2)).is_empty());
 }

@@ -58,3 +58,24 @@ fn one_tick_ends_all_that_is_due() {
     assert_eq!(story[..2], ["s succeeded with 1", "w failed with 1: WAIT_TIMEOUT"]);
     assert_eq!(outstanding(&live.run), [wake(20)]);
 }
+
+#[test]
+fn a_sleep_longer_than_its_timeout_fails_when_that_time_is_up() {
+    let limited = |limit| {
+        nap().node(
+            "t",
+            Kind::Sleep {
+                action: "core.delay".to_owned(),
+                parameters: serde_json::json!({}),
+                timeout_ms: Some(limit),
+            },
+        )
+    };
+    let mut live = Live::start(limited(300));
+    assert_eq!(live.at(50).feed(timed("t", 1000)), ["slept t until 350 to time out"]);
+    assert!(live.at(349).feed(Fact::Tick).is_empty());
+    assert_eq!(live.at(350).feed(Fact::Tick)[0], "t failed with 1: TIMEOUT");
+    let mut live = Live::start(limited(300));
+    assert_eq!(live.feed(timed("t", 300)), ["slept t until 300"]);
+    assert_eq!(live.at(300).feed(Fact::Tick)[0], "t succeeded with 1");
+}

@@ -86,7 +86,7 @@ fn results_are_still_recorded_but_lead_nowhere() {
         assert_eq!(live.feed(ok("running")), ["running succeeded with 1"]);
         assert_eq!(
             live.feed(aborted("again", 2)).first().unwrap(),
-            "again failed with 2: FLAKY"
+            "again failed with 1: FLAKY"
         );
         live.feed(aborted("cause", 1));
         assert_eq!(live.end(), end);

@@ -129,8 +129,11 @@ fn step<'a>(
         (Event::Skipped { .. }, Node::Idle | Node::Open(_)) => Node::Skipped,
         (Event::Answered { .. }, Node::Idle) => Node::Idle,
         (Event::Slept { .. }, Node::Open(attempt)) => Node::Open(attempt),
+        (Event::Began { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Open(open),
         (Event::Retried { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Open(open + 1),
         (Event::Finished { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Finished,
+        // A node that waited for a retry when the run stopped ends with its last failure.
+        (Event::Finished { attempt, .. }, Node::Open(open)) if stopping && attempt + 1 == open => Node::Finished,
         (Event::Routed { .. }, Node::Finished) => Node::Routed,
         _ => return false,
     };
@@ -156,12 +159,13 @@ fn attempts(story: &Story<'_>, found: &mut Found) {
     for row in &story.rows.attempts {
         by_node.entry(&row.node).or_default().push(row);
     }
+    let cut_short = cut_short(story);
     for (node, rows) in &by_node {
         let counted = rows.iter().map(|row| row.attempt).eq(1..=rows.len() as u32);
         let again = |row: &&&AttemptRow| row.status == "RetriableFailure";
         let finals = rows.len() - rows.iter().filter(again).count();
         let last_is_final = rows.last().is_some_and(|row| !again(&row));
-        let fits = counted && finals == 1 && last_is_final;
+        let fits = counted && (finals == 1 && last_is_final || finals == 0 && cut_short.contains(node));
         found.ensure(fits || !story.rows.status.is_terminal(), Rule::Outcome, id, || {
             let rows: Vec<_> = rows.iter().map(|row| (row.attempt, row.status.as_str())).collect();
             format!("{node} is recorded as {rows:?}")
@@ -172,6 +176,7 @@ fn attempts(story: &Story<'_>, found: &mut Found) {
         Event::Retried { node, attempt, .. } => Some((node.as_str(), *attempt, "RetriableFailure")),
         Event::Finished { node, attempt, outcome } => match outcome {
             Outcome::Succeeded(_) => Some((node.as_str(), *attempt, "Succeeded")),
+            Outcome::Failed(_) if cut_short.contains(node.as_str()) => None,
             Outcome::Failed(_) => Some((node.as_str(), *attempt, "Failed")),
         },
         _ => None,
@@ -185,4 +190,22 @@ fn attempts(story: &Story<'_>, found: &mut Found) {
         let only: Vec<_> = told.symmetric_difference(&recorded).collect();
         format!("journal and recorded attempts differ in {only:?}")
     });
+}
+
+/// Nodes that waited for a retry when their run stopped: they end with the failure of an attempt that was recorded before.
+fn cut_short<'a>(story: &'a Story<'_>) -> BTreeSet<&'a str> {
+    let mut retried = BTreeSet::new();
+    let mut nodes = BTreeSet::new();
+    for (_, event) in &story.events {
+        match event {
+            Event::Retried { node, attempt, .. } => {
+                retried.insert((node.as_str(), *attempt));
+            }
+            Event::Finished { node, attempt, .. } if retried.contains(&(node.as_str(), *attempt)) => {
+                nodes.insert(node.as_str());
+            }
+            _ => {}
+        }
+    }
+    nodes
 }

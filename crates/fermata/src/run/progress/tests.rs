@@ -86,6 +86,7 @@ fn sleeps_and_waits_are_told_when_they_begin() {
     let slept = Event::Slept {
         node: "nap".into(),
         until: SystemClock.now().plus_millis(90_040),
+        times_out: false,
     };
     let line = screen.see(&slept, &times).unwrap();
     assert_eq!(line, "⏸ sleeping   nap     core.delay                for 1 min 30 s");
