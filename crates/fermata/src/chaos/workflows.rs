@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// A run that pauses this long ends only because it is cancelled.
 const ENDLESS_MS: u64 = 3_600_000;
 
+/// The text that slow conditions read.
+const LONG_TEXT: usize = 512 * 1024;
+
 /// A workflow of the load, and what is to be expected of it.
 #[derive(Debug, Clone)]
 pub struct Workflow {
@@ -122,6 +125,7 @@ pub fn all(service: &str) -> Vec<Workflow> {
         dataworkflows("mended", 1, well, mended(service)),
         dataworkflows("refused", 1, &[Status::Failed], refused(service)),
         dataworkflows("endless", 1, &[], endless(service)),
+        dataworkflows("slow-conditions", 1, well, slow_conditions(service)),
         runlater("ask", 4, well, ask(service)),
         runlater("limited", 3, &[Status::Succeeded, Status::Failed], limited(service)),
     ]
@@ -225,6 +229,22 @@ fn refused(service: &str) -> Value {
         call(service, "first", "/effect", json!({}), &["beside", "broken"]),
         call(service, "beside", "/slow/{{ trigger.slowMs }}", json!({}), &[]),
         call(service, "broken", "/refuse", json!({}), &[]),
+    ])
+}
+
+/// Its conditions read a long text again and again until their time limit: on an async worker they would hold up heartbeats.
+fn slow_conditions(service: &str) -> Value {
+    let long = "x".repeat(LONG_TEXT);
+    let look = |at: usize| format!("context.data.long.text.lastIndexOf('no{at}') < 0");
+    let slow = (0..500).map(look).collect::<Vec<_>>().join(" && ");
+    json!([
+        call(service, "first", "/effect", json!({}), &["long"]),
+        { "id": "long", "actionType": "core.echo", "parameters": { "text": long }, "edges": [
+            // Whether it is true or meets its time limit depends on the machine; both are ends of the same kind.
+            { "targetNode": "after", "condition": slow },
+            { "targetNode": "after" },
+        ] },
+        call(service, "after", "/effect", json!({}), &[]),
     ])
 }
 

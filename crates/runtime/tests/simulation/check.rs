@@ -327,11 +327,9 @@ impl Story<'_> {
                         from.insert((&node.id, 1), self.seen(node, &completed));
                     }
                 }
-                Event::Retried { attempt, .. } => {
-                    if !node.policies.rerender_on_retry {
-                        let again = from.get(&(&node.id, 1)).cloned().unwrap_or_default();
-                        from.insert((&node.id, attempt + 1), again);
-                    }
+                Event::Retried { attempt, .. } if !node.policies.rerender_on_retry => {
+                    let again = from.get(&(&node.id, 1)).cloned().unwrap_or_default();
+                    from.insert((&node.id, attempt + 1), again);
                 }
                 Event::Began { attempt, .. } => {
                     from.insert((&node.id, *attempt), self.seen(node, &completed));

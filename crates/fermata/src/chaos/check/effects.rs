@@ -81,8 +81,8 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
     for row in &rows {
         let Some(number) = recorded_call(row) else {
             let code = row.error.as_ref().and_then(|error| error["code"].as_str());
-            let without =
-                row.status == "Skipped" || !row.began || matches!(code, Some("TIMEOUT" | "CONNECTION_FAILED"));
+            let given_up = matches!(code, Some("TIMEOUT" | "CONNECTION_FAILED" | "CANCELLED"));
+            let without = row.status == "Skipped" || !row.began || given_up;
             found.ensure(without, Rule::Effect, id, || {
                 format!(
                     "attempt {} of {node} is {} without an effect: {code:?}",
