@@ -45,7 +45,7 @@ the ones before it. The variable of a key is `FERMATA_<SECTION>__<KEY>`, such as
 
 Durations are whole milliseconds or text such as `\"250ms\"`, `\"30s\"`, `\"5m\"` or `\"1h30m\"`. Unknown keys and values that
 cannot work are refused, all at once, each with the place it came from. §-numbers are those of the DataWorkflows
-specification. What \"takes effect with\" something that is not built yet is accepted and does nothing until then.
+specification. A key that \"takes effect with\" something that is not built yet accepts only its default until then.
 ";
 
 const TAIL: &str = "

@@ -2,7 +2,7 @@
 //!
 //! Every value is checked on its own, so that all problems are told at once, each with the place it came from.
 
-use super::Config;
+use super::{Config, refused};
 use serde_json::Value as Known;
 use std::{fmt, path::PathBuf};
 use toml::{
@@ -257,7 +257,21 @@ pub(super) fn keys(known: &Known, prefix: &str, all: &mut Vec<String>) {
 /// Whether one key takes a value; if not, what it takes.
 fn check(path: &[&str], value: Value) -> Result<(), String> {
     let alone: Result<Config, _> = nest(path, value).try_into();
-    alone.map(drop).map_err(|error| plain(error.message()))
+    let given = alone.map_err(|error| plain(error.message()))?;
+    let Some(feature) = refused::waits_for(&path.join(".")) else {
+        return Ok(());
+    };
+    let value_of = |config: &Config| {
+        let all = serde_json::to_value(config).unwrap_or_default();
+        path.iter().fold(all, |mut value, key| value[*key].take())
+    };
+    let default = value_of(&Config::default());
+    match value_of(&given) == default {
+        true => Ok(()),
+        false => Err(format!(
+            "takes effect with {feature}, which this version does not have: remove the key, or leave it at `{default}`"
+        )),
+    }
 }
 
 /// Rust's names of types, in words.
@@ -456,6 +470,29 @@ mod tests {
         let harmless =
             "[scalability]\nenable_distributed_locking = false\n[triggers]\nscheduler_provider = \"Quartz\"\n";
         assert!(try_load(given(harmless, &[], &[])).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_built_accepts_only_its_default() {
+        let file = "[subworkflows]\nmax_nesting_depth = 6\ndefault_child_timeout_ms = \"2h\"\nallow_recursion = true\n\
+                    [triggers]\nenable_webhooks = false\nenable_schedules = false\nenable_events = false\n\
+                    webhook_base_path = \"/hooks\"\n[catalog]\nauto_register_actions_on_startup = false\n\
+                    validate_action_schemas_on_startup = false\n";
+        let problems = try_load(given(file, &[], &[])).unwrap_err();
+        assert_eq!(problems.len(), 9, "{problems:#?}");
+        assert!(
+            problems
+                .iter()
+                .all(|line| line.contains("which this version does not have"))
+        );
+        let expected = "f.toml:2: `subworkflows.max_nesting_depth`: takes effect with subworkflows, which this version \
+                        does not have: remove the key, or leave it at `5`";
+        assert!(problems.iter().any(|line| line == expected), "{problems:#?}");
+        let environment = [("FERMATA_TRIGGERS__WEBHOOK_BASE_PATH", "/hooks")];
+        assert_eq!(try_load(given("", &environment, &[])).unwrap_err().len(), 1);
+        let defaults = "[subworkflows]\nmax_nesting_depth = 5\ndefault_child_timeout_ms = \"1h\"\n\
+                        [triggers]\nenable_webhooks = true\nwebhook_base_path = \"/api/v1/triggers\"\n";
+        assert!(try_load(given(defaults, &[], &[])).is_ok());
     }
 
     #[test]

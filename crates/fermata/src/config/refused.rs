@@ -1,6 +1,26 @@
-//! Settings of things that are out of scope: their defaults are accepted, everything else is refused with the reason.
+//! Settings of things that are out of scope or not built yet: their defaults are accepted, everything else is refused with
+//! the reason.
 
 use serde::{Deserialize, Serialize};
+
+/// Keys of the specification whose feature is not built, and that feature. A line goes when the feature comes.
+const NOT_BUILT: &[(&str, &str)] = &[
+    ("catalog.auto_register_actions_on_startup", "an editable catalog"),
+    ("catalog.validate_action_schemas_on_startup", "an editable catalog"),
+    ("subworkflows.max_nesting_depth", "subworkflows"),
+    ("subworkflows.allow_recursion", "subworkflows"),
+    ("subworkflows.default_child_timeout_ms", "subworkflows"),
+    ("triggers.enable_webhooks", "triggers"),
+    ("triggers.enable_schedules", "triggers"),
+    ("triggers.enable_events", "triggers"),
+    ("triggers.webhook_base_path", "triggers"),
+];
+
+/// The feature that a key waits for, if it is not built.
+pub fn waits_for(key: &str) -> Option<&'static str> {
+    let found = NOT_BUILT.iter().find(|(name, _)| *name == key);
+    found.map(|(_, feature)| *feature)
+}
 
 /// `false`, and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The sections of the configuration: every key with its type, its default and what it is for, in one place.
 //!
 //! The doc comments are the documentation that people read: `docs/configuration.md` is made of them. A key of
-//! something that is not built yet says with what it takes effect.
+//! something that is not built yet says with what it takes effect, and accepts only its default (`refused.rs`).
 
 use super::{
     Database, HostName, PublicUrl,
