@@ -2,6 +2,7 @@
 //!
 //! What the server finds wrong with a document is drawn where it stands in the file. A document whose dialect has
 //! drafts is saved as one and published; another one is published by the request that creates or replaces its workflow.
+//! A document that cannot be published is not saved: the server checks it first, as publishing would.
 
 use super::{Client, ClientError, Format, Refused, text};
 use crate::{
@@ -33,9 +34,20 @@ pub(super) async fn publish(client: &Client, file: &Path, config: &Config, forma
             return Ok(ExitCode::from(USAGE));
         }
     };
+    let text_of_source = String::from_utf8_lossy(&source);
     let (id, published) = match document.dialect().is_none_or(Dialect::has_drafts) {
         true => {
             let id = text(document.value(), "id");
+            let checked = client.document(Method::POST, &["workflows", "validate"], &source, is_yaml(&document));
+            let checked = checked.await?;
+            if checked["valid"] == false {
+                let problems = checked["problems"].as_array().cloned().unwrap_or_default();
+                return Ok(not_published(
+                    &problems,
+                    (&text_of_source, &name),
+                    "the document is not valid",
+                ));
+            }
             let published = by_draft(client, &id, &document, &source).await;
             (id, published)
         }
@@ -45,15 +57,14 @@ pub(super) async fn publish(client: &Client, file: &Path, config: &Config, forma
             (id, published)
         }
     };
-    let text_of_source = String::from_utf8_lossy(&source);
     let published = match published {
         Ok(published) => published,
         Err(ClientError::Refused(refused)) if is_located(&refused) => {
-            for problem in &refused.details {
-                cli::say(drawn(problem, &text_of_source, &name));
-            }
-            cli::say(format_args!("fermata: {name} is not published: {}", refused.message));
-            return Ok(ExitCode::from(USAGE));
+            return Ok(not_published(
+                &refused.details,
+                (&text_of_source, &name),
+                &refused.message,
+            ));
         }
         Err(error) => return Err(error.into()),
     };
@@ -77,9 +88,22 @@ pub(super) async fn publish(client: &Client, file: &Path, config: &Config, forma
     Ok(ExitCode::SUCCESS)
 }
 
+/// Draws what is wrong with a document.
+fn not_published(problems: &[Value], (source, name): (&str, &str), why: &str) -> ExitCode {
+    for problem in problems {
+        cli::say(drawn(problem, source, name));
+    }
+    cli::say(format_args!("fermata: {name} is not published: {why}"));
+    ExitCode::from(USAGE)
+}
+
+fn is_yaml(document: &Document) -> bool {
+    document.format() == Written::Yaml
+}
+
 /// Saves a draft and publishes it.
 async fn by_draft(client: &Client, id: &str, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
-    let yaml = document.format() == Written::Yaml;
+    let yaml = is_yaml(document);
     match client.document(Method::POST, &["workflows"], source, yaml).await {
         // It was published before, so its draft is a resource of its own.
         Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_IMMUTABLE" => {
@@ -98,7 +122,7 @@ async fn by_draft(client: &Client, id: &str, document: &Document, source: &[u8])
 
 /// Creates a workflow, or replaces its document.
 async fn at_once(client: &Client, id: &str, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
-    let yaml = document.format() == Written::Yaml;
+    let yaml = is_yaml(document);
     let mut before = String::new();
     let answer = match client.document(Method::POST, &["workflows"], source, yaml).await {
         Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_EXISTS" => {

@@ -51,6 +51,24 @@ async fn documents_are_published_listed_and_shown() {
         assert!(refused.stderr.contains(piece), "{piece}: {}", refused.stderr);
     }
 
+    // Nothing is left of what could not be published: no draft beside the version, no new workflow.
+    let unknown_action = ORDER.replace("core.fail", "core.fial");
+    let broken = write(&folder, "broken.json", &unknown_action);
+    assert_eq!(at(&server, &["workflows", "publish", text(&broken)]).code, Some(2));
+    let (status, answer) = server.get("/api/v1/workflows/order/draft").await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (404, &json!("NO_DRAFT")),
+        "{answer}"
+    );
+    let new = write(&folder, "new.json", unknown_action.replace("\"order\"", "\"new\""));
+    let refused = at(&server, &["workflows", "publish", text(&new)]);
+    assert!(
+        refused.code == Some(2) && refused.stderr.contains("is not published"),
+        "{refused:?}"
+    );
+    assert_eq!(server.get("/api/v1/workflows/new").await.0, 404);
+
     let listed = at(&server, &["workflows", "list", "--status", "Active"]);
     assert_eq!(listed.stdout.lines().count(), 2, "{listed:?}");
     assert!(listed.stdout.contains("order  Active  1"), "{}", listed.stdout);
