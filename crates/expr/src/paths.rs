@@ -1,7 +1,8 @@
 //! Plain paths, and conditions that compare one with a literal: `tasks.charge.status_code == 200`.
 //!
-//! A path is names with dots between them. A name is letters, digits, `_` and `-`; one that is a
-//! number selects an element where it meets an array, and a member elsewhere.
+//! A path is names with dots between them. A name is letters and digits of any script, `_`, `-` and `$`;
+//! one that is a number selects an element where it meets an array, and a member elsewhere. Any other
+//! key stands in quotes in brackets: `body['a b']`.
 //!
 //! What must stay true: a condition has a verdict for any data, and cannot fail. A path that leads
 //! nowhere is `null`; `==` and `!=` compare type and value; the other operators hold between two
@@ -84,6 +85,11 @@ impl Comparison {
         &self.literal
     }
 
+    /// Whether it asks for less or greater, not for equality.
+    pub fn orders(&self) -> bool {
+        !matches!(self.operator, Operator::Equal | Operator::NotEqual)
+    }
+
     /// Whether the condition is true for this scope.
     pub fn test(&self, scope: &Data<'_>) -> bool {
         let found = scope.at(&self.path[0].segments);
@@ -103,39 +109,66 @@ pub(crate) fn skip_blanks(source: &str, at: usize) -> usize {
 
 /// The path at `start`, and where it ends.
 pub(crate) fn path(source: &str, start: usize) -> Result<(Vec<Segment>, usize), SyntaxError> {
-    let in_path = |c: char| c == '.' || is_name(c);
-    let length = source[start..].find(|c| !in_path(c)).unwrap_or(source.len() - start);
-    let end = start + length;
-    if length == 0 {
-        return Err(unexpected(
-            source,
-            start,
-            "a path begins with a name, such as `trigger` or `tasks`",
-        ));
-    }
-    if length > MAX_PATH {
-        let message = format!("the path is longer than {MAX_PATH} bytes");
-        return Err(SyntaxError::invalid(Span::new(start, end), message));
-    }
     let mut segments = Vec::new();
     let mut at = start;
-    for name in source[start..end].split('.') {
+    loop {
+        let length = source[at..].find(|c| !is_name(c)).unwrap_or(source.len() - at);
+        let name = &source[at..at + length];
         if name.is_empty() {
-            let found = source[at..].chars().next().map_or(0, char::len_utf8);
-            let message = "between dots, a path needs a name of letters, digits, `_` and `-`";
-            return Err(SyntaxError::invalid(Span::new(at, at + found), message));
+            return Err(no_name(source, start, at));
         }
         segments.push(match index(name).filter(|_| at > start) {
             Some(index) => Segment::Index(index),
             None => Segment::Key(name.to_owned()),
         });
-        at += name.len() + 1;
+        at += length;
+        while source[at..].starts_with('[') {
+            let (key, after) = key(source, at)?;
+            segments.push(Segment::Key(key));
+            at = after;
+        }
+        if at - start > MAX_PATH {
+            let message = format!("the path is longer than {MAX_PATH} bytes");
+            return Err(SyntaxError::invalid(Span::new(start, at), message));
+        }
+        if !source[at..].starts_with('.') {
+            return Ok((segments, at));
+        }
+        at += 1;
     }
-    Ok((segments, end))
+}
+
+/// The error for a path that has no name at `at`.
+fn no_name(source: &str, start: usize, at: usize) -> SyntaxError {
+    if at == start && !source[at..].starts_with('.') {
+        let allowed = "a path begins with a name, such as `trigger` or `tasks`";
+        return unexpected(source, start, allowed);
+    }
+    let found = source[at..].chars().next().map_or(0, char::len_utf8);
+    let message = "between dots, a path needs a name of letters, digits, `_`, `-` and `$`; any other key stands in \
+                   brackets, such as `body['a b']`";
+    SyntaxError::invalid(Span::new(at, at + found), message)
+}
+
+/// The key in the brackets at `open`, and where they end.
+fn key(source: &str, open: usize) -> Result<(String, usize), SyntaxError> {
+    let wrong = |message: &str| Err(SyntaxError::invalid(Span::new(open, open + 1), message));
+    let inside = skip_blanks(source, open + 1);
+    let Some(quote) = source[inside..].chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+        return wrong(
+            "in brackets stands a key in quotes, such as `body['a b']`; an element is `items.0`, not `items[0]`",
+        );
+    };
+    let (key, after) = string(source, inside, quote)?;
+    let close = skip_blanks(source, after);
+    match source[close..].starts_with(']') {
+        true => Ok((key, close + 1)),
+        false => wrong("this bracket lacks its closing `]`"),
+    }
 }
 
 fn is_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '$')
 }
 
 /// The position that a name stands for. `007` is none: it would be read back as `7`.
@@ -156,7 +189,7 @@ pub(crate) fn unexpected(source: &str, at: usize, allowed: &str) -> SyntaxError 
     let length = sign.map_or(word.max(first.len_utf8()), str::len);
     let what = match (sign, first) {
         (Some("&&" | "||"), _) => "there is no `&&` and no `||`: one comparison is all".to_owned(),
-        (None, '[') => "there are no brackets in paths: write `items.0`, not `items[0]`".to_owned(),
+        (None, '[') => "brackets stand after a name".to_owned(),
         (None, '(' | ')') => "there are no parentheses and no functions".to_owned(),
         (None, '"' | '\'') => "a text in quotes cannot stand here".to_owned(),
         (None, '|') => "there are no pipes".to_owned(),
@@ -211,7 +244,7 @@ fn operator(source: &str, at: usize) -> Result<(Operator, usize), SyntaxError> {
 fn literal(source: &str, at: usize) -> Result<(Value, usize), SyntaxError> {
     let rest = &source[at..];
     if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
-        return string(source, at, quote);
+        return string(source, at, quote).map(|(text, end)| (Value::String(text), end));
     }
     let in_word = |c: char| is_name(c) || matches!(c, '.' | '+');
     let length = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
@@ -249,12 +282,12 @@ fn no_value(word: &str, span: Span) -> SyntaxError {
 }
 
 /// The text in quotes at `start`. A backslash makes the quote or backslash after it part of the text.
-fn string(source: &str, start: usize, quote: char) -> Result<(Value, usize), SyntaxError> {
+fn string(source: &str, start: usize, quote: char) -> Result<(String, usize), SyntaxError> {
     let mut text = String::new();
     let mut chars = source[start..].char_indices().skip(1);
     while let Some((at, c)) = chars.next() {
         match c {
-            _ if c == quote => return Ok((Value::String(text), start + at + 1)),
+            _ if c == quote => return Ok((text, start + at + 1)),
             '\\' => match chars.next() {
                 Some((_, c @ ('\\' | '\'' | '"'))) => text.push(c),
                 other => {

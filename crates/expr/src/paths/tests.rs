@@ -12,6 +12,7 @@ fn test(source: &str) -> bool {
         "status": "success", "status_code": 200,
         "body": {
             "approved": true, "reason": null, "one": 1.0, "text": "200", "items": [{ "id": 7 }], "2": "two", "007": "bond",
+            "$id": 1, "größe": { "ß-1": 2 }, "a b": { "it's": [{ "]": 3 }] }, "0": "zero", "": "empty",
         },
     });
     let tasks = Data::object([
@@ -48,6 +49,14 @@ fn verdicts() {
         "tasks.charge.body.items != null",
         "tasks.charge.body.items != 1",
         "tasks.7.status == 'success'",
+        "tasks.charge.body.$id == 1",
+        "tasks.charge.body.größe.ß-1 == 2",
+        "tasks.charge.body['größe'][\"ß-1\"] == 2",
+        "tasks.charge.body['a b']['it\\'s'].0[ ']' ] == 3",
+        "tasks['send-receipt']['status_code'] == 200",
+        "tasks.charge.body['0'] == 'zero'",
+        "tasks.charge.body['items']['0'] == null",
+        "tasks.charge.body[''] == 'empty'",
         "tasks.charge.status == \"success\"",
         "trigger.body.amount > 12",
         "trigger.body.big == 9007199254740993",
@@ -134,11 +143,17 @@ fn refusals_are_located_and_say_what_is_allowed() {
         (r"a == 'x\n'", "a backslash stands before", 7, 2),
         (r"a == '\", "a backslash stands before", 6, 1),
         ("'paid' == a", "a text in quotes cannot stand here", 0, 1),
-        ("a[0] == 1", "write `items.0`, not `items[0]`", 1, 1),
+        ("a[0] == 1", "an element is `items.0`, not `items[0]`", 1, 1),
+        ("a[b] == 1", "in brackets stands a key in quotes", 1, 1),
+        ("a[ == 1", "in brackets stands a key in quotes", 1, 1),
+        ("a['b' == 1", "this bracket lacks its closing `]`", 1, 1),
+        ("a['b == 1", "lacks its closing '", 2, 7),
+        ("['a'] == 1", "brackets stand after a name", 0, 1),
+        ("a.['b'] == 1", "between dots, a path needs a name", 2, 1),
         ("a..b == 1", "between dots, a path needs a name", 2, 1),
         (".a == 1", "`.` cannot stand here", 0, 1),
         ("a. == 1", "between dots, a path needs a name", 2, 1),
-        ("größe == 1", "`ö` cannot stand here", 2, 2),
+        ("a€ == 1", "`€` cannot stand here", 1, 3),
         ("a == 1 1", "`1` cannot stand here; a condition is", 7, 1),
         ("a == {}", "`{` cannot stand here; on the right stands", 5, 1),
         ("a b == 1", "`b` cannot stand here", 2, 1),
@@ -180,7 +195,7 @@ fn written(value: &Value) -> String {
 
 proptest! {
     #[test]
-    fn any_text_gets_an_answer(source in any::<String>(), likely in "[a-z.0-9=!<>&|'\"\\\\ ()é-]{0,30}") {
+    fn any_text_gets_an_answer(source in any::<String>(), likely in "[a-z.0-9=!<>&|'\"\\\\ ()é\\[\\]$-]{0,30}") {
         for source in [source, likely] {
             if let Err(error) = Comparison::parse(&source) {
                 let place = source.get(error.offset..error.offset + error.length);
