@@ -22,6 +22,7 @@ mod lexer;
 mod missing;
 mod output;
 mod parser;
+mod place;
 mod plain;
 mod reads;
 mod render;
@@ -40,6 +41,7 @@ use crate::{
 };
 use render::Renderer;
 
+pub use place::Place;
 pub use value::ValueTemplate;
 
 /// How the expressions of templates are written.
@@ -108,6 +110,7 @@ pub struct Template {
     typed: bool,
     uses: ast::Uses,
     reads: Vec<ReadPath>,
+    place: Place,
 }
 
 impl Template {
@@ -123,6 +126,7 @@ impl Template {
             blocks: parsed.blocks,
             typed: parsed.typed,
             uses: parsed.uses,
+            place: Place::Any,
         })
     }
 

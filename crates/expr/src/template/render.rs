@@ -3,7 +3,7 @@
 //! What must stay true: output is only ever appended, never looked at again; every append is
 //! accounted against the output limit first; values are copied once, when they are handed out.
 
-use std::{borrow::Cow, rc::Rc};
+use std::{borrow::Cow, ops::Range, rc::Rc};
 
 use serde_json::Value;
 
@@ -14,6 +14,7 @@ use super::{
     function,
     missing::{kind, missing},
     output::Limited,
+    place::{Place, in_url, leads_up},
 };
 use crate::{
     data::{Data, DataRef, Segment, nests_within},
@@ -42,6 +43,10 @@ pub(super) struct Renderer<'a> {
     pub left: usize,
     /// Loop variables, innermost last.
     locals: Vec<(&'a str, Held<'a>)>,
+    /// Where the output stands.
+    place: Place,
+    /// Where the values of a URL are in the output.
+    values: Vec<Range<usize>>,
 }
 
 pub(super) type Outcome<T> = Result<T, EvalError>;
@@ -55,6 +60,8 @@ impl<'a> Renderer<'a> {
             clock: Clock::new(options.timeout),
             left: options.max_output_bytes,
             locals: Vec::new(),
+            place: Place::Any,
+            values: Vec::new(),
         }
     }
 
@@ -66,12 +73,25 @@ impl<'a> Renderer<'a> {
             return Err(EvalError::new(EvalErrorKind::Disabled, span, message));
         }
         self.source = &template.source;
+        self.place = template.place;
         if let ([Block::Output(expression)], true) = (&template.blocks[..], template.typed) {
             let value = self.value(expression)?;
-            return self.hand_out(value, expression.span);
+            let value = self.hand_out(value, expression.span)?;
+            return match self.place {
+                Place::Any => Ok(value),
+                Place::Url if value.is_string() => Ok(value),
+                Place::Text if is_text(&value) => Ok(value),
+                Place::Text | Place::Url => Err(self.unfit(&value, expression.span)),
+            };
         }
         let mut out = String::new();
+        self.values.clear();
         self.blocks(&template.blocks, &mut out)?;
+        if leads_up(&out, &self.values) {
+            let message = "a value makes `.` or `..` of a part of the path, which would lead elsewhere";
+            let span = Span::new(0, template.source.len());
+            return Err(EvalError::new(EvalErrorKind::Thrown, span, message));
+        }
         Ok(Value::String(out))
     }
 
@@ -150,7 +170,10 @@ impl<'a> Renderer<'a> {
                     if is_null && matches!(expression.kind, Kind::Plain(_)) {
                         return Err(self.unresolved(expression.span));
                     }
-                    self.write(&value, expression.span, out)?;
+                    match self.place {
+                        Place::Any => self.write(&value, expression.span, out)?,
+                        Place::Text | Place::Url => self.write_text(&value, expression.span, out)?,
+                    }
                 }
                 Block::If { branches, otherwise } => {
                     let mut chosen = otherwise;
@@ -208,6 +231,35 @@ impl<'a> Renderer<'a> {
             Held::Missing(error) => return Err((**error).clone()),
         };
         self.write_value(json, span, out)
+    }
+
+    /// Appends a value at a place that takes text only.
+    fn write_text(&mut self, value: &Held<'a>, span: Span, out: &mut String) -> Outcome<()> {
+        let json = self.json(value, span)?;
+        if !is_text(&json) {
+            return Err(self.unfit(&json, span));
+        }
+        if self.place != Place::Url {
+            return self.write_value(&json, span, out);
+        }
+        let mut text = String::new();
+        self.write_value(&json, span, &mut text)?;
+        let encoded = in_url(out, &text).map_err(|why| {
+            let message = format!("{{{{{}}}}} {why}", self.text(span));
+            EvalError::new(EvalErrorKind::Thrown, span, message)
+        })?;
+        self.account(encoded.len() - text.len(), span)?;
+        let start = out.len();
+        out.push_str(&encoded);
+        self.values.push(start..out.len());
+        Ok(())
+    }
+
+    /// The error for a value that cannot stand at its place.
+    fn unfit(&self, value: &Value, span: Span) -> EvalError {
+        let (path, what, place) = (self.text(span), kind(value), self.place.name());
+        let message = format!("Failed to resolve {{{{{path}}}}}: it is {what}, which cannot stand in {place}");
+        EvalError::new(EvalErrorKind::Thrown, span, message)
     }
 
     pub fn write_value(&mut self, value: &Value, span: Span, out: &mut String) -> Outcome<()> {
@@ -437,6 +489,11 @@ fn truthy(value: &Held<'_>) -> bool {
         Held::Made(json) => !matches!(**json, Value::Null | Value::Bool(false)),
         Held::Missing(_) => false,
     }
+}
+
+/// Whether a value can be written as text that means the same.
+fn is_text(value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
 }
 
 fn held_kind(held: &Held<'_>) -> &'static str {

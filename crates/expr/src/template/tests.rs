@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Options, Syntax, Template, ValueTemplate};
+use super::{Options, Place, Syntax, Template, ValueTemplate};
 use crate::{Data, EvalError, EvalErrorKind, SyntaxKind};
 
 fn data() -> (Value, Value) {
@@ -297,7 +297,8 @@ fn anything_but_a_plain_path_is_refused() {
         ),
         ("{{a ?? 'b'}}", "`??` cannot stand here; between `{{` and `}}`", 4, 2),
         ("{{a | upcase}}", "there are no pipes", 4, 1),
-        ("{{a['b']}}", "write `items.0`", 3, 1),
+        ("{{a[0]}}", "an element is `items.0`", 3, 1),
+        ("{{a['}}']}}", "lacks its closing '", 4, 1),
         ("{{'a'}}", "a text in quotes cannot stand here", 2, 1),
         ("{{a == 1}}", "`==` cannot stand here", 4, 2),
         ("{{f(a)}}", "no functions", 3, 1),
@@ -307,7 +308,7 @@ fn anything_but_a_plain_path_is_refused() {
         ("{{{a}}}", "`{` cannot stand here", 2, 1),
         ("{{a.}}", "a path needs a name", 4, 0),
         ("{{.a}}", "a path needs a name", 2, 1),
-        ("{{grün}}", "`ü` cannot stand here", 4, 2),
+        ("{{a€}}", "`€` cannot stand here", 3, 3),
     ];
     for (source, what, offset, length) in table {
         let error = Template::parse(source, &paths()).expect_err(source);
@@ -450,4 +451,93 @@ proptest! {
             Err(error) => prop_assert_eq!(error.kind, EvalErrorKind::OutputLimit),
         }
     }
+}
+
+/// Renders `text` as the URL or header `h` of a request.
+fn at_place(text: &str, data: &Value) -> Result<Value, String> {
+    let options = Options {
+        syntax: Syntax::Paths,
+        ..Options::default()
+    };
+    let places = [("/url", Place::Url), ("/headers", Place::Text)];
+    let render = |value: Value, pointer: &str| {
+        let template = ValueTemplate::parse_at(&value, &options, &places).unwrap();
+        let rendered = template.render(&Data::Json(data), &options);
+        rendered.map(|value| value.pointer(pointer).unwrap().clone())
+    };
+    let rendered = match text.strip_prefix("header: ") {
+        Some(text) => render(json!({ "headers": { "h": text }, "headersToo": "{{o}}" }), "/headers/h"),
+        None => render(json!({ "url": text, "body": { "url": "{{o}}" } }), "/url"),
+    };
+    rendered.map_err(|(_, error)| error.message)
+}
+
+#[test]
+fn values_in_urls_stay_one_value() {
+    let data = json!({
+        "o": {}, "l": [1], "n": null, "i": 7, "t": true, "x": "a/../b?c=d&e#f g+ä%2e", "dots": "..", "dot": ".", "empty": "",
+        "base": "https://api.example.com/v1?k=", "host": "eu-1.example.com", "evil": "x@evil.com/", "port": 8080, "idn": "größe",
+    });
+    let encoded = "a%2F..%2Fb%3Fc%3Dd%26e%23f%20g%2B%C3%A4%252e";
+    for (source, expected) in [
+        ("https://h/{{x}}/y", format!("https://h/{encoded}/y")),
+        (
+            "https://h/?q={{x}}&n={{i}}{{t}}",
+            format!("https://h/?q={encoded}&n=7true"),
+        ),
+        ("https://h/a#{{x}}", format!("https://h/a#{encoded}")),
+        ("https://h?q={{x}}", format!("https://h?q={encoded}")),
+        ("{{base}}", "https://api.example.com/v1?k=".to_owned()),
+        ("{{base}}{{x}}", format!("https://api.example.com/v1?k={encoded}")),
+        (
+            "https://{{host}}:{{port}}/{{i}}",
+            "https://eu-1.example.com:8080/7".to_owned(),
+        ),
+        ("https://{{idn}}.example.com", "https://größe.example.com".to_owned()),
+        (
+            "https://h/..{{i}}/{{dots}}x/?{{dots}}",
+            "https://h/..7/..x/?..".to_owned(),
+        ),
+        ("https://h/../{{empty}}", "https://h/../".to_owned()),
+    ] {
+        assert_eq!(at_place(source, &data), Ok(Value::String(expected)), "{source}");
+    }
+    for (source, expected) in [
+        ("https://{{evil}}", "stands in the host of a URL"),
+        ("https://api.{{evil}}", "stands in the host of a URL"),
+        ("https://{{empty}}.example.com/", "stands in the host of a URL"),
+        ("http{{x}}://h/", "stands in the host of a URL"),
+        ("https://h/{{dots}}", "would lead elsewhere"),
+        ("https://h/a/{{dot}}/b", "would lead elsewhere"),
+        ("https://h/.{{dot}}/b?c", "would lead elsewhere"),
+        ("https://h/%2E{{dot}}", "would lead elsewhere"),
+        ("https://h/{{dot}}{{dot}}", "would lead elsewhere"),
+        (
+            "https://h/{{o}}",
+            "Failed to resolve {{o}}: it is an object, which cannot stand in a URL",
+        ),
+        ("https://h/{{l}}", "it is an array"),
+        ("https://h/{{n}}", "Failed to resolve {{n}}"),
+        (
+            "{{n}}",
+            "Failed to resolve {{n}}: it is null, which cannot stand in a URL",
+        ),
+        ("{{i}}", "it is a number"),
+        ("{{o}}", "it is an object"),
+        (
+            "header: {{n}}",
+            "Failed to resolve {{n}}: it is null, which cannot stand in a header",
+        ),
+        ("header: {{o}}", "it is an object"),
+        ("header: Bearer {{l}}", "it is an array"),
+        ("header: Bearer {{n}}", "Failed to resolve {{n}}"),
+    ] {
+        let error = at_place(source, &data).expect_err(source);
+        assert!(error.contains(expected), "{source}: {error}");
+    }
+    assert_eq!(at_place("header: {{i}}", &data), Ok(json!(7)));
+    assert_eq!(
+        at_place("header: {{t}} {{x}}", &data),
+        Ok(json!("true a/../b?c=d&e#f g+ä%2e"))
+    );
 }

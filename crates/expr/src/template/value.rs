@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Options, Template, render::Renderer};
+use super::{Options, Place, Template, render::Renderer};
 use crate::{
     data::{Data, ReadPath, merge_reads},
     error::{EvalError, Span, SyntaxError},
@@ -35,8 +35,21 @@ impl ValueTemplate {
     /// # Errors
     /// All strings that are no templates, each with its JSON pointer inside `value`.
     pub fn parse(value: &Value, options: &Options) -> Result<Self, Vec<(String, SyntaxError)>> {
+        Self::parse_at(value, options, &[])
+    }
+
+    /// The same, where strings at and below these pointers stand at places that not every value fits.
+    ///
+    /// # Errors
+    /// All strings that are no templates, each with its JSON pointer inside `value`.
+    pub fn parse_at(
+        value: &Value,
+        options: &Options,
+        places: &[(&str, Place)],
+    ) -> Result<Self, Vec<(String, SyntaxError)>> {
         let mut parser = Parser {
             options,
+            places,
             pointer: String::new(),
             reads: Vec::new(),
             errors: Vec::new(),
@@ -74,6 +87,7 @@ impl ValueTemplate {
 
 struct Parser<'o> {
     options: &'o Options,
+    places: &'o [(&'o str, Place)],
     pointer: String,
     reads: Vec<ReadPath>,
     errors: Vec<(String, SyntaxError)>,
@@ -114,11 +128,22 @@ impl Parser<'_> {
         node
     }
 
+    /// The place of the string that is parsed now.
+    fn place(&self) -> Place {
+        let below = |root: &str| {
+            let rest = self.pointer.strip_prefix(root);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let found = self.places.iter().find(|(root, _)| below(root));
+        found.map_or(Place::Any, |(_, place)| *place)
+    }
+
     fn template(&mut self, text: &str) -> Node {
         match Template::parse(text, self.options) {
             Ok(template) if template.is_literal() => Node::Literal(template.literal()),
-            Ok(template) => {
+            Ok(mut template) => {
                 self.reads.extend_from_slice(template.reads());
+                template.place = self.place();
                 Node::Template(Box::new(template))
             }
             Err(error) => {

@@ -1,0 +1,69 @@
+//! Strings whose place says what may stand in them: headers and URLs.
+//!
+//! What must stay true: data cannot change where a request goes, or what it asks for. In a URL, a value in the path or the
+//! query is percent-encoded, so that it stays one value; a value in the host may be part of a name only; no value makes a
+//! path segment `.` or `..`. A template that begins a URL is the URL's base, and stays as it is.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::ops::Range;
+
+/// Where a string stands, and so which values its templates may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Anything may stand there.
+    #[default]
+    Any,
+    /// A line of text, such as the value of a header: texts, numbers and booleans.
+    Text,
+    /// A URL. The same, encoded where they stand.
+    Url,
+}
+
+impl Place {
+    /// What it is called in messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Place::Any => "a value",
+            Place::Text => "a header",
+            Place::Url => "a URL",
+        }
+    }
+}
+
+/// Everything but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What ends the host. A backslash is read as a slash.
+const AFTER_HOST: [char; 4] = ['/', '?', '#', '\\'];
+
+/// A value as it stands in the URL that begins with `before`, or why it cannot.
+pub(super) fn in_url(before: &str, value: &str) -> Result<String, &'static str> {
+    if before.is_empty() {
+        return Ok(value.to_owned());
+    }
+    let rest = before.split_once("://").map(|(_, rest)| rest);
+    if rest.is_some_and(|rest| rest.contains(AFTER_HOST)) {
+        return Ok(utf8_percent_encode(value, RESERVED).to_string());
+    }
+    let in_name =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') || (!c.is_ascii() && c.is_alphabetic());
+    match !value.is_empty() && value.chars().all(in_name) {
+        true => Ok(value.to_owned()),
+        false => Err("stands in the host of a URL, where only a part of a host name can stand"),
+    }
+}
+
+/// Whether one of the values makes a path segment of `url` that leads up or nowhere.
+pub(super) fn leads_up(url: &str, values: &[Range<usize>]) -> bool {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let is_slash = |c| matches!(c, '/' | '\\');
+    values
+        .iter()
+        .filter(|value| value.start > 0 && value.end <= end)
+        .any(|value| {
+            let from = url[..value.start].rfind(is_slash).map_or(0, |at| at + 1);
+            let to = url[value.end..end].find(is_slash).map_or(end, |at| value.end + at);
+            let segment = url[from..to].to_ascii_lowercase().replace("%2e", ".");
+            segment == "." || segment == ".."
+        })
+}
