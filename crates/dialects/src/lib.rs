@@ -26,6 +26,7 @@ mod diagnostics;
 mod document;
 mod explain;
 mod graph;
+mod http_request;
 mod json;
 mod nearest;
 mod render;

@@ -13,7 +13,7 @@ mod view;
 
 use crate::check::{Check, text};
 use crate::compile::{Catalog, Compiled, Settings, Stage};
-use crate::diagnostics::{Diagnostics, quote};
+use crate::diagnostics::{Diagnostics, Severity, quote};
 use crate::document::Document;
 use crate::structure::Structure;
 use crate::tree::unescape;
@@ -44,6 +44,7 @@ pub fn compile(
     let view = View::new(document.value());
     let meant = STRUCTURE.check(&mut check, subject, said_elsewhere);
     cron::check(&mut check, &meant);
+    trigger_is_built(&mut check);
     steps::check(&mut check, &view, &meant);
     let graph = graph::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
@@ -82,6 +83,19 @@ fn max_duration_seconds(document: &Value) -> u64 {
         .get("max_duration_seconds")
         .and_then(duration::whole)
         .unwrap_or(MAX_DURATION_SECONDS)
+}
+
+/// Warns about triggers that start nothing yet.
+fn trigger_is_built(check: &mut Check) {
+    let kind = trigger(check.document.value());
+    if matches!(kind, "cron" | "webhook") && check.room(Severity::Warning) {
+        let message = format!(
+            "the trigger {} is stored, but this version starts no runs by it",
+            quote(kind)
+        );
+        let problem = check.warning("TRIGGER_NOT_BUILT", "/trigger", message);
+        check.add(problem.help("start runs by request: `POST /api/v1/workflows/{id}/trigger`"));
+    }
 }
 
 /// What starts runs; `api` if the document does not say.

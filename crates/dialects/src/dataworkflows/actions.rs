@@ -8,6 +8,7 @@ use super::{Check, text};
 use crate::compile::{Catalog, CatalogEntry};
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
 use crate::explain::{explain, without_echoes};
+use crate::http_request;
 use crate::nearest::nearest;
 use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
@@ -76,6 +77,28 @@ fn known_action(check: &mut Check, node: &Node, action: &str, known: &Known) {
     }
     if let (Some(schema), Some(validator)) = (&known.entry.parameter_schema, &known.validator) {
         parameters(check, node, schema, validator);
+    }
+    if action == http_request::ACTION {
+        request(check, node);
+    }
+}
+
+/// What a schema cannot say of a request.
+fn request(check: &mut Check, node: &Node) {
+    let Some(parameters) = node.value.get("parameters") else {
+        return;
+    };
+    let of = format!("node {}", quote(node.id));
+    if let Some(headers) = parameters.get("headers") {
+        http_request::check_headers(check, &format!("{}/parameters/headers", node.pointer), headers, &of);
+    }
+    let literal = text(parameters, "url").filter(|url| !url.contains("{{"));
+    if let Some(what) = literal.and_then(http_request::wrong_url)
+        && check.room(check.readiness())
+    {
+        let pointer = format!("{}/parameters/url", node.pointer);
+        let problem = check.not_ready("INVALID_URL", &pointer, format!("the `url` of {of} {what}"));
+        check.add(problem);
     }
 }
 

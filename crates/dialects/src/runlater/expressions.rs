@@ -90,6 +90,7 @@ impl Names<'_> {
                 };
                 self.reads(check, &place, comparison.reads());
                 self.status(check, &place, &comparison);
+                quoted_number(check, &place, &comparison);
             }
             Err(error) if check.room(Severity::Error) => {
                 let what = format!("the condition of task {} cannot be used", self.this());
@@ -268,6 +269,46 @@ impl Names<'_> {
     }
 }
 
+/// A number compared with a text: they are never equal, and neither is less than the other.
+fn quoted_number(check: &mut Check, place: &Place, comparison: &Comparison) {
+    let path = comparison.reads().iter().flat_map(|read| &read.segments);
+    let path: Vec<String> = path.map(Segment::to_string).collect();
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let (name, owner) = match path.as_slice() {
+        [.., owner, name] => (*name, *owner),
+        _ => return,
+    };
+    let (message, help) = match (path.as_slice(), comparison.literal()) {
+        (["tasks", _, "status_code"], Value::String(text)) => (
+            format!(
+                "`status_code` is a number and {} is a text: they are never equal",
+                quote(text)
+            ),
+            is_number(text).then(|| format!("write {text} without quotes")),
+        ),
+        (["tasks", _, "status"], Value::Number(number)) => (
+            format!("`status` is a text and {number} is a number: they are never equal"),
+            Some("did you mean `status_code`?".to_owned()),
+        ),
+        (_, Value::String(text)) if comparison.orders() && is_number(text) => (
+            format!(
+                "{} is a text: a number is neither less nor greater than it",
+                quote(text)
+            ),
+            Some(format!("to compare numbers, write {text} without quotes")),
+        ),
+        _ => return,
+    };
+    report(check, place, Severity::Warning, "TYPE_MISMATCH", (name, owner), || {
+        (message, help)
+    });
+}
+
+/// Whether a text is a number as a condition writes it.
+fn is_number(text: &str) -> bool {
+    text.parse::<serde_json::Number>().is_ok()
+}
+
 /// `trigger.field…`
 fn of_trigger(check: &mut Check, place: &Place, path: &[&str]) {
     let Some(field) = path.first() else {
@@ -408,7 +449,7 @@ fn report(
     if !check.room(severity) {
         return;
     }
-    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$');
     let (message, help) = say();
     let span = check.name_span(place.pointer, place.text, &Name { name, owner }, word);
     let mut problem = Diagnostic::new(severity, code, span, message).at(place.pointer);

@@ -8,13 +8,12 @@ use super::max_duration_seconds;
 use super::view::{Step, Task, View};
 use crate::check::text;
 use crate::compile::Settings;
+use crate::http_request::ACTION;
 use fermata_core::plan::{ContextPolicy, GraphError, Overflow, PlanParts};
 use fermata_core::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, Scope, When};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
-/// The action that makes the requests.
-pub(super) const HTTP: &str = "http.request";
 /// The action that a sleep is shown as.
 const DELAY: &str = "core.delay";
 const METHOD: &str = "POST";
@@ -70,7 +69,7 @@ fn build_node(task: &Task, settings: &Settings) -> Node {
                 ..settings.policies.retry
             };
             Kind::Action {
-                action: HTTP.to_owned(),
+                action: ACTION.to_owned(),
                 parameters: request(task.value),
             }
         }
@@ -96,7 +95,8 @@ fn build_node(task: &Task, settings: &Settings) -> Node {
     }
 }
 
-/// The parameters of the request. A body is read as JSON whatever its media type says.
+/// The parameters of the request. A body is read as JSON whatever its media type says, and a redirect that would change
+/// the request or lead elsewhere is the answer.
 fn request(task: &Value) -> Value {
     let mut parameters = Map::new();
     let method = text(task, "method").unwrap_or(METHOD);
@@ -107,5 +107,6 @@ fn request(task: &Value) -> Value {
         }
     }
     parameters.insert("parseBody".to_owned(), Value::from("json"));
+    parameters.insert("redirects".to_owned(), Value::from("sameOrigin"));
     Value::Object(parameters)
 }

@@ -2,16 +2,17 @@
 
 use super::duration::{self, Unit};
 use super::max_duration_seconds;
-use super::plan::HTTP;
 use super::view::{Step, Task, View};
 use crate::check::{Check, text};
 use crate::diagnostics::{Diagnostic, Severity, quote};
+use crate::http_request::{ACTION, check_headers, wrong_url};
 use serde_json::Value;
 use std::collections::HashSet;
 
 /// The fields that only an HTTP request has.
 const OF_HTTP: [&str; 5] = ["method", "headers", "body", "retries", "timeout"];
 const SCHEMES: [&str; 2] = ["http://", "https://"];
+const ADDRESS: &str = "an address looks like `https://example.com/orders`";
 /// Hardly any service answers in less.
 const HARDLY_ANY_MS: u64 = 100;
 
@@ -52,6 +53,10 @@ pub(super) fn check(check: &mut Check, view: &View, meant: &HashSet<String>) {
         wait_shape(check, task);
         if let Some(url) = text(task.value, "url") {
             address(check, task, url);
+        }
+        if let Some(headers) = task.value.get("headers") {
+            let of = format!("task {}", quote(task.name));
+            check_headers(check, &format!("{}/headers", task.pointer), headers, &of);
         }
         for timed in &TIMED {
             if let Some(value) = task.value.pointer(timed.field) {
@@ -149,7 +154,8 @@ fn check_duration(check: &mut Check, task: &Task, timed: &Timed, value: &Value, 
     }
 }
 
-/// What can be told of an address before its templates are rendered: where it leads by its beginning.
+/// What can be told of an address before its templates are rendered: where it leads by its beginning, and whether it is
+/// a URL at all.
 fn address(check: &mut Check, task: &Task, url: &str) {
     let (fixed, has_template) = match url.split_once("{{") {
         Some((fixed, _)) => (fixed, true),
@@ -163,7 +169,7 @@ fn address(check: &mut Check, task: &Task, url: &str) {
         None => "does not begin with `http://` or `https://`",
         Some(rest) if !has_template && rest.split(['/', '?', '#']).next() == Some("") => "names no host",
         Some(_) if url.chars().any(|c| c.is_control()) || fixed.contains(' ') => "holds a blank",
-        Some(_) => return,
+        Some(_) => return whole_address(check, task, url),
     };
     if !check.room(Severity::Error) {
         return;
@@ -174,13 +180,29 @@ fn address(check: &mut Check, task: &Task, url: &str) {
     let bare = rest.is_none() && host.contains('.') && !url.contains(':') && !url.contains(' ');
     check.add(match bare {
         true => problem.help(format!("did you mean {}?", quote(&format!("https://{url}")))),
-        false => problem.help("an address looks like `https://example.com/orders`"),
+        false => problem.help(ADDRESS),
     });
+}
+
+/// Whether it is a URL, with a digit in the place of each template: one can stand in a name and in a port.
+fn whole_address(check: &mut Check, task: &Task, url: &str) {
+    let mut parts = url.split("{{");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let filled = parts.fold(first, |text, part| {
+        text + "1" + part.split_once("}}").map_or("", |(_, rest)| rest)
+    });
+    if let Some(what) = wrong_url(&filled)
+        && check.room(check.readiness())
+    {
+        let message = format!("the `url` of task {} {what}", quote(task.name));
+        let problem = check.not_ready("INVALID_URL", &format!("{}/url", task.pointer), message);
+        check.add(problem.help(ADDRESS));
+    }
 }
 
 /// Requests are made by an action of the catalog, which an operator can switch off.
 fn http_is_there(check: &mut Check, view: &View) {
-    let what = match check.catalog.find(HTTP) {
+    let what = match check.catalog.find(ACTION) {
         Some(entry) if entry.enabled => return,
         Some(_) => ("DISABLED_ACTION", "disabled"),
         None => ("UNKNOWN_ACTION", "not in the catalog"),
@@ -190,7 +212,7 @@ fn http_is_there(check: &mut Check, view: &View) {
         if check.room(check.readiness()) {
             let (code, state) = what;
             let name = quote(task.name);
-            let message = format!("task {name} is an HTTP request, and the action `{HTTP}` is {state}");
+            let message = format!("task {name} is an HTTP request, and the action `{ACTION}` is {state}");
             let pointer = format!("{}/url", task.pointer);
             let mut problem = check.not_ready(code, &pointer, message);
             problem.span = check.document.locate_key(&pointer);

@@ -11,6 +11,7 @@ mod redirect;
 #[cfg(test)]
 mod tests;
 
+pub use self::redirect::Redirects;
 use self::{
     guard::{Guard, GuardedResolver, Lookup, Refused, SystemLookup},
     redirect::MAX_REDIRECTS,
@@ -34,6 +35,16 @@ use std::{
 pub const MAX_BODY: usize = 256 * 1024;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+const CORRELATION_ID: &str = "x-correlation-id";
+const X_ATTEMPT: &str = "x-attempt";
+/// Headers that the client sets itself. Another length or host than the request has could be taken for the begin of
+/// another request by what stands in between.
+const SET_BY_CLIENT: [header::HeaderName; 4] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::TRANSFER_ENCODING,
+];
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How requests are made.
@@ -118,6 +129,9 @@ pub struct HttpParameters {
     /// Whether the answer's body is read as JSON.
     #[serde(default)]
     pub parse_body: ParseBody,
+    /// Which redirects are followed.
+    #[serde(default)]
+    pub redirects: Redirects,
     /// For this request; the node's own timeout applies as well.
     #[serde(default)]
     #[schemars(range(min = 1))]
@@ -177,9 +191,9 @@ impl TypedAction for HttpRequest {
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
-        let parse = parameters.parse_body;
+        let (parse, redirects) = (parameters.parse_body, parameters.redirects);
         let request = self.build(parameters, &call)?;
-        let response = self.send(request).await?;
+        let response = self.send(request, redirects).await?;
         let status = response.status();
         let retry_after = answer::retry_after_ms(response.headers(), Timestamp::now());
         let outputs = answer::read(response, parse).await?;
@@ -220,6 +234,11 @@ impl HttpRequest {
         for (name, value) in &parameters.headers {
             let name = header::HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| refuse(format!("`{name}` is not a header name")))?;
+            if SET_BY_CLIENT.contains(&name) {
+                return Err(refuse(format!(
+                    "header `{name}` is set by the client and cannot be given"
+                )));
+            }
             let value = text_of(value).parse().map_err(|_| {
                 refuse(format!(
                     "the value of header `{name}` has characters a header cannot carry"
@@ -236,11 +255,8 @@ impl HttpRequest {
             Ok(())
         };
         or_else(header::HeaderName::from_static(IDEMPOTENCY_KEY), &call.idempotency_key)?;
-        or_else(
-            header::HeaderName::from_static("x-correlation-id"),
-            &call.correlation_id,
-        )?;
-        or_else(header::HeaderName::from_static("x-attempt"), &call.attempt.to_string())?;
+        or_else(header::HeaderName::from_static(CORRELATION_ID), &call.correlation_id)?;
+        or_else(header::HeaderName::from_static(X_ATTEMPT), &call.attempt.to_string())?;
         match &parameters.body {
             None => {}
             Some(Value::String(_)) => or_else(header::CONTENT_TYPE, "text/plain; charset=utf-8")?,
@@ -259,8 +275,8 @@ impl HttpRequest {
         request.build().map_err(connection_failure)
     }
 
-    /// Sends a request and follows where it is sent on to. Its timeout is for all hops together.
-    async fn send(&self, mut request: Request) -> Result<Response, Failure> {
+    /// Sends a request and follows its redirects. Its timeout is for all hops together.
+    async fn send(&self, mut request: Request, redirects: Redirects) -> Result<Response, Failure> {
         let timeout = request.timeout().copied();
         let began = Instant::now();
         for hop in 0..=MAX_REDIRECTS {
@@ -282,7 +298,7 @@ impl HttpRequest {
             let response = response.map_err(|error| named(connection_failure(error)))?;
             // Bodies are texts, so every request can be cloned.
             let Some(sent) = sent else { return Ok(response) };
-            match redirect::next(sent, response.status(), response.headers())? {
+            match redirect::next(sent, response.status(), response.headers(), redirects)? {
                 Some(next) => request = next,
                 None => return Ok(response),
             }

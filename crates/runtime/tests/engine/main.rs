@@ -7,6 +7,7 @@ mod flow;
 mod http;
 mod parameters;
 mod rejected;
+mod requests;
 mod roles;
 mod runners;
 mod sql;

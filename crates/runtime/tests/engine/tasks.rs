@@ -15,7 +15,7 @@ fn json_answer(status: &str, body: Value) -> Vec<u8> {
 }
 
 impl Bed {
-    async fn trigger(&self, tasks: Value, trigger: Value) -> RunId {
+    pub async fn trigger(&self, tasks: Value, trigger: Value) -> RunId {
         self.publish(&json!({ "name": "under-test", "tasks": tasks })).await;
         let request = Request {
             workflow_id: "under-test".to_owned(),
@@ -25,7 +25,7 @@ impl Bed {
         self.engine.start(request).await.unwrap().run
     }
 
-    async fn end(&self, run: RunId) -> (Status, Overview) {
+    pub async fn end(&self, run: RunId) -> (Status, Overview) {
         let ended = self.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends");
         (ended.status, self.engine.overview(run).await.unwrap())
     }

@@ -6,20 +6,49 @@
 //! | 303 | GET (HEAD stays) | dropped |
 //! | 307, 308 | stays | kept |
 //!
-//! Any other answer, and one without `Location`, is the answer. Credentials stay with the origin they were given
-//! for. An idempotency key means something to one service only, so it stays with its host (also from http to
-//! https, else a repetition there would count as new). A hop from https to http is refused: what was meant to
-//! be sent in secret would be sent in the open.
+//! Any other answer, and one without `Location`, is the answer. With [`Redirects::SameOrigin`] only 307 and 308 to the
+//! same origin are followed.
+//!
+//! Headers are for the origin that they were given for: another origin gets only those of [`SAFE`], since any other one
+//! (`X-Api-Key`) may be a credential. An idempotency key is known to one service, so it stays with its host (also from
+//! http to https, else a repetition there would count as new). A hop from https to http is refused: it would send in the
+//! open what was to be encrypted.
 
-use super::IDEMPOTENCY_KEY;
+use super::{CORRELATION_ID, IDEMPOTENCY_KEY, X_ATTEMPT};
 use fermata_core::Failure;
 use reqwest::{Method, Request, StatusCode, Url, header, header::HeaderMap};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::str;
+
+/// Which redirects are followed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Redirects {
+    /// All of them.
+    #[default]
+    Follow,
+    /// 307 and 308 to the same origin, which repeat the request as it is; any other redirect is the answer.
+    SameOrigin,
+}
 
 /// The most hops that are followed.
 pub(super) const MAX_REDIRECTS: usize = 10;
 
-const CREDENTIALS: [header::HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
+/// The headers that another origin gets too: they describe the body, the client and the call, and open nothing.
+const SAFE: [&str; 11] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-type",
+    "user-agent",
+    IDEMPOTENCY_KEY,
+    CORRELATION_ID,
+    X_ATTEMPT,
+];
 const ABOUT_THE_BODY: [header::HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::CONTENT_LENGTH,
@@ -30,14 +59,21 @@ const ABOUT_THE_BODY: [header::HeaderName; 6] = [
 ];
 
 /// The request that an answer to `sent` asks for instead; `None` if it is the answer.
-pub(super) fn next(mut sent: Request, status: StatusCode, answer: &HeaderMap) -> Result<Option<Request>, Failure> {
+pub(super) fn next(
+    mut sent: Request,
+    status: StatusCode,
+    answer: &HeaderMap,
+    redirects: Redirects,
+) -> Result<Option<Request>, Failure> {
     let Some(location) = answer.get(header::LOCATION) else {
         return Ok(None);
     };
-    let drops_body = match status.as_u16() {
-        301 | 302 => sent.method() == Method::POST,
-        303 => true,
-        307 | 308 => false,
+    let drops_body = match (status.as_u16(), redirects) {
+        (307 | 308, Redirects::SameOrigin) if !stays(sent.url(), location.as_bytes()) => return Ok(None),
+        (307 | 308, _) => false,
+        (_, Redirects::SameOrigin) => return Ok(None),
+        (301 | 302, Redirects::Follow) => sent.method() == Method::POST,
+        (303, Redirects::Follow) => true,
         _ => return Ok(None),
     };
     let to = target(sent.url(), location.as_bytes())?;
@@ -52,14 +88,20 @@ pub(super) fn next(mut sent: Request, status: StatusCode, answer: &HeaderMap) ->
     }
     let (from, headers) = (sent.url().clone(), sent.headers_mut());
     if from.origin() != to.origin() {
-        CREDENTIALS.iter().for_each(|name| drop(headers.remove(name)));
-        headers.remove(header::HOST);
+        let names: Vec<header::HeaderName> = headers.keys().cloned().collect();
+        let unsafe_ones = names.iter().filter(|name| !SAFE.contains(&name.as_str()));
+        unsafe_ones.for_each(|name| drop(headers.remove(name)));
     }
     if from.host() != to.host() {
         headers.remove(IDEMPOTENCY_KEY);
     }
     *sent.url_mut() = to;
     Ok(Some(sent))
+}
+
+/// Whether a redirect leads to the origin that it came from. One that cannot be read does not.
+fn stays(from: &Url, location: &[u8]) -> bool {
+    target(from, location).is_ok_and(|to| to.origin() == from.origin())
 }
 
 fn target(from: &Url, location: &[u8]) -> Result<Url, Failure> {
@@ -102,6 +144,9 @@ mod tests {
             "idempotency-key",
             "host",
             "content-type",
+            "user-agent",
+            "x-correlation-id",
+            "x-api-key",
             "x-own",
         ] {
             request.headers_mut().insert(name, "set".parse().unwrap());
@@ -112,7 +157,7 @@ mod tests {
     fn follow(sent: Request, status: u16, location: &str) -> Result<Option<Request>, Failure> {
         let mut headers = HeaderMap::new();
         headers.insert(header::LOCATION, location.parse().unwrap());
-        next(sent, StatusCode::from_u16(status).unwrap(), &headers)
+        next(sent, StatusCode::from_u16(status).unwrap(), &headers, Redirects::Follow)
     }
 
     #[test]
@@ -152,13 +197,21 @@ mod tests {
                 "{status}"
             );
         }
-        let bare = next(request(Method::GET, "http://a/"), StatusCode::FOUND, &HeaderMap::new());
+        let sent = request(Method::GET, "http://a/");
+        let bare = next(sent, StatusCode::FOUND, &HeaderMap::new(), Redirects::Follow);
         assert!(bare.unwrap().is_none());
     }
 
     #[test]
     fn what_is_meant_for_one_service_does_not_reach_another() {
-        let credentials = ["authorization", "cookie", "proxy-authorization", "host"];
+        let credentials = [
+            "authorization",
+            "cookie",
+            "proxy-authorization",
+            "host",
+            "x-api-key",
+            "x-own",
+        ];
         for (from, to, keeps_credentials, keeps_key) in [
             ("http://a/", "/elsewhere", true, true),
             ("http://a/", "http://A:80/", true, true),
@@ -180,7 +233,41 @@ mod tests {
                 );
             }
             assert_eq!(next.headers().contains_key("idempotency-key"), keeps_key, "{from} {to}");
-            assert!(next.headers().contains_key("x-own") && next.headers().contains_key("content-type"));
+            for name in ["content-type", "user-agent", "x-correlation-id"] {
+                assert!(next.headers().contains_key(name), "{from} {to} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn same_origin_follows_only_307_and_308_within_the_origin() {
+        for (status, to, follows) in [
+            (307, "/b", true),
+            (308, "http://A:80/b", true),
+            (307, "https://a/b", false),
+            (308, "http://a:81/b", false),
+            (307, "http://b/", false),
+            (308, "ftp://a/", false),
+            (307, "http://", false),
+            (301, "/b", false),
+            (302, "/b", false),
+            (303, "/b", false),
+            (200, "/b", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::LOCATION, to.parse().unwrap());
+            let status = StatusCode::from_u16(status).unwrap();
+            let next = next(
+                request(Method::POST, "http://a/"),
+                status,
+                &headers,
+                Redirects::SameOrigin,
+            )
+            .unwrap();
+            assert_eq!(next.is_some(), follows, "{status} {to}");
+            if let Some(next) = next {
+                assert!(next.method() == Method::POST && next.body().is_some(), "{status} {to}");
+            }
         }
     }
 
