@@ -114,6 +114,7 @@ pub(crate) async fn bury(shared: &Shared, held: Held, reason: DeadReason, what: 
         at: now,
         reason,
         run: held.run,
+        workflow_uid: record.workflow_uid,
         workflow_id: record.workflow_id.clone(),
         workflow_version: record.workflow_version,
         tenant: record.tenant.clone(),
@@ -208,7 +209,7 @@ impl Engine {
         }
         let trigger = asked.payloads.remove("trigger");
         let request = Request {
-            workflow_id: asked.workflow_id,
+            workflow_id: self.workflow_of(&letter).await?,
             version: (version == Again::Same).then_some(asked.workflow_version),
             request_id: Some(request_id),
             trigger: trigger.ok_or_else(|| unreadable("its trigger is not JSON"))?,
@@ -223,6 +224,19 @@ impl Engine {
         // If this fails, asking again finds the run.
         self.shared.store.delete_dead_letter(id).await?;
         Ok(accepted)
+    }
+
+    /// The workflow of a dead letter, as a reference. Another one that has its name now is not meant.
+    async fn workflow_of(&self, letter: &DeadLetter) -> Result<String, EngineError> {
+        match self.shared.store.workflow_by_uid(letter.workflow_uid).await? {
+            Some(workflow) if workflow.deleted_at.is_some() => Err(Refusal::DeadLetterUnusable {
+                id: letter.id,
+                what: format!("its workflow `{}` was deleted", workflow.id),
+            }
+            .into()),
+            Some(workflow) => Ok(workflow.uid.to_string()),
+            None => Err(Refusal::WorkflowNotFound(letter.workflow_id.clone()).into()),
+        }
     }
 
     /// The run that a letter that is gone became.

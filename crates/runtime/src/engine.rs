@@ -14,7 +14,7 @@ use crate::{
     sandbox::Sandbox,
     settings::Settings,
     turns::Turns,
-    workflows::Workflows,
+    workflows::{Head, Workflows},
 };
 use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, advance};
 use fermata_store::{
@@ -92,7 +92,7 @@ pub trait Observer: Send + Sync + 'static {
 /// A wish for a run.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The workflow.
+    /// The workflow: its name or its uid, as [`Workflows::resolve`] takes them.
     pub workflow_id: String,
     /// Instead of the current version.
     pub version: Option<u32>,
@@ -255,27 +255,30 @@ impl Engine {
     async fn enqueue(&self, id: RunId, request: &Request, refresh: bool) -> Result<Option<Accepted>, EngineError> {
         let shared = &self.shared;
         let head = shared.workflows.head(&request.workflow_id, refresh).await?;
-        let head = head.ok_or_else(|| Refusal::WorkflowNotFound(request.workflow_id.clone()))?;
         let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
         let version = match request.version {
-            None if is_draft => match shared.workflows.snapshot(&head.id).await? {
+            None if is_draft => match shared.workflows.snapshot(&head).await? {
                 Some(version) => Some(version),
                 None => return Ok(None),
             },
             asked => asked.or(head.current_version).filter(|_| head.runs() || is_draft),
         };
         let compiled = match version {
-            Some(version) => Some(shared.workflows.compiled(&request.workflow_id, version).await?),
+            Some(version) => Some(shared.workflows.compiled(head.uid, &head.id, version).await?),
             None => None,
         };
         if let Some(compiled) = &compiled
             && let Err(refusal) = check_trigger(compiled, &request.trigger)
         {
+            // What is believed of the workflow may be old, and its schema with it.
+            if !refresh {
+                return Ok(None);
+            }
             // The same request may have been accepted before the schema changed.
-            let existing = self.repeated(request).await?;
+            let existing = self.repeated(request, &head).await?;
             return existing.map(Some).ok_or_else(|| refusal.into());
         }
-        let mut new = new_run(id, request, version.unwrap_or(0), shared);
+        let mut new = new_run(id, request, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
         let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, request));
         let (status, answer) = match unborn {
@@ -296,6 +299,7 @@ impl Engine {
             Enqueued::OtherWorkflow { run, workflow_id } => Err(Refusal::RequestIdTaken {
                 request_id: request.request_id.clone().unwrap_or_default(),
                 run,
+                is_deleted: workflow_id == head.id,
                 owner: workflow_id,
             }
             .into()),
@@ -310,7 +314,7 @@ impl Engine {
     }
 
     /// The run that was asked for with the same requestId before.
-    async fn repeated(&self, request: &Request) -> Result<Option<Accepted>, EngineError> {
+    async fn repeated(&self, request: &Request, head: &Head) -> Result<Option<Accepted>, EngineError> {
         let Some(request_id) = &request.request_id else {
             return Ok(None);
         };
@@ -323,10 +327,11 @@ impl Engine {
         let Some(run) = self.shared.store.runs(filter).await?.items.pop() else {
             return Ok(None);
         };
-        if run.workflow_id != request.workflow_id {
+        if run.workflow_uid != head.uid {
             return Err(Refusal::RequestIdTaken {
                 request_id: request_id.clone(),
                 run: run.id,
+                is_deleted: run.workflow_id == head.id,
                 owner: run.workflow_id,
             }
             .into());
@@ -400,10 +405,11 @@ pub(crate) fn check_trigger(compiled: &Compiled, trigger: &Value) -> Result<(), 
     }
 }
 
-fn new_run(id: RunId, request: &Request, version: u32, shared: &Shared) -> NewRun {
+fn new_run(id: RunId, request: &Request, head: &Head, version: u32, shared: &Shared) -> NewRun {
     NewRun {
         id,
-        workflow_id: request.workflow_id.clone(),
+        workflow_uid: head.uid,
+        workflow_id: head.id.clone(),
         workflow_version: version,
         pinned: request.version.is_some(),
         tenant: request.tenant.clone(),

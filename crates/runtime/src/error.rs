@@ -55,14 +55,19 @@ pub enum Refusal {
         enabled: bool,
     },
     /// The request id belongs to a run of another workflow.
-    #[error("requestId `{request_id}` belongs to execution {run} of workflow `{owner}`")]
+    #[error(
+        "requestId `{request_id}` belongs to execution {run} of workflow `{owner}`{}",
+        if *is_deleted { ", one that was deleted before this one was created" } else { "" }
+    )]
     RequestIdTaken {
         /// The request id.
         request_id: String,
         /// The run that has it.
         run: RunId,
-        /// Its workflow.
+        /// The name of its workflow.
         owner: String,
+        /// Whether that is a deleted workflow of the same name.
+        is_deleted: bool,
     },
     /// Request ids that the engine makes itself.
     #[error("requestId `{0}` begins with `fermata:`, which is reserved for the engine")]

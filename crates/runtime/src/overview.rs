@@ -65,7 +65,9 @@ impl Engine {
     }
 
     async fn state(&self, run: &RunRecord) -> Result<Run, EngineError> {
-        let compiled = self.workflows().compiled(&run.workflow_id, run.workflow_version);
+        let compiled = self
+            .workflows()
+            .compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
         let mut state = Run::new(compiled.await?.plan.clone());
         let unusable = |what: String| EngineError::Unusable {
             workflow: run.workflow_id.clone(),

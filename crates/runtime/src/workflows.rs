@@ -1,5 +1,8 @@
 //! Workflows: saving drafts, publishing versions, and the plans they compile to. The other steps of their lives are in
 //! [`lifecycle`], and what is different without drafts in [`release`].
+//!
+//! A workflow is known by its uid. Callers give a *reference*: its name or its uid, with or without `wf_` before it
+//! ([`Workflows::resolve`]). What must stay true: nothing is kept by name beyond what the store checks again.
 
 mod lifecycle;
 mod release;
@@ -36,14 +39,16 @@ pub struct Workflows {
     settings: Settings,
     clock: Arc<dyn Clock>,
     sandbox: Sandbox,
+    /// By name, and by uid where runs were started so.
     heads: Mutex<HashMap<String, Head>>,
     /// By (workflow, version); versions are immutable, so these never go stale.
-    plans: Mutex<HashMap<(String, u32), Arc<Compiled>>>,
+    plans: Mutex<HashMap<(Uuid, u32), Arc<Compiled>>>,
 }
 
 /// What is believed of a workflow. The store checks it again when a run is enqueued.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
+    pub uid: Uuid,
     pub id: String,
     pub current_version: Option<u32>,
     pub status: Lifecycle,
@@ -217,16 +222,17 @@ impl Workflows {
     }
 
     /// Makes the draft a version and, with `activate`, the one that new runs use.
-    pub async fn publish(&self, id: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
-        let workflow = self.get(id).await?;
+    pub async fn publish(&self, reference: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
+        let workflow = self.resolve(reference).await?;
+        let (uid, id) = (workflow.uid, workflow.id.as_str());
         if workflow.status == Lifecycle::Archived {
             return Err(Command::Publish.refused(id, workflow.status));
         }
-        let (source, checksum) = match (self.store.draft(id).await?, workflow.latest_version) {
+        let (source, checksum) = match (self.store.draft(uid).await?, workflow.latest_version) {
             (Some(draft), _) => (draft.source, draft.checksum),
             // Published already: doing it again changes nothing, but may activate it.
             (None, Some(latest)) => {
-                let definition = self.definition(id, latest).await?;
+                let definition = self.definition(uid, id, latest).await?;
                 (definition.source, definition.checksum)
             }
             (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
@@ -238,8 +244,8 @@ impl Workflows {
             },
             false => Activation::Stage,
         };
-        let published = self.store.publish(id, &checksum, activation, self.clock.now()).await?;
-        self.lock_heads().remove(id);
+        let published = self.store.publish(uid, &checksum, activation, self.clock.now()).await?;
+        self.forget_head(uid);
         match published {
             Published::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),
             Published::Changed => Err(Refusal::Changed(id.to_owned()).into()),
@@ -249,15 +255,15 @@ impl Workflows {
         }
     }
 
-    /// A workflow's row.
-    pub async fn get(&self, id: &str) -> Result<Workflow, EngineError> {
-        let workflow = self.store.workflow(id).await?;
-        workflow.ok_or_else(|| Refusal::WorkflowNotFound(id.to_owned()).into())
+    /// The workflow that has this name.
+    pub async fn get(&self, name: &str) -> Result<Workflow, EngineError> {
+        let workflow = self.store.workflow(name).await?;
+        workflow.ok_or_else(|| Refusal::WorkflowNotFound(name.to_owned()).into())
     }
 
-    /// An immutable version.
-    pub async fn definition(&self, id: &str, version: u32) -> Result<Definition, EngineError> {
-        let definition = self.store.definition(id, version).await?;
+    /// An immutable version of the workflow `uid`, whose name is `id`.
+    pub async fn definition(&self, uid: Uuid, id: &str, version: u32) -> Result<Definition, EngineError> {
+        let definition = self.store.definition(uid, version).await?;
         definition.ok_or_else(|| {
             Refusal::VersionNotFound {
                 workflow: id.to_owned(),
@@ -267,13 +273,14 @@ impl Workflows {
         })
     }
 
-    /// The plan of a version, ready to run. Unknown actions do not prevent that: their nodes will fail.
-    pub async fn compiled(&self, id: &str, version: u32) -> Result<Arc<Compiled>, EngineError> {
-        let key = (id.to_owned(), version);
+    /// The plan of a version of the workflow `uid`, whose name is `id`, ready to run. Unknown actions do not prevent that:
+    /// their nodes will fail.
+    pub async fn compiled(&self, uid: Uuid, id: &str, version: u32) -> Result<Arc<Compiled>, EngineError> {
+        let key = (uid, version);
         if let Some(compiled) = self.lock_plans().get(&key) {
             return Ok(compiled.clone());
         }
-        let definition = self.definition(id, version).await?;
+        let definition = self.definition(uid, id, version).await?;
         let unusable = |what: String| EngineError::Unusable {
             workflow: id.to_owned(),
             version,
@@ -301,48 +308,53 @@ impl Workflows {
         compiled.map(Arc::new).map_err(|error| error.to_string())
     }
 
-    /// Makes a plan that was built by hand known as a version, as if it had been compiled.
-    pub fn install(&self, plan: Plan, version: u32) -> Result<(), EngineError> {
-        let key = (plan.workflow.clone(), version);
+    /// Makes a plan that was built by hand known as a version of the workflow `uid`, as if it had been compiled.
+    pub fn install(&self, uid: Uuid, plan: Plan, version: u32) -> Result<(), EngineError> {
+        let workflow = plan.workflow.clone();
         let unusable = |what| EngineError::Unusable {
-            workflow: key.0.clone(),
+            workflow,
             version,
             what,
         };
         let compiled = self.prepare(plan).map_err(unusable)?;
-        self.lock_plans().insert(key, compiled);
+        self.lock_plans().insert((uid, version), compiled);
         Ok(())
     }
 
-    pub(crate) async fn head(&self, id: &str, refresh: bool) -> Result<Option<Head>, EngineError> {
-        let known = if refresh {
-            None
-        } else {
-            self.lock_heads().get(id).cloned()
-        };
-        if known.is_some() {
-            return Ok(known);
+    /// What is believed of the workflow that a reference leads to.
+    pub(crate) async fn head(&self, reference: &str, refresh: bool) -> Result<Head, EngineError> {
+        if !refresh && let Some(known) = self.lock_heads().get(reference) {
+            return Ok(known.clone());
         }
-        let workflow = self.store.workflow(id).await?;
-        let head = workflow.map(|workflow| Head {
+        let found = self.resolve(reference).await;
+        if found.is_err() {
+            self.lock_heads().remove(reference);
+        }
+        let workflow = found?;
+        let head = Head {
+            uid: workflow.uid,
             id: workflow.id,
             current_version: workflow.current_version,
             status: workflow.status,
             enabled: workflow.enabled,
-        });
-        let mut heads = self.lock_heads();
-        match &head {
-            Some(head) => heads.insert(id.to_owned(), head.clone()),
-            None => heads.remove(id),
         };
+        // Other ways to write the same reference are not kept: there are too many.
+        if reference == head.id || reference == head.uid.to_string() {
+            self.lock_heads().insert(reference.to_owned(), head.clone());
+        }
         Ok(head)
+    }
+
+    /// Forgets what is believed of a workflow that changes.
+    fn forget_head(&self, uid: Uuid) {
+        self.lock_heads().retain(|_, head| head.uid != uid);
     }
 
     fn lock_heads(&self) -> MutexGuard<'_, HashMap<String, Head>> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_plans(&self) -> MutexGuard<'_, HashMap<(String, u32), Arc<Compiled>>> {
+    fn lock_plans(&self) -> MutexGuard<'_, HashMap<(Uuid, u32), Arc<Compiled>>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

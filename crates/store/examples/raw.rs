@@ -35,6 +35,8 @@ use std::{
 use uuid::Uuid;
 
 const TASKS: usize = 256;
+/// The workflow of all runs.
+const WORKFLOW: Uuid = Uuid::from_u128(7);
 
 #[tokio::main]
 async fn main() {
@@ -89,7 +91,7 @@ async fn release(store: &Arc<dyn Store>) {
     };
     let release = Release {
         draft,
-        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        rule: ReleaseRule::New { uid: WORKFLOW },
         enabled: true,
     };
     store.release(release).await.expect("a version");
@@ -224,6 +226,7 @@ fn new_run(runner: RunnerId) -> NewRun {
     };
     NewRun {
         id,
+        workflow_uid: WORKFLOW,
         workflow_id: "three-steps".to_owned(),
         workflow_version: 1,
         pinned: false,

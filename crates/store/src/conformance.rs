@@ -71,7 +71,8 @@ macro_rules! conformance_tests {
                 snapshots_leave_the_draft, deleting_takes_what_nothing_needs, versions_are_listed_newest_first;
             releases: a_release_is_current_at_once, release_rules, releasing_the_same_is_no_new_version,
                 releasing_activates_what_was_staged, documents_say_whether_runs_start, workflows_are_found_by_uid,
-                soft_deleted_workflows_are_not_found, runs_outlive_their_workflow, a_deleted_id_can_be_used_again,
+                soft_deleted_workflows_stay_for_their_runs, runs_outlive_their_workflow, a_deleted_name_can_be_used_again,
+                runs_belong_to_one_workflow_of_a_name, request_ids_of_a_deleted_workflow_stay_taken,
                 drafts_over_old_runs_are_deleted, concurrent_releases;
             enqueue: pending_run_is_stored_whole, born_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
@@ -167,16 +168,27 @@ pub(crate) fn draft(id: &str, checksum: &str) -> Draft {
     }
 }
 
-/// The rule for a draft that makes a workflow.
-pub(crate) fn new_or_draft() -> DraftRule {
-    DraftRule::NewOrDraft { uid: Uuid::now_v7() }
+/// The uid of the first workflow of a name, always the same.
+pub(crate) fn uid(name: &str) -> Uuid {
+    let hash = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul((1 << 88) + 0x13b);
+    Uuid::from_u128(name.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, hash))
+}
+
+/// The rule for a draft that makes a workflow of this name.
+pub(crate) fn new_or_draft(name: &str) -> DraftRule {
+    DraftRule::NewOrDraft { uid: uid(name) }
+}
+
+/// The rule for a draft beside a version of the first workflow of this name.
+pub(crate) fn existing_draft(name: &str) -> DraftRule {
+    DraftRule::Existing { uid: uid(name) }
 }
 
 /// A document for a workflow that does not exist yet.
 pub(crate) fn release_new(id: &str, checksum: &str) -> Release {
     Release {
         draft: draft(id, checksum),
-        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        rule: ReleaseRule::New { uid: uid(id) },
         enabled: true,
     }
 }
@@ -186,8 +198,11 @@ pub(crate) const ACTIVATE: Activation = Activation::Activate { enabled: true };
 
 /// Makes `id` an active workflow with version 1.
 pub(crate) async fn activate(store: &Arc<dyn Store>, id: &str) {
-    store.save_draft(draft(id, "one"), new_or_draft(), None).await.unwrap();
-    match store.publish(id, "one", ACTIVATE, at(2)).await.unwrap() {
+    store
+        .save_draft(draft(id, "one"), new_or_draft(id), None)
+        .await
+        .unwrap();
+    match store.publish(uid(id), "one", ACTIVATE, at(2)).await.unwrap() {
         Published::Version(publication) => assert_eq!(publication.version, 1),
         other => panic!("{other:?}"),
     }
@@ -196,6 +211,7 @@ pub(crate) async fn activate(store: &Arc<dyn Store>, id: &str) {
 pub(crate) fn new_run(request_id: &str) -> NewRun {
     NewRun {
         id: run_id(),
+        workflow_uid: uid(WORKFLOW),
         workflow_id: WORKFLOW.to_owned(),
         workflow_version: 1,
         pinned: false,
@@ -213,6 +229,15 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: at(100),
         born: None,
+    }
+}
+
+/// A run of the first workflow of this name.
+pub(crate) fn run_of(workflow: &str, request_id: &str) -> NewRun {
+    NewRun {
+        workflow_uid: uid(workflow),
+        workflow_id: workflow.to_owned(),
+        ..new_run(request_id)
     }
 }
 

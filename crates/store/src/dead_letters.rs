@@ -15,6 +15,8 @@ pub struct DeadLetter {
     /// The run.
     pub run: RunId,
     /// Its workflow.
+    pub workflow_uid: Uuid,
+    /// The workflow's name.
     pub workflow_id: String,
     /// The version it followed.
     pub workflow_version: u32,
@@ -64,7 +66,7 @@ pub struct DeadLetterFilter {
     /// Only with this reason.
     pub reason: Option<DeadReason>,
     /// Only of this workflow.
-    pub workflow_id: Option<String>,
+    pub workflow_uid: Option<Uuid>,
     /// Only older than this one.
     pub before: Option<Uuid>,
     /// At most this many.

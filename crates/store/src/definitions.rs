@@ -1,5 +1,6 @@
 //! Workflows, their drafts and their immutable versions.
 
+use crate::runs::NewRun;
 use fermata_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -33,9 +34,9 @@ impl Lifecycle {
 /// A workflow's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workflow {
-    /// Its id, from the document.
+    /// Its name, from the document. No two workflows have the same, except those that were deleted.
     pub id: String,
-    /// A UUIDv7 of its own: a workflow that was deleted and made again under the same id has another one.
+    /// Its key, a UUIDv7: a workflow that is created again under a name that was deleted has another one.
     pub uid: Uuid,
     /// What people call it.
     pub display_name: String,
@@ -55,6 +56,8 @@ pub struct Workflow {
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
+    /// When it was soft-deleted: it is there for its runs only, and its name is free.
+    pub deleted_at: Option<Timestamp>,
 }
 
 impl Workflow {
@@ -72,6 +75,7 @@ impl Workflow {
             enabled: true,
             created_at: draft.at,
             updated_at: draft.at,
+            deleted_at: None,
         }
     }
 
@@ -91,10 +95,36 @@ impl Workflow {
     }
 }
 
+/// What decides whether a workflow takes a new run.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkflowState {
+    pub(crate) status: Lifecycle,
+    pub(crate) enabled: bool,
+    pub(crate) current: Option<u32>,
+    pub(crate) latest: Option<u32>,
+}
+
+impl WorkflowState {
+    pub(crate) fn takes(&self, run: &NewRun) -> bool {
+        let version = run.workflow_version;
+        let version_fits = if run.pinned {
+            version >= 1 && self.latest.is_some_and(|latest| version <= latest)
+        } else {
+            self.current == Some(version)
+        };
+        version_fits
+            && match self.status {
+                Lifecycle::Draft => run.pinned,
+                Lifecycle::Active => self.enabled,
+                Lifecycle::Archived => false,
+            }
+    }
+}
+
 /// A document that can still change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// The workflow.
+    /// The workflow's name.
     pub id: String,
     /// From the document.
     pub display_name: String,
@@ -140,8 +170,11 @@ pub enum DraftRule {
         /// What a new one is known by.
         uid: Uuid,
     },
-    /// Any workflow that exists, whatever its state: the draft waits beside the current version.
-    Existing,
+    /// This workflow, if it was not deleted, whatever its state: the draft waits beside the current version.
+    Existing {
+        /// Which one.
+        uid: Uuid,
+    },
 }
 
 /// What became of a draft.
@@ -217,8 +250,11 @@ pub enum ReleaseRule {
         /// What it is known by.
         uid: Uuid,
     },
-    /// One that exists and is not archived.
-    Existing,
+    /// This one, if it was not deleted and is not archived.
+    Existing {
+        /// Which one.
+        uid: Uuid,
+    },
 }
 
 /// What became of a release.
@@ -299,7 +335,7 @@ pub struct Enablement {
 /// An immutable version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// The workflow.
+    /// The workflow's name.
     pub workflow_id: String,
     /// From 1.
     pub version: u32,

@@ -60,19 +60,20 @@ pub enum News {
 /// A durable home for workflows and runs.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    // ── workflows ───────────────────────────────────────────────────────────────────────────────
+    // ── workflows: known by their uid. A name is looked up first ───────────────────────────────────────
 
     /// Saves a draft, creating the workflow if needed. The rule says which states allow it, the guard what must be
     /// true of the draft that it replaces.
     async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved>;
 
     /// The draft of a workflow, if it has one.
-    async fn draft(&self, id: &str) -> Result<Option<Draft>>;
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>>;
 
     /// Makes the draft with this checksum the newest version, unless the newest already is the same,
     /// and the current one if the activation says so. The draft is gone then; publishing again with the checksum of
     /// the newest version finds that version. An archived workflow is refused.
-    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published>;
+    async fn publish(&self, workflow: Uuid, checksum: &str, activation: Activation, at: Timestamp)
+    -> Result<Published>;
 
     /// Saves a document and makes it the current version of an active workflow, as `save_draft` and `publish` would,
     /// but at once: nobody sees it as a draft. A draft that was there is gone.
@@ -80,34 +81,39 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes the draft with this checksum the newest version of a workflow that is a draft, unless the newest already
     /// is the same. The draft stays as it is: for runs of what is not published.
-    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published>;
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published>;
 
     /// Removes a workflow that is a draft or archived and has no runs, with its draft and its versions. Their numbers
-    /// are not used again when a workflow of this id is made anew.
-    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted>;
+    /// are not used again when a workflow of this name is created.
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted>;
 
-    /// Deletes a workflow in whatever state and leaves its runs in peace: nothing finds it any more and it takes no new
-    /// runs, but its versions stay, and runs that there are go on. Its id is free. False if there is no such workflow.
-    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool>;
+    /// Deletes a workflow in whatever state and leaves its runs in peace: its name is free and it takes no new runs, but
+    /// its row and its versions stay, and runs that there are go on. False if there is no such workflow.
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool>;
 
     /// Changes status or the enabled flag, if the status now is one of `change.from`.
     /// `None` if there is no such workflow; otherwise the workflow as it is now and whether the change was allowed.
-    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>>;
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>>;
 
-    /// A workflow's row.
-    async fn workflow(&self, id: &str) -> Result<Option<Workflow>>;
+    /// The workflow that has this name now. One that was deleted has none.
+    async fn workflow(&self, name: &str) -> Result<Option<Workflow>>;
 
-    /// The row of the workflow that is known by `uid`.
+    /// The workflow with this uid, also one that was soft-deleted: see [`Workflow::deleted_at`].
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>>;
 
-    /// Workflows by id.
+    /// Workflows by name, without those that were deleted.
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>>;
 
     /// An immutable version. Those of workflows that were soft-deleted stay.
-    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>>;
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>>;
 
     /// The versions of a workflow, newest first; only those before `before`, if given.
-    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>>;
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>>;
 
     // ── runs: the hot path ──────────────────────────────────────────────────────────────────────
 

@@ -27,6 +27,7 @@ pub(crate) enum Bound {
     Text(String),
     Run(Option<RunId>),
     Runner(RunnerId),
+    Workflow(Uuid),
 }
 
 /// A statement that gives ids, each with whether it fits. Parameters are written `?1`.
@@ -105,8 +106,8 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
         let of_status = |status| walker.walk(Index::Status(status));
         return statuses.into_iter().map(of_status).collect();
     }
-    let index = match (&filter.workflow_id, &filter.tenant) {
-        (Some(_), _) => Index::Workflow,
+    let index = match (filter.workflow_uid, &filter.tenant) {
+        (Some(workflow), _) => Index::Workflow(workflow),
         // Those without a tenant may be nearly all, and are in no index.
         (None, Some(tenant)) if !tenant.is_empty() => Index::Tenant,
         _ => Index::Key,
@@ -117,7 +118,7 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
 #[derive(Clone, Copy)]
 enum Index {
     Key,
-    Workflow,
+    Workflow(Uuid),
     Tenant,
     Status(Status),
     Correlation,
@@ -136,8 +137,8 @@ impl Terms {
         self.values.len()
     }
 
-    fn text(&mut self, column: &str, text: &str) {
-        let at = self.bind(Bound::Text(text.to_owned()));
+    fn equal(&mut self, column: &str, value: Bound) {
+        let at = self.bind(value);
         self.list.push(format!("{column} = ?{at}"));
     }
 
@@ -160,12 +161,15 @@ impl Walker<'_> {
     /// Walks one index. What it does not tell is asked of each run.
     fn walk(&self, index: Index) -> Walk {
         let filter = self.filter;
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let text = |text: &Option<String>| Bound::Text(text.clone().unwrap_or_default());
         let (column, value, name) = match index {
-            Index::Key => ("", String::new(), ""),
-            Index::Workflow => ("workflow_id", text(&filter.workflow_id), "ix_executions_workflow"),
+            Index::Key => ("", Bound::Run(None), ""),
+            Index::Workflow(workflow) => ("workflow_uid", Bound::Workflow(workflow), "ix_executions_workflow"),
             Index::Tenant => ("tenant_id", text(&filter.tenant), "ix_executions_tenant"),
-            Index::Status(status) => ("status", status.as_str().to_owned(), "ix_executions_status"),
+            Index::Status(status) => {
+                let word = Bound::Text(status.as_str().to_owned());
+                ("status", word, "ix_executions_status")
+            }
             Index::Correlation => (
                 "correlation_id",
                 text(&filter.correlation_id),
@@ -174,7 +178,7 @@ impl Walker<'_> {
         };
         let mut terms = Terms::default();
         match index {
-            Index::Key | Index::Workflow => {}
+            Index::Key | Index::Workflow(_) => {}
             Index::Tenant => terms.list.push("tenant_id <> ''".to_owned()),
             Index::Status(_) => terms.list.push("status <> 'Succeeded'".to_owned()),
             Index::Correlation => terms.list.push("correlation_id IS NOT NULL".to_owned()),
@@ -186,13 +190,13 @@ impl Walker<'_> {
                 self.finish(terms, RUNS, &format!("ORDER BY id {direction}"))
             }
             Flavour::Sqlite => {
-                terms.text(column, &value);
+                terms.equal(column, value);
                 self.within(&mut terms);
                 let runs = format!("{RUNS} INDEXED BY {name}");
                 self.finish(terms, &runs, &format!("ORDER BY id {direction}"))
             }
             Flavour::Postgres => {
-                self.beside(column, &value, &mut terms);
+                self.beside(column, value, &mut terms);
                 self.finish(terms, RUNS, &format!("ORDER BY {column} {direction}, id {direction}"))
             }
         }
@@ -258,8 +262,8 @@ impl Walker<'_> {
 
     /// The same beside a value, as a range of both: only an index that begins with both has that order. Asked for a
     /// value and sorted by id, the planner may walk all runs by id instead.
-    fn beside(&self, column: &str, value: &str, terms: &mut Terms) {
-        let value = terms.bind(Bound::Text(value.to_owned()));
+    fn beside(&self, column: &str, value: Bound, terms: &mut Terms) {
+        let value = terms.bind(value);
         let (first, last) = (RunId(Uuid::nil()), RunId(Uuid::max()));
         let from = terms.bind(Bound::Run(Some(self.filter.from.unwrap_or(first))));
         terms.list.push(format!("({column}, id) >= (?{value}, ?{from})"));
@@ -275,13 +279,15 @@ impl Walker<'_> {
     fn fits(&self, mut terms: Terms) -> Terms {
         let filter = self.filter;
         let exact = [
-            ("workflow_id", &filter.workflow_id),
             ("tenant_id", &filter.tenant),
             ("workflow_request_id", &filter.request_id),
         ];
+        if let Some(workflow) = filter.workflow_uid {
+            terms.equal("workflow_uid", Bound::Workflow(workflow));
+        }
         for (column, text) in exact {
             if let Some(text) = text {
-                terms.text(column, text);
+                terms.equal(column, Bound::Text(text.clone()));
             }
         }
         if let Some(correlation_id) = &filter.correlation_id {

@@ -43,22 +43,24 @@ struct State {
     /// Counts the processes, so to say: only handles of the newest may go on.
     generation: u64,
     closed: bool,
-    workflows: BTreeMap<String, definitions::Entry>,
-    /// The newest versions of workflows that were deleted.
+    workflows: BTreeMap<Uuid, definitions::Entry>,
+    /// The workflows that were not deleted, by name.
+    names: BTreeMap<String, Uuid>,
+    /// The newest versions of workflows that were deleted, by name.
     version_marks: BTreeMap<String, u32>,
     runs: BTreeMap<RunId, runs::Entry>,
     requests: BTreeMap<(String, String), RunId>,
-    by_workflow: BTreeMap<String, BTreeSet<RunId>>,
+    by_workflow: BTreeMap<Uuid, BTreeSet<RunId>>,
     /// Runs by the run that started them.
     children: BTreeMap<RunId, BTreeSet<RunId>>,
     /// Free runs that are due at some time.
     free: BTreeSet<(Timestamp, RunId)>,
     /// Those of them with a priority other than 0, by workflow, the highest first.
-    prioritised: BTreeMap<String, BTreeSet<(Reverse<i32>, Timestamp, RunId)>>,
+    prioritised: BTreeMap<Uuid, BTreeSet<(Reverse<i32>, Timestamp, RunId)>>,
     /// Those that are free, by tenant and workflow.
-    groups: BTreeMap<(String, String), BTreeSet<(Timestamp, RunId)>>,
+    groups: BTreeMap<(String, Uuid), BTreeSet<(Timestamp, RunId)>>,
     /// The last of these that a search for others came to.
-    walked: (String, String),
+    walked: (String, Uuid),
     /// Held runs, by owner.
     held: BTreeSet<(RunnerId, Timestamp, RunId)>,
     links: BTreeMap<(String, String, String), RunId>,
@@ -126,36 +128,47 @@ impl Store for MemoryStore {
         self.with(|state| state.save_draft(draft, rule, guard.as_ref()))
     }
 
-    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
-        self.with(|state| state.draft(id))
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
+        self.with(|state| state.draft(workflow))
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
-        self.with(|state| state.publish(id, checksum, PublishMode::Publish(activation), at))
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published> {
+        self.with(|state| state.publish(workflow, checksum, PublishMode::Publish(activation), at))
     }
 
     async fn release(&self, release: Release) -> Result<Released> {
         self.with(|state| state.release(release))
     }
 
-    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
-        self.with(|state| state.publish(id, checksum, PublishMode::Snapshot, at))
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
+        self.with(|state| state.publish(workflow, checksum, PublishMode::Snapshot, at))
     }
 
-    async fn delete_workflow(&self, id: &str, _at: Timestamp) -> Result<Deleted> {
-        self.with(|state| state.delete_workflow(id))
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
+        self.with(|state| state.delete_workflow(workflow))
     }
 
-    async fn soft_delete_workflow(&self, id: &str, _at: Timestamp) -> Result<bool> {
-        self.with(|state| state.soft_delete_workflow(id))
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
+        self.with(|state| state.soft_delete_workflow(workflow, at))
     }
 
-    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
-        self.with(|state| state.set_enablement(id, &change, at))
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>> {
+        self.with(|state| state.set_enablement(workflow, &change, at))
     }
 
-    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
-        self.with(|state| state.workflow(id))
+    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
+        self.with(|state| state.workflow(name))
     }
 
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
@@ -166,12 +179,12 @@ impl Store for MemoryStore {
         self.with(|state| state.list_workflows(&filter))
     }
 
-    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
-        self.with(|state| state.definition(id, version))
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
+        self.with(|state| state.definition(workflow, version))
     }
 
-    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
-        self.with(|state| state.versions(id, before, limit))
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        self.with(|state| state.versions(workflow, before, limit))
     }
 
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {

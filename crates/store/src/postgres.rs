@@ -267,21 +267,21 @@ impl Store for PostgresStore {
         ))
     }
 
-    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
-        if !storable(id) {
-            return Ok(None);
-        }
-        patiently!(self.sessions, |session| definitions::draft(&session, id))
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
+        patiently!(self.sessions, |session| definitions::draft(&session, workflow))
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
-        if !storable(id) {
-            return Ok(Published::NotFound);
-        }
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published> {
         let mode = PublishMode::Publish(activation);
         patiently!(self.sessions, |session| definitions::publish(
             &mut session,
-            id,
+            workflow,
             checksum,
             mode,
             at
@@ -292,51 +292,48 @@ impl Store for PostgresStore {
         patiently!(self.sessions, |session| definitions::release(&mut session, &release))
     }
 
-    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
-        if !storable(id) {
-            return Ok(Published::NotFound);
-        }
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
         let mode = PublishMode::Snapshot;
         patiently!(self.sessions, |session| definitions::publish(
             &mut session,
-            id,
+            workflow,
             checksum,
             mode,
             at
         ))
     }
 
-    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
-        if !storable(id) {
-            return Ok(Deleted::NotFound);
-        }
-        patiently!(self.sessions, |session| definitions::delete(&mut session, id, at))
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
+        patiently!(self.sessions, |session| definitions::delete(&mut session, workflow))
     }
 
-    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
-        if !storable(id) {
-            return Ok(false);
-        }
-        patiently!(self.sessions, |session| definitions::soft_delete(&mut session, id, at))
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
+        patiently!(self.sessions, |session| definitions::soft_delete(
+            &mut session,
+            workflow,
+            at
+        ))
     }
 
-    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
-        if !storable(id) {
-            return Ok(None);
-        }
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>> {
         patiently!(self.sessions, |session| definitions::set_enablement(
             &mut session,
-            id,
+            workflow,
             &change,
             at
         ))
     }
 
-    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
-        if !storable(id) {
+    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
+        if !storable(name) {
             return Ok(None);
         }
-        patiently!(self.sessions, |session| definitions::workflow(&session, id))
+        patiently!(self.sessions, |session| definitions::workflow(&session, name))
     }
 
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
@@ -347,19 +344,15 @@ impl Store for PostgresStore {
         patiently!(self.sessions, |session| definitions::workflows(&session, &filter))
     }
 
-    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
-        if !storable(id) {
-            return Ok(None);
-        }
-        patiently!(self.sessions, |session| definitions::definition(&session, id, version))
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
+        patiently!(self.sessions, |session| definitions::definition(
+            &session, workflow, version
+        ))
     }
 
-    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
-        if !storable(id) {
-            return Ok(Page::cut(Vec::new(), limit));
-        }
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
         patiently!(self.sessions, |session| definitions::versions(
-            &session, id, before, limit
+            &session, workflow, before, limit
         ))
     }
 

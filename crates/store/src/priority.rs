@@ -13,6 +13,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
 };
+use uuid::Uuid;
 
 /// Beyond a claim's limit this many times as many runs are looked at, so that runs of a negative priority make room
 /// for others behind them.
@@ -41,7 +42,7 @@ pub(crate) fn looked_at(limit: u32, prioritised: bool) -> u32 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Due {
     pub tenant: String,
-    pub workflow: String,
+    pub workflow: Uuid,
     pub priority: i32,
     pub wake_at: Timestamp,
     pub run: RunId,
@@ -60,7 +61,7 @@ pub(crate) trait Queue {
     type Error;
 
     /// Up to `most` runs of a workflow with a priority above 0, the highest first.
-    fn urgent(&mut self, workflow: &str, most: usize) -> Result<Vec<Due>, Self::Error>;
+    fn urgent(&mut self, workflow: Uuid, most: usize) -> Result<Vec<Due>, Self::Error>;
 
     /// The run that waits longest of each tenant and workflow, except for those of the tenant `but`; of at most
     /// [`MAX_GROUPS`], others the next time.
@@ -106,25 +107,25 @@ fn by_priority<Q: Queue>(
     tenant: Option<&str>,
     queue: &mut Q,
 ) -> Result<Vec<RunId>, Q::Error> {
-    let mut best: BTreeMap<&str, BTreeMap<Rank, bool>> = BTreeMap::new();
+    let mut best: BTreeMap<Uuid, BTreeMap<Rank, bool>> = BTreeMap::new();
     let capped = |due: &Due| tenant == Some(due.tenant.as_str());
     for due in placed {
-        best.entry(&due.workflow).or_default();
+        best.entry(due.workflow).or_default();
     }
     for due in candidates {
-        if let Some(ranks) = best.get_mut(due.workflow.as_str()) {
+        if let Some(ranks) = best.get_mut(&due.workflow) {
             ranks.insert(due.rank(), capped(due));
         }
     }
     for (workflow, ranks) in &mut best {
         let places = placed.iter().filter(|due| due.workflow == *workflow).count();
-        let urgent = queue.urgent(workflow, places)?;
+        let urgent = queue.urgent(*workflow, places)?;
         ranks.extend(urgent.iter().map(|due| (due.rank(), capped(due))));
     }
     let mut left = placed.iter().filter(|due| capped(due)).count();
     let mut taken = Vec::with_capacity(placed.len());
     for due in placed {
-        let Some(ranks) = best.get_mut(due.workflow.as_str()) else {
+        let Some(ranks) = best.get_mut(&due.workflow) else {
             continue;
         };
         let fits = ranks.iter().find(|(_, capped)| left > 0 || !**capped);
@@ -143,7 +144,7 @@ fn by_priority<Q: Queue>(
 
 /// Who has more than half of the front.
 struct Backlog {
-    workflow: Option<String>,
+    workflow: Option<Uuid>,
     tenant: Option<String>,
 }
 
@@ -155,24 +156,16 @@ impl Backlog {
         }
         let size = places.count.max(FRONT as usize);
         let front = front.get(..size).unwrap_or(front);
-        let most = |name: fn(&Due) -> &str| {
-            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-            for due in front {
-                *counts.entry(name(due)).or_default() += 1;
-            }
-            let (name, _) = counts.into_iter().find(|(_, count)| *count > size / 2)?;
-            Some(name.to_owned())
-        };
         let backlog = Backlog {
-            workflow: most(|due| &due.workflow),
-            tenant: most(|due| &due.tenant),
+            workflow: most(front.iter().map(|due| due.workflow), size),
+            tenant: most(front.iter().map(|due| due.tenant.as_str()), size).map(str::to_owned),
         };
         (backlog.workflow.is_some() || backlog.tenant.is_some()).then_some(backlog)
     }
 
     /// Whether a run is of the workflow, and whether it is of the tenant. Where no tenant has a backlog, all are one.
     fn concerns(&self, due: &Due) -> (bool, bool) {
-        let workflow = self.workflow.as_ref().is_some_and(|workflow| due.workflow == *workflow);
+        let workflow = self.workflow.is_some_and(|workflow| due.workflow == workflow);
         let tenant = self.tenant.as_ref().is_none_or(|tenant| due.tenant == *tenant);
         (workflow, tenant)
     }
@@ -214,6 +207,18 @@ impl Backlog {
         shares.take(|_| true, places.count);
         shares.taken.into_iter().map(|index| &candidates[index]).collect()
     }
+}
+
+/// What more than half of so many are.
+fn most<K: Ord>(of: impl Iterator<Item = K>, size: usize) -> Option<K> {
+    let mut counts: BTreeMap<K, usize> = BTreeMap::new();
+    for kind in of {
+        *counts.entry(kind).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .find(|(_, count)| *count > size / 2)
+        .map(|(kind, _)| kind)
 }
 
 /// The places as they are given away.
@@ -267,7 +272,13 @@ fn coin(now: Timestamp) -> bool {
 mod tests {
     use super::*;
     use std::convert::Infallible;
-    use uuid::Uuid;
+
+    /// The workflow of a short name.
+    fn named(name: &str) -> Uuid {
+        let mut bytes = [0; 16];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Uuid::from_bytes(bytes)
+    }
 
     fn due(workflow: &str, priority: i32, wake_at: i64) -> Due {
         of("", workflow, priority, wake_at)
@@ -276,7 +287,7 @@ mod tests {
     fn of(tenant: &str, workflow: &str, priority: i32, wake_at: i64) -> Due {
         Due {
             tenant: tenant.to_owned(),
-            workflow: workflow.to_owned(),
+            workflow: named(workflow),
             priority,
             wake_at: Timestamp(wake_at),
             run: RunId(Uuid::from_u128(u128::from(wake_at.unsigned_abs()))),
@@ -289,7 +300,7 @@ mod tests {
     impl Queue for All {
         type Error = Infallible;
 
-        fn urgent(&mut self, workflow: &str, most: usize) -> Result<Vec<Due>, Infallible> {
+        fn urgent(&mut self, workflow: Uuid, most: usize) -> Result<Vec<Due>, Infallible> {
             let urgent = self.0.iter().filter(|due| due.workflow == workflow && due.priority > 0);
             let mut urgent: Vec<Due> = urgent.cloned().collect();
             urgent.sort_by_key(Due::rank);
@@ -299,9 +310,9 @@ mod tests {
 
         fn heads(&mut self, but: Option<&str>) -> Result<Vec<Due>, Infallible> {
             self.1 += 1;
-            let mut heads: BTreeMap<(String, String), Due> = BTreeMap::new();
+            let mut heads: BTreeMap<(String, Uuid), Due> = BTreeMap::new();
             for due in self.0.iter().filter(|due| Some(due.tenant.as_str()) != but) {
-                let group = (due.tenant.clone(), due.workflow.clone());
+                let group = (due.tenant.clone(), due.workflow);
                 heads.entry(group).or_insert_with(|| due.clone());
             }
             Ok(heads.into_values().collect())
@@ -413,7 +424,10 @@ mod tests {
         let even = [many("t", "a", 99, 1), many("t", "b", 99, 1)].concat();
         let even: Vec<Due> = even
             .iter()
-            .map(|due| of("t", &due.workflow, 0, due.wake_at.0 * 2))
+            .map(|due| Due {
+                wake_at: Timestamp(due.wake_at.0 * 2),
+                ..due.clone()
+            })
             .collect();
         assert!(!chosen(8, &even).is_empty());
     }

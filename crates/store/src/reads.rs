@@ -2,6 +2,7 @@
 
 use crate::runs::{AttemptStatus, Principal};
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
+use uuid::Uuid;
 
 /// A run's row. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,6 +10,8 @@ pub struct RunRecord {
     /// Its id.
     pub id: RunId,
     /// The workflow.
+    pub workflow_uid: Uuid,
+    /// Its name.
     pub workflow_id: String,
     /// The version it follows.
     pub workflow_version: u32,
@@ -120,7 +123,7 @@ pub const MAX_EXAMINED: u32 = 20_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// Only of this workflow.
-    pub workflow_id: Option<String>,
+    pub workflow_uid: Option<Uuid>,
     /// Only with one of these.
     pub statuses: Vec<Status>,
     /// Only of this tenant.
@@ -168,7 +171,7 @@ impl RunFilter {
                 .into_iter()
                 .any(|text| text.to_ascii_lowercase().contains(&needle))
         };
-        is(&self.workflow_id, &run.workflow_id)
+        self.workflow_uid.is_none_or(|workflow| run.workflow_uid == workflow)
             && is(&self.tenant, &run.tenant)
             && is(&self.request_id, &run.request_id)
             && self.runner.is_none_or(|runner| run.runner == Some(runner))

@@ -3,6 +3,7 @@
 use crate::{StoreError, dead_letters::DeadLetter};
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// A run to be stored. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,6 +11,8 @@ pub struct NewRun {
     /// Its id, a UUIDv7.
     pub id: RunId,
     /// The workflow.
+    pub workflow_uid: Uuid,
+    /// Its name.
     pub workflow_id: String,
     /// The version it will follow for all its life.
     pub workflow_version: u32,
@@ -83,15 +86,26 @@ pub enum Enqueued {
         /// Where it stands.
         status: Status,
     },
-    /// This (tenant, requestId) belongs to a run of another workflow.
+    /// This (tenant, requestId) belongs to a run of another workflow, which may be one of the same name that was deleted.
     OtherWorkflow {
         /// That run.
         run: RunId,
-        /// Its workflow.
+        /// The name of its workflow.
         workflow_id: String,
     },
     /// The workflow is missing, not active, disabled, or has another current version by now. Nothing was stored.
     Stale,
+}
+
+impl Enqueued {
+    /// The answer to `new`, whose workflow is there or was deleted: if it was, another one may have its name by now, and
+    /// the caller has to look the name up again. A run that is sent again is found whatever became of its workflow.
+    pub(crate) fn seen_by(self, new: &NewRun, is_there: bool) -> Enqueued {
+        match self {
+            Enqueued::Existing { run, .. } if !is_there && run != new.id => Enqueued::Stale,
+            answer => answer,
+        }
+    }
 }
 
 /// A wish for runs to work on.
@@ -124,6 +138,8 @@ pub struct StoredRun {
     /// Its id.
     pub id: RunId,
     /// The workflow.
+    pub workflow_uid: Uuid,
+    /// Its name.
     pub workflow_id: String,
     /// The version it follows.
     pub workflow_version: u32,

@@ -124,17 +124,22 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
-        let id = id.to_owned();
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
         self.readers
-            .read(move |connection| definitions::draft(connection, &id))
+            .read(move |connection| definitions::draft(connection, workflow))
             .await
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
-        let (id, checksum) = (id.to_owned(), checksum.to_owned());
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published> {
+        let checksum = checksum.to_owned();
         self.writer
-            .write(move |tx| definitions::publish(tx, &id, &checksum, PublishMode::Publish(activation), at))
+            .write(move |tx| definitions::publish(tx, workflow, &checksum, PublishMode::Publish(activation), at))
             .await
     }
 
@@ -142,34 +147,38 @@ impl Store for SqliteStore {
         self.writer.write(move |tx| definitions::release(tx, &release)).await
     }
 
-    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
-        let (id, checksum) = (id.to_owned(), checksum.to_owned());
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
+        let checksum = checksum.to_owned();
         self.writer
-            .write(move |tx| definitions::publish(tx, &id, &checksum, PublishMode::Snapshot, at))
+            .write(move |tx| definitions::publish(tx, workflow, &checksum, PublishMode::Snapshot, at))
             .await
     }
 
-    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
-        let id = id.to_owned();
-        self.writer.write(move |tx| definitions::delete(tx, &id, at)).await
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
+        self.writer.write(move |tx| definitions::delete(tx, workflow)).await
     }
 
-    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
-        let id = id.to_owned();
-        self.writer.write(move |tx| definitions::soft_delete(tx, &id, at)).await
-    }
-
-    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
-        let id = id.to_owned();
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
         self.writer
-            .write(move |tx| definitions::set_enablement(tx, &id, &change, at))
+            .write(move |tx| definitions::soft_delete(tx, workflow, at))
             .await
     }
 
-    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
-        let id = id.to_owned();
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>> {
+        self.writer
+            .write(move |tx| definitions::set_enablement(tx, workflow, &change, at))
+            .await
+    }
+
+    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
+        let name = name.to_owned();
         self.readers
-            .read(move |connection| definitions::workflow(connection, &id))
+            .read(move |connection| definitions::workflow(connection, &name))
             .await
     }
 
@@ -185,17 +194,15 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
-        let id = id.to_owned();
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
         self.readers
-            .read(move |connection| definitions::definition(connection, &id, version))
+            .read(move |connection| definitions::definition(connection, workflow, version))
             .await
     }
 
-    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
-        let id = id.to_owned();
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
         self.readers
-            .read(move |connection| definitions::versions(connection, &id, before, limit))
+            .read(move |connection| definitions::versions(connection, workflow, before, limit))
             .await
     }
 

@@ -5,80 +5,82 @@
 macro_rules! workflow_columns {
     () => {
         "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status, is_enabled,
-    created_at, updated_at FROM workflows "
+    created_at, updated_at, deleted_at FROM workflows "
     };
 }
+pub(crate) use workflow_columns;
 
+/// The workflow that has this name now.
 pub(crate) const WORKFLOW: &str = concat!(workflow_columns!(), "WHERE id = ?1 AND deleted_at IS NULL");
 
-pub(crate) const WORKFLOW_BY_UID: &str = concat!(workflow_columns!(), "WHERE uid = ?1 AND deleted_at IS NULL");
+/// The workflow with this uid, also one that was soft-deleted.
+pub(crate) const WORKFLOW_BY_UID: &str = concat!(workflow_columns!(), "WHERE uid = ?1");
 
 pub(crate) const WORKFLOWS: &str = concat!(workflow_columns!(), "WHERE id > ?1 AND deleted_at IS NULL ORDER BY id");
 
 pub(crate) const DRAFT: &str = "SELECT workflow_id, display_name, description, dialect, definition_source, checksum,
-    updated_at FROM workflow_drafts WHERE workflow_id = ?1";
+    updated_at FROM workflow_drafts WHERE workflow_uid = ?1";
 
 pub(crate) const SAVE_DRAFT: &str = "INSERT INTO workflow_drafts
-    (workflow_id, display_name, description, dialect, definition_source, checksum, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-    ON CONFLICT (workflow_id) DO UPDATE SET display_name = excluded.display_name,
+    (workflow_uid, workflow_id, display_name, description, dialect, definition_source, checksum, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+    ON CONFLICT (workflow_uid) DO UPDATE SET display_name = excluded.display_name,
     description = excluded.description, dialect = excluded.dialect,
     definition_source = excluded.definition_source, checksum = excluded.checksum, updated_at = excluded.updated_at";
 
-/// The row of a workflow that was soft-deleted becomes that of the new one.
+/// Writes nothing if a workflow has the name already.
 pub(crate) const CREATE_WORKFLOW: &str = "INSERT INTO workflows
     (id, uid, display_name, description, dialect, status, is_enabled, created_at, updated_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-    ON CONFLICT (id) DO UPDATE SET uid = excluded.uid, display_name = excluded.display_name,
-    description = excluded.description, dialect = excluded.dialect, current_version = NULL, latest_version = NULL,
-    status = excluded.status, is_enabled = excluded.is_enabled, created_at = excluded.created_at,
-    updated_at = excluded.updated_at, deleted_at = NULL WHERE workflows.deleted_at IS NOT NULL";
+    ON CONFLICT (id) WHERE deleted_at IS NULL DO NOTHING";
 
 pub(crate) const DEFINITION: &str = "SELECT workflow_id, version, dialect, definition_source, checksum, created_at
-    FROM workflow_definitions WHERE workflow_id = ?1 AND version = ?2";
+    FROM workflow_definitions WHERE workflow_uid = ?1 AND version = ?2";
 
 pub(crate) const INSERT_DEFINITION: &str = "INSERT INTO workflow_definitions
-    (workflow_id, version, dialect, definition_source, checksum, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    (workflow_uid, version, workflow_id, dialect, definition_source, checksum, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 pub(crate) const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2, description = ?3, dialect = ?4,
-    current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE id = ?1";
+    current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE uid = ?1";
 
-pub(crate) const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_id = ?1";
+pub(crate) const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_uid = ?1";
 
 /// What belongs to a workflow that is removed, the workflow last.
 pub(crate) const DELETE_WORKFLOW: [&str; 3] = [
     DELETE_DRAFT,
-    "DELETE FROM workflow_definitions WHERE workflow_id = ?1",
-    "DELETE FROM workflows WHERE id = ?1",
+    "DELETE FROM workflow_definitions WHERE workflow_uid = ?1",
+    "DELETE FROM workflows WHERE uid = ?1",
 ];
 
-pub(crate) const SOFT_DELETE: &str = "UPDATE workflows SET deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
+pub(crate) const SOFT_DELETE: &str = "UPDATE workflows SET deleted_at = ?2, updated_at = ?2 WHERE uid = ?1";
 
+/// The newest version of workflows of this name that were deleted.
 pub(crate) const MARK: &str = "SELECT latest_version FROM workflow_version_marks WHERE workflow_id = ?1";
 
 pub(crate) const SET_MARK: &str = "INSERT INTO workflow_version_marks (workflow_id, latest_version) VALUES (?1, ?2)
     ON CONFLICT (workflow_id) DO UPDATE SET latest_version = excluded.latest_version";
 
 pub(crate) const VERSIONS: &str = "SELECT version, dialect, checksum, created_at FROM workflow_definitions
-    WHERE workflow_id = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
+    WHERE workflow_uid = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
 
 pub(crate) const RUN_COLUMNS: &str =
     "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
-    lease_owner";
+    lease_owner, workflow_uid";
 
 /// The same without payloads, for lists.
 pub(crate) const LIST_COLUMNS: &str =
     "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
-    '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner";
+    '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner, workflow_uid";
 
 /// What a runner needs of a run's row.
 pub(crate) const STORED_RUN_COLUMNS: &str =
     "id, workflow_id, workflow_version, tenant_id, status, trigger_payload_json, spec_json,
     correlation_id, requester_user_id, requester_email, requester_display_name, lease_epoch, takeovers, inbox_seq,
-    inbox_seen, priority, lease_owner";
+    inbox_seen, priority, lease_owner, workflow_uid";
 
 pub(crate) const ACTION_COLUMNS: &str =
     "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time";
@@ -104,7 +106,8 @@ pub(crate) const WAITS: &str = "SELECT node_id, token, is_open, payload_json FRO
 pub(crate) const RETIRE: &str = "DELETE FROM runners WHERE id = ?1";
 
 pub(crate) const DEAD_LETTER_COLUMNS: &str =
-    "id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error";
+    "id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
+    workflow_uid";
 
 pub(crate) const DELETE_DEAD_LETTER: &str = "DELETE FROM dead_letters WHERE id = ?1";
 

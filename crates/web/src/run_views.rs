@@ -81,10 +81,10 @@ pub(crate) struct TriggeredRun {
 }
 
 impl TriggeredRun {
-    pub fn new(run: &RunRecord, workflow_id: Uuid, status: RunWord) -> TriggeredRun {
+    pub fn new(run: &RunRecord, status: RunWord) -> TriggeredRun {
         TriggeredRun {
             run_id: run.id,
-            workflow_id,
+            workflow_id: run.workflow_uid,
             status,
             started_at: started(run),
         }

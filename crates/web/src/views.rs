@@ -14,6 +14,7 @@ use fermata_store::{
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
+use uuid::Uuid;
 
 /// JSON that is embedded as it stands. If it is damaged, it is shown as text.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +51,7 @@ pub(crate) struct PageView<T> {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WorkflowView<'a> {
     pub id: &'a str,
+    pub uid: Uuid,
     pub display_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<&'a str>,
@@ -68,6 +70,7 @@ impl<'a> From<&'a Workflow> for WorkflowView<'a> {
     fn from(workflow: &'a Workflow) -> Self {
         WorkflowView {
             id: &workflow.id,
+            uid: workflow.uid,
             display_name: &workflow.display_name,
             description: workflow.description.as_deref(),
             status: workflow.status.as_str(),
@@ -213,6 +216,7 @@ impl<'a> From<&'a Principal> for PrincipalView<'a> {
 pub(crate) struct RunRow<'a> {
     id: RunId,
     execution_id: RunId,
+    workflow_uid: Uuid,
     workflow_id: &'a str,
     workflow_version: u32,
     request_id: &'a str,
@@ -259,6 +263,7 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
         RunRow {
             id: run.id,
             execution_id: run.id,
+            workflow_uid: run.workflow_uid,
             workflow_id: &run.workflow_id,
             workflow_version: run.workflow_version,
             request_id: &run.request_id,

@@ -76,6 +76,7 @@ pub(super) async fn sample() -> anyhow::Result<Arc<Sample>> {
 fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
     NewRun {
         id: record.id,
+        workflow_uid: record.workflow_uid,
         workflow_id: record.workflow_id.clone(),
         workflow_version: record.workflow_version,
         pinned: false,

@@ -18,6 +18,7 @@ use fermata_store::{
 };
 use serde_json::Value;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// Drives what was claimed.
 pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>) {
@@ -57,7 +58,7 @@ async fn decline(shared: &Shared, run: &StoredRun) {
 async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probation>) {
     let compiled = shared
         .workflows
-        .compiled(&stored.workflow_id, stored.workflow_version)
+        .compiled(stored.workflow_uid, &stored.workflow_id, stored.workflow_version)
         .await;
     let compiled = match compiled {
         Ok(compiled) => compiled,
@@ -65,7 +66,7 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
     };
     // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
     let begins = stored.journal.is_empty();
-    let archived = stored.status == Status::Pending && is_archived(shared, &stored.workflow_id).await;
+    let archived = stored.status == Status::Pending && is_archived(shared, stored.workflow_uid).await;
     if begins
         && !archived
         && let Err(what) = check_payloads(&compiled, &stored)
@@ -100,8 +101,10 @@ fn check_payloads(compiled: &Compiled, stored: &StoredRun) -> Result<(), String>
     })
 }
 
-async fn is_archived(shared: &Shared, workflow: &str) -> bool {
-    matches!(shared.store.workflow(workflow).await, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived)
+/// Runs of a workflow that was deleted go on, whatever state it was in.
+async fn is_archived(shared: &Shared, workflow: Uuid) -> bool {
+    let workflow = shared.store.workflow_by_uid(workflow).await;
+    matches!(workflow, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none())
 }
 
 /// Releases a run that this program cannot advance, to be looked at again later: another program may know better.

@@ -16,13 +16,13 @@
 //! What must stay true: the store decides, in one transaction, from the state it finds; what is believed of a workflow
 //! here is forgotten with every change. What a run refers to is never deleted.
 
-use super::{Workflows, release::has_drafts};
+use super::{Head, Workflows, release::has_drafts};
 use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
 use fermata_dialects::{Diagnostic, Diagnostics, Stage};
 use fermata_store::definitions::{
-    Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionRow, Workflow,
+    Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionRow, Workflow,
 };
 use fermata_store::reads::Page;
 
@@ -103,51 +103,53 @@ pub struct Validated {
 
 impl Workflows {
     /// Active → Archived: takes no new runs, and those that have not begun are cancelled.
-    pub async fn archive(&self, id: &str) -> Result<Workflow, EngineError> {
-        self.change(id, Archive).await
+    pub async fn archive(&self, reference: &str) -> Result<Workflow, EngineError> {
+        self.change(reference, Archive).await
     }
 
     /// Archived → Active, enabled.
-    pub async fn reactivate(&self, id: &str) -> Result<Workflow, EngineError> {
-        self.change(id, Reactivate).await
+    pub async fn reactivate(&self, reference: &str) -> Result<Workflow, EngineError> {
+        self.change(reference, Reactivate).await
     }
 
     /// Lets an active workflow take new runs, or not.
-    pub async fn set_enabled(&self, id: &str, enabled: bool) -> Result<Workflow, EngineError> {
-        self.change(id, if enabled { Enable } else { Disable }).await
+    pub async fn set_enabled(&self, reference: &str, enabled: bool) -> Result<Workflow, EngineError> {
+        self.change(reference, if enabled { Enable } else { Disable }).await
     }
 
-    async fn change(&self, id: &str, command: Command) -> Result<Workflow, EngineError> {
+    async fn change(&self, reference: &str, command: Command) -> Result<Workflow, EngineError> {
+        let Workflow { uid, id, .. } = self.resolve(reference).await?;
         let (status, enabled) = command.change();
         let from = command.allowed_in().to_vec();
         let change = Enablement { from, status, enabled };
-        let changed = self.store.set_enablement(id, change, self.clock.now()).await?;
-        self.lock_heads().remove(id);
+        let changed = self.store.set_enablement(uid, change, self.clock.now()).await?;
+        self.forget_head(uid);
         match changed {
             Some((workflow, true)) => Ok(workflow),
-            Some((workflow, false)) => Err(command.refused(id, workflow.status)),
-            None => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
+            Some((workflow, false)) => Err(command.refused(&id, workflow.status)),
+            None => Err(Refusal::WorkflowNotFound(id).into()),
         }
     }
 
     /// Removes a workflow that is a draft or archived and has no runs. Without drafts it is soft: any workflow can go, and
     /// its runs go on.
-    pub async fn delete(&self, id: &str) -> Result<(), EngineError> {
-        if !has_drafts(&self.get(id).await?.dialect) {
-            let deleted = self.store.soft_delete_workflow(id, self.clock.now()).await?;
-            self.lock_heads().remove(id);
-            let not_found = || Refusal::WorkflowNotFound(id.to_owned()).into();
+    pub async fn delete(&self, reference: &str) -> Result<(), EngineError> {
+        let Workflow { uid, id, dialect, .. } = self.resolve(reference).await?;
+        let workflow = id;
+        if !has_drafts(&dialect) {
+            let deleted = self.store.soft_delete_workflow(uid, self.clock.now()).await?;
+            self.forget_head(uid);
+            let not_found = || Refusal::WorkflowNotFound(workflow).into();
             return deleted.then_some(()).ok_or_else(not_found);
         }
-        let deleted = self.store.delete_workflow(id, self.clock.now()).await?;
-        self.lock_heads().remove(id);
-        let workflow = id.to_owned();
+        let deleted = self.store.delete_workflow(uid).await?;
+        self.forget_head(uid);
         match deleted {
             Deleted::Deleted => {
-                self.lock_plans().retain(|(of, _), _| of != id);
+                self.lock_plans().retain(|(of, _), _| *of != uid);
                 Ok(())
             }
-            Deleted::Refused(status) => Err(Delete.refused(id, status)),
+            Deleted::Refused(status) => Err(Delete.refused(&workflow, status)),
             Deleted::HasRuns(status) => Err(Refusal::HasRuns { workflow, status }.into()),
             Deleted::NotFound => Err(Refusal::WorkflowNotFound(workflow).into()),
         }
@@ -156,30 +158,30 @@ impl Workflows {
     /// Saves a draft beside whatever version there is, if the guard holds.
     pub async fn save_draft(
         &self,
-        id: &str,
+        reference: &str,
         source: &[u8],
         name: &str,
         guard: Option<DraftGuard>,
     ) -> Result<super::SavedWorkflow, EngineError> {
+        let Workflow { uid, id, .. } = self.resolve(reference).await?;
         let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
         if compiled.plan.workflow != id {
-            let (wanted, found) = (id.to_owned(), compiled.plan.workflow);
+            let (wanted, found) = (id, compiled.plan.workflow);
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
         }
-        self.keep(source, &document, compiled, DraftRule::Existing, guard).await
-    }
-
-    /// The draft of a workflow.
-    pub async fn draft(&self, id: &str) -> Result<Draft, EngineError> {
-        let workflow = self.get(id).await?;
-        let draft = self.store.draft(id).await?;
-        draft.ok_or_else(|| Refusal::NoDraft(workflow.id).into())
+        let rule = DraftRule::Existing { uid };
+        self.keep(source, &document, compiled, rule, guard).await
     }
 
     /// The versions of a workflow, newest first.
-    pub async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>, EngineError> {
-        self.get(id).await?;
-        Ok(self.store.versions(id, before, limit).await?)
+    pub async fn versions(
+        &self,
+        reference: &str,
+        before: Option<u32>,
+        limit: u32,
+    ) -> Result<Page<VersionRow>, EngineError> {
+        let workflow = self.resolve(reference).await?;
+        Ok(self.store.versions(workflow.uid, before, limit).await?)
     }
 
     /// Looks at a document as publishing would, and stores nothing.
@@ -198,15 +200,16 @@ impl Workflows {
     }
 
     /// A version of what a draft is now, for a run of it; `None` if it changed meanwhile.
-    pub(crate) async fn snapshot(&self, id: &str) -> Result<Option<u32>, EngineError> {
-        let Some(draft) = self.store.draft(id).await? else {
-            return Ok(self.get(id).await?.latest_version);
+    pub(crate) async fn snapshot(&self, head: &Head) -> Result<Option<u32>, EngineError> {
+        let Some(draft) = self.store.draft(head.uid).await? else {
+            let workflow = self.store.workflow_by_uid(head.uid).await?;
+            return Ok(workflow.and_then(|workflow| workflow.latest_version));
         };
-        self.check_document(&draft.source, id, Stage::Publish).await?;
-        match self.store.snapshot(id, &draft.checksum, self.clock.now()).await? {
+        self.check_document(&draft.source, &head.id, Stage::Publish).await?;
+        match self.store.snapshot(head.uid, &draft.checksum, self.clock.now()).await? {
             Published::Version(publication) => Ok(Some(publication.version)),
             Published::Changed | Published::NoDraft | Published::Refused(_) => Ok(None),
-            Published::NotFound => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
+            Published::NotFound => Err(Refusal::WorkflowNotFound(head.id.clone()).into()),
         }
     }
 }

@@ -44,8 +44,8 @@ impl Workflows {
 
     /// Makes a document the current version of a workflow that exists, if its dialect has no drafts. Runs that began
     /// stay on the version they began with.
-    pub async fn replace(&self, id: &str, source: &[u8], name: &str) -> Result<PublishedWorkflow, EngineError> {
-        let workflow = self.get(id).await?;
+    pub async fn replace(&self, reference: &str, source: &[u8], name: &str) -> Result<PublishedWorkflow, EngineError> {
+        let workflow = self.resolve(reference).await?;
         let document = self.parse(source, name)?;
         let of_document = document.dialect();
         if has_drafts(&workflow.dialect) || of_document.is_some_and(Dialect::has_drafts) {
@@ -61,11 +61,12 @@ impl Workflows {
             }
             .into());
         }
-        if compiled.plan.workflow != id {
-            let (wanted, found) = (id.to_owned(), compiled.plan.workflow);
+        if compiled.plan.workflow != workflow.id {
+            let (wanted, found) = (workflow.id, compiled.plan.workflow);
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
         }
-        self.release(source, &document, compiled, ReleaseRule::Existing).await
+        let rule = ReleaseRule::Existing { uid: workflow.uid };
+        self.release(source, &document, compiled, rule).await
     }
 
     /// Publishes a document that was checked.
@@ -83,37 +84,37 @@ impl Workflows {
         };
         let workflow = release.draft.id.clone();
         let released = self.store.release(release).await?;
-        self.lock_heads().remove(&workflow);
         match released {
-            Released::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),
+            Released::Version(publication) => {
+                self.forget_head(publication.workflow.uid);
+                Ok(PublishedWorkflow::new(publication, compiled))
+            }
             Released::Exists(status) => Err(Refusal::Exists { workflow, status }.into()),
             Released::Refused(status) => Err(Command::Publish.refused(&workflow, status)),
             Released::NotFound => Err(Refusal::WorkflowNotFound(workflow).into()),
         }
     }
 
-    /// The id of the workflow that somebody means, as [`Workflows::resolve`] finds it. Looks into the store only if this
-    /// process has not met the id.
-    pub async fn id_of(&self, reference: String) -> Result<String, EngineError> {
-        if self.lock_heads().contains_key(&reference) {
-            return Ok(reference);
-        }
-        Ok(self.resolve(&reference).await?.id)
+    /// The workflow that a reference leads to: by its name, or by its uid; `wf_` may stand before either.
+    pub async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
+        let found = self.find(reference).await?;
+        let live = found.filter(|workflow| workflow.deleted_at.is_none());
+        live.ok_or_else(|| Refusal::WorkflowNotFound(reference.to_owned()).into())
     }
 
-    /// The workflow that somebody means: by its id, or by its uid; `wf_` may stand before either.
-    pub async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
+    /// The same for those who look for its runs: one that was deleted is found by its uid.
+    pub async fn find(&self, reference: &str) -> Result<Option<Workflow>, EngineError> {
         for name in [Some(reference), reference.strip_prefix(PREFIX)].into_iter().flatten() {
             if let Some(workflow) = self.store.workflow(name).await? {
-                return Ok(workflow);
+                return Ok(Some(workflow));
             }
             let Ok(uid) = Uuid::try_parse(name) else {
                 continue;
             };
             if let Some(workflow) = self.store.workflow_by_uid(uid).await? {
-                return Ok(workflow);
+                return Ok(Some(workflow));
             }
         }
-        Err(Refusal::WorkflowNotFound(reference.to_owned()).into())
+        Ok(None)
     }
 }

@@ -43,9 +43,10 @@ fn now() -> Timestamp {
 }
 
 /// A run that comes to the store without the engine.
-fn smuggled(trigger: &str) -> NewRun {
+async fn smuggled(store: &Place, trigger: &str) -> NewRun {
     NewRun {
         id: RunId(Uuid::now_v7()),
+        workflow_uid: store.workflow("under-test").await.unwrap().unwrap().uid,
         workflow_id: "under-test".to_owned(),
         workflow_version: 1,
         pinned: false,
@@ -96,7 +97,7 @@ async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
         ("{}", "\"n\" is a required property"),
     ];
     for (trigger, why) in bad {
-        let run = smuggled(trigger);
+        let run = smuggled(&bed.store, trigger).await;
         let id = run.id;
         assert_eq!(bed.store.enqueue(run).await.unwrap(), Enqueued::Created);
         let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -110,7 +111,7 @@ async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
         assert_eq!((letter.run, letter.reason), (id, DeadReason::InvalidTrigger));
         assert!(letter.last_error.as_deref().unwrap().contains(why), "{letter:?}");
     }
-    let good = smuggled("{\"n\": 7}");
+    let good = smuggled(&bed.store, "{\"n\": 7}").await;
     let id = good.id;
     bed.store.enqueue(good).await.unwrap();
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -130,7 +131,7 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
         .await
         .unwrap();
     engine.workflows().publish("under-test", true).await.unwrap();
-    let run = smuggled("{\"n\": 5}");
+    let run = smuggled(&store, "{\"n\": 5}").await;
     let (id, request_id) = (run.id, run.request_id.clone());
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=3 {
@@ -185,7 +186,7 @@ async fn one_try_less_than_too_many_is_not_poison() {
     bed.publish(&counted()).await;
     let store = bed.store.clone();
     bed.engine.stop();
-    let run = smuggled("{\"n\": 5}");
+    let run = smuggled(&store, "{\"n\": 5}").await;
     let id = run.id;
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=2 {
@@ -203,7 +204,7 @@ async fn letters_that_cannot_be_asked_for_again_stay() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     for trigger in ["nonsense", "{}"] {
-        let run = smuggled(trigger);
+        let run = smuggled(&bed.store, trigger).await;
         let id = run.id;
         bed.store.enqueue(run).await.unwrap();
         bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -239,7 +240,7 @@ async fn the_same_version_or_the_current_one() {
     bed.publish(&counted()).await;
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let run = smuggled("{\"n\": \"x\"}");
+        let run = smuggled(&bed.store, "{\"n\": \"x\"}").await;
         let id = run.id;
         bed.store.enqueue(run).await.unwrap();
         bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -272,7 +273,7 @@ async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
     };
     let bed = Bed::with(settings, |registry| registry).await;
     bed.publish(&counted()).await;
-    let run = smuggled("{}");
+    let run = smuggled(&bed.store, "{}").await;
     let id = run.id;
     bed.store.enqueue(run).await.unwrap();
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");

@@ -80,13 +80,11 @@ async fn ids_from_before_the_rule() {
         checksum: "1".to_owned(),
         at: Timestamp(1),
     };
-    let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
+    let uid = Uuid::now_v7();
+    let rule = DraftRule::NewOrDraft { uid };
     bed.store.save_draft(draft, rule, None).await.unwrap();
     let activation = Activation::Activate { enabled: true };
-    bed.store
-        .publish("under-test", "1", activation, Timestamp(2))
-        .await
-        .unwrap();
+    bed.store.publish(uid, "1", activation, Timestamp(2)).await.unwrap();
     let request = Request {
         workflow_id: "under-test".to_owned(),
         trigger: json!({}),

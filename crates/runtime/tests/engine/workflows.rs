@@ -65,7 +65,8 @@ async fn the_dialect_says_what_becomes_of_a_document() {
         other => panic!("{other:?}"),
     };
     assert_eq!((published.version, published.created), (1, true));
-    assert_eq!(bed.store.draft("w").await.unwrap(), None);
+    let uid = workflows.get("w").await.unwrap().uid;
+    assert_eq!(bed.store.draft(uid).await.unwrap(), None);
     let refused = refusal(workflows.add(&tasks(true, 1), "w.json").await);
     assert!(
         matches!(&refused, Refusal::Exists { workflow, status: Lifecycle::Active } if workflow == "w"),
@@ -93,7 +94,8 @@ async fn a_draft_may_change_the_dialect() {
         workflows.replace("w", &tasks(true, 1), "w.json").await.unwrap().version,
         2
     );
-    assert_eq!(bed.store.draft("w").await.unwrap(), None, "replacing leaves no draft");
+    let uid = workflows.get("w").await.unwrap().uid;
+    assert_eq!(bed.store.draft(uid).await.unwrap(), None, "replacing leaves no draft");
 
     workflows
         .save_draft("w", other.to_string().as_bytes(), "w.json", None)

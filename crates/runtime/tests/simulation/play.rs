@@ -67,6 +67,11 @@ pub fn play(scenario: Scenario, verbose: bool) -> Played {
     })
 }
 
+/// The uid of a workflow of the scenario.
+fn uid(index: usize) -> Uuid {
+    Uuid::from_u128(index as u128)
+}
+
 /// The workflows are there before anything happens. Their documents do not matter: the plans are installed.
 async fn prepare(world: &World) {
     let memory = world.lock().memory.clone();
@@ -82,9 +87,7 @@ async fn prepare(world: &World) {
         };
         let release = Release {
             draft,
-            rule: ReleaseRule::New {
-                uid: Uuid::from_u128(index as u128),
-            },
+            rule: ReleaseRule::New { uid: uid(index) },
             enabled: true,
         };
         memory.release(release).await.expect("the memory store publishes");
@@ -152,8 +155,9 @@ fn boot(world: &Arc<World>, slot: usize) -> Process {
     };
     let registry = Registry::empty().with_action(Arc::new(Step::new(world.clone(), life)));
     let engine = Engine::new(store, registry, settings, Arc::new(world.clock));
-    for plan in &scenario.plans {
-        engine.workflows().install(plan.clone(), 1).expect("the plan compiles");
+    for (index, plan) in scenario.plans.iter().enumerate() {
+        let installed = engine.workflows().install(uid(index), plan.clone(), 1);
+        installed.expect("the plan compiles");
     }
     let process = Process { life, engine, died };
     inner.alive.insert(slot, process.clone());

@@ -347,40 +347,51 @@ impl Store for FaultyStore {
         self.memory.save_draft(draft, rule, guard).await
     }
 
-    async fn draft(&self, id: &str) -> Result<Option<Draft>> {
-        self.memory.draft(id).await
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
+        self.memory.draft(workflow).await
     }
 
-    async fn publish(&self, id: &str, checksum: &str, activation: Activation, at: Timestamp) -> Result<Published> {
-        self.memory.publish(id, checksum, activation, at).await
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published> {
+        self.memory.publish(workflow, checksum, activation, at).await
     }
 
     async fn release(&self, release: Release) -> Result<Released> {
         self.memory.release(release).await
     }
 
-    async fn snapshot(&self, id: &str, checksum: &str, at: Timestamp) -> Result<Published> {
-        self.memory.snapshot(id, checksum, at).await
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
+        self.memory.snapshot(workflow, checksum, at).await
     }
 
-    async fn delete_workflow(&self, id: &str, at: Timestamp) -> Result<Deleted> {
-        self.memory.delete_workflow(id, at).await
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
+        self.memory.delete_workflow(workflow).await
     }
 
-    async fn soft_delete_workflow(&self, id: &str, at: Timestamp) -> Result<bool> {
-        self.memory.soft_delete_workflow(id, at).await
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
+        self.memory.soft_delete_workflow(workflow, at).await
     }
 
-    async fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
-        self.memory.versions(id, before, limit).await
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        self.memory.versions(workflow, before, limit).await
     }
 
     async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
         self.memory.children(parent, after, limit).await
     }
 
-    async fn set_enablement(&self, id: &str, change: Enablement, at: Timestamp) -> Result<Option<(Workflow, bool)>> {
-        self.memory.set_enablement(id, change, at).await
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>> {
+        self.memory.set_enablement(workflow, change, at).await
     }
 
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
@@ -391,8 +402,8 @@ impl Store for FaultyStore {
         self.memory.workflows(filter).await
     }
 
-    async fn definition(&self, id: &str, version: u32) -> Result<Option<Definition>> {
-        self.memory.definition(id, version).await
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
+        self.memory.definition(workflow, version).await
     }
 
     async fn runs(&self, filter: RunFilter) -> Result<RunPage> {

@@ -268,8 +268,8 @@ pub async fn terminal_runs_are_never_claimed(store: &Arc<dyn Store>) {
 
 /// Stores a pending run of a workflow.
 async fn prioritised(store: &Arc<dyn Store>, workflow: &str, time: i64, priority: Option<i32>) -> RunId {
-    let mut run = new_run(&format!("{workflow}-{time}"));
-    (run.workflow_id, run.created_at, run.priority) = (workflow.to_owned(), at(time), priority);
+    let mut run = run_of(workflow, &format!("{workflow}-{time}"));
+    (run.created_at, run.priority) = (at(time), priority);
     let id = run.id;
     assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
     id

@@ -8,6 +8,7 @@ fn letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
         at: at(700),
         reason,
         run,
+        workflow_uid: uid(workflow),
         workflow_id: workflow.to_owned(),
         workflow_version: 1,
         tenant: "acme".to_owned(),
@@ -30,8 +31,7 @@ fn burial(run: RunId, epoch: u64, letter: DeadLetter) -> RunCommit {
 
 /// A letter of some run of a workflow.
 async fn buried(store: &Arc<dyn Store>, workflow: &str, reason: DeadReason) -> Uuid {
-    let mut run = new_run(&Uuid::now_v7().to_string());
-    run.workflow_id = workflow.to_owned();
+    let run = run_of(workflow, &Uuid::now_v7().to_string());
     let id = run.id;
     store.enqueue(run).await.unwrap();
     take(store, id).await;
@@ -123,7 +123,7 @@ pub async fn dead_letters_are_paged_and_filtered(store: &Arc<dyn Store>) {
         for workflow in [None, Some("a"), Some("b"), Some("c")] {
             let filter = DeadLetterFilter {
                 reason,
-                workflow_id: workflow.map(str::to_owned),
+                workflow_uid: workflow.map(uid),
                 ..all()
             };
             let fits = |its: &str, why: DeadReason| {
@@ -159,7 +159,7 @@ pub async fn dead_letters_are_removed(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, all()).await.0, [fourth, third, second]);
     let filter = DeadLetterFilter {
         reason: Some(poison),
-        workflow_id: Some("b".to_owned()),
+        workflow_uid: Some(uid("b")),
         limit: 1,
         ..all()
     };

@@ -21,8 +21,8 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
     assert_eq!(store.enqueue(run.clone()).await.unwrap(), Enqueued::Created);
     let row = store.run(run.id).await.unwrap().unwrap();
     assert_eq!(
-        (row.id, row.workflow_id, row.workflow_version),
-        (run.id, run.workflow_id, 1)
+        (row.id, row.workflow_uid, row.workflow_id, row.workflow_version),
+        (run.id, run.workflow_uid, run.workflow_id, 1)
     );
     assert_eq!(
         (row.request_id, row.tenant, row.status),
@@ -44,6 +44,7 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
     assert_eq!((row.outputs, row.context_snapshot), (None, None));
     let stored = store.load(run.id).await.unwrap().unwrap();
     assert_eq!((stored.epoch, stored.takeovers, stored.journal.len()), (0, 0, 0));
+    assert_eq!(stored.workflow_uid, run.workflow_uid);
 }
 
 /// A born run has its lease, its first journal row and its waits at once.
@@ -88,8 +89,7 @@ pub async fn request_id_of_another_workflow(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     activate(store, "other").await;
     let id = pending(store, "r1").await;
-    let mut run = new_run("r1");
-    run.workflow_id = "other".to_owned();
+    let run = run_of("other", "r1");
     let workflow_id = WORKFLOW.to_owned();
     assert_eq!(
         store.enqueue(run).await.unwrap(),
@@ -102,12 +102,12 @@ pub async fn request_id_of_another_workflow(store: &Arc<dyn Store>) {
 pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
     let first = draft(WORKFLOW, "one");
-    store.save_draft(first, new_or_draft(), None).await.unwrap();
+    store.save_draft(first, new_or_draft(WORKFLOW), None).await.unwrap();
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
-    store.publish(WORKFLOW, "one", ACTIVATE, at(2)).await.unwrap();
+    store.publish(uid(WORKFLOW), "one", ACTIVATE, at(2)).await.unwrap();
     let change = |from, status, enabled| {
         let from = vec![from];
-        store.set_enablement(WORKFLOW, Enablement { from, status, enabled }, at(3))
+        store.set_enablement(uid(WORKFLOW), Enablement { from, status, enabled }, at(3))
     };
     change(Lifecycle::Active, None, false).await.unwrap();
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
@@ -137,10 +137,10 @@ pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
 pub async fn pinned_versions_must_exist(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     store
-        .save_draft(draft(WORKFLOW, "two"), DraftRule::Existing, None)
+        .save_draft(draft(WORKFLOW, "two"), existing_draft(WORKFLOW), None)
         .await
         .unwrap();
-    store.publish(WORKFLOW, "two", ACTIVATE, at(3)).await.unwrap();
+    store.publish(uid(WORKFLOW), "two", ACTIVATE, at(3)).await.unwrap();
     for (version, pinned, fits) in [
         (1, false, false),
         (2, false, true),
@@ -186,7 +186,7 @@ pub async fn concurrent_twins_make_one_run(store: &Arc<dyn Store>) {
 /// The engine says whether drafts run; then it names a version.
 pub async fn drafts_take_pinned_runs_only(store: &Arc<dyn Store>) {
     let first = draft(WORKFLOW, "one");
-    store.save_draft(first, new_or_draft(), None).await.unwrap();
+    store.save_draft(first, new_or_draft(WORKFLOW), None).await.unwrap();
     let mut pinned = new_run("r1");
     pinned.pinned = true;
     assert_eq!(
@@ -194,7 +194,7 @@ pub async fn drafts_take_pinned_runs_only(store: &Arc<dyn Store>) {
         Enqueued::Stale,
         "no version yet"
     );
-    store.snapshot(WORKFLOW, "one", at(2)).await.unwrap();
+    store.snapshot(uid(WORKFLOW), "one", at(2)).await.unwrap();
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
     assert_eq!(store.enqueue(pinned).await.unwrap(), Enqueued::Created);
 }

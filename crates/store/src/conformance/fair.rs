@@ -10,8 +10,8 @@ async fn waiting(store: &Arc<dyn Store>, tenant: &str, workflow: &str, count: i6
 
 async fn stored(store: &Arc<dyn Store>, tenant: &str, workflow: &str, count: i64, from: i64, priority: Option<i32>) {
     for time in from..from + count {
-        let mut run = new_run(&format!("{workflow}-{time}"));
-        (run.tenant, run.workflow_id) = (tenant.to_owned(), workflow.to_owned());
+        let mut run = run_of(workflow, &format!("{workflow}-{time}"));
+        run.tenant = tenant.to_owned();
         (run.created_at, run.priority) = (at(time), priority);
         assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
     }

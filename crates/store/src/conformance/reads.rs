@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    definitions::{Deleted, WorkflowFilter},
+    definitions::WorkflowFilter,
     reads::{Order, RunFilter, RunRecord, Window},
     runs::{Answer, Letter},
 };
@@ -71,8 +71,7 @@ async fn mixture(store: &Arc<dyn Store>) -> Vec<RunRecord> {
     activate(store, "other").await;
     let mut rows = Vec::new();
     for index in 0..60 {
-        let mut run = new_run(&format!("R{index}"));
-        run.workflow_id = [WORKFLOW, "other"][index % 2].to_owned();
+        let mut run = run_of([WORKFLOW, "other"][index % 2], &format!("R{index}"));
         run.tenant = ["", "acme", "zeta"][index % 3].to_owned();
         run.correlation_id = [None, Some("Trace-1".to_owned())][index % 2].clone();
         run.born = (index % 5 != 0).then(|| Born {
@@ -110,7 +109,7 @@ fn filters(rows: &[RunRecord]) -> Vec<RunFilter> {
     ]);
     let mut filters = Vec::new();
     for statuses in statuses {
-        for workflow_id in [None, some(WORKFLOW), some("nobody")] {
+        for workflow_uid in [None, Some(uid(WORKFLOW)), Some(uid("nobody"))] {
             for tenant in [None, some(""), some("acme")] {
                 for (from, before) in [
                     (None, None),
@@ -119,7 +118,7 @@ fn filters(rows: &[RunRecord]) -> Vec<RunFilter> {
                 ] {
                     for search in [None, some("r1"), some("TRACE"), some("100%")] {
                         filters.push(RunFilter {
-                            workflow_id: workflow_id.clone(),
+                            workflow_uid,
                             statuses: statuses.clone(),
                             tenant: tenant.clone(),
                             search,
@@ -147,7 +146,7 @@ fn fits(filter: &RunFilter, row: &RunRecord) -> bool {
         texts.any(|text| text.contains(&needle.to_lowercase()))
     };
     (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
-        && filter.workflow_id.as_ref().is_none_or(|id| *id == row.workflow_id)
+        && filter.workflow_uid.is_none_or(|uid| uid == row.workflow_uid)
         && filter.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
         && filter.search.as_ref().is_none_or(contains)
         && filter.from.is_none_or(|from| row.id >= from)
@@ -222,10 +221,9 @@ pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
     // The same request id of three tenants.
     let mut twins = vec![rows[20].id];
     for tenant in ["", "acme", "zeta", "new"] {
-        let mut run = new_run(&rows[20].request_id);
+        let mut run = run_of(&rows[20].workflow_id, &rows[20].request_id);
         run.tenant = tenant.to_owned();
         let id = run.id;
-        run.workflow_id = rows[20].workflow_id.clone();
         if store.enqueue(run).await.unwrap() == Enqueued::Created {
             twins.push(id);
         }
@@ -423,8 +421,8 @@ pub async fn zeros_in_texts(store: &Arc<dyn Store>) {
     let mut document = draft(WORKFLOW, "one");
     document.display_name = "a\0name".to_owned();
     document.description = Some("\0".to_owned());
-    store.save_draft(document, new_or_draft(), None).await.unwrap();
-    store.publish(WORKFLOW, "one", ACTIVATE, at(2)).await.unwrap();
+    store.save_draft(document, new_or_draft(WORKFLOW), None).await.unwrap();
+    store.publish(uid(WORKFLOW), "one", ACTIVATE, at(2)).await.unwrap();
     let mut run = new_run("r1");
     run.correlation_id = Some("c\0".to_owned());
     run.principal.user_id = "u\0".to_owned();
@@ -447,20 +445,11 @@ pub async fn zeros_in_texts(store: &Arc<dyn Store>) {
 
     let none = "hello\0";
     assert_eq!(store.workflow(none).await.unwrap(), None);
-    assert_eq!(store.draft(none).await.unwrap(), None);
-    assert_eq!(store.definition(none, 1).await.unwrap(), None);
-    assert!(store.versions(none, None, 9).await.unwrap().items.is_empty());
-    assert_eq!(store.delete_workflow(none, at(3)).await.unwrap(), Deleted::NotFound);
-    assert!(!store.soft_delete_workflow(none, at(3)).await.unwrap());
     assert_eq!(store.answer(none, "1", at(3)).await.unwrap(), Answer::NotFound);
     assert_eq!(store.attempt(id, &none.into(), 1).await.unwrap(), None);
     assert!(store.last_attempts(id, &[none.into()]).await.unwrap().is_empty());
     let some = Some(none.to_owned());
     for wish in [
-        RunFilter {
-            workflow_id: some.clone(),
-            ..filter(9)
-        },
         RunFilter {
             request_id: some.clone(),
             ..filter(9)

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::{
-    definitions::{Deleted, Enablement, Lifecycle, Publication, Released, WorkflowFilter},
+    definitions::{Deleted, Enablement, Lifecycle, Publication, Released, Saved, WorkflowFilter},
     reads::RunFilter,
 };
 
 fn existing(id: &str, checksum: &str) -> Release {
     Release {
-        rule: ReleaseRule::Existing,
+        rule: ReleaseRule::Existing { uid: uid(id) },
         ..release_new(id, checksum)
     }
 }
@@ -27,7 +27,7 @@ async fn archive(store: &Arc<dyn Store>, id: &str) {
         status: Some(Lifecycle::Archived),
         enabled: false,
     };
-    store.set_enablement(id, change, at(3)).await.unwrap();
+    store.set_enablement(uid(id), change, at(3)).await.unwrap();
 }
 
 /// One step from nothing to the current version, which can be read as it was sent.
@@ -41,8 +41,8 @@ pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
     assert_eq!((row.current_version, row.latest_version), (Some(1), Some(1)));
     assert_eq!((row.created_at, row.updated_at), (at(5), at(5)));
     assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
-    assert_eq!(store.draft("w").await.unwrap(), None, "it never was a draft");
-    let definition = store.definition("w", 1).await.unwrap().unwrap();
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None, "it never was a draft");
+    let definition = store.definition(uid("w"), 1).await.unwrap().unwrap();
     assert_eq!(
         (
             definition.source.as_slice(),
@@ -66,7 +66,10 @@ pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
 pub async fn release_rules(store: &Arc<dyn Store>) {
     assert_eq!(store.release(existing("w", "one")).await.unwrap(), Released::NotFound);
     assert_eq!(store.workflow("w").await.unwrap(), None);
-    store.save_draft(draft("w", "one"), new_or_draft(), None).await.unwrap();
+    store
+        .save_draft(draft("w", "one"), new_or_draft("w"), None)
+        .await
+        .unwrap();
     let exists = |status| Released::Exists(status);
     assert_eq!(
         store.release(release_new("w", "two")).await.unwrap(),
@@ -88,20 +91,20 @@ pub async fn release_rules(store: &Arc<dyn Store>) {
         Released::Refused(Lifecycle::Archived)
     );
     assert_eq!(store.workflow("w").await.unwrap(), before);
-    assert_eq!(store.definition("w", 2).await.unwrap(), None);
+    assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
 }
 
 /// What is the newest version already makes no new one; a draft beside it goes.
 pub async fn releasing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     released(store, release_new("w", "one")).await;
     store
-        .save_draft(draft("w", "other"), DraftRule::Existing, None)
+        .save_draft(draft("w", "other"), existing_draft("w"), None)
         .await
         .unwrap();
     let again = released(store, existing("w", "one")).await;
     assert_eq!((again.version, again.created), (1, false));
-    assert_eq!(store.draft("w").await.unwrap(), None);
-    assert_eq!(store.definition("w", 2).await.unwrap(), None);
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
+    assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
     for (checksum, number) in [("two", 2), ("one", 3)] {
         assert_eq!(released(store, existing("w", checksum)).await.version, number);
     }
@@ -111,10 +114,10 @@ pub async fn releasing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
 pub async fn releasing_activates_what_was_staged(store: &Arc<dyn Store>) {
     released(store, release_new("w", "one")).await;
     store
-        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    store.publish("w", "two", Activation::Stage, at(3)).await.unwrap();
+    store.publish(uid("w"), "two", Activation::Stage, at(3)).await.unwrap();
     let again = released(store, existing("w", "two")).await;
     assert_eq!((again.version, again.created), (2, false));
     assert_eq!(again.workflow.current_version, Some(2));
@@ -130,7 +133,7 @@ pub async fn documents_say_whether_runs_start(store: &Arc<dyn Store>) {
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Created);
     for enabled in [false, true] {
         let activation = Activation::Activate { enabled };
-        store.publish(WORKFLOW, "one", activation, at(4)).await.unwrap();
+        store.publish(uid(WORKFLOW), "one", activation, at(4)).await.unwrap();
         let row = store.workflow(WORKFLOW).await.unwrap().unwrap();
         assert_eq!((row.status, row.enabled), (Lifecycle::Active, enabled));
     }
@@ -145,8 +148,15 @@ pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
     let mut b = release_new("b", "one");
     b.rule = ReleaseRule::New { uid: second };
     released(store, b).await;
-    store.save_draft(draft("a", "two"), new_or_draft(), None).await.unwrap();
-    released(store, existing("a", "three")).await;
+    store
+        .save_draft(draft("a", "two"), new_or_draft("a"), None)
+        .await
+        .unwrap();
+    let replaced = Release {
+        rule: ReleaseRule::Existing { uid: first },
+        ..release_new("a", "three")
+    };
+    released(store, replaced).await;
     for (uid, id) in [(first, "a"), (second, "b")] {
         let found = store.workflow_by_uid(uid).await.unwrap().unwrap();
         assert_eq!((found.id.as_str(), found.uid), (id, uid));
@@ -154,19 +164,23 @@ pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
     }
 }
 
-/// Nothing finds it, it takes no runs, and its draft is gone; what was published stays.
-pub async fn soft_deleted_workflows_are_not_found(store: &Arc<dyn Store>) {
-    assert!(!store.soft_delete_workflow(WORKFLOW, at(1)).await.unwrap());
-    let uid = released(store, release_new(WORKFLOW, "one")).await.workflow.uid;
+/// Its name is free, it takes no runs and nothing changes it, and its draft is gone; its row and versions stay.
+pub async fn soft_deleted_workflows_stay_for_their_runs(store: &Arc<dyn Store>) {
+    let hello = uid(WORKFLOW);
+    assert!(!store.soft_delete_workflow(hello, at(1)).await.unwrap());
+    let row = released(store, release_new(WORKFLOW, "one")).await.workflow;
+    assert_eq!(row.deleted_at, None);
     released(store, release_new("other", "one")).await;
-    let edit = store.save_draft(draft(WORKFLOW, "two"), DraftRule::Existing, None);
+    let edit = store.save_draft(draft(WORKFLOW, "two"), existing_draft(WORKFLOW), None);
     edit.await.unwrap();
-    assert!(store.soft_delete_workflow(WORKFLOW, at(9)).await.unwrap());
-    assert!(!store.soft_delete_workflow(WORKFLOW, at(10)).await.unwrap());
+    assert!(store.soft_delete_workflow(hello, at(9)).await.unwrap());
+    assert!(!store.soft_delete_workflow(hello, at(10)).await.unwrap());
 
     assert_eq!(store.workflow(WORKFLOW).await.unwrap(), None);
-    assert_eq!(store.workflow_by_uid(uid).await.unwrap(), None);
-    assert_eq!(store.draft(WORKFLOW).await.unwrap(), None);
+    let left = store.workflow_by_uid(hello).await.unwrap().unwrap();
+    assert_eq!((left.deleted_at, left.updated_at), (Some(at(9)), at(9)));
+    assert_eq!((left.id, left.latest_version), (row.id, row.latest_version));
+    assert_eq!(store.draft(hello).await.unwrap(), None);
     let all = WorkflowFilter {
         limit: 9,
         ..Default::default()
@@ -183,25 +197,32 @@ pub async fn soft_deleted_workflows_are_not_found(store: &Arc<dyn Store>) {
         status: None,
         enabled: true,
     };
-    assert_eq!(store.set_enablement(WORKFLOW, change, at(11)).await.unwrap(), None);
+    assert_eq!(store.set_enablement(hello, change, at(11)).await.unwrap(), None);
     assert_eq!(
-        store.publish(WORKFLOW, "one", ACTIVATE, at(11)).await.unwrap(),
+        store.publish(hello, "one", ACTIVATE, at(11)).await.unwrap(),
         Published::NotFound
     );
+    let edit = store.save_draft(draft(WORKFLOW, "two"), existing_draft(WORKFLOW), None);
+    assert_eq!(edit.await.unwrap(), Saved::NotFound);
     assert_eq!(
         store.release(existing(WORKFLOW, "one")).await.unwrap(),
         Released::NotFound
     );
-    assert_eq!(
-        store.delete_workflow(WORKFLOW, at(11)).await.unwrap(),
-        Deleted::NotFound
-    );
+    assert_eq!(store.delete_workflow(hello).await.unwrap(), Deleted::NotFound);
 
     assert_eq!(
-        store.definition(WORKFLOW, 1).await.unwrap().unwrap().source,
+        store.definition(hello, 1).await.unwrap().unwrap().source,
         b"# one".to_vec()
     );
-    assert_eq!(store.versions(WORKFLOW, None, 9).await.unwrap().items.len(), 1);
+    assert_eq!(store.versions(hello, None, 9).await.unwrap().items.len(), 1);
+}
+
+fn runs_of(workflow: Uuid) -> RunFilter {
+    RunFilter {
+        workflow_uid: Some(workflow),
+        limit: 9,
+        ..Default::default()
+    }
 }
 
 /// Runs that wait to begin, that are parked and that are held go on to their ends and stay readable.
@@ -211,7 +232,7 @@ pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
     let (parked, _) = born(store, "parked", vec![open("a", "token")]).await;
     committed(store, park(parked, 1, 2, None)).await;
     let (held, _) = born(store, "held", Vec::new()).await;
-    assert!(store.soft_delete_workflow(WORKFLOW, at(9)).await.unwrap());
+    assert!(store.soft_delete_workflow(uid(WORKFLOW), at(9)).await.unwrap());
 
     committed(store, end(held, 1, 2, Status::Succeeded)).await;
     let claimed = take(store, waiting).await;
@@ -228,26 +249,18 @@ pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
     ] {
         assert_eq!(store.run(run).await.unwrap().unwrap().status, status);
     }
-    let of_it = RunFilter {
-        workflow_id: Some(WORKFLOW.to_owned()),
-        limit: 9,
-        ..Default::default()
-    };
-    assert_eq!(store.runs(of_it).await.unwrap().items.len(), 3);
-    let twin = store.enqueue(new_run("held")).await.unwrap();
-    let status = Status::Succeeded;
-    assert_eq!(twin, Enqueued::Existing { run: held, status });
+    assert_eq!(store.runs(runs_of(uid(WORKFLOW))).await.unwrap().items.len(), 3);
 }
 
-/// The id is free. Another workflow has it then: its own uid and dates, and numbers that were not used.
-pub async fn a_deleted_id_can_be_used_again(store: &Arc<dyn Store>) {
+/// The name is free. Another workflow has it then: its own uid, dates and versions, and numbers that were not used.
+pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     let first = released(store, release_new("w", "one")).await.workflow;
     released(store, existing("w", "two")).await;
     archive(store, "w").await;
-    store.soft_delete_workflow("w", at(9)).await.unwrap();
+    store.soft_delete_workflow(first.uid, at(9)).await.unwrap();
 
     let mut again = release_new("w", "two");
-    again.draft.at = at(20);
+    (again.draft.at, again.rule) = (at(20), ReleaseRule::New { uid: Uuid::now_v7() });
     let publication = released(store, again).await;
     assert_eq!(
         (publication.version, publication.created),
@@ -258,45 +271,134 @@ pub async fn a_deleted_id_can_be_used_again(store: &Arc<dyn Store>) {
     assert_ne!(second.uid, first.uid);
     assert_eq!((second.created_at, second.status), (at(20), Lifecycle::Active));
     assert!(second.enabled);
-    assert_eq!(store.workflow_by_uid(first.uid).await.unwrap(), None);
-    assert_eq!(store.workflow_by_uid(second.uid).await.unwrap(), Some(second));
-    let versions = store.versions("w", None, 9).await.unwrap().items;
-    assert_eq!(versions.iter().map(|row| row.version).collect::<Vec<_>>(), [3, 2, 1]);
+    let old = store.workflow_by_uid(first.uid).await.unwrap().unwrap();
+    assert_eq!((old.id.as_str(), old.created_at), ("w", first.created_at));
+    assert_eq!((old.deleted_at, old.status), (Some(at(9)), Lifecycle::Archived));
+    assert_eq!(store.workflow("w").await.unwrap(), Some(second.clone()));
+    assert_eq!(store.workflow_by_uid(second.uid).await.unwrap(), Some(second.clone()));
+    for (workflow, expected) in [(first.uid, vec![2, 1]), (second.uid, vec![3])] {
+        let versions = store.versions(workflow, None, 9).await.unwrap().items;
+        let versions: Vec<u32> = versions.iter().map(|row| row.version).collect();
+        assert_eq!(versions, expected);
+    }
+    assert_eq!(store.definition(second.uid, 1).await.unwrap(), None);
 
-    store.soft_delete_workflow("w", at(30)).await.unwrap();
-    let saved = store
-        .save_draft(draft("w", "four"), new_or_draft(), None)
-        .await
-        .unwrap();
-    assert_eq!(saved, crate::definitions::Saved::Saved { created: true });
+    store.soft_delete_workflow(second.uid, at(30)).await.unwrap();
+    let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
+    let saved = store.save_draft(draft("w", "four"), rule, None).await.unwrap();
+    assert_eq!(saved, Saved::Saved { created: true });
     let third = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((third.status, third.enabled), (Lifecycle::Draft, true));
     assert_eq!((third.current_version, third.latest_version), (None, None));
-    match store.publish("w", "four", ACTIVATE, at(31)).await.unwrap() {
+    match store.publish(third.uid, "four", ACTIVATE, at(31)).await.unwrap() {
         Published::Version(publication) => assert_eq!(publication.version, 4),
         other => panic!("{other:?}"),
     }
 }
 
-/// A draft is deleted, also if a workflow of its id has left runs behind; those keep their versions.
+/// Releases a workflow of the name of one that was deleted.
+async fn made_again(store: &Arc<dyn Store>, name: &str) -> Publication {
+    assert!(store.soft_delete_workflow(uid(name), at(9)).await.unwrap());
+    let rule = ReleaseRule::New { uid: Uuid::now_v7() };
+    released(
+        store,
+        Release {
+            rule,
+            ..release_new(name, "again")
+        },
+    )
+    .await
+}
+
+/// Lists, dead letters and places among claims of one workflow are not those of another that had its name.
+pub async fn runs_belong_to_one_workflow_of_a_name(store: &Arc<dyn Store>) {
+    released(store, release_new(WORKFLOW, "one")).await;
+    let old = pending(store, "old").await;
+    let again = made_again(store, WORKFLOW).await;
+    let run = NewRun {
+        workflow_uid: again.workflow.uid,
+        workflow_version: again.version,
+        ..new_run("new")
+    };
+    let new = run.id;
+    assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
+    for (workflow, expected) in [(uid(WORKFLOW), old), (again.workflow.uid, new)] {
+        let listed = store.runs(runs_of(workflow)).await.unwrap().items;
+        assert_eq!(listed.iter().map(|run| run.id).collect::<Vec<_>>(), [expected]);
+        let record = store.run(expected).await.unwrap().unwrap();
+        assert_eq!((record.workflow_uid, record.workflow_id.as_str()), (workflow, WORKFLOW));
+        let taken = take(store, expected).await;
+        assert_eq!(taken.workflow_uid, workflow);
+        assert_eq!(store.load(expected).await.unwrap().unwrap().workflow_uid, workflow);
+    }
+}
+
+/// A request of a workflow that was deleted is not one of another that has its name.
+pub async fn request_ids_of_a_deleted_workflow_stay_taken(store: &Arc<dyn Store>) {
+    released(store, release_new(WORKFLOW, "one")).await;
+    let old = new_run("r1");
+    assert_eq!(store.enqueue(old.clone()).await.unwrap(), Enqueued::Created);
+    let again = made_again(store, WORKFLOW).await;
+    assert_eq!(
+        store.enqueue(new_run("r1")).await.unwrap(),
+        Enqueued::Stale,
+        "whoever believes that the name still means the old workflow looks again"
+    );
+    let status = Status::Pending;
+    assert_eq!(
+        store.enqueue(old.clone()).await.unwrap(),
+        Enqueued::Existing { run: old.id, status },
+        "the same run, sent again because its answer was lost"
+    );
+    let run = NewRun {
+        workflow_uid: again.workflow.uid,
+        workflow_version: again.version,
+        ..new_run("r1")
+    };
+    let workflow_id = WORKFLOW.to_owned();
+    assert_eq!(
+        store.enqueue(run).await.unwrap(),
+        Enqueued::OtherWorkflow {
+            run: old.id,
+            workflow_id
+        }
+    );
+}
+
+/// A draft is deleted, also if a workflow of its name has left runs behind; those keep their versions.
 pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
     released(store, release_new(WORKFLOW, "one")).await;
     pending(store, "r1").await;
-    store.soft_delete_workflow(WORKFLOW, at(9)).await.unwrap();
+    let old = uid(WORKFLOW);
+    store.soft_delete_workflow(old, at(9)).await.unwrap();
     for _ in 0..2 {
-        let save = store.save_draft(draft(WORKFLOW, "two"), new_or_draft(), None);
+        let uid = Uuid::now_v7();
+        let save = store.save_draft(draft(WORKFLOW, "two"), DraftRule::NewOrDraft { uid }, None);
         save.await.unwrap();
-        assert_eq!(store.delete_workflow(WORKFLOW, at(10)).await.unwrap(), Deleted::Deleted);
+        assert_eq!(store.delete_workflow(uid).await.unwrap(), Deleted::Deleted);
         assert_eq!(store.workflow(WORKFLOW).await.unwrap(), None);
-        assert_eq!(store.draft(WORKFLOW).await.unwrap(), None);
+        assert_eq!(store.workflow_by_uid(uid).await.unwrap(), None);
+        assert_eq!(store.draft(uid).await.unwrap(), None);
     }
-    assert!(store.definition(WORKFLOW, 1).await.unwrap().is_some());
-    assert_eq!(released(store, release_new(WORKFLOW, "one")).await.version, 2);
-    archive(store, WORKFLOW).await;
+    assert!(store.definition(old, 1).await.unwrap().is_some());
+    let again = Release {
+        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        ..release_new(WORKFLOW, "one")
+    };
+    let again = released(store, again).await;
+    assert_eq!(again.version, 2);
+    let change = Enablement {
+        from: vec![Lifecycle::Active],
+        status: Some(Lifecycle::Archived),
+        enabled: false,
+    };
+    store.set_enablement(again.workflow.uid, change, at(3)).await.unwrap();
     assert_eq!(
-        store.delete_workflow(WORKFLOW, at(12)).await.unwrap(),
-        Deleted::HasRuns(Lifecycle::Archived)
+        store.delete_workflow(again.workflow.uid).await.unwrap(),
+        Deleted::Deleted,
+        "the runs are of the old one"
     );
+    assert!(store.definition(old, 1).await.unwrap().is_some());
 }
 
 /// Many at once make one workflow, and every replacement its own version.
@@ -308,14 +410,23 @@ pub async fn concurrent_releases(store: &Arc<dyn Store>) {
         };
         all(releases.into_iter().map(spawn).collect())
     };
-    let new = (0..16).map(|index| release_new("w", &format!("new {index}")));
+    let new = (0..16).map(|index| Release {
+        rule: ReleaseRule::New {
+            uid: Uuid::from_u128(index),
+        },
+        ..release_new("w", &format!("new {index}"))
+    });
     let answers = tasks(new.collect()).await;
     let made = |answer: &&Released| matches!(answer, Released::Version(_));
     assert_eq!(answers.iter().filter(made).count(), 1);
     let lost = |answer: &&Released| **answer == Released::Exists(Lifecycle::Active);
     assert_eq!(answers.iter().filter(lost).count(), 15);
 
-    let replace = (0..16).map(|index| existing("w", &format!("{index}")));
+    let uid = store.workflow("w").await.unwrap().unwrap().uid;
+    let replace = (0..16).map(|index| Release {
+        rule: ReleaseRule::Existing { uid },
+        ..release_new("w", &format!("{index}"))
+    });
     let mut numbers = Vec::new();
     for answer in tasks(replace.collect()).await {
         match answer {

@@ -186,7 +186,7 @@ pub async fn who_holds_what_is_told(store: &Arc<dyn Store>) {
     let mut filter = of(them, 9);
     filter.request_id = Some("theirs".to_owned());
     assert_eq!(runs_of(filter.clone()).await, (vec![(theirs, Some(them))], false));
-    (filter.request_id, filter.workflow_id) = (None, Some("another".to_owned()));
+    (filter.request_id, filter.workflow_uid) = (None, Some(uid("another")));
     assert_eq!(runs_of(filter).await, (Vec::new(), false));
 }
 

@@ -13,12 +13,12 @@ fn version(published: Published) -> (u32, bool, Lifecycle) {
 
 /// A draft can be read as saved, shows in its workflow and goes when published.
 pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
-    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
     assert_eq!(store.workflow("w").await.unwrap(), None);
     let first = draft("w", "one");
-    let saved = store.save_draft(first, new_or_draft(), None).await.unwrap();
+    let saved = store.save_draft(first, new_or_draft("w"), None).await.unwrap();
     assert_eq!(saved, Saved::Saved { created: true });
-    assert_eq!(store.draft("w").await.unwrap(), Some(draft("w", "one")));
+    assert_eq!(store.draft(uid("w")).await.unwrap(), Some(draft("w", "one")));
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!(
         (row.display_name.as_str(), row.status, row.enabled),
@@ -32,27 +32,27 @@ pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
     second.at = at(5);
     assert_eq!(
         store
-            .save_draft(second.clone(), DraftRule::Existing, None)
+            .save_draft(second.clone(), existing_draft("w"), None)
             .await
             .unwrap(),
         Saved::Saved { created: false }
     );
-    assert_eq!(store.draft("w").await.unwrap(), Some(second));
+    assert_eq!(store.draft(uid("w")).await.unwrap(), Some(second));
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!(
         (row.display_name.as_str(), row.created_at, row.updated_at),
         ("Other", at(1), at(5))
     );
 
-    store.publish("w", "two", ACTIVATE, at(6)).await.unwrap();
-    assert_eq!(store.draft("w").await.unwrap(), None);
+    store.publish(uid("w"), "two", ACTIVATE, at(6)).await.unwrap();
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
 }
 
 /// Which states allow a draft is the draft's rule.
 pub async fn draft_rules(store: &Arc<dyn Store>) {
     assert_eq!(
         store
-            .save_draft(draft("w", "one"), DraftRule::Existing, None)
+            .save_draft(draft("w", "one"), existing_draft("w"), None)
             .await
             .unwrap(),
         Saved::NotFound
@@ -61,19 +61,19 @@ pub async fn draft_rules(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     let mut new = draft("w", "two");
     assert_eq!(
-        store.save_draft(new.clone(), new_or_draft(), None).await.unwrap(),
+        store.save_draft(new.clone(), new_or_draft("w"), None).await.unwrap(),
         Saved::Refused(Lifecycle::Active)
     );
-    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
     new.display_name = "Later".to_owned();
-    let saved = store.save_draft(new, DraftRule::Existing, None).await.unwrap();
+    let saved = store.save_draft(new, existing_draft("w"), None).await.unwrap();
     assert_eq!(saved, Saved::Saved { created: false });
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!(
         row.display_name, "Name of w",
         "a published workflow shows its version, not its draft"
     );
-    store.publish("w", "two", ACTIVATE, at(9)).await.unwrap();
+    store.publish(uid("w"), "two", ACTIVATE, at(9)).await.unwrap();
     assert_eq!(store.workflow("w").await.unwrap().unwrap().display_name, "Later");
 }
 
@@ -83,20 +83,23 @@ pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
     let save = |checksum, rule, guard| store.save_draft(draft("w", checksum), rule, Some(guard));
     let saved = |created| Saved::Saved { created };
     for guard in [is("zero"), DraftGuard::Present] {
-        assert_eq!(save("one", new_or_draft(), guard).await.unwrap(), Saved::Changed(None));
+        assert_eq!(
+            save("one", new_or_draft("w"), guard).await.unwrap(),
+            Saved::Changed(None)
+        );
         assert_eq!(store.workflow("w").await.unwrap(), None);
     }
-    let first = save("one", new_or_draft(), DraftGuard::Absent);
+    let first = save("one", new_or_draft("w"), DraftGuard::Absent);
     assert_eq!(first.await.unwrap(), saved(true));
     for guard in [is("zero"), DraftGuard::Absent] {
         assert_eq!(
-            save("two", DraftRule::Existing, guard).await.unwrap(),
+            save("two", existing_draft("w"), guard).await.unwrap(),
             Saved::Changed(Some("one".to_owned()))
         );
-        assert_eq!(store.draft("w").await.unwrap().unwrap().checksum, "one");
+        assert_eq!(store.draft(uid("w")).await.unwrap().unwrap().checksum, "one");
     }
     for (checksum, guard) in [("two", is("one")), ("three", DraftGuard::Present)] {
-        assert_eq!(save(checksum, DraftRule::Existing, guard).await.unwrap(), saved(false));
+        assert_eq!(save(checksum, existing_draft("w"), guard).await.unwrap(), saved(false));
     }
 }
 
@@ -105,23 +108,23 @@ pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     for (number, checksum) in [(2, "two"), (3, "one")] {
         store
-            .save_draft(draft("w", checksum), DraftRule::Existing, None)
+            .save_draft(draft("w", checksum), existing_draft("w"), None)
             .await
             .unwrap();
         let published = store
-            .publish("w", checksum, ACTIVATE, at(10 + i64::from(number)))
+            .publish(uid("w"), checksum, ACTIVATE, at(10 + i64::from(number)))
             .await
             .unwrap();
         assert_eq!(version(published), (number, true, Lifecycle::Active));
     }
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(3), Some(3)));
-    let first = store.definition("w", 1).await.unwrap().unwrap();
+    let first = store.definition(uid("w"), 1).await.unwrap().unwrap();
     assert_eq!((first.checksum.as_str(), first.created_at), ("one", at(2)));
-    let second = store.definition("w", 2).await.unwrap().unwrap();
+    let second = store.definition(uid("w"), 2).await.unwrap().unwrap();
     assert_eq!((second.source.as_slice(), second.version), (b"# two".as_slice(), 2));
-    assert_eq!(store.definition("w", 4).await.unwrap(), None);
-    assert_eq!(store.definition("nobody", 1).await.unwrap(), None);
+    assert_eq!(store.definition(uid("w"), 4).await.unwrap(), None);
+    assert_eq!(store.definition(uid("nobody"), 1).await.unwrap(), None);
 }
 
 /// Also when it is sent again after an answer was lost, and it still activates.
@@ -132,61 +135,61 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
         status: None,
         enabled: false,
     };
-    store.set_enablement("w", disable, at(3)).await.unwrap();
+    store.set_enablement(uid("w"), disable, at(3)).await.unwrap();
     assert_eq!(
-        version(store.publish("w", "one", ACTIVATE, at(4)).await.unwrap()),
+        version(store.publish(uid("w"), "one", ACTIVATE, at(4)).await.unwrap()),
         (1, false, Lifecycle::Active)
     );
     store
-        .save_draft(draft("w", "one"), DraftRule::Existing, None)
+        .save_draft(draft("w", "one"), existing_draft("w"), None)
         .await
         .unwrap();
     assert_eq!(
-        version(store.publish("w", "one", ACTIVATE, at(5)).await.unwrap()),
+        version(store.publish(uid("w"), "one", ACTIVATE, at(5)).await.unwrap()),
         (1, false, Lifecycle::Active)
     );
-    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
     assert!(store.workflow("w").await.unwrap().unwrap().enabled);
 }
 
 /// Nothing is published that the caller has not seen.
 pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
     assert_eq!(
-        store.publish("w", "one", ACTIVATE, at(1)).await.unwrap(),
+        store.publish(uid("w"), "one", ACTIVATE, at(1)).await.unwrap(),
         Published::NotFound
     );
     activate(store, "w").await;
     assert_eq!(
-        store.publish("w", "two", ACTIVATE, at(3)).await.unwrap(),
+        store.publish(uid("w"), "two", ACTIVATE, at(3)).await.unwrap(),
         Published::NoDraft
     );
     store
-        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
     assert_eq!(
-        store.publish("w", "three", ACTIVATE, at(3)).await.unwrap(),
+        store.publish(uid("w"), "three", ACTIVATE, at(3)).await.unwrap(),
         Published::Changed
     );
     assert_eq!(store.workflow("w").await.unwrap().unwrap().latest_version, Some(1));
-    assert!(store.draft("w").await.unwrap().is_some());
+    assert!(store.draft(uid("w")).await.unwrap().is_some());
 }
 
 /// A version can wait until it is made current.
 pub async fn activation_is_optional(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     store
-        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
     assert_eq!(
-        version(store.publish("w", "two", Activation::Stage, at(3)).await.unwrap()),
+        version(store.publish(uid("w"), "two", Activation::Stage, at(3)).await.unwrap()),
         (2, true, Lifecycle::Active)
     );
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(1), Some(2)));
     assert_eq!(
-        version(store.publish("w", "two", ACTIVATE, at(4)).await.unwrap()),
+        version(store.publish(uid("w"), "two", ACTIVATE, at(4)).await.unwrap()),
         (2, false, Lifecycle::Active)
     );
     assert_eq!(store.workflow("w").await.unwrap().unwrap().current_version, Some(2));
@@ -199,22 +202,29 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
         status: Some(Lifecycle::Archived),
         enabled: false,
     };
-    assert_eq!(store.set_enablement("w", change.clone(), at(3)).await.unwrap(), None);
+    assert_eq!(
+        store.set_enablement(uid("w"), change.clone(), at(3)).await.unwrap(),
+        None
+    );
     activate(store, "w").await;
-    let (row, done) = store.set_enablement("w", change.clone(), at(3)).await.unwrap().unwrap();
+    let (row, done) = store
+        .set_enablement(uid("w"), change.clone(), at(3))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (row.status, row.enabled, row.updated_at, done),
         (Lifecycle::Archived, false, at(3), true)
     );
     assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
-    let again = store.set_enablement("w", change, at(4)).await.unwrap().unwrap();
+    let again = store.set_enablement(uid("w"), change, at(4)).await.unwrap().unwrap();
     assert_eq!(again, (row, false), "not from here");
     let enable = Enablement {
         from: vec![Lifecycle::Archived, Lifecycle::Active],
         status: None,
         enabled: true,
     };
-    let (row, done) = store.set_enablement("w", enable, at(5)).await.unwrap().unwrap();
+    let (row, done) = store.set_enablement(uid("w"), enable, at(5)).await.unwrap().unwrap();
     assert_eq!((row.status, row.enabled, done), (Lifecycle::Archived, true, true));
 }
 
@@ -224,7 +234,7 @@ pub async fn workflows_are_paged_and_filtered(store: &Arc<dyn Store>) {
         activate(store, id).await;
     }
     let disabled = draft("d", "one");
-    store.save_draft(disabled, new_or_draft(), None).await.unwrap();
+    store.save_draft(disabled, new_or_draft("d"), None).await.unwrap();
     let list = |filter: WorkflowFilter| async move {
         let page = store.workflows(filter).await.unwrap();
         (page.items.into_iter().map(|row| row.id).collect::<Vec<_>>(), page.more)
@@ -268,123 +278,129 @@ fn archive() -> Enablement {
 /// What is archived is reactivated first; its draft stays.
 pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
     activate(store, "w").await;
-    store.set_enablement("w", archive(), at(3)).await.unwrap();
+    store.set_enablement(uid("w"), archive(), at(3)).await.unwrap();
     store
-        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
     let before = store.workflow("w").await.unwrap();
     for activation in [ACTIVATE, Activation::Stage] {
         assert_eq!(
-            store.publish("w", "two", activation, at(4)).await.unwrap(),
+            store.publish(uid("w"), "two", activation, at(4)).await.unwrap(),
             Published::Refused(Lifecycle::Archived)
         );
     }
     assert_eq!(store.workflow("w").await.unwrap(), before);
-    assert!(store.draft("w").await.unwrap().is_some());
-    assert_eq!(store.definition("w", 2).await.unwrap(), None);
+    assert!(store.draft(uid("w")).await.unwrap().is_some());
+    assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
 }
 
 /// A version for runs of a draft, which is a draft as before.
 pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
-    assert_eq!(store.snapshot("w", "one", at(1)).await.unwrap(), Published::NotFound);
+    assert_eq!(
+        store.snapshot(uid("w"), "one", at(1)).await.unwrap(),
+        Published::NotFound
+    );
     let first = draft("w", "one");
-    store.save_draft(first, new_or_draft(), None).await.unwrap();
+    store.save_draft(first, new_or_draft("w"), None).await.unwrap();
     for created in [true, false] {
         assert_eq!(
-            version(store.snapshot("w", "one", at(2)).await.unwrap()),
+            version(store.snapshot(uid("w"), "one", at(2)).await.unwrap()),
             (1, created, Lifecycle::Draft)
         );
     }
-    assert_eq!(store.draft("w").await.unwrap().unwrap().checksum, "one");
+    assert_eq!(store.draft(uid("w")).await.unwrap().unwrap().checksum, "one");
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!(
         (row.current_version, row.latest_version, row.status),
         (None, Some(1), Lifecycle::Draft)
     );
     store
-        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    assert_eq!(store.snapshot("w", "one", at(3)).await.unwrap(), Published::Changed);
     assert_eq!(
-        version(store.snapshot("w", "two", at(3)).await.unwrap()),
+        store.snapshot(uid("w"), "one", at(3)).await.unwrap(),
+        Published::Changed
+    );
+    assert_eq!(
+        version(store.snapshot(uid("w"), "two", at(3)).await.unwrap()),
         (2, true, Lifecycle::Draft)
     );
     assert_eq!(
-        version(store.publish("w", "two", ACTIVATE, at(4)).await.unwrap()),
+        version(store.publish(uid("w"), "two", ACTIVATE, at(4)).await.unwrap()),
         (2, false, Lifecycle::Active)
     );
     assert_eq!(
-        store.snapshot("w", "two", at(5)).await.unwrap(),
+        store.snapshot(uid("w"), "two", at(5)).await.unwrap(),
         Published::Refused(Lifecycle::Active)
     );
 }
 
 /// Drafts, and what is archived and never ran. Numbers of versions are not used again.
 pub async fn deleting_takes_what_nothing_needs(store: &Arc<dyn Store>) {
-    assert_eq!(store.delete_workflow("w", at(9)).await.unwrap(), Deleted::NotFound);
+    assert_eq!(store.delete_workflow(uid("w")).await.unwrap(), Deleted::NotFound);
     let first = draft("w", "one");
-    store.save_draft(first.clone(), new_or_draft(), None).await.unwrap();
-    assert_eq!(store.delete_workflow("w", at(9)).await.unwrap(), Deleted::Deleted);
+    store.save_draft(first.clone(), new_or_draft("w"), None).await.unwrap();
+    assert_eq!(store.delete_workflow(uid("w")).await.unwrap(), Deleted::Deleted);
     assert_eq!(store.workflow("w").await.unwrap(), None);
-    assert_eq!(store.draft("w").await.unwrap(), None);
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
 
     activate(store, "w").await;
     store
-        .save_draft(draft("w", "two"), DraftRule::Existing, None)
+        .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    store.publish("w", "two", ACTIVATE, at(3)).await.unwrap();
+    store.publish(uid("w"), "two", ACTIVATE, at(3)).await.unwrap();
     assert_eq!(
-        store.delete_workflow("w", at(9)).await.unwrap(),
+        store.delete_workflow(uid("w")).await.unwrap(),
         Deleted::Refused(Lifecycle::Active)
     );
-    store.set_enablement("w", archive(), at(3)).await.unwrap();
+    store.set_enablement(uid("w"), archive(), at(3)).await.unwrap();
     store
-        .save_draft(draft("w", "three"), DraftRule::Existing, None)
+        .save_draft(draft("w", "three"), existing_draft("w"), None)
         .await
         .unwrap();
-    assert_eq!(store.delete_workflow("w", at(9)).await.unwrap(), Deleted::Deleted);
+    assert_eq!(store.delete_workflow(uid("w")).await.unwrap(), Deleted::Deleted);
     assert_eq!(store.workflow("w").await.unwrap(), None);
-    assert_eq!(store.draft("w").await.unwrap(), None);
-    assert_eq!(store.definition("w", 1).await.unwrap(), None);
+    assert_eq!(store.draft(uid("w")).await.unwrap(), None);
+    assert_eq!(store.definition(uid("w"), 1).await.unwrap(), None);
 
-    store.save_draft(first, new_or_draft(), None).await.unwrap();
+    store.save_draft(first, new_or_draft("w"), None).await.unwrap();
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (None, None));
     assert_eq!(
-        version(store.publish("w", "one", ACTIVATE, at(5)).await.unwrap()),
+        version(store.publish(uid("w"), "one", ACTIVATE, at(5)).await.unwrap()),
         (3, true, Lifecycle::Active)
     );
 
     activate(store, WORKFLOW).await;
     pending(store, "r1").await;
     assert_eq!(
-        store.delete_workflow(WORKFLOW, at(9)).await.unwrap(),
+        store.delete_workflow(uid(WORKFLOW)).await.unwrap(),
         Deleted::Refused(Lifecycle::Active)
     );
-    store.set_enablement(WORKFLOW, archive(), at(3)).await.unwrap();
+    store.set_enablement(uid(WORKFLOW), archive(), at(3)).await.unwrap();
     assert_eq!(
-        store.delete_workflow(WORKFLOW, at(9)).await.unwrap(),
+        store.delete_workflow(uid(WORKFLOW)).await.unwrap(),
         Deleted::HasRuns(Lifecycle::Archived)
     );
-    assert!(store.definition(WORKFLOW, 1).await.unwrap().is_some());
+    assert!(store.definition(uid(WORKFLOW), 1).await.unwrap().is_some());
 }
 
 /// In pages, without their documents.
 pub async fn versions_are_listed_newest_first(store: &Arc<dyn Store>) {
-    assert!(store.versions("w", None, 9).await.unwrap().items.is_empty());
+    assert!(store.versions(uid("w"), None, 9).await.unwrap().items.is_empty());
     activate(store, "w").await;
     for (number, checksum) in [(2, "two"), (3, "one"), (4, "four")] {
         store
-            .save_draft(draft("w", checksum), DraftRule::Existing, None)
+            .save_draft(draft("w", checksum), existing_draft("w"), None)
             .await
             .unwrap();
-        store.publish("w", checksum, ACTIVATE, at(number)).await.unwrap();
+        store.publish(uid("w"), checksum, ACTIVATE, at(number)).await.unwrap();
     }
     let list = |before, limit| async move {
-        let page = store.versions("w", before, limit).await.unwrap();
+        let page = store.versions(uid("w"), before, limit).await.unwrap();
         let rows = page
             .items
             .into_iter()

@@ -28,9 +28,10 @@ impl State {
 
     fn fitting(&self, filter: &DeadLetterFilter) -> impl Iterator<Item = &DeadLetter> {
         let fits = |letter: &&DeadLetter| {
-            let workflow = filter.workflow_id.as_ref();
             filter.reason.is_none_or(|reason| letter.reason == reason)
-                && workflow.is_none_or(|workflow| letter.workflow_id == *workflow)
+                && filter
+                    .workflow_uid
+                    .is_none_or(|workflow| letter.workflow_uid == workflow)
                 && filter.before.is_none_or(|before| letter.id < before)
         };
         self.dead_letters.values().rev().filter(fits)

@@ -12,38 +12,40 @@ use fermata_core::Timestamp;
 use std::ops::Bound;
 use uuid::Uuid;
 
-/// A workflow with all that belongs to it.
+/// A workflow with all that belongs to it. One that was soft-deleted is there for its versions only.
 pub(super) struct Entry {
     pub(super) row: Workflow,
-    /// Whether it was soft-deleted: the entry is there only for its versions.
-    deleted: bool,
     draft: Option<Draft>,
     versions: Vec<Definition>,
 }
 
 impl State {
     /// A workflow that was not soft-deleted.
-    pub(super) fn live(&self, id: &str) -> Option<&Entry> {
-        self.workflows.get(id).filter(|entry| !entry.deleted)
+    pub(super) fn live(&self, uid: Uuid) -> Option<&Entry> {
+        self.workflows.get(&uid).filter(|entry| entry.row.deleted_at.is_none())
     }
 
-    fn live_mut(&mut self, id: &str) -> Option<&mut Entry> {
-        self.workflows.get_mut(id).filter(|entry| !entry.deleted)
+    fn live_mut(&mut self, uid: Uuid) -> Option<&mut Entry> {
+        let entry = self.workflows.get_mut(&uid);
+        entry.filter(|entry| entry.row.deleted_at.is_none())
     }
 
     pub(super) fn save_draft(&mut self, draft: Draft, rule: DraftRule, guard: Option<&DraftGuard>) -> Saved {
-        let existing = self.live(&draft.id);
+        let existing = match rule {
+            DraftRule::NewOrDraft { .. } => self.workflow(&draft.id),
+            DraftRule::Existing { uid } => self.live(uid).map(|entry| entry.row.clone()),
+        };
         let created = existing.is_none();
-        let mut row = match (existing.map(|entry| entry.row.clone()), rule) {
+        let mut row = match (existing, rule) {
             (Some(row), DraftRule::NewOrDraft { .. }) if row.status != Lifecycle::Draft => {
                 return Saved::Refused(row.status);
             }
             (Some(row), _) => row,
             (None, DraftRule::NewOrDraft { uid }) => Workflow::new(&draft, uid),
-            (None, DraftRule::Existing) => return Saved::NotFound,
+            (None, DraftRule::Existing { .. }) => return Saved::NotFound,
         };
         if let Some(guard) = guard {
-            let there = self.draft(&draft.id).map(|draft| draft.checksum);
+            let there = self.draft(row.uid).map(|draft| draft.checksum);
             if !guard.holds(there.as_deref()) {
                 return Saved::Changed(there);
             }
@@ -53,24 +55,24 @@ impl State {
         Saved::Saved { created }
     }
 
-    /// Writes a row, that of a workflow which was soft-deleted included.
+    /// Writes a row.
     fn put(&mut self, row: Workflow) -> &mut Entry {
-        let entry = self.workflows.entry(row.id.clone()).or_insert_with(|| Entry {
+        self.names.insert(row.id.clone(), row.uid);
+        let entry = self.workflows.entry(row.uid).or_insert_with(|| Entry {
             row: row.clone(),
-            deleted: false,
             draft: None,
             versions: Vec::new(),
         });
-        (entry.row, entry.deleted) = (row, false);
+        entry.row = row;
         entry
     }
 
-    pub(super) fn draft(&self, id: &str) -> Option<Draft> {
-        self.live(id)?.draft.clone()
+    pub(super) fn draft(&self, uid: Uuid) -> Option<Draft> {
+        self.live(uid)?.draft.clone()
     }
 
-    pub(super) fn publish(&mut self, id: &str, checksum: &str, mode: PublishMode, at: Timestamp) -> Published {
-        let Some(entry) = self.live(id) else {
+    pub(super) fn publish(&mut self, uid: Uuid, checksum: &str, mode: PublishMode, at: Timestamp) -> Published {
+        let Some(entry) = self.live(uid) else {
             return Published::NotFound;
         };
         if !mode.is_for(entry.row.status) {
@@ -87,15 +89,18 @@ impl State {
 
     pub(super) fn release(&mut self, release: Release) -> Released {
         let Release { draft, rule, enabled } = release;
-        let existing = self.live(&draft.id).map(|entry| entry.row.clone());
+        let existing = match rule {
+            ReleaseRule::New { .. } => self.workflow(&draft.id),
+            ReleaseRule::Existing { uid } => self.live(uid).map(|entry| entry.row.clone()),
+        };
         let row = match (existing, rule) {
             (Some(row), ReleaseRule::New { .. }) => return Released::Exists(row.status),
-            (Some(row), ReleaseRule::Existing) if row.status == Lifecycle::Archived => {
+            (Some(row), ReleaseRule::Existing { .. }) if row.status == Lifecycle::Archived => {
                 return Released::Refused(row.status);
             }
-            (Some(row), ReleaseRule::Existing) => row,
+            (Some(row), ReleaseRule::Existing { .. }) => row,
             (None, ReleaseRule::New { uid }) => Workflow::new(&draft, uid),
-            (None, ReleaseRule::Existing) => return Released::NotFound,
+            (None, ReleaseRule::Existing { .. }) => return Released::NotFound,
         };
         let mode = PublishMode::Publish(Activation::Activate { enabled });
         let (checksum, at) = (draft.checksum.clone(), draft.at);
@@ -137,42 +142,42 @@ impl State {
         }
     }
 
-    pub(super) fn delete_workflow(&mut self, id: &str) -> Deleted {
-        let Some(row) = self.live(id).map(|entry| entry.row.clone()) else {
+    pub(super) fn delete_workflow(&mut self, uid: Uuid) -> Deleted {
+        let Some(row) = self.live(uid).map(|entry| entry.row.clone()) else {
             return Deleted::NotFound;
         };
         if row.status == Lifecycle::Active {
             return Deleted::Refused(row.status);
         }
-        let has_runs = self.by_workflow.get(id).is_some_and(|runs| !runs.is_empty());
-        match (has_runs, row.latest_version) {
-            (true, Some(_)) => return Deleted::HasRuns(row.status),
-            // They are of one that was soft-deleted before, and need its versions.
-            (true, None) => {
-                self.soft_delete_workflow(id);
-            }
-            (false, latest) => {
-                self.version_marks.extend(latest.map(|latest| (id.to_owned(), latest)));
-                self.workflows.remove(id);
-            }
+        if self.by_workflow.get(&uid).is_some_and(|runs| !runs.is_empty()) {
+            return Deleted::HasRuns(row.status);
         }
+        self.free_name(&row);
+        self.workflows.remove(&uid);
         Deleted::Deleted
     }
 
-    pub(super) fn soft_delete_workflow(&mut self, id: &str) -> bool {
-        let Some(entry) = self.live_mut(id) else {
+    pub(super) fn soft_delete_workflow(&mut self, uid: Uuid, at: Timestamp) -> bool {
+        let Some(entry) = self.live_mut(uid) else {
             return false;
         };
-        (entry.deleted, entry.draft) = (true, None);
-        let latest = entry.row.latest_version;
-        self.version_marks.extend(latest.map(|latest| (id.to_owned(), latest)));
+        (entry.row.deleted_at, entry.row.updated_at, entry.draft) = (Some(at), at, None);
+        let row = entry.row.clone();
+        self.free_name(&row);
         true
     }
 
-    pub(super) fn versions(&self, id: &str, before: Option<u32>, limit: u32) -> Page<VersionRow> {
+    /// The name can be used again, by a workflow whose versions go on from this one's.
+    fn free_name(&mut self, row: &Workflow) {
+        self.names.remove(&row.id);
+        self.version_marks
+            .extend(row.latest_version.map(|latest| (row.id.clone(), latest)));
+    }
+
+    pub(super) fn versions(&self, uid: Uuid, before: Option<u32>, limit: u32) -> Page<VersionRow> {
         let versions = self
             .workflows
-            .get(id)
+            .get(&uid)
             .into_iter()
             .flat_map(|entry| entry.versions.iter().rev());
         let rows = versions
@@ -186,8 +191,8 @@ impl State {
         Page::cut(rows.take(limit as usize + 1).collect(), limit)
     }
 
-    pub(super) fn set_enablement(&mut self, id: &str, change: &Enablement, at: Timestamp) -> Option<(Workflow, bool)> {
-        let row = &mut self.live_mut(id)?.row;
+    pub(super) fn set_enablement(&mut self, uid: Uuid, change: &Enablement, at: Timestamp) -> Option<(Workflow, bool)> {
+        let row = &mut self.live_mut(uid)?.row;
         if !change.from.contains(&row.status) {
             return Some((row.clone(), false));
         }
@@ -197,31 +202,28 @@ impl State {
         Some((row.clone(), true))
     }
 
-    pub(super) fn workflow(&self, id: &str) -> Option<Workflow> {
-        self.live(id).map(|entry| entry.row.clone())
+    pub(super) fn workflow(&self, name: &str) -> Option<Workflow> {
+        self.workflow_by_uid(*self.names.get(name)?)
     }
 
     pub(super) fn workflow_by_uid(&self, uid: Uuid) -> Option<Workflow> {
-        let mut entries = self.workflows.values().filter(|entry| !entry.deleted);
-        entries
-            .find(|entry| entry.row.uid == uid)
-            .map(|entry| entry.row.clone())
+        self.workflows.get(&uid).map(|entry| entry.row.clone())
     }
 
     pub(super) fn list_workflows(&self, filter: &WorkflowFilter) -> Page<Workflow> {
         let after = filter.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let rows = self
-            .workflows
+            .names
             .range::<str, _>((after, Bound::Unbounded))
-            .filter(|(_, entry)| !entry.deleted)
-            .map(|(_, entry)| &entry.row);
+            .filter_map(|(_, uid)| self.workflows.get(uid))
+            .map(|entry| &entry.row);
         let fitting = rows.filter(|row| filter.fits(row)).take(filter.limit as usize + 1);
         Page::cut(fitting.cloned().collect(), filter.limit)
     }
 
-    pub(super) fn definition(&self, id: &str, version: u32) -> Option<Definition> {
+    pub(super) fn definition(&self, uid: Uuid, version: u32) -> Option<Definition> {
         self.workflows
-            .get(id)?
+            .get(&uid)?
             .versions
             .iter()
             .find(|definition| definition.version == version)

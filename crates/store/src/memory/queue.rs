@@ -7,6 +7,7 @@ use super::State;
 use crate::priority::{self, Due, MAX_GROUPS, Places, Queue};
 use fermata_core::{RunId, RunnerId, Timestamp};
 use std::{cmp::Reverse, convert::Infallible, ops::Bound};
+use uuid::Uuid;
 
 impl State {
     /// Says who has a run and when it is due.
@@ -17,8 +18,8 @@ impl State {
         let was = (entry.lease_owner, entry.wake_at);
         (entry.lease_owner, entry.wake_at) = (owner, wake_at);
         let priority = Reverse(entry.new.priority.unwrap_or(0));
-        let workflow = entry.new.workflow_id.clone();
-        let group = (entry.new.tenant.clone(), workflow.clone());
+        let workflow = entry.new.workflow_uid;
+        let group = (entry.new.tenant.clone(), workflow);
         match was {
             (None, Some(at)) => {
                 self.free.remove(&(at, run));
@@ -77,7 +78,7 @@ impl State {
         let entry = self.runs.get(&run)?;
         Some(Due {
             tenant: entry.new.tenant.clone(),
-            workflow: entry.new.workflow_id.clone(),
+            workflow: entry.new.workflow_uid,
             priority: entry.new.priority.unwrap_or(0),
             wake_at: entry.wake_at?,
             run,
@@ -93,8 +94,8 @@ struct Free<'a> {
 impl Queue for Free<'_> {
     type Error = Infallible;
 
-    fn urgent(&mut self, workflow: &str, most: usize) -> Result<Vec<Due>, Infallible> {
-        let all = self.state.prioritised.get(workflow).into_iter().flatten();
+    fn urgent(&mut self, workflow: Uuid, most: usize) -> Result<Vec<Due>, Infallible> {
+        let all = self.state.prioritised.get(&workflow).into_iter().flatten();
         let urgent = all.filter(|(Reverse(priority), at, _)| *priority > 0 && *at <= self.now);
         Ok(urgent
             .take(most)
@@ -120,7 +121,7 @@ impl Queue for Free<'_> {
     }
 
     fn behind(&mut self, due: &Due) -> Result<Option<Due>, Infallible> {
-        let group = (due.tenant.clone(), due.workflow.clone());
+        let group = (due.tenant.clone(), due.workflow);
         let after = (Bound::Excluded((due.wake_at, due.run)), Bound::Unbounded);
         let next = self.state.groups.get(&group).and_then(|runs| runs.range(after).next());
         let next = next.filter(|(at, _)| *at <= self.now);

@@ -17,7 +17,7 @@ impl State {
             .zip(filter.before)
             .is_some_and(|(from, before)| from >= before);
         let range = if empty { None } else { Some((from, to)) };
-        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (&filter.workflow_id, range) {
+        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (&filter.workflow_uid, range) {
             (_, None) => Box::new(std::iter::empty()),
             (_, Some(range)) if filter.runner.is_some() => {
                 let held = filter.runner.into_iter().flat_map(|runner| self.of_runner(runner));

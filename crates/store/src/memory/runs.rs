@@ -3,7 +3,7 @@
 use super::State;
 use crate::{
     News,
-    definitions::Lifecycle,
+    definitions::WorkflowState,
     priority,
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
@@ -46,22 +46,23 @@ pub(super) struct Wait {
 impl State {
     pub(super) fn enqueue(&mut self, mut new: NewRun, first: Option<String>) -> Enqueued {
         let request = (new.tenant.clone(), new.request_id.clone());
+        let workflow = self.workflow_state(&new);
         if let Some(there) = self.requests.get(&request).and_then(|id| self.runs.get(id)) {
             let run = there.new.id;
-            if there.new.workflow_id != new.workflow_id {
+            if there.new.workflow_uid != new.workflow_uid {
                 let workflow_id = there.new.workflow_id.clone();
                 return Enqueued::OtherWorkflow { run, workflow_id };
             }
             let status = there.status;
-            return Enqueued::Existing { run, status };
+            return Enqueued::Existing { run, status }.seen_by(&new, workflow.is_some());
         }
-        if !self.startable(&new) {
+        if !workflow.is_some_and(|workflow| workflow.takes(&new)) {
             return Enqueued::Stale;
         }
         let (id, created_at) = (new.id, new.created_at);
         let born = new.born.take();
         self.requests.insert(request, id);
-        self.by_workflow.entry(new.workflow_id.clone()).or_default().insert(id);
+        self.by_workflow.entry(new.workflow_uid).or_default().insert(id);
         if let Some(parent) = new.parent {
             self.children.entry(parent).or_default().insert(id);
         }
@@ -87,22 +88,15 @@ impl State {
         Enqueued::Created
     }
 
-    fn startable(&self, new: &NewRun) -> bool {
-        let Some(row) = self.live(&new.workflow_id).map(|entry| &entry.row) else {
-            return false;
-        };
-        let version = new.workflow_version;
-        let version_fits = if new.pinned {
-            version >= 1 && row.latest_version.is_some_and(|latest| version <= latest)
-        } else {
-            row.current_version == Some(version)
-        };
-        let takes_runs = match row.status {
-            Lifecycle::Draft => new.pinned,
-            Lifecycle::Active => row.enabled,
-            Lifecycle::Archived => false,
-        };
-        takes_runs && version_fits
+    /// The workflow of a new run, if it was not deleted.
+    fn workflow_state(&self, new: &NewRun) -> Option<WorkflowState> {
+        let row = &self.live(new.workflow_uid)?.row;
+        Some(WorkflowState {
+            status: row.status,
+            enabled: row.enabled,
+            current: row.current_version,
+            latest: row.latest_version,
+        })
     }
 
     pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
@@ -389,6 +383,7 @@ impl Entry {
     pub(super) fn stored(&self) -> StoredRun {
         StoredRun {
             id: self.new.id,
+            workflow_uid: self.new.workflow_uid,
             workflow_id: self.new.workflow_id.clone(),
             workflow_version: self.new.workflow_version,
             tenant: self.new.tenant.clone(),
@@ -411,6 +406,7 @@ impl Entry {
     pub(super) fn record(&self) -> RunRecord {
         RunRecord {
             id: self.new.id,
+            workflow_uid: self.new.workflow_uid,
             workflow_id: self.new.workflow_id.clone(),
             workflow_version: self.new.workflow_version,
             request_id: self.new.request_id.clone(),

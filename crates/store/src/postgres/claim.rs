@@ -182,6 +182,7 @@ fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {
         inbox_seen: get(row, 14)?,
         priority: plain(row, 15)?,
         owner: plain::<Option<Uuid>>(row, 16)?.map(RunnerId),
+        workflow_uid: plain(row, 17)?,
         journal: Vec::new(),
     })
 }
@@ -193,6 +194,6 @@ pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Opti
         return Ok(None);
     };
     let mut stored = stored_run(&row)?;
-    stored.journal = plain(&row, 17)?;
+    stored.journal = plain(&row, 18)?;
     Ok(Some(stored))
 }

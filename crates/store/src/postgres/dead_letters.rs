@@ -1,7 +1,7 @@
 //! Dead letters: written by a commit, read and removed by people.
 
 use super::{
-    columns::{get, plain, text},
+    columns::{get, plain},
     sessions::commit,
     trouble::Trouble,
 };
@@ -25,7 +25,8 @@ fn letter_row(row: &Row) -> Result<DeadLetter, Trouble> {
         tenant: plain(row, 6)?,
         attempts: get(row, 7)?,
         last_error: plain(row, 8)?,
-        payload: plain(row, 9)?,
+        workflow_uid: plain(row, 9)?,
+        payload: plain(row, 10)?,
     })
 }
 
@@ -53,14 +54,14 @@ pub(super) fn fitting(filter: &DeadLetterFilter, limit: i64) -> (String, Vec<Box
     let before = filter.before.unwrap_or(Uuid::max());
     let mut params: Vec<Box<dyn ToSql + Sync + Send>> = vec![Box::new(limit), Box::new(before)];
     let reason = filter.reason.map(|reason| reason.as_str().to_owned());
-    let (index, other) = match &filter.workflow_id {
-        Some(workflow) => (Some(("workflow_id", text(workflow).into_owned())), reason),
-        None => (reason.map(|reason| ("reason", reason)), None),
+    let (index, other): (Option<(&str, Box<dyn ToSql + Sync + Send>)>, _) = match filter.workflow_uid {
+        Some(workflow) => (Some(("workflow_uid", Box::new(workflow))), reason),
+        None => (reason.map(|reason| ("reason", Box::new(reason) as _)), None),
     };
     let (places, order) = match index {
         None => ("id < $2".to_owned(), "id DESC".to_owned()),
         Some((column, value)) => {
-            params.push(Box::new(value));
+            params.push(value);
             let from = format!("({column}, id) >= ($3, '{}')", Uuid::nil());
             (
                 format!("{from} AND ({column}, id) < ($3, $2)"),

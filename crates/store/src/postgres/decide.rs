@@ -6,7 +6,7 @@
 
 use super::{
     columns::{signed, small, text},
-    facts::{Facts, Requested, Resource, RunFacts},
+    facts::{Facts, Resource, RunFacts},
     rows::{RunUpdate, Writes},
     work::{Fate, Outcome, Work},
 };
@@ -62,26 +62,21 @@ impl<'a> Deciding<'a, '_> {
 
     fn enqueue(&mut self, run: &'a NewRun, first: Option<&'a str>) -> Enqueued {
         let request = (run.tenant.clone(), run.request_id.clone());
-        match self.facts.requests.get(&request) {
-            Some(Requested {
-                run: there,
-                workflow_id,
-                ..
-            }) if *workflow_id != run.workflow_id => {
+        let workflow = self.facts.workflows.get(&run.workflow_uid).and_then(Option::as_ref);
+        if let Some(there) = self.facts.requests.get(&request) {
+            if there.workflow_uid != run.workflow_uid {
+                let workflow_id = there.workflow_id.clone();
                 return Enqueued::OtherWorkflow {
-                    run: *there,
-                    workflow_id: workflow_id.clone(),
-                };
-            }
-            Some(there) => {
-                return Enqueued::Existing {
                     run: there.run,
-                    status: there.status,
+                    workflow_id,
                 };
             }
-            None => {}
+            let existing = Enqueued::Existing {
+                run: there.run,
+                status: there.status,
+            };
+            return existing.seen_by(run, workflow.is_some());
         }
-        let workflow = self.facts.workflows.get(&run.workflow_id);
         if !workflow.is_some_and(|workflow| workflow.takes(run)) {
             return Enqueued::Stale;
         }

@@ -1,7 +1,7 @@
 //! Workflows, drafts and versions.
 //!
-//! What must stay true: as in SQLite's store, a version is never changed and its number never used again, and a workflow
-//! that was soft-deleted is found by nobody. Here it is a lock on the workflow's row that keeps changes apart. New runs
+//! What must stay true: as in SQLite's store, a version is never changed and its number never used again, and nothing
+//! changes a workflow that was soft-deleted. Here it is a lock on the workflow's row that keeps changes apart. New runs
 //! hold a weaker one on it, which lets everything pass but its removal.
 
 use super::{
@@ -25,7 +25,13 @@ use uuid::Uuid;
 /// How many workflows a list reads at a time while it looks for those that fit.
 const PAGE: i64 = 500;
 
-pub(super) const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions WHERE workflow_id = $1 LIMIT 1";
+pub(super) const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions WHERE workflow_uid = $1 LIMIT 1";
+
+const LOCK_NAMED: &str = concat!(
+    statements::workflow_columns!(),
+    "WHERE id = ?1 AND deleted_at IS NULL FOR NO KEY UPDATE"
+);
+const LOCK_KNOWN: &str = concat!(statements::workflow_columns!(), "WHERE uid = ?1 FOR NO KEY UPDATE");
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -43,11 +49,21 @@ async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> 
     Ok(client.execute(&statement, params).await?)
 }
 
-/// A workflow's row, locked until the transaction ends. A row that was soft-deleted is locked as well: it may be taken
-/// over by a new workflow of its id.
-async fn locked(tx: &Transaction<'_>, id: &str) -> Result<Option<Workflow>, Trouble> {
-    execute(tx, "SELECT 1 FROM workflows WHERE id = ?1 FOR NO KEY UPDATE", &[&id]).await?;
-    workflow(tx, id).await
+/// How a workflow is asked for.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    Named(&'a str),
+    Known(Uuid),
+}
+
+/// A workflow that was not deleted, locked until the transaction ends.
+async fn locked(tx: &Transaction<'_>, which: Which<'_>) -> Result<Option<Workflow>, Trouble> {
+    let row = match which {
+        Which::Named(name) => row(tx, LOCK_NAMED, &[&name]).await?,
+        Which::Known(uid) => row(tx, LOCK_KNOWN, &[&uid]).await?,
+    };
+    let workflow = row.as_ref().map(workflow_row).transpose()?;
+    Ok(workflow.filter(|workflow| workflow.deleted_at.is_none()))
 }
 
 /// Saves a draft.
@@ -58,7 +74,11 @@ pub(super) async fn save_draft(
     guard: Option<&DraftGuard>,
 ) -> Result<Saved, Trouble> {
     let tx = session.transaction().await?;
-    let existing = locked(&tx, &new.id).await?;
+    let which = match rule {
+        DraftRule::NewOrDraft { .. } => Which::Named(&new.id),
+        DraftRule::Existing { uid } => Which::Known(uid),
+    };
+    let existing = locked(&tx, which).await?;
     let created = existing.is_none();
     let mut workflow = match (existing, rule) {
         (Some(workflow), DraftRule::NewOrDraft { .. }) if workflow.status != Lifecycle::Draft => {
@@ -66,10 +86,10 @@ pub(super) async fn save_draft(
         }
         (Some(workflow), _) => workflow,
         (None, DraftRule::NewOrDraft { uid }) => Workflow::new(new, uid),
-        (None, DraftRule::Existing) => return Ok(Saved::NotFound),
+        (None, DraftRule::Existing { .. }) => return Ok(Saved::NotFound),
     };
     if let Some(guard) = guard {
-        let there = draft(&tx, &new.id).await?.map(|draft| draft.checksum);
+        let there = draft(&tx, workflow.uid).await?.map(|draft| draft.checksum);
         if !guard.holds(there.as_deref()) {
             return Ok(Saved::Changed(there));
         }
@@ -82,7 +102,16 @@ pub(super) async fn save_draft(
     }
     let (source, at) = (new.source.as_slice(), new.at.0);
     let (name, description) = (text(&new.display_name), new.description.as_deref().map(text));
-    let row: Params<'_> = &[&new.id, &name, &description, &new.dialect, &source, &new.checksum, &at];
+    let row: Params<'_> = &[
+        &workflow.uid,
+        &new.id,
+        &name,
+        &description,
+        &new.dialect,
+        &source,
+        &new.checksum,
+        &at,
+    ];
     execute(&tx, statements::SAVE_DRAFT, row).await?;
     commit(tx).await?;
     Ok(Saved::Saved { created })
@@ -91,19 +120,19 @@ pub(super) async fn save_draft(
 /// Publishes the draft with this checksum.
 pub(super) async fn publish(
     session: &mut Object,
-    id: &str,
+    uid: Uuid,
     checksum: &str,
     mode: PublishMode,
     at: Timestamp,
 ) -> Result<Published, Trouble> {
     let tx = session.transaction().await?;
-    let Some(workflow) = locked(&tx, id).await? else {
+    let Some(workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(Published::NotFound);
     };
     if !mode.is_for(workflow.status) {
         return Ok(Published::Refused(workflow.status));
     }
-    let draft = draft(&tx, id).await?;
+    let draft = draft(&tx, uid).await?;
     let version = match &draft {
         Some(draft) if draft.checksum != checksum => return Ok(Published::Changed),
         Some(draft) => version_of(&tx, &workflow, draft, at).await?,
@@ -121,14 +150,18 @@ pub(super) async fn publish(
 pub(super) async fn release(session: &mut Object, release: &Release) -> Result<Released, Trouble> {
     let Release { draft, rule, enabled } = release;
     let tx = session.transaction().await?;
-    let workflow = match (locked(&tx, &draft.id).await?, rule) {
+    let which = match rule {
+        ReleaseRule::New { .. } => Which::Named(&draft.id),
+        ReleaseRule::Existing { uid } => Which::Known(*uid),
+    };
+    let workflow = match (locked(&tx, which).await?, rule) {
         (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
-        (Some(workflow), ReleaseRule::Existing) if workflow.status == Lifecycle::Archived => {
+        (Some(workflow), ReleaseRule::Existing { .. }) if workflow.status == Lifecycle::Archived => {
             return Ok(Released::Refused(workflow.status));
         }
-        (Some(workflow), ReleaseRule::Existing) => workflow,
+        (Some(workflow), ReleaseRule::Existing { .. }) => workflow,
         (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),
-        (None, ReleaseRule::Existing) => return Ok(Released::NotFound),
+        (None, ReleaseRule::Existing { .. }) => return Ok(Released::NotFound),
     };
     if let ReleaseRule::New { .. } = rule {
         create_workflow(&tx, &workflow).await?;
@@ -145,7 +178,7 @@ async fn newest(tx: &Transaction<'_>, workflow: &Workflow, checksum: &str) -> Re
     let Some(version) = workflow.latest_version else {
         return Ok(None);
     };
-    let newest = definition(tx, &workflow.id, version).await?;
+    let newest = definition(tx, workflow.uid, version).await?;
     let same = newest.is_some_and(|newest| newest.checksum == checksum);
     Ok(same.then_some(version))
 }
@@ -169,7 +202,15 @@ async fn version_of(
     };
     let version = latest + 1;
     let (number, source) = (small(version), draft.source.as_slice());
-    let row: Params<'_> = &[&workflow.id, &number, &draft.dialect, &source, &draft.checksum, &at.0];
+    let row: Params<'_> = &[
+        &workflow.uid,
+        &number,
+        &workflow.id,
+        &draft.dialect,
+        &source,
+        &draft.checksum,
+        &at.0,
+    ];
     execute(tx, statements::INSERT_DEFINITION, row).await?;
     Ok((version, true))
 }
@@ -184,7 +225,7 @@ async fn published(
     at: Timestamp,
 ) -> Result<Publication, Trouble> {
     if mode != PublishMode::Snapshot {
-        execute(tx, statements::DELETE_DRAFT, &[&workflow.id]).await?;
+        execute(tx, statements::DELETE_DRAFT, &[&workflow.uid]).await?;
     }
     mode.apply(&mut workflow, draft, version, at);
     update_workflow(tx, &workflow).await?;
@@ -196,51 +237,42 @@ async fn published(
 }
 
 /// Removes a workflow that nothing needs.
-pub(super) async fn delete(session: &mut Object, id: &str, at: Timestamp) -> Result<Deleted, Trouble> {
+pub(super) async fn delete(session: &mut Object, uid: Uuid) -> Result<Deleted, Trouble> {
     let tx = session.transaction().await?;
     // Waits for new runs of it to be stored; the next statement sees them.
-    execute(&tx, "SELECT 1 FROM workflows WHERE id = ?1 FOR UPDATE", &[&id]).await?;
-    let Some(workflow) = workflow(&tx, id).await? else {
+    execute(&tx, "SELECT 1 FROM workflows WHERE uid = ?1 FOR UPDATE", &[&uid]).await?;
+    let workflow = workflow_by_uid(&tx, uid).await?;
+    let Some(workflow) = workflow.filter(|workflow| workflow.deleted_at.is_none()) else {
         return Ok(Deleted::NotFound);
     };
     if workflow.status == Lifecycle::Active {
         return Ok(Deleted::Refused(workflow.status));
     }
-    if row(&tx, HAS_RUNS, &[&id]).await?.is_some() {
-        if workflow.latest_version.is_some() {
-            return Ok(Deleted::HasRuns(workflow.status));
-        }
-        // They are of one that was soft-deleted before, and need its versions.
-        bury(&tx, &workflow, at).await?;
-    } else {
-        set_mark(&tx, &workflow).await?;
-        for sql in statements::DELETE_WORKFLOW {
-            execute(&tx, sql, &[&id]).await?;
-        }
+    if row(&tx, HAS_RUNS, &[&uid]).await?.is_some() {
+        return Ok(Deleted::HasRuns(workflow.status));
+    }
+    set_mark(&tx, &workflow).await?;
+    for sql in statements::DELETE_WORKFLOW {
+        execute(&tx, sql, &[&uid]).await?;
     }
     commit(tx).await?;
     Ok(Deleted::Deleted)
 }
 
 /// Deletes a workflow and leaves its versions and runs.
-pub(super) async fn soft_delete(session: &mut Object, id: &str, at: Timestamp) -> Result<bool, Trouble> {
+pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) -> Result<bool, Trouble> {
     let tx = session.transaction().await?;
-    let Some(workflow) = locked(&tx, id).await? else {
+    let Some(workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(false);
     };
-    bury(&tx, &workflow, at).await?;
+    set_mark(&tx, &workflow).await?;
+    execute(&tx, statements::DELETE_DRAFT, &[&uid]).await?;
+    execute(&tx, statements::SOFT_DELETE, &[&uid, &at.0]).await?;
     commit(tx).await?;
     Ok(true)
 }
 
-async fn bury(tx: &Transaction<'_>, workflow: &Workflow, at: Timestamp) -> Result<(), Trouble> {
-    set_mark(tx, workflow).await?;
-    execute(tx, statements::DELETE_DRAFT, &[&workflow.id]).await?;
-    execute(tx, statements::SOFT_DELETE, &[&workflow.id, &at.0]).await?;
-    Ok(())
-}
-
-/// Remembers the newest version, so that another workflow of this id goes on from there.
+/// Remembers the newest version, so that another workflow of this name goes on from there.
 async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
     if let Some(latest) = workflow.latest_version {
         execute(tx, statements::SET_MARK, &[&workflow.id, &small(latest)]).await?;
@@ -251,12 +283,12 @@ async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Troub
 /// Changes status or the enabled flag.
 pub(super) async fn set_enablement(
     session: &mut Object,
-    id: &str,
+    uid: Uuid,
     change: &Enablement,
     at: Timestamp,
 ) -> Result<Option<(Workflow, bool)>, Trouble> {
     let tx = session.transaction().await?;
-    let Some(mut workflow) = locked(&tx, id).await? else {
+    let Some(mut workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(None);
     };
     if !change.from.contains(&workflow.status) {
@@ -296,7 +328,7 @@ async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
     let (current, latest) = (workflow.current_version.map(small), workflow.latest_version.map(small));
     let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
     let row: Params<'_> = &[
-        &workflow.id,
+        &workflow.uid,
         &name,
         &description,
         &workflow.dialect,
@@ -310,13 +342,13 @@ async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
     Ok(())
 }
 
-/// A workflow's row.
+/// The workflow that has this name now.
 pub(super) async fn workflow(client: &impl GenericClient, id: &str) -> Result<Option<Workflow>, Trouble> {
     let row = row(client, statements::WORKFLOW, &[&id]).await?;
     row.as_ref().map(workflow_row).transpose()
 }
 
-/// The row of the workflow that is known by `uid`.
+/// The workflow with this uid, also one that was soft-deleted.
 pub(super) async fn workflow_by_uid(client: &impl GenericClient, uid: Uuid) -> Result<Option<Workflow>, Trouble> {
     let row = row(client, statements::WORKFLOW_BY_UID, &[&uid]).await?;
     row.as_ref().map(workflow_row).transpose()
@@ -335,14 +367,15 @@ fn workflow_row(row: &Row) -> Result<Workflow, Trouble> {
         enabled: plain(row, 8)?,
         created_at: get(row, 9)?,
         updated_at: get(row, 10)?,
+        deleted_at: maybe(row, 11)?,
     })
 }
 
-/// Workflows by id. The filter is applied here and not in SQL, so that "any case" means the same in every store.
+/// Workflows by name. The filter is applied here and not in SQL, so that "any case" means the same in every store.
 pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, Trouble> {
     let sql = format!("{} LIMIT ?2", statements::WORKFLOWS);
     let wanted = filter.limit as usize + 1;
-    // No id is between a text and the same with a zero and more behind it.
+    // No name is between a text and the same with a zero and more behind it.
     let after = filter.after.as_deref().and_then(|after| after.split('\0').next());
     let mut after = after.unwrap_or_default().to_owned();
     let mut items = Vec::new();
@@ -362,8 +395,8 @@ pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilt
 }
 
 /// A workflow's draft.
-pub(super) async fn draft(client: &impl GenericClient, id: &str) -> Result<Option<Draft>, Trouble> {
-    let Some(row) = row(client, statements::DRAFT, &[&id]).await? else {
+pub(super) async fn draft(client: &impl GenericClient, workflow: Uuid) -> Result<Option<Draft>, Trouble> {
+    let Some(row) = row(client, statements::DRAFT, &[&workflow]).await? else {
         return Ok(None);
     };
     Ok(Some(Draft {
@@ -380,10 +413,10 @@ pub(super) async fn draft(client: &impl GenericClient, id: &str) -> Result<Optio
 /// A version.
 pub(super) async fn definition(
     client: &impl GenericClient,
-    id: &str,
+    workflow: Uuid,
     version: u32,
 ) -> Result<Option<Definition>, Trouble> {
-    let Some(row) = row(client, statements::DEFINITION, &[&id, &small(version)]).await? else {
+    let Some(row) = row(client, statements::DEFINITION, &[&workflow, &small(version)]).await? else {
         return Ok(None);
     };
     Ok(Some(Definition {
@@ -399,12 +432,13 @@ pub(super) async fn definition(
 /// Versions without their documents, newest first.
 pub(super) async fn versions(
     client: &impl GenericClient,
-    id: &str,
+    workflow: Uuid,
     before: Option<u32>,
     limit: u32,
 ) -> Result<Page<VersionRow>, Trouble> {
     let before = before.map_or(i32::MAX, small);
-    let rows = rows(client, statements::VERSIONS, &[&id, &before, &(i64::from(limit) + 1)]).await?;
+    let params: Params<'_> = &[&workflow, &before, &(i64::from(limit) + 1)];
+    let rows = rows(client, statements::VERSIONS, params).await?;
     let versions = rows.iter().map(|row| {
         Ok(VersionRow {
             version: get(row, 0)?,

@@ -1,7 +1,7 @@
 //! What a batch has to know before it decides: read under the locks on everything that it may change.
 
 use super::work::Work;
-use crate::{definitions::Lifecycle, runs::NewRun};
+use crate::definitions::WorkflowState;
 use fermata_core::{RunId, Status};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -12,12 +12,13 @@ pub(super) type Resource = (String, String, String);
 /// Everything that members of a batch are checked against.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    pub(super) workflows: HashMap<String, WorkflowFacts>,
+    /// `None` for one that was deleted.
+    pub(super) workflows: HashMap<Uuid, Option<WorkflowState>>,
     /// Runs that have a (tenant, requestId) of the batch.
     pub(super) requests: HashMap<(String, String), Requested>,
     pub(super) runs: HashMap<RunId, RunFacts>,
     /// Workflows and runs that are there, and that somebody else has locked.
-    pub(super) locked_workflows: HashSet<String>,
+    pub(super) locked_workflows: HashSet<Uuid>,
     pub(super) locked_runs: HashSet<RunId>,
     /// The last place in the journals of runs that go on.
     pub(super) last_seqs: HashMap<RunId, u32>,
@@ -33,36 +34,9 @@ impl Facts {
     /// Whether somebody else has locked what this needs.
     pub(super) fn is_locked(&self, work: &Work) -> bool {
         match work {
-            Work::Enqueue { run, .. } => self.locked_workflows.contains(&run.workflow_id),
+            Work::Enqueue { run, .. } => self.locked_workflows.contains(&run.workflow_uid),
             _ => self.locked_runs.contains(&work.run()),
         }
-    }
-}
-
-/// Where a workflow stands.
-#[derive(Debug, Clone)]
-pub(super) struct WorkflowFacts {
-    pub(super) status: Lifecycle,
-    pub(super) enabled: bool,
-    pub(super) current: Option<u32>,
-    pub(super) latest: Option<u32>,
-}
-
-impl WorkflowFacts {
-    /// Whether it takes this run.
-    pub(super) fn takes(&self, run: &NewRun) -> bool {
-        let version = run.workflow_version;
-        let version_fits = if run.pinned {
-            version >= 1 && self.latest.is_some_and(|latest| version <= latest)
-        } else {
-            self.current == Some(version)
-        };
-        version_fits
-            && match self.status {
-                Lifecycle::Draft => run.pinned,
-                Lifecycle::Active => self.enabled,
-                Lifecycle::Archived => false,
-            }
     }
 }
 
@@ -70,6 +44,7 @@ impl WorkflowFacts {
 #[derive(Debug, Clone)]
 pub(super) struct Requested {
     pub(super) run: RunId,
+    pub(super) workflow_uid: Uuid,
     pub(super) workflow_id: String,
     pub(super) status: Status,
 }

@@ -33,7 +33,6 @@ pub(super) const LAST: Uuid = Uuid::max();
 /// Runs that fit.
 pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, Trouble> {
     let texts = [
-        &filter.workflow_id,
         &filter.tenant,
         &filter.correlation_id,
         &filter.request_id,
@@ -92,6 +91,7 @@ async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Resu
             Bound::Text(text) => (Box::new(text.clone()), Type::TEXT),
             Bound::Run(run) => (Box::new(run.map(|run| run.0)), Type::UUID),
             Bound::Runner(runner) => (Box::new(runner.0), Type::UUID),
+            Bound::Workflow(workflow) => (Box::new(*workflow), Type::UUID),
         }
     });
     let values: Vec<_> = values.collect();

@@ -2,13 +2,16 @@
 
 use super::{
     columns::{get, maybe, plain, signed, text},
-    facts::{Facts, Requested, RunFacts, WorkflowFacts},
+    facts::{Facts, Requested, RunFacts},
     pipeline::Query,
     sql::Statements,
     trouble::Trouble,
     work::Work,
 };
-use crate::runs::{Link, NewRun, WaitChange};
+use crate::{
+    definitions::WorkflowState,
+    runs::{Link, NewRun, WaitChange},
+};
 use fermata_core::RunId;
 use std::collections::BTreeSet;
 use tokio_postgres::Row;
@@ -109,9 +112,9 @@ impl<'a> Wish<'a> {
     }
 
     /// The workflows of new runs, each once.
-    fn workflows(&self, wanted: impl Fn(&str) -> bool) -> Vec<&'a str> {
-        let workflows = self.new.iter().map(|run| run.workflow_id.as_str());
-        let workflows: BTreeSet<&str> = workflows.filter(|workflow| wanted(workflow)).collect();
+    fn workflows(&self, wanted: impl Fn(&Uuid) -> bool) -> Vec<Uuid> {
+        let workflows = self.new.iter().map(|run| run.workflow_uid);
+        let workflows: BTreeSet<Uuid> = workflows.filter(wanted).collect();
         workflows.into_iter().collect()
     }
 
@@ -138,12 +141,14 @@ impl Facts {
         for row in rows {
             match question {
                 Question::Workflows => {
-                    let workflow = WorkflowFacts {
+                    let workflow = WorkflowState {
                         status: get(row, 1)?,
                         enabled: plain(row, 2)?,
                         current: maybe(row, 3)?,
                         latest: maybe(row, 4)?,
                     };
+                    let deleted_at: Option<i64> = plain(row, 5)?;
+                    let workflow = deleted_at.is_none().then_some(workflow);
                     self.workflows.insert(plain(row, 0)?, workflow);
                 }
                 Question::Requests => {
@@ -151,6 +156,7 @@ impl Facts {
                         run: get(row, 2)?,
                         workflow_id: plain(row, 3)?,
                         status: get(row, 4)?,
+                        workflow_uid: plain(row, 5)?,
                     };
                     self.requests.insert((plain(row, 0)?, plain(row, 1)?), there);
                 }

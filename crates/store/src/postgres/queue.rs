@@ -34,7 +34,7 @@ macro_rules! free {
 
 macro_rules! due_columns {
     () => {
-        "id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0) AS importance FROM workflow_executions WHERE "
+        "id, wake_at, tenant_id, workflow_uid, COALESCE(priority, 0) AS importance FROM workflow_executions WHERE "
     };
 }
 
@@ -42,7 +42,7 @@ macro_rules! due_columns {
 pub(super) const ANY_PRIORITY: &str = concat!(
     "SELECT 1 FROM workflow_executions WHERE ",
     free!(),
-    " AND priority <> 0 ORDER BY workflow_id, priority LIMIT 1"
+    " AND priority <> 0 ORDER BY workflow_uid, priority LIMIT 1"
 );
 
 pub(super) const FRONT: &str = concat!(
@@ -55,25 +55,25 @@ pub(super) const FRONT: &str = concat!(
 /// Up to so many runs of each workflow that are due, free and of a priority above 0, the highest first. Each priority
 /// of a workflow is visited once, however many runs sleep there, and no more than a hundred of them.
 pub(super) const URGENT: &str = concat!(
-    "SELECT r.* FROM unnest($1::text[]) AS w (workflow) CROSS JOIN LATERAL (
+    "SELECT r.* FROM unnest($1::uuid[]) AS w (workflow) CROSS JOIN LATERAL (
       WITH RECURSIVE p (priority) AS (
-        SELECT (SELECT priority FROM workflow_executions WHERE workflow_id = w.workflow AND priority > 0
+        SELECT (SELECT priority FROM workflow_executions WHERE workflow_uid = w.workflow AND priority > 0
           AND priority <> 0 AND ",
     free!(),
-    " ORDER BY workflow_id DESC, priority DESC LIMIT 1)
+    " ORDER BY workflow_uid DESC, priority DESC LIMIT 1)
         UNION ALL
-        SELECT (SELECT e.priority FROM workflow_executions e WHERE e.workflow_id = w.workflow AND e.priority > 0
+        SELECT (SELECT e.priority FROM workflow_executions e WHERE e.workflow_uid = w.workflow AND e.priority > 0
           AND e.priority < p.priority AND e.priority <> 0 AND ",
     free!(),
-    " ORDER BY e.workflow_id DESC, e.priority DESC LIMIT 1) FROM p WHERE p.priority IS NOT NULL)
+    " ORDER BY e.workflow_uid DESC, e.priority DESC LIMIT 1) FROM p WHERE p.priority IS NOT NULL)
       SELECT due.* FROM (SELECT priority FROM p WHERE priority IS NOT NULL LIMIT 100) level CROSS JOIN LATERAL (
         SELECT ",
     due_columns!(),
     free!(),
     " AND priority <> 0
-          AND (workflow_id, priority, wake_at) >= (w.workflow, level.priority, -9223372036854775808)
-          AND (workflow_id, priority, wake_at) <= (w.workflow, level.priority, $2)
-        ORDER BY workflow_id, priority, wake_at, id LIMIT $3) due
+          AND (workflow_uid, priority, wake_at) >= (w.workflow, level.priority, -9223372036854775808)
+          AND (workflow_uid, priority, wake_at) <= (w.workflow, level.priority, $2)
+        ORDER BY workflow_uid, priority, wake_at, id LIMIT $3) due
       LIMIT $3) r"
 );
 
@@ -83,24 +83,24 @@ pub(super) const HEADS: &str = concat!(
       (SELECT ",
     due_columns!(),
     free!(),
-    " AND (tenant_id, workflow_id) > ($1, $2) ORDER BY tenant_id, workflow_id, wake_at, id LIMIT 1)
+    " AND (tenant_id, workflow_uid) > ($1, $2) ORDER BY tenant_id, workflow_uid, wake_at, id LIMIT 1)
       UNION ALL
       SELECT next.* FROM heads h CROSS JOIN LATERAL (SELECT ",
     due_columns!(),
     free!(),
-    " AND (tenant_id, workflow_id) > (h.tenant_id, CASE WHEN h.tenant_id = $3 THEN chr(1114111) ELSE h.workflow_id END)
-        ORDER BY tenant_id, workflow_id, wake_at, id LIMIT 1) next)
+    " AND (tenant_id, workflow_uid) > (h.tenant_id, CASE WHEN h.tenant_id = $3 THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid ELSE h.workflow_uid END)
+        ORDER BY tenant_id, workflow_uid, wake_at, id LIMIT 1) next)
     SELECT * FROM heads LIMIT $4"
 );
 
 /// The first runs of each of these groups.
 pub(super) const GROUPS: &str = concat!(
-    "SELECT due.* FROM unnest($1::text[], $2::text[]) AS g (tenant, workflow) CROSS JOIN LATERAL (SELECT ",
+    "SELECT due.* FROM unnest($1::text[], $2::uuid[]) AS g (tenant, workflow) CROSS JOIN LATERAL (SELECT ",
     due_columns!(),
     free!(),
-    " AND (tenant_id, workflow_id, wake_at) >= (g.tenant, g.workflow, -9223372036854775808)
-      AND (tenant_id, workflow_id, wake_at) <= (g.tenant, g.workflow, $3)
-      ORDER BY tenant_id, workflow_id, wake_at, id LIMIT $4) due"
+    " AND (tenant_id, workflow_uid, wake_at) >= (g.tenant, g.workflow, -9223372036854775808)
+      AND (tenant_id, workflow_uid, wake_at) <= (g.tenant, g.workflow, $3)
+      ORDER BY tenant_id, workflow_uid, wake_at, id LIMIT $4) due"
 );
 
 /// Of the runs that were chosen, those that are still to be had.
@@ -114,7 +114,7 @@ pub(super) const TAKE: &str = concat!(
 const FIRST_OF_GROUP: usize = 16;
 
 /// A tenant and a workflow.
-pub(super) type Group = (String, String);
+pub(super) type Group = (String, Uuid);
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -208,7 +208,7 @@ struct Waiting {
 /// What is known of the runs that wait.
 #[derive(Default)]
 struct Known {
-    urgent: Option<HashMap<String, Vec<Due>>>,
+    urgent: Option<HashMap<Uuid, Vec<Due>>>,
     heads: Option<Vec<Due>>,
     groups: HashMap<Group, Waiting>,
 }
@@ -216,9 +216,9 @@ struct Known {
 impl Queue for Known {
     type Error = Missing;
 
-    fn urgent(&mut self, workflow: &str, most: usize) -> Result<Vec<Due>, Missing> {
+    fn urgent(&mut self, workflow: Uuid, most: usize) -> Result<Vec<Due>, Missing> {
         let known = self.urgent.as_ref().ok_or(Missing::Urgent)?;
-        let urgent = known.get(workflow).map(Vec::as_slice).unwrap_or_default();
+        let urgent = known.get(&workflow).map(Vec::as_slice).unwrap_or_default();
         Ok(urgent.iter().take(most).cloned().collect())
     }
 
@@ -228,7 +228,7 @@ impl Queue for Known {
     }
 
     fn behind(&mut self, due: &Due) -> Result<Option<Due>, Missing> {
-        let group = (due.tenant.clone(), due.workflow.clone());
+        let group = (due.tenant.clone(), due.workflow);
         let missing = || Missing::Group(group.clone());
         let waiting = self.groups.get(&group).ok_or_else(missing)?;
         let place = (due.wake_at, due.run);
@@ -246,12 +246,12 @@ impl Known {
         let groups = self.groups.values().flat_map(|waiting| &waiting.runs);
         let heads = self.heads.iter().flatten();
         let all = front.iter().chain(heads).chain(groups);
-        let workflows: BTreeSet<&str> = all.map(|due| due.workflow.as_str()).collect();
-        let workflows: Vec<&str> = workflows.into_iter().collect();
+        let workflows: BTreeSet<Uuid> = all.map(|due| due.workflow).collect();
+        let workflows: Vec<Uuid> = workflows.into_iter().collect();
         let params: Params<'_> = &[&workflows, &claim.now.0, &i64::from(claim.limit)];
-        let mut urgent: HashMap<String, Vec<Due>> = HashMap::new();
+        let mut urgent: HashMap<Uuid, Vec<Due>> = HashMap::new();
         for due in dues(tx, URGENT, params).await? {
-            urgent.entry(due.workflow.clone()).or_default().push(due);
+            urgent.entry(due.workflow).or_default().push(due);
         }
         self.urgent = Some(urgent);
         Ok(())
@@ -270,12 +270,12 @@ impl Known {
         let mut heads = dues(tx, HEADS, &[&start.0, &start.1, &but, &most]).await?;
         let left = most - heads.len() as i64;
         if left > 0 && start != Group::default() {
-            let round = dues(tx, HEADS, &[&"", &"", &but, &left]).await?;
+            let round = dues(tx, HEADS, &[&"", &Uuid::nil(), &but, &left]).await?;
             let before = |head: &Due| (&head.tenant, &head.workflow) <= (&start.0, &start.1);
             heads.extend(round.into_iter().filter(before));
         }
         let last = match heads.last() {
-            Some(last) if heads.len() >= MAX_GROUPS => (last.tenant.clone(), last.workflow.clone()),
+            Some(last) if heads.len() >= MAX_GROUPS => (last.tenant.clone(), last.workflow),
             // All were seen: it does not matter where the next search begins.
             _ => Group::default(),
         };
@@ -292,20 +292,20 @@ impl Known {
             true => (vec![group], most),
             false => {
                 let heads = self.heads.iter().flatten();
-                let heads = heads.map(|head| (head.tenant.clone(), head.workflow.clone()));
+                let heads = heads.map(|head| (head.tenant.clone(), head.workflow));
                 let groups: BTreeSet<Group> = heads.chain([group]).collect();
                 (groups.into_iter().collect(), FIRST_OF_GROUP.min(most))
             }
         };
-        let (tenants, workflows): (Vec<&str>, Vec<&str>) = groups
+        let (tenants, workflows): (Vec<&str>, Vec<Uuid>) = groups
             .iter()
-            .map(|(tenant, workflow)| (tenant.as_str(), workflow.as_str()))
+            .map(|(tenant, workflow)| (tenant.as_str(), *workflow))
             .unzip();
         let params: Params<'_> = &[&tenants, &workflows, &claim.now.0, &(limit as i64)];
         let found = dues(tx, GROUPS, params).await?;
         let mut fetched: HashMap<Group, Waiting> = HashMap::new();
         for due in found {
-            let group = (due.tenant.clone(), due.workflow.clone());
+            let group = (due.tenant.clone(), due.workflow);
             fetched.entry(group).or_default().runs.push(due);
         }
         for group in groups {

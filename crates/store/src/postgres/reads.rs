@@ -45,6 +45,7 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, Trouble> {
         ended_at: maybe(row, 20)?,
         wake_at: maybe(row, 21)?,
         runner: maybe(row, 22)?,
+        workflow_uid: plain(row, 23)?,
     })
 }
 

@@ -150,6 +150,7 @@ impl<'a> Writes<'a> {
             .column(runs, |run| run.born.as_ref().map(|born| born.started_at.0))
             .column(runs, |run| run.trigger.as_str())
             .column(runs, |run| run.spec.as_deref())
+            .column(runs, |run| run.workflow_uid)
     }
 
     fn insert_attempts(&self, statement: &'a Statement) -> Query<'a> {
@@ -193,6 +194,7 @@ impl<'a> Writes<'a> {
             .column(letters, |letter| small(letter.attempts))
             .column(letters, |letter| letter.last_error.as_deref().map(text))
             .column(letters, |letter| letter.payload.as_str())
+            .column(letters, |letter| letter.workflow_uid)
     }
 
     fn update_runs(&self, statement: &'a Statement) -> Query<'a> {

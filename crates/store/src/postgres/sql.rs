@@ -31,20 +31,21 @@ macro_rules! statements {
 
 statements! {
     /// Whoever deletes one of these has to wait, and sees the runs that are stored here. The lock is a write, so that even a
-    /// batch which only finds that its runs are there is confirmed by the standby.
-    lock_workflows: "SELECT id, status, is_enabled, current_version, latest_version FROM workflows
-        WHERE id = ANY($1) AND deleted_at IS NULL FOR KEY SHARE SKIP LOCKED";
+    /// batch which only finds that its runs are there is confirmed by the standby. Whether one was deleted is not asked
+    /// here: the planner could walk the index of names for that.
+    lock_workflows: "SELECT uid, status, is_enabled, current_version, latest_version, deleted_at FROM workflows
+        WHERE uid = ANY($1) FOR KEY SHARE SKIP LOCKED";
 
-    workflows_there: "SELECT id FROM workflows WHERE id = ANY($1) AND deleted_at IS NULL";
+    workflows_there: "SELECT uid FROM workflows WHERE uid = ANY($1)";
 
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
 
     runs_there: "SELECT id FROM workflow_executions WHERE id = ANY($1)";
 
-    requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status
+    requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status, e.workflow_uid
         FROM unnest($1::text[], $2::text[]) AS u (tenant, request)
-        CROSS JOIN LATERAL (SELECT id, workflow_id, status FROM workflow_executions
+        CROSS JOIN LATERAL (SELECT id, workflow_id, status, workflow_uid FROM workflow_executions
           WHERE tenant_id = u.tenant AND workflow_request_id = u.request LIMIT 1) e";
 
     last_seqs: "SELECT u.run, (SELECT v.seq FROM execution_events v WHERE v.workflow_execution_id = u.run
@@ -64,14 +65,15 @@ statements! {
     insert_runs: "INSERT INTO workflow_executions
         (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,
          priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
-         created_at, start_time, trigger_payload_json, spec_json)
+         created_at, start_time, trigger_payload_json, spec_json, workflow_uid)
         SELECT id, status, owner, CASE WHEN owner IS NULL THEN 0 ELSE 1 END, created_at, workflow, version, tenant,
-          request, priority, correlation, parent, user_id, email, display_name, created_at, started_at, trigger, spec
+          request, priority, correlation, parent, user_id, email, display_name, created_at, started_at, trigger, spec,
+          workflow_uid
         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::integer[], $6::text[], $7::text[],
           $8::integer[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
-          $16::text[], $17::text[])
+          $16::text[], $17::text[], $18::uuid[])
         AS u (id, status, owner, workflow, version, tenant, request, priority, correlation, parent, user_id, email,
-          display_name, created_at, started_at, trigger, spec)
+          display_name, created_at, started_at, trigger, spec, workflow_uid)
         ON CONFLICT DO NOTHING RETURNING id";
 
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
@@ -132,9 +134,9 @@ statements! {
 
     insert_dead_letters: "INSERT INTO dead_letters
         (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
-         payload_json)
+         payload_json, workflow_uid)
         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::integer[], $7::text[],
-          $8::integer[], $9::text[], $10::text[])";
+          $8::integer[], $9::text[], $10::text[], $11::uuid[])";
 
     /// What is not given of a change of status stays; all else is as the batch found it or wants it.
     update_runs: "UPDATE workflow_executions e SET status = COALESCE(f.status, e.status),

@@ -154,6 +154,7 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
                 inbox_seen: count(row, 14)?,
                 priority: row.get(15)?,
                 owner: row.get::<_, Option<Col<Uuid>>>(16)?.map(|Col(owner)| RunnerId(owner)),
+                workflow_uid: get(row, 17)?,
                 journal: Vec::new(),
             })
         })

@@ -17,6 +17,11 @@ pub(super) fn key(run: &RunId) -> &[u8] {
     run.0.as_bytes().as_slice()
 }
 
+/// A workflow's uid as a column.
+pub(super) fn uid_key(uid: &Uuid) -> &[u8] {
+    uid.as_bytes().as_slice()
+}
+
 /// A value as this crate writes it.
 pub(super) struct Col<T>(pub(super) T);
 

@@ -1,7 +1,7 @@
 //! Dead letters: written by a commit, read and removed by people.
 
 use super::{
-    columns::{Col, get, key, run_id},
+    columns::{Col, get, key, run_id, uid_key},
     writer::Tx,
 };
 use crate::{
@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 const INSERT: &str = "INSERT INTO dead_letters
     (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
-     payload_json)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+     workflow_uid, payload_json)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 /// Writes a letter, as part of the commit that gives its run up.
 pub(super) fn insert(tx: &Tx<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
@@ -29,6 +29,7 @@ pub(super) fn insert(tx: &Tx<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
         letter.tenant,
         letter.attempts,
         letter.last_error,
+        uid_key(&letter.workflow_uid),
         letter.payload,
     ])?;
     Ok(())
@@ -45,7 +46,8 @@ fn letter_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
         tenant: row.get(6)?,
         attempts: row.get(7)?,
         last_error: row.get(8)?,
-        payload: row.get(9)?,
+        workflow_uid: get(row, 9)?,
+        payload: row.get(10)?,
     })
 }
 
@@ -69,17 +71,17 @@ pub(super) fn list(connection: &Connection, filter: &DeadLetterFilter) -> rusqli
 /// Where the letters that fit are found; the last parameter, which is not among the values, says how many.
 /// The index is named: the planner has no statistics.
 pub(super) fn fitting(filter: &DeadLetterFilter) -> (String, Vec<Value>) {
-    let index = match (&filter.workflow_id, filter.reason) {
+    let index = match (filter.workflow_uid, filter.reason) {
         (Some(_), _) => "INDEXED BY ix_dead_letters_workflow",
         (None, Some(_)) => "INDEXED BY ix_dead_letters_reason",
         (None, None) => "",
     };
-    let workflow = filter.workflow_id.clone().map(Value::Text);
+    let workflow = filter.workflow_uid.map(|uid| Value::Blob(uid.as_bytes().to_vec()));
     let reason = filter.reason.map(|reason| Value::Text(reason.as_str().to_owned()));
     let before = filter.before.map(|id| Value::Blob(id.as_bytes().to_vec()));
     let mut terms = vec!["1".to_owned()];
     let mut values = Vec::new();
-    for (column, value) in [("workflow_id =", workflow), ("reason =", reason), ("id <", before)] {
+    for (column, value) in [("workflow_uid =", workflow), ("reason =", reason), ("id <", before)] {
         if let Some(value) = value {
             values.push(value);
             terms.push(format!("{column} ?{}", values.len()));

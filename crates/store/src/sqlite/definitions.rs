@@ -1,10 +1,13 @@
 //! Workflows, drafts and versions.
 //!
 //! What must stay true: a version is never changed and its number never used again; a draft goes when it is published,
-//! and publishing what is the newest version already makes no new one. A workflow that was soft-deleted is found by
-//! nobody: every statement that reads `workflows` says so.
+//! and publishing what is the newest version already makes no new one. Workflows are known by their uid; a name leads to
+//! the one that has it now. A workflow that was soft-deleted can be read by its uid, and nothing changes it.
 
-use super::{columns::get, writer::Tx};
+use super::{
+    columns::{get, maybe, uid_key},
+    writer::Tx,
+};
 use crate::{
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Publication, PublishMode,
@@ -18,7 +21,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions INDEXED BY ix_executions_workflow
-    WHERE workflow_id = ?1 LIMIT 1";
+    WHERE workflow_uid = ?1 LIMIT 1";
 
 /// Saves a draft.
 pub(super) fn save_draft(
@@ -27,7 +30,10 @@ pub(super) fn save_draft(
     rule: DraftRule,
     guard: Option<&DraftGuard>,
 ) -> rusqlite::Result<Saved> {
-    let existing = workflow(tx.connection, &new.id)?;
+    let existing = match rule {
+        DraftRule::NewOrDraft { .. } => workflow(tx.connection, &new.id)?,
+        DraftRule::Existing { uid } => live(tx.connection, uid)?,
+    };
     let created = existing.is_none();
     let mut workflow = match (existing, rule) {
         (Some(workflow), DraftRule::NewOrDraft { .. }) if workflow.status != Lifecycle::Draft => {
@@ -35,10 +41,10 @@ pub(super) fn save_draft(
         }
         (Some(workflow), _) => workflow,
         (None, DraftRule::NewOrDraft { uid }) => Workflow::new(new, uid),
-        (None, DraftRule::Existing) => return Ok(Saved::NotFound),
+        (None, DraftRule::Existing { .. }) => return Ok(Saved::NotFound),
     };
     if let Some(guard) = guard {
-        let there = draft(tx.connection, &new.id)?.map(|draft| draft.checksum);
+        let there = draft(tx.connection, workflow.uid)?.map(|draft| draft.checksum);
         if !guard.holds(there.as_deref()) {
             return Ok(Saved::Changed(there));
         }
@@ -50,6 +56,7 @@ pub(super) fn save_draft(
         update_workflow(tx, &workflow)?;
     }
     tx.connection.prepare_cached(SAVE_DRAFT)?.execute(params![
+        uid_key(&workflow.uid),
         new.id,
         new.display_name,
         new.description,
@@ -64,18 +71,18 @@ pub(super) fn save_draft(
 /// Publishes the draft with this checksum.
 pub(super) fn publish(
     tx: &mut Tx<'_>,
-    id: &str,
+    uid: Uuid,
     checksum: &str,
     mode: PublishMode,
     at: Timestamp,
 ) -> rusqlite::Result<Published> {
-    let Some(workflow) = workflow(tx.connection, id)? else {
+    let Some(workflow) = live(tx.connection, uid)? else {
         return Ok(Published::NotFound);
     };
     if !mode.is_for(workflow.status) {
         return Ok(Published::Refused(workflow.status));
     }
-    let draft = draft(tx.connection, id)?;
+    let draft = draft(tx.connection, uid)?;
     let version = match &draft {
         Some(draft) if draft.checksum != checksum => return Ok(Published::Changed),
         Some(draft) => version_of(tx, &workflow, draft, at)?,
@@ -90,14 +97,18 @@ pub(super) fn publish(
 /// Makes a document the current version at once.
 pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Released> {
     let Release { draft, rule, enabled } = release;
-    let workflow = match (workflow(tx.connection, &draft.id)?, rule) {
+    let existing = match rule {
+        ReleaseRule::New { .. } => workflow(tx.connection, &draft.id)?,
+        ReleaseRule::Existing { uid } => live(tx.connection, *uid)?,
+    };
+    let workflow = match (existing, rule) {
         (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
-        (Some(workflow), ReleaseRule::Existing) if workflow.status == Lifecycle::Archived => {
+        (Some(workflow), ReleaseRule::Existing { .. }) if workflow.status == Lifecycle::Archived => {
             return Ok(Released::Refused(workflow.status));
         }
-        (Some(workflow), ReleaseRule::Existing) => workflow,
+        (Some(workflow), ReleaseRule::Existing { .. }) => workflow,
         (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),
-        (None, ReleaseRule::Existing) => return Ok(Released::NotFound),
+        (None, ReleaseRule::Existing { .. }) => return Ok(Released::NotFound),
     };
     if let ReleaseRule::New { .. } = rule {
         create_workflow(tx, &workflow)?;
@@ -112,7 +123,7 @@ fn newest(tx: &Tx<'_>, workflow: &Workflow, checksum: &str) -> rusqlite::Result<
     let Some(version) = workflow.latest_version else {
         return Ok(None);
     };
-    let newest = definition(tx.connection, &workflow.id, version)?;
+    let newest = definition(tx.connection, workflow.uid, version)?;
     Ok(newest
         .is_some_and(|newest| newest.checksum == checksum)
         .then_some(version))
@@ -128,8 +139,15 @@ fn version_of(tx: &Tx<'_>, workflow: &Workflow, draft: &Draft, at: Timestamp) ->
         None => mark(tx, &workflow.id)?,
     };
     let version = latest + 1;
-    let row = params![workflow.id, version, draft.dialect, draft.source, draft.checksum, at.0];
-    tx.connection.prepare_cached(INSERT_DEFINITION)?.execute(row)?;
+    tx.connection.prepare_cached(INSERT_DEFINITION)?.execute(params![
+        uid_key(&workflow.uid),
+        version,
+        workflow.id,
+        draft.dialect,
+        draft.source,
+        draft.checksum,
+        at.0,
+    ])?;
     Ok((version, true))
 }
 
@@ -143,7 +161,7 @@ fn published(
     at: Timestamp,
 ) -> rusqlite::Result<Publication> {
     if mode != PublishMode::Snapshot {
-        tx.connection.prepare_cached(DELETE_DRAFT)?.execute([&workflow.id])?;
+        delete_draft(tx, &workflow)?;
     }
     mode.apply(&mut workflow, draft, version, at);
     update_workflow(tx, &workflow)?;
@@ -154,7 +172,7 @@ fn published(
     })
 }
 
-/// The newest version of a workflow of this id that was deleted.
+/// The newest version of workflows of this name that were deleted.
 fn mark(tx: &Tx<'_>, id: &str) -> rusqlite::Result<u32> {
     let mut statement = tx.connection.prepare_cached(MARK)?;
     let mark = statement.query_row([id], |row| row.get(0)).optional()?;
@@ -162,45 +180,43 @@ fn mark(tx: &Tx<'_>, id: &str) -> rusqlite::Result<u32> {
 }
 
 /// Removes a workflow that nothing needs.
-pub(super) fn delete(tx: &Tx<'_>, id: &str, at: Timestamp) -> rusqlite::Result<Deleted> {
-    let Some(workflow) = workflow(tx.connection, id)? else {
+pub(super) fn delete(tx: &Tx<'_>, uid: Uuid) -> rusqlite::Result<Deleted> {
+    let Some(workflow) = live(tx.connection, uid)? else {
         return Ok(Deleted::NotFound);
     };
     if workflow.status == Lifecycle::Active {
         return Ok(Deleted::Refused(workflow.status));
     }
-    if tx.connection.prepare_cached(HAS_RUNS)?.exists([id])? {
-        return match workflow.latest_version {
-            Some(_) => Ok(Deleted::HasRuns(workflow.status)),
-            // They are of one that was soft-deleted before, and need its versions.
-            None => bury(tx, &workflow, at).map(|()| Deleted::Deleted),
-        };
+    if tx.connection.prepare_cached(HAS_RUNS)?.exists([uid_key(&uid)])? {
+        return Ok(Deleted::HasRuns(workflow.status));
     }
     set_mark(tx, &workflow)?;
     for sql in DELETE_WORKFLOW {
-        tx.connection.prepare_cached(sql)?.execute([id])?;
+        tx.connection.prepare_cached(sql)?.execute([uid_key(&uid)])?;
     }
     Ok(Deleted::Deleted)
 }
 
 /// Deletes a workflow and leaves its versions and runs.
-pub(super) fn soft_delete(tx: &Tx<'_>, id: &str, at: Timestamp) -> rusqlite::Result<bool> {
-    match workflow(tx.connection, id)? {
-        Some(workflow) => bury(tx, &workflow, at).map(|()| true),
-        None => Ok(false),
-    }
-}
-
-fn bury(tx: &Tx<'_>, workflow: &Workflow, at: Timestamp) -> rusqlite::Result<()> {
-    set_mark(tx, workflow)?;
-    tx.connection.prepare_cached(DELETE_DRAFT)?.execute([&workflow.id])?;
+pub(super) fn soft_delete(tx: &Tx<'_>, uid: Uuid, at: Timestamp) -> rusqlite::Result<bool> {
+    let Some(workflow) = live(tx.connection, uid)? else {
+        return Ok(false);
+    };
+    set_mark(tx, &workflow)?;
+    delete_draft(tx, &workflow)?;
     tx.connection
         .prepare_cached(SOFT_DELETE)?
-        .execute(params![workflow.id, at.0])?;
+        .execute(params![uid_key(&uid), at.0])?;
+    Ok(true)
+}
+
+fn delete_draft(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
+    let mut delete = tx.connection.prepare_cached(DELETE_DRAFT)?;
+    delete.execute([uid_key(&workflow.uid)])?;
     Ok(())
 }
 
-/// Remembers the newest version, so that another workflow of this id goes on from there.
+/// Remembers the newest version, so that another workflow of this name goes on from there.
 fn set_mark(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     if let Some(latest) = workflow.latest_version {
         tx.connection
@@ -213,11 +229,11 @@ fn set_mark(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
 /// Changes status or the enabled flag.
 pub(super) fn set_enablement(
     tx: &mut Tx<'_>,
-    id: &str,
+    uid: Uuid,
     change: &Enablement,
     at: Timestamp,
 ) -> rusqlite::Result<Option<(Workflow, bool)>> {
-    let Some(mut workflow) = workflow(tx.connection, id)? else {
+    let Some(mut workflow) = live(tx.connection, uid)? else {
         return Ok(None);
     };
     if !change.from.contains(&workflow.status) {
@@ -233,7 +249,7 @@ pub(super) fn set_enablement(
 fn create_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     tx.connection.prepare_cached(CREATE_WORKFLOW)?.execute(params![
         workflow.id,
-        workflow.uid.as_bytes().as_slice(),
+        uid_key(&workflow.uid),
         workflow.display_name,
         workflow.description,
         workflow.dialect,
@@ -247,7 +263,7 @@ fn create_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
 
 fn update_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     tx.connection.prepare_cached(UPDATE_WORKFLOW)?.execute(params![
-        workflow.id,
+        uid_key(&workflow.uid),
         workflow.display_name,
         workflow.description,
         workflow.dialect,
@@ -260,7 +276,7 @@ fn update_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// A workflow's row.
+/// The workflow that has this name now.
 pub(super) fn workflow(connection: &Connection, id: &str) -> rusqlite::Result<Option<Workflow>> {
     connection
         .prepare_cached(WORKFLOW)?
@@ -268,12 +284,18 @@ pub(super) fn workflow(connection: &Connection, id: &str) -> rusqlite::Result<Op
         .optional()
 }
 
-/// The row of the workflow that is known by `uid`.
+/// The workflow with this uid, also one that was soft-deleted.
 pub(super) fn workflow_by_uid(connection: &Connection, uid: Uuid) -> rusqlite::Result<Option<Workflow>> {
     connection
         .prepare_cached(WORKFLOW_BY_UID)?
-        .query_row([uid.as_bytes().as_slice()], workflow_row)
+        .query_row([uid_key(&uid)], workflow_row)
         .optional()
+}
+
+/// The workflow with this uid, if it was not deleted.
+fn live(connection: &Connection, uid: Uuid) -> rusqlite::Result<Option<Workflow>> {
+    let workflow = workflow_by_uid(connection, uid)?;
+    Ok(workflow.filter(|workflow| workflow.deleted_at.is_none()))
 }
 
 fn workflow_row(row: &Row<'_>) -> rusqlite::Result<Workflow> {
@@ -289,10 +311,11 @@ fn workflow_row(row: &Row<'_>) -> rusqlite::Result<Workflow> {
         enabled: row.get(8)?,
         created_at: get(row, 9)?,
         updated_at: get(row, 10)?,
+        deleted_at: maybe(row, 11)?,
     })
 }
 
-/// Workflows by id. The filter is applied here and not in SQL, where "any case" means ASCII only.
+/// Workflows by name. The filter is applied here and not in SQL, where "any case" means ASCII only.
 pub(super) fn workflows(connection: &Connection, filter: &WorkflowFilter) -> rusqlite::Result<Page<Workflow>> {
     let mut statement = connection.prepare_cached(WORKFLOWS)?;
     let rows = statement.query_map([filter.after.as_deref().unwrap_or("")], workflow_row)?;
@@ -304,10 +327,10 @@ pub(super) fn workflows(connection: &Connection, filter: &WorkflowFilter) -> rus
 }
 
 /// A workflow's draft.
-pub(super) fn draft(connection: &Connection, id: &str) -> rusqlite::Result<Option<Draft>> {
+pub(super) fn draft(connection: &Connection, workflow: Uuid) -> rusqlite::Result<Option<Draft>> {
     let mut statement = connection.prepare_cached(DRAFT)?;
     statement
-        .query_row([id], |row| {
+        .query_row([uid_key(&workflow)], |row| {
             Ok(Draft {
                 id: row.get(0)?,
                 display_name: row.get(1)?,
@@ -322,10 +345,14 @@ pub(super) fn draft(connection: &Connection, id: &str) -> rusqlite::Result<Optio
 }
 
 /// A version.
-pub(super) fn definition(connection: &Connection, id: &str, version: u32) -> rusqlite::Result<Option<Definition>> {
+pub(super) fn definition(
+    connection: &Connection,
+    workflow: Uuid,
+    version: u32,
+) -> rusqlite::Result<Option<Definition>> {
     let mut statement = connection.prepare_cached(DEFINITION)?;
     statement
-        .query_row((id, version), |row| {
+        .query_row((uid_key(&workflow), version), |row| {
             Ok(Definition {
                 workflow_id: row.get(0)?,
                 version: row.get(1)?,
@@ -341,13 +368,13 @@ pub(super) fn definition(connection: &Connection, id: &str, version: u32) -> rus
 /// Versions without their documents, newest first.
 pub(super) fn versions(
     connection: &Connection,
-    id: &str,
+    workflow: Uuid,
     before: Option<u32>,
     limit: u32,
 ) -> rusqlite::Result<Page<VersionRow>> {
     let mut statement = connection.prepare_cached(VERSIONS)?;
     let before = before.map_or(i64::MAX, i64::from);
-    let rows = statement.query_map(params![id, before, i64::from(limit) + 1], |row| {
+    let rows = statement.query_map(params![uid_key(&workflow), before, i64::from(limit) + 1], |row| {
         Ok(VersionRow {
             version: row.get(0)?,
             dialect: row.get(1)?,

@@ -1,29 +1,30 @@
 //! `enqueue`: one run for each (tenant, requestId), and its first commit with it.
 
 use super::{
-    columns::{get, key, run_id},
+    columns::{Col, get, key, run_id, uid_key},
     inbox::change_wait,
     writer::Tx,
 };
 use crate::{
     News,
-    definitions::Lifecycle,
+    definitions::WorkflowState,
     runs::{Enqueued, NewRun},
 };
 use fermata_core::Status;
 use rusqlite::{OptionalExtension, params};
+use uuid::Uuid;
 
-const BY_REQUEST: &str = "SELECT id, workflow_id, status FROM workflow_executions
+const BY_REQUEST: &str = "SELECT id, workflow_id, status, workflow_uid FROM workflow_executions
     WHERE tenant_id = ?1 AND workflow_request_id = ?2";
 
 const WORKFLOW_STATE: &str = "SELECT status, is_enabled, current_version, latest_version FROM workflows
-    WHERE id = ?1 AND deleted_at IS NULL";
+    WHERE uid = ?1 AND deleted_at IS NULL";
 
 const INSERT_RUN: &str = "INSERT INTO workflow_executions
-    (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,
+    (id, status, lease_owner, lease_epoch, wake_at, workflow_uid, workflow_id, workflow_version, tenant_id, workflow_request_id,
      priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
      created_at, start_time, trigger_payload_json, spec_json)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?5, ?16, ?17, ?18)";
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?5, ?17, ?18, ?19)";
 
 /// Adds a row to a journal.
 pub(super) const INSERT_EVENT: &str =
@@ -31,10 +32,11 @@ pub(super) const INSERT_EVENT: &str =
 
 /// `first` is the text of the first journal row, for a run that is born held.
 pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rusqlite::Result<Enqueued> {
+    let workflow = workflow_state(tx, run)?;
     if let Some(answer) = existing(tx, run)? {
-        return Ok(answer);
+        return Ok(answer.seen_by(run, workflow.is_some()));
     }
-    if !startable(tx, run)? {
+    if !workflow.is_some_and(|workflow| workflow.takes(run)) {
         return Ok(Enqueued::Stale);
     }
     let born = run.born.as_ref();
@@ -49,6 +51,7 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         born.map(|born| born.runner.0.as_bytes().as_slice()),
         i64::from(born.is_some()),
         run.created_at.0,
+        uid_key(&run.workflow_uid),
         run.workflow_id,
         run.workflow_version,
         run.tenant,
@@ -83,8 +86,9 @@ fn existing(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<Enqueued>> {
     by_request
         .query_row((&run.tenant, &run.request_id), |row| {
             let id = run_id(row, 0)?;
-            let workflow_id: String = row.get(1)?;
-            if workflow_id != run.workflow_id {
+            let Col(workflow_uid) = row.get::<_, Col<Uuid>>(3)?;
+            if workflow_uid != run.workflow_uid {
+                let workflow_id = row.get(1)?;
                 return Ok(Enqueued::OtherWorkflow { run: id, workflow_id });
             }
             Ok(Enqueued::Existing {
@@ -95,26 +99,17 @@ fn existing(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<Enqueued>> {
         .optional()
 }
 
-fn startable(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<bool> {
+/// The workflow of a new run, if it was not deleted.
+fn workflow_state(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<WorkflowState>> {
     let mut state = tx.connection.prepare_cached(WORKFLOW_STATE)?;
-    let startable = state
-        .query_row([&run.workflow_id], |row| {
-            let status: Lifecycle = get(row, 0)?;
-            let enabled: bool = row.get(1)?;
-            let (current, latest): (Option<u32>, Option<u32>) = (row.get(2)?, row.get(3)?);
-            let version = run.workflow_version;
-            let version_fits = if run.pinned {
-                version >= 1 && latest.is_some_and(|latest| version <= latest)
-            } else {
-                current == Some(version)
-            };
-            let takes_runs = match status {
-                Lifecycle::Draft => run.pinned,
-                Lifecycle::Active => enabled,
-                Lifecycle::Archived => false,
-            };
-            Ok(takes_runs && version_fits)
+    state
+        .query_row([uid_key(&run.workflow_uid)], |row| {
+            Ok(WorkflowState {
+                status: get(row, 0)?,
+                enabled: row.get(1)?,
+                current: row.get(2)?,
+                latest: row.get(3)?,
+            })
         })
-        .optional()?;
-    Ok(startable.unwrap_or(false))
+        .optional()
 }

@@ -55,6 +55,7 @@ fn value(bound: &Bound) -> Value {
         Bound::Run(Some(run)) => Value::Blob(key(run).to_vec()),
         Bound::Run(None) => Value::Null,
         Bound::Runner(runner) => Value::Blob(runner.0.as_bytes().to_vec()),
+        Bound::Workflow(workflow) => Value::Blob(workflow.as_bytes().to_vec()),
     }
 }
 

@@ -60,6 +60,19 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 5,
+        name: "workflows by uid",
+        up: include_str!("migrations/0005_workflows_by_uid.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0005_workflows_by_uid.down.sql"),
+            unless: &[Loss {
+                what: "workflows whose name another one has, or had before it was deleted",
+                count: "SELECT COUNT(*) - COUNT(DISTINCT id) FROM workflows",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

@@ -5,7 +5,7 @@
 
 use super::{
     claim::ids,
-    columns::{get, key, run_id},
+    columns::{get, key, run_id, uid_key},
     writer::Tx,
 };
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
 };
 use fermata_core::{RunId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
 
 pub(super) const FREE: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2";
@@ -22,35 +23,35 @@ pub(super) const FREE: &str = "SELECT id FROM workflow_executions INDEXED BY ix_
 pub(super) const ANY_PRIORITY: &str = "SELECT 1 FROM workflow_executions INDEXED BY ix_executions_priority
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 LIMIT 1";
 
-const WAITING: &str = "SELECT id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0)
+const WAITING: &str = "SELECT id, wake_at, tenant_id, workflow_uid, COALESCE(priority, 0)
     FROM workflow_executions WHERE id = ?1";
 
 /// The next lower priority in a workflow; asked again and again this visits each once, however many runs sleep there.
 pub(super) const NEXT_PRIORITY: &str = "SELECT priority FROM workflow_executions INDEXED BY ix_executions_priority
-    WHERE workflow_id = ?1 AND priority > 0 AND priority < ?2
+    WHERE workflow_uid = ?1 AND priority > 0 AND priority < ?2
     AND lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 ORDER BY priority DESC LIMIT 1";
 
-pub(super) const OF_PRIORITY: &str = "SELECT id, wake_at, tenant_id, workflow_id, priority
+pub(super) const OF_PRIORITY: &str = "SELECT id, wake_at, tenant_id, workflow_uid, priority
     FROM workflow_executions INDEXED BY ix_executions_priority
-    WHERE workflow_id = ?1 AND priority = ?2 AND wake_at <= ?3
+    WHERE workflow_uid = ?1 AND priority = ?2 AND wake_at <= ?3
     AND lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 ORDER BY wake_at LIMIT ?4";
 
 /// The run that waits longest in the next group; asked again and again this visits each group once.
-pub(super) const NEXT_HEAD: &str = "SELECT id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0)
+pub(super) const NEXT_HEAD: &str = "SELECT id, wake_at, tenant_id, workflow_uid, COALESCE(priority, 0)
     FROM workflow_executions INDEXED BY ix_executions_group
-    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND (tenant_id, workflow_id) > (?1, ?2)
-    ORDER BY tenant_id, workflow_id, wake_at, id LIMIT 1";
+    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND (tenant_id, workflow_uid) > (?1, ?2)
+    ORDER BY tenant_id, workflow_uid, wake_at, id LIMIT 1";
 
-pub(super) const BEHIND: &str = "SELECT id, wake_at, tenant_id, workflow_id, COALESCE(priority, 0)
+pub(super) const BEHIND: &str = "SELECT id, wake_at, tenant_id, workflow_uid, COALESCE(priority, 0)
     FROM workflow_executions INDEXED BY ix_executions_group
-    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND tenant_id = ?1 AND workflow_id = ?2
+    WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND tenant_id = ?1 AND workflow_uid = ?2
     AND (wake_at, id) > (?3, ?4) AND wake_at <= ?5 ORDER BY wake_at, id LIMIT 1";
 
 /// A claim looks at no more priorities of a workflow than this.
 const MAX_PRIORITIES: usize = 100;
 
 /// A tenant and a workflow.
-pub(super) type Group = (String, String);
+pub(super) type Group = (String, Uuid);
 
 /// The free runs that a claim takes.
 pub(super) fn free(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
@@ -85,7 +86,7 @@ fn due_row(row: &Row<'_>) -> rusqlite::Result<Due> {
         run: run_id(row, 0)?,
         wake_at: get(row, 1)?,
         tenant: row.get(2)?,
-        workflow: row.get(3)?,
+        workflow: get(row, 3)?,
         priority: row.get(4)?,
     })
 }
@@ -100,18 +101,18 @@ struct Free<'a> {
 impl Queue for Free<'_> {
     type Error = rusqlite::Error;
 
-    fn urgent(&mut self, workflow: &str, most: usize) -> rusqlite::Result<Vec<Due>> {
+    fn urgent(&mut self, workflow: Uuid, most: usize) -> rusqlite::Result<Vec<Due>> {
         let mut next_priority = self.connection.prepare_cached(NEXT_PRIORITY)?;
         let mut of_priority = self.connection.prepare_cached(OF_PRIORITY)?;
         let mut urgent: Vec<Due> = Vec::new();
         let mut below = i64::from(i32::MAX) + 1;
         for _ in 0..MAX_PRIORITIES {
-            let next = next_priority.query_row(params![workflow, below], |row| row.get::<_, i32>(0));
+            let next = next_priority.query_row(params![uid_key(&workflow), below], |row| row.get::<_, i32>(0));
             let Some(priority) = next.optional()?.filter(|_| urgent.len() < most) else {
                 break;
             };
             let room = i64::try_from(most - urgent.len()).unwrap_or(i64::MAX);
-            for row in of_priority.query_map(params![workflow, priority, self.now.0, room], due_row)? {
+            for row in of_priority.query_map(params![uid_key(&workflow), priority, self.now.0, room], due_row)? {
                 urgent.push(row?);
             }
             below = i64::from(priority);
@@ -126,7 +127,7 @@ impl Queue for Free<'_> {
         let (mut heads, mut round) = (Vec::new(), false);
         let mut next_head = self.connection.prepare_cached(NEXT_HEAD)?;
         for _ in 0..MAX_GROUPS {
-            let head = next_head.query_row((&after.0, &after.1), due_row).optional()?;
+            let head = next_head.query_row((&after.0, uid_key(&after.1)), due_row).optional()?;
             let Some(head) = head else {
                 if std::mem::replace(&mut round, true) {
                     break;
@@ -134,7 +135,7 @@ impl Queue for Free<'_> {
                 after = Group::default();
                 continue;
             };
-            let group = (head.tenant.clone(), head.workflow.clone());
+            let group = (head.tenant.clone(), head.workflow);
             if round && group > start {
                 break;
             }
@@ -143,8 +144,7 @@ impl Queue for Free<'_> {
                 heads.push(head);
             }
             after = match passed_over {
-                // Nothing is between a text and the same with a zero at its end.
-                true => (format!("{}\0", group.0), String::new()),
+                true => (group.0, Uuid::max()),
                 false => group,
             };
         }
@@ -153,7 +153,13 @@ impl Queue for Free<'_> {
     }
 
     fn behind(&mut self, due: &Due) -> rusqlite::Result<Option<Due>> {
-        let place = params![due.tenant, due.workflow, due.wake_at.0, key(&due.run), self.now.0];
+        let place = params![
+            due.tenant,
+            uid_key(&due.workflow),
+            due.wake_at.0,
+            key(&due.run),
+            self.now.0
+        ];
         let mut behind = self.connection.prepare_cached(BEHIND)?;
         behind.query_row(place, due_row).optional()
     }

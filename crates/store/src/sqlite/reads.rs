@@ -33,6 +33,7 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         started_at: maybe(row, 19)?,
         ended_at: maybe(row, 20)?,
         wake_at: maybe(row, 21)?,
+        workflow_uid: get(row, 23)?,
         runner: maybe::<Uuid>(row, 22)?.map(RunnerId),
     })
 }

@@ -42,6 +42,8 @@ fn started() -> Vec<Event> {
     }]
 }
 
+const WORKFLOW: Uuid = Uuid::from_u128(7);
+
 async fn activate(store: &SqliteStore) {
     let draft = Draft {
         id: "w".to_owned(),
@@ -54,7 +56,7 @@ async fn activate(store: &SqliteStore) {
     };
     let release = Release {
         draft,
-        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        rule: ReleaseRule::New { uid: WORKFLOW },
         enabled: true,
     };
     store.release(release).await.unwrap();
@@ -63,6 +65,7 @@ async fn activate(store: &SqliteStore) {
 fn new_run(request_id: &str) -> NewRun {
     NewRun {
         id: RunId(Uuid::now_v7()),
+        workflow_uid: WORKFLOW,
         workflow_id: "w".to_owned(),
         workflow_version: 1,
         pinned: false,

@@ -94,8 +94,9 @@ pub(crate) const TABLES: &[Table] = &[
         name: "workflow_definitions",
         key: 2,
         columns: &[
-            column("workflow_id", Text),
+            column("workflow_uid", Id),
             column("version", Integer),
+            column("workflow_id", Text),
             column("dialect", Text),
             column("definition_source", Bytes),
             column("checksum", Text),
@@ -106,6 +107,7 @@ pub(crate) const TABLES: &[Table] = &[
         name: "workflow_drafts",
         key: 1,
         columns: &[
+            column("workflow_uid", Id),
             column("workflow_id", Text),
             column("display_name", Text),
             column("description", Text),
@@ -119,8 +121,8 @@ pub(crate) const TABLES: &[Table] = &[
         name: "workflows",
         key: 1,
         columns: &[
-            column("id", Text),
             column("uid", Id),
+            column("id", Text),
             column("display_name", Text),
             column("description", Text),
             column("dialect", Text),
@@ -139,6 +141,7 @@ pub(crate) const TABLES: &[Table] = &[
         columns: &[
             column("id", Id),
             column("workflow_execution_id", Id),
+            column("workflow_uid", Id),
             column("enqueued_at", Number),
             column("workflow_version", Integer),
             column("attempts", Integer),
@@ -220,6 +223,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("id", Id),
             released("lease_owner", Id),
             column("parent_execution_id", Id),
+            column("workflow_uid", Id),
             column("lease_epoch", Number),
             column("wake_at", Number),
             column("inbox_seq", Number),

@@ -1,5 +1,6 @@
 //! Dead letters: executions that were given up, with what was asked for. They can be asked for again, or thrown away.
 
+use super::list::workflow_uid;
 use crate::{
     Web,
     error::ApiError,
@@ -52,6 +53,7 @@ pub(crate) struct LetterView {
     enqueued_at: Iso,
     reason: &'static str,
     execution_id: RunId,
+    workflow_uid: Uuid,
     workflow_id: String,
     workflow_version: u32,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -71,6 +73,7 @@ impl From<DeadLetter> for LetterView {
             enqueued_at: Iso(letter.at),
             reason: letter.reason.as_str(),
             execution_id: letter.run,
+            workflow_uid: letter.workflow_uid,
             workflow_id: letter.workflow_id,
             workflow_version: letter.workflow_version,
             tenant_id: letter.tenant,
@@ -87,16 +90,20 @@ pub(crate) struct PurgedView {
     removed: u64,
 }
 
-fn filter(reason: Option<String>, workflow_id: Option<String>) -> Result<DeadLetterFilter, ApiError> {
+async fn filter(web: &Web, reason: Option<String>, workflow_id: Option<String>) -> Result<DeadLetterFilter, ApiError> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let unknown = || {
         let words = DeadReason::ALL.map(DeadReason::as_str).join(" or ");
         ApiError::parameter(format!("`reason` must be {words}"))
     };
     let reason = given(reason).map(|word| DeadReason::parse(&word).ok_or_else(unknown));
+    let workflow_uid = match given(workflow_id) {
+        Some(reference) => Some(workflow_uid(web, &reference).await?),
+        None => None,
+    };
     Ok(DeadLetterFilter {
         reason: reason.transpose()?,
-        workflow_id: given(workflow_id),
+        workflow_uid,
         ..DeadLetterFilter::default()
     })
 }
@@ -109,7 +116,7 @@ pub(crate) async fn list(
     let filter = DeadLetterFilter {
         before: query.cursor.as_deref().map(paging::id).transpose()?,
         limit: paging::limit(query.limit)?,
-        ..filter(query.reason, query.workflow_id)?
+        ..filter(&web, query.reason, query.workflow_id).await?
     };
     let page = web.engine.dead_letters(filter).await?;
     let next = page.items.last().filter(|_| page.more).map(|last| last.id);
@@ -154,8 +161,8 @@ pub(crate) async fn purge(
     State(web): State<Web>,
     Query(query): Query<PurgeQuery>,
 ) -> Result<Json<PurgedView>, ApiError> {
-    let filter = filter(query.reason, query.workflow_id)?;
-    let narrowed = filter.reason.is_some() || filter.workflow_id.is_some();
+    let filter = filter(&web, query.reason, query.workflow_id).await?;
+    let narrowed = filter.reason.is_some() || filter.workflow_uid.is_some();
     if narrowed == query.all.unwrap_or(false) {
         let message = "say which dead letters are to go: `reason`, `workflowId` or both, or else `all=true`";
         return Err(ApiError::parameter(message));

@@ -16,7 +16,6 @@ use axum::{
 };
 use fermata_core::Plan;
 use fermata_dialects::Diagnostic;
-use fermata_runtime::{EngineError, Refusal};
 use fermata_store::definitions::DraftGuard;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -30,8 +29,7 @@ pub(crate) async fn put(
 ) -> Result<Response, ApiError> {
     let guard = guard(&headers)?;
     let workflows = web.engine.workflows();
-    let workflow = workflows.resolve(&reference).await?;
-    let saved = workflows.save_draft(&workflow.id, &source, "request", guard).await?;
+    let saved = workflows.save_draft(&reference, &source, "request", guard).await?;
     Ok(workflows::written(StatusCode::OK, saved))
 }
 
@@ -82,11 +80,10 @@ fn checksum(tag: &str) -> Option<String> {
 pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result<Response, ApiError> {
     let workflows = web.engine.workflows();
     let workflow = workflows.resolve(&reference).await?;
-    let draft = workflows.draft(&workflow.id).await.map_err(|error| match error {
-        EngineError::Refused(Refusal::NoDraft(id)) => {
-            ApiError::not_found("NO_DRAFT", format!("workflow `{id}` has no draft; PUT one here"))
-        }
-        error => error.into(),
+    let draft = web.engine.store().draft(workflow.uid).await?;
+    let draft = draft.ok_or_else(|| {
+        let message = format!("workflow `{}` has no draft; PUT one here", workflow.id);
+        ApiError::not_found("NO_DRAFT", message)
     })?;
     let mut response = workflows::shown(&web, &workflow, None, &draft.source, &draft.checksum)?;
     if let Some(etag) = etag(&draft.checksum) {

@@ -13,7 +13,8 @@ const ROWS: u32 = 1000;
 
 /// The events in this window, oldest first, and how many there are in all.
 pub(super) async fn events(web: &Web, run: &RunRecord, window: Window) -> Result<(Vec<EventView>, u64), ApiError> {
-    let compiled = web.engine.workflows().compiled(&run.workflow_id, run.workflow_version);
+    let workflows = web.engine.workflows();
+    let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
     // Without the plan they are shown with less.
     let compiled = compiled.await.ok();
     let plan = compiled.as_ref().map(|compiled| &*compiled.plan);

@@ -67,8 +67,7 @@ pub(crate) async fn start(
         .map(|text| patience(&text, web.config.max_wait))
         .transpose()?;
     let correlates = correlation_id.is_some();
-    let mut request = request_of(reference, correlation_id, body)?;
-    request.workflow_id = web.engine.workflows().id_of(request.workflow_id).await?;
+    let request = request_of(reference, correlation_id, body)?;
     let (accepted, over) = match wait {
         None => (web.engine.start(request).await?, false),
         Some(limit) => {

@@ -19,10 +19,6 @@ pub(crate) struct StandingView {
 
 type Answer = Result<Json<StandingView>, ApiError>;
 
-async fn id(web: &Web, reference: &str) -> Result<String, ApiError> {
-    Ok(web.engine.workflows().resolve(reference).await?.id)
-}
-
 fn standing(workflow: Workflow, tells_enabled: bool) -> Answer {
     Ok(Json(StandingView {
         status: workflow.status.as_str(),
@@ -33,31 +29,26 @@ fn standing(workflow: Workflow, tells_enabled: bool) -> Answer {
 
 /// `POST /api/v1/workflows/{id}/archive`
 pub(crate) async fn archive(State(web): State<Web>, Name(reference): Name) -> Answer {
-    let id = id(&web, &reference).await?;
-    standing(web.engine.workflows().archive(&id).await?, false)
+    standing(web.engine.workflows().archive(&reference).await?, false)
 }
 
 /// `POST /api/v1/workflows/{id}/reactivate`
 pub(crate) async fn reactivate(State(web): State<Web>, Name(reference): Name) -> Answer {
-    let id = id(&web, &reference).await?;
-    standing(web.engine.workflows().reactivate(&id).await?, false)
+    standing(web.engine.workflows().reactivate(&reference).await?, false)
 }
 
 /// `POST /api/v1/workflows/{id}/enable`
 pub(crate) async fn enable(State(web): State<Web>, Name(reference): Name) -> Answer {
-    let id = id(&web, &reference).await?;
-    standing(web.engine.workflows().set_enabled(&id, true).await?, true)
+    standing(web.engine.workflows().set_enabled(&reference, true).await?, true)
 }
 
 /// `POST /api/v1/workflows/{id}/disable`
 pub(crate) async fn disable(State(web): State<Web>, Name(reference): Name) -> Answer {
-    let id = id(&web, &reference).await?;
-    standing(web.engine.workflows().set_enabled(&id, false).await?, true)
+    standing(web.engine.workflows().set_enabled(&reference, false).await?, true)
 }
 
 /// `DELETE /api/v1/workflows/{id}`
 pub(crate) async fn delete(State(web): State<Web>, Name(reference): Name) -> Result<StatusCode, ApiError> {
-    let id = id(&web, &reference).await?;
-    web.engine.workflows().delete(&id).await?;
+    web.engine.workflows().delete(&reference).await?;
     Ok(StatusCode::NO_CONTENT)
 }

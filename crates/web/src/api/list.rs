@@ -39,12 +39,23 @@ pub(crate) struct ListQuery {
 
 /// `GET /api/v1/executions`, newest first unless `order=asc`.
 pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
-    let page = web.engine.store().runs(filter(query)?).await?;
+    let workflow = query.workflow_id.clone().filter(|text| !text.is_empty());
+    let mut filter = filter(query)?;
+    if let Some(reference) = workflow {
+        filter.workflow_uid = Some(workflow_uid(&web, &reference).await?);
+    }
+    let page = web.engine.store().runs(filter).await?;
     let view = PageView {
         next_cursor: page.next.map(paging::after_run),
         items: page.items.iter().map(RunRow::from).collect(),
     };
     Ok(Json(view).into_response())
+}
+
+/// The workflow that a filter names. No workflow has the uid of one that is not found, so the list is empty.
+pub(super) async fn workflow_uid(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
+    let workflow = web.engine.workflows().find(reference).await?;
+    Ok(workflow.map_or(Uuid::max(), |workflow| workflow.uid))
 }
 
 fn filter(query: ListQuery) -> Result<RunFilter, ApiError> {
@@ -59,7 +70,7 @@ fn filter(query: ListQuery) -> Result<RunFilter, ApiError> {
         }
     };
     let mut filter = RunFilter {
-        workflow_id: given(query.workflow_id),
+        workflow_uid: None,
         statuses: statuses(query.status.as_deref().unwrap_or_default())?,
         tenant: given(query.tenant_id),
         correlation_id: given(query.correlation_id),

@@ -24,6 +24,7 @@ use fermata_runtime::{
 use fermata_store::reads::{RunFilter, RunPage, RunRecord};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 /// What a run is triggered with: any JSON.
 #[derive(Deserialize)]
@@ -50,10 +51,9 @@ pub(crate) async fn trigger(
     IdempotencyKey(request_id): IdempotencyKey,
     OptionalJson(Trigger(Strict(trigger))): OptionalJson<Trigger>,
 ) -> Result<Response, ApiError> {
-    let workflow = web.engine.workflows().resolve(&reference).await?;
     let correlates = correlation_id.is_some();
     let request = Request {
-        workflow_id: workflow.id,
+        workflow_id: reference,
         request_id,
         trigger,
         correlation_id,
@@ -66,7 +66,7 @@ pub(crate) async fn trigger(
         true => (StatusCode::CREATED, RunWord::Running),
         false => (StatusCode::OK, RunWord::of(&run)),
     };
-    let data = TriggeredRun::new(&run, workflow.uid, status);
+    let data = TriggeredRun::new(&run, status);
     let mut response = (code, Json(DataView { data })).into_response();
     if !correlates {
         correlate(&mut response, run.id);
@@ -91,8 +91,8 @@ pub(crate) async fn list(
     let words = words(query.status.as_deref().unwrap_or_default())?;
     let limit = paging::limit(query.limit)?;
     let before = query.cursor.as_deref().map(paging::run).transpose()?;
-    let workflow = web.engine.workflows().resolve(&reference).await?;
-    let page = runs(&web, &workflow.id, &words, before, limit).await?;
+    let workflow = workflow_of_runs(&web, &reference).await?;
+    let page = runs(&web, workflow, &words, before, limit).await?;
     let view = DataPage {
         data: page.items.iter().map(ShortRun::from).collect(),
         next_cursor: page.next.map(paging::after_run),
@@ -117,7 +117,7 @@ const MOST_LOOKS: usize = 10;
 
 async fn runs(
     web: &Web,
-    workflow: &str,
+    workflow: Uuid,
     words: &[RunWord],
     before: Option<RunId>,
     limit: u32,
@@ -128,7 +128,7 @@ async fn runs(
     statuses.sort();
     statuses.dedup();
     let mut filter = RunFilter {
-        workflow_id: Some(workflow.to_owned()),
+        workflow_uid: Some(workflow),
         statuses,
         before,
         limit,
@@ -171,11 +171,18 @@ pub(crate) async fn cancel(
     whole(&web, run).await
 }
 
+/// The workflow whose runs are asked for. One that was deleted is found by its uid.
+async fn workflow_of_runs(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
+    let workflow = web.engine.workflows().find(reference).await?;
+    let uid = workflow.map(|workflow| workflow.uid);
+    uid.ok_or_else(|| Refusal::WorkflowNotFound(reference.to_owned()).into())
+}
+
 /// The run, if it is one of that workflow.
 async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
-    let workflow = web.engine.workflows().resolve(&place.workflow).await?;
+    let workflow = workflow_of_runs(web, &place.workflow).await?;
     let run = find(web, place.run).await?;
-    match run.workflow_id == workflow.id {
+    match run.workflow_uid == workflow {
         true => Ok(run.id),
         false => Err(Refusal::RunNotFound(run.id).into()),
     }

@@ -40,8 +40,7 @@ pub(crate) async fn replace(
     DocumentBytes(source): DocumentBytes,
 ) -> Result<Response, ApiError> {
     let workflows = web.engine.workflows();
-    let workflow = workflows.resolve(&reference).await?;
-    let published = workflows.replace(&workflow.id, &source, "request").await?;
+    let published = workflows.replace(&reference, &source, "request").await?;
     released(&web, StatusCode::OK, published, &source)
 }
 
@@ -106,8 +105,7 @@ pub(crate) async fn publish(
     Query(query): Query<PublishQuery>,
 ) -> Result<Json<PublishedView>, ApiError> {
     let workflows = web.engine.workflows();
-    let workflow = workflows.resolve(&reference).await?;
-    let published = workflows.publish(&workflow.id, query.auto_activate).await?;
+    let published = workflows.publish(&reference, query.auto_activate).await?;
     Ok(Json(published.into()))
 }
 
@@ -166,14 +164,14 @@ pub(crate) async fn get(
     let workflow = workflows.resolve(&reference).await?;
     let draft = match query.version.or(workflow.current_version) {
         Some(_) => None,
-        None => web.engine.store().draft(&workflow.id).await?,
+        None => web.engine.store().draft(workflow.uid).await?,
     };
     // Published but never activated: there may be versions, and no draft and no current one.
     let version = query.version.or(workflow.current_version).or(workflow.latest_version);
     let (source, checksum, version, dialect) = match (draft, version) {
         (Some(draft), _) => (draft.source, draft.checksum, None, draft.dialect),
         (None, Some(version)) => {
-            let definition = workflows.definition(&workflow.id, version).await?;
+            let definition = workflows.definition(workflow.uid, &workflow.id, version).await?;
             (
                 definition.source,
                 definition.checksum,
@@ -233,9 +231,7 @@ pub(crate) async fn versions(
 ) -> Result<Response, ApiError> {
     let before = query.cursor.as_deref().map(paging::version).transpose()?;
     let limit = paging::limit(query.limit)?;
-    let workflows = web.engine.workflows();
-    let workflow = workflows.resolve(&reference).await?;
-    let page = workflows.versions(&workflow.id, before, limit).await?;
+    let page = web.engine.workflows().versions(&reference, before, limit).await?;
     let last = page.items.last().filter(|_| page.more);
     let view = PageView {
         next_cursor: last.map(|row| paging::after_version(row.version)),

@@ -29,7 +29,11 @@ async fn contents(server: &Server) -> String {
     };
     let workflows = server.store.workflows(workflows).await.unwrap();
     let runs = server.store.runs(runs).await.unwrap();
-    let draft = server.store.draft("hello").await.unwrap();
+    let hello = server.store.workflow("hello").await.unwrap();
+    let draft = match hello {
+        Some(hello) => server.store.draft(hello.uid).await.unwrap(),
+        None => None,
+    };
     format!("{workflows:?} {runs:?} {draft:?}")
 }
 
@@ -324,7 +328,8 @@ async fn a_workflow_that_keeps_changing_is_refused() {
     let (_, compiled) = workflows
         .check(document.to_string().as_bytes(), "request", Stage::Run)
         .unwrap();
-    workflows.install(compiled.plan, 5).unwrap();
+    let uid = workflows.get("w").await.unwrap().uid;
+    workflows.install(uid, compiled.plan, 5).unwrap();
     let request = Request {
         workflow_id: "w".to_owned(),
         version: Some(5),

@@ -15,6 +15,7 @@ async fn buried(server: &Server, workflow: &str, trigger: &str) -> (String, Valu
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
         id,
+        workflow_uid: server.store.workflow(workflow).await.unwrap().unwrap().uid,
         workflow_id: workflow.to_owned(),
         workflow_version: 1,
         pinned: false,

@@ -139,6 +139,7 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
         id,
+        workflow_uid: server.store.workflow("hello").await.unwrap().unwrap().uid,
         workflow_id: "hello".to_owned(),
         workflow_version: 1,
         pinned: false,

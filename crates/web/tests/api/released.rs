@@ -286,7 +286,11 @@ async fn deleting_lets_runs_go_on_and_frees_the_name() {
     again["description"] = json!("The second of this name");
     let other = server.create(&again).await;
     assert_ne!(other, uid);
-    assert_eq!(versions(&server, "w").await, [2, 1]);
+    assert_eq!(
+        versions(&server, "w").await,
+        [2],
+        "it has its own versions, and numbers that were not used"
+    );
     server.get(&place(&uid)).await.error(404, "WORKFLOW_NOT_FOUND");
     let read = server.get(&place(&other)).await.expect(200);
     assert_eq!(read["data"]["description"], again["description"]);
@@ -322,7 +326,7 @@ async fn a_freed_name_serves_any_dialect() {
     );
     assert_eq!(delete(&server, "w").await.status, 204, "a Draft can be deleted");
     server.publish(&echo("w")).await;
-    assert_eq!(versions(&server, "w").await, [2, 1]);
+    assert_eq!(versions(&server, "w").await, [2]);
     delete(&server, "w").await.error(409, "ILLEGAL_LIFECYCLE_TRANSITION");
     let old = server.get(&format!("/api/v1/executions/{run}")).await.expect(200);
     assert_eq!(
@@ -366,4 +370,70 @@ async fn every_route_takes_every_name() {
     assert_eq!(named["data"]["name"], "wf_w", "a whole name comes first");
     assert_eq!(delete(&server, &format!("wf_{uid}")).await.status, 204);
     server.get(&place("w")).await.error(404, "WORKFLOW_NOT_FOUND");
+}
+
+/// Runs of a workflow that was deleted are found by its UUID, not under the workflow that has its name now.
+#[tokio::test]
+async fn runs_of_a_deleted_workflow_are_reached_by_its_uid() {
+    let server = Server::start().await;
+    let service = Service::start().await;
+    let old = server.create(&held(&service, "w")).await;
+    let execute = async |request_id: &str| {
+        let body = json!({ "requestId": request_id });
+        server.post(&format!("{WORKFLOWS}/w/execute"), body).await
+    };
+    let run = execute("r1").await.expect(202)["executionId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(delete(&server, "w").await.status, 204);
+    execute("r1").await.error(404, "WORKFLOW_NOT_FOUND");
+    let new = server.create(&nap("w")).await;
+
+    let taken = execute("r1").await.error(409, "WFENG001");
+    let message = taken["message"].as_str().unwrap();
+    assert!(message.contains(&run) && message.contains("was deleted"), "{message}");
+    let second = execute("r2").await.expect(202)["executionId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+
+    let ids = |list: Value, key: &str, id: &str| -> Vec<String> {
+        let list = list[key].as_array().unwrap();
+        list.iter().map(|run| run[id].as_str().unwrap().to_owned()).collect()
+    };
+    for (reference, mine, other) in [
+        ("w", &second, &run),
+        (new.as_str(), &second, &run),
+        (old.as_str(), &run, &second),
+        (&format!("wf_{old}"), &run, &second),
+    ] {
+        let runs = format!("{WORKFLOWS}/{reference}/runs");
+        assert_eq!(ids(server.get(&runs).await.expect(200), "data", "id"), [mine.as_str()]);
+        server.get(&format!("{runs}/{mine}")).await.expect(200);
+        server
+            .get(&format!("{runs}/{other}"))
+            .await
+            .error(404, "EXECUTION_NOT_FOUND");
+        let listed = format!("/api/v1/executions?workflowId={reference}");
+        assert_eq!(
+            ids(server.get(&listed).await.expect(200), "items", "id"),
+            [mine.as_str()]
+        );
+    }
+    let nothing = server.get("/api/v1/executions?workflowId=nobody").await.expect(200);
+    assert_eq!(nothing["items"], json!([]));
+    let read = server.get(&format!("/api/v1/executions/{run}")).await.expect(200);
+    assert_eq!((&read["workflowUid"], &read["workflowId"]), (&json!(old), &json!("w")));
+    server.get(&place(&old)).await.error(404, "WORKFLOW_NOT_FOUND");
+    let trigger = server.post_nothing(&format!("{WORKFLOWS}/{old}/trigger")).await;
+    trigger.error(404, "WORKFLOW_NOT_FOUND");
+
+    let cancel = server
+        .post_nothing(&format!("{WORKFLOWS}/{old}/runs/{run}/cancel"))
+        .await;
+    assert!((200..300).contains(&cancel.status), "{}", cancel.status);
+    service.state.gate.add_permits(1);
+    let ended = server.until(&run, |run| run["endedAt"].is_string()).await;
+    assert_eq!(ended["status"], "Cancelled");
 }

@@ -182,11 +182,8 @@ async fn what_is_not_active_does_not_run() {
         status: None,
         enabled: false,
     };
-    server
-        .store
-        .set_enablement("hello", disable, Timestamp(0))
-        .await
-        .unwrap();
+    let hello = server.store.workflow("hello").await.unwrap().unwrap().uid;
+    server.store.set_enablement(hello, disable, Timestamp(0)).await.unwrap();
     let error = server.post_nothing(EXECUTE).await.error(409, "WORKFLOW_NOT_ACTIVE");
     assert!(error["message"].as_str().unwrap().contains("disabled"));
 }

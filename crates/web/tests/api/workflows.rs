@@ -171,11 +171,8 @@ async fn what_is_active_or_archived_cannot_be_changed() {
         status: Some(Lifecycle::Archived),
         enabled: false,
     };
-    server
-        .store
-        .set_enablement("fixed", archive, Timestamp(0))
-        .await
-        .unwrap();
+    let fixed = server.store.workflow("fixed").await.unwrap().unwrap().uid;
+    server.store.set_enablement(fixed, archive, Timestamp(0)).await.unwrap();
     server
         .post(WORKFLOWS, echo("fixed"))
         .await

@@ -13,6 +13,8 @@ use uuid::Uuid;
 const RUNS: usize = 300;
 /// What each of them is about, in bytes.
 const PAYLOAD: usize = 1 << 20;
+/// The workflow of all runs.
+const WORKFLOW: Uuid = Uuid::from_u128(7);
 
 /// Runs with large payloads, which wait to be claimed.
 async fn fill(ends: &Ends) {
@@ -28,13 +30,14 @@ async fn fill(ends: &Ends) {
     };
     let release = Release {
         draft,
-        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        rule: ReleaseRule::New { uid: WORKFLOW },
         enabled: true,
     };
     store.release(release).await.expect("a workflow");
     for number in 0..RUNS {
         let run = NewRun {
             id: RunId(Uuid::now_v7()),
+            workflow_uid: WORKFLOW,
             workflow_id: "w".to_owned(),
             workflow_version: 1,
             pinned: false,

@@ -215,17 +215,17 @@ async fn deleting_and_starting_exclude_each_other() {
     let (mut deleted, mut kept) = (0, 0);
     for round in 0..60 {
         let id = format!("w{round}");
-        a.save_draft(draft(&id, "one"), new_or_draft(), None).await.unwrap();
-        a.snapshot(&id, "one", at(2)).await.unwrap();
-        let mut run = new_run(&id);
-        (run.workflow_id, run.pinned) = (id.clone(), true);
-        let (starter, workflow) = (b.clone(), id.clone());
+        a.save_draft(draft(&id, "one"), new_or_draft(&id), None).await.unwrap();
+        a.snapshot(uid(&id), "one", at(2)).await.unwrap();
+        let mut run = run_of(&id, &id);
+        run.pinned = true;
+        let starter = b.clone();
         let starting = tokio::spawn(async move { starter.enqueue(run).await.unwrap() });
         if round % 2 == 0 {
             tokio::task::yield_now().await;
         }
-        let answer = a.delete_workflow(&id, at(3)).await.unwrap();
-        let version = a.definition(&workflow, 1).await.unwrap();
+        let answer = a.delete_workflow(uid(&id)).await.unwrap();
+        let version = a.definition(uid(&id), 1).await.unwrap();
         match (starting.await.unwrap(), answer) {
             (Enqueued::Created, Deleted::HasRuns(_)) => {
                 kept += 1;

@@ -72,6 +72,24 @@ async fn empty() -> Database {
     database
 }
 
+/// The numbers of all migrations of this program.
+fn all() -> String {
+    let numbers: Vec<String> = PROGRAM
+        .migrations
+        .iter()
+        .map(|migration| migration.number.to_string())
+        .collect();
+    numbers.join(",")
+}
+
+/// Undoes migrations until this one is the newest.
+async fn back_to(number: u32, url: &str) {
+    for newest in (number + 1..=PROGRAM.migrations.len() as u32).rev() {
+        let step = PostgresStore::migrate_back(url, &PostgresSettings::default()).await;
+        assert_eq!(step.unwrap().number, newest);
+    }
+}
+
 async fn numbers(url: &str) -> String {
     let sql = "SELECT string_agg(version::text, ',' ORDER BY version) FROM fermata_schema_version";
     ask(url, sql).await
@@ -123,20 +141,27 @@ async fn a_database_goes_forwards_and_back() {
         .to_string();
     assert!(used.contains("in use by") && used.contains("stop them first"), "{used}");
     user.close().await.unwrap();
-    assert_eq!(numbers(url).await, "1,2");
-    assert_eq!(PostgresStore::migrate_back(url, &settings).await.unwrap().number, 2);
+    assert_eq!(numbers(url).await, all());
+    for number in (2..=PROGRAM.migrations.len() as u32).rev() {
+        assert_eq!(
+            PostgresStore::migrate_back(url, &settings).await.unwrap().number,
+            number
+        );
+    }
     let first = PostgresStore::migrate_back(url, &settings)
         .await
         .unwrap_err()
         .to_string();
     assert!(first.contains("migration 1 (first) stays"), "{first}");
     assert_eq!(numbers(url).await, "1");
-    assert_eq!(PostgresStore::migrate(url, &settings).await.unwrap().len(), 1);
+    let steps = PostgresStore::migrate(url, &settings).await.unwrap().len();
+    assert_eq!(steps, PROGRAM.migrations.len() - 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_are_not_lost_on_the_way_back() {
     let (database, settings) = (Database::new().await, PostgresSettings::default());
+    back_to(2, &database.url).await;
     let grant = "GRANT EXECUTE ON FUNCTION sp_complete_workflow TO pg_monitor";
     execute(&database.url, grant).await;
     let error = PostgresStore::migrate_back(&database.url, &settings).await.unwrap_err();
@@ -162,6 +187,7 @@ async fn runs_that_sessions_hold_are_not_lost_on_the_way_back() {
     user.close().await.unwrap();
     let acquire = format!("SELECT sp_try_acquire_execution('{run}')::text");
     assert_eq!(ask(url, &acquire).await, "true");
+    back_to(2, url).await;
     let error = PostgresStore::migrate_back(url, &settings)
         .await
         .unwrap_err()
@@ -185,7 +211,7 @@ async fn what_was_moved_stays_as_it_is() {
     let refused = PostgresStore::migrate_back(&database.url, &PostgresSettings::default()).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("moved to elsewhere"), "{refused}");
-    assert_eq!(numbers(&database.url).await, "1,2");
+    assert_eq!(numbers(&database.url).await, all());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,6 +233,53 @@ async fn an_old_database_is_left_alone_if_nobody_may_change_it() {
     }
     PostgresStore::migrate(url, &manual()).await.unwrap();
     store(url, manual()).await.close().await.unwrap();
+}
+
+/// What a name leads to goes to the row that the name has, also if that was taken over after a deletion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_known_by_name_is_known_by_uid() {
+    let database = empty().await;
+    let url = &database.url;
+    migrate_as(PROGRAM.version, &PROGRAM.migrations[..2], url).await;
+    let (a, b) = (uuid::Uuid::from_u128(10), uuid::Uuid::from_u128(11));
+    let fill = format!(
+        "INSERT INTO workflows (id, uid, display_name, dialect, current_version, latest_version, status, created_at,
+           updated_at, deleted_at) VALUES ('a', '{a}', 'A', 'd', 2, 2, 'Active', 1, 2, NULL),
+           ('b', '{b}', 'B', 'd', 1, 1, 'Active', 3, 4, 5);
+         INSERT INTO workflow_definitions VALUES ('a', 1, 'd', '1', 'c1', 6), ('a', 2, 'd', '2', 'c2', 7),
+           ('b', 1, 'd', '3', 'c3', 8);
+         INSERT INTO workflow_drafts VALUES ('a', 'A', NULL, 'd', '4', 'c4', 9);
+         INSERT INTO workflow_executions (id, status, workflow_id, workflow_version, workflow_request_id,
+           requester_user_id, created_at, trigger_payload_json)
+         SELECT ('00000000-0000-0000-0000-00000000000' || n)::uuid, 'Succeeded', ('{{a,b,lost}}'::text[])[n], 1, n::text,
+           'u', n, '{{}}' FROM generate_series(1, 3) n;
+         INSERT INTO dead_letters (id, workflow_execution_id, enqueued_at, workflow_version, reason, workflow_id,
+           payload_json) SELECT id, id, 1, 1, 'POISON', workflow_id, '{{}}' FROM workflow_executions"
+    );
+    execute(url, &fill).await;
+    let rows = "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+        SELECT (to_jsonb(w))::text AS line FROM workflows w
+        UNION ALL SELECT (to_jsonb(d) - 'workflow_uid')::text FROM workflow_definitions d
+        UNION ALL SELECT (to_jsonb(d) - 'workflow_uid')::text FROM workflow_drafts d
+        UNION ALL SELECT (to_jsonb(e) - 'workflow_uid')::text FROM workflow_executions e
+        UNION ALL SELECT (to_jsonb(l) - 'workflow_uid')::text FROM dead_letters l) lines";
+    let before = ask(url, rows).await;
+    migrate_as(PROGRAM.version, &PROGRAM.migrations[..3], url).await;
+    assert_eq!(ask(url, rows).await, before, "nothing else changes");
+    for (table, key, expected) in [
+        ("workflow_definitions", "checksum", "10 10 11"),
+        ("workflow_drafts", "checksum", "10"),
+        ("workflow_executions", "id", "10 11 0"),
+        ("dead_letters", "id", "10 11 0"),
+    ] {
+        let sql =
+            format!("SELECT string_agg(get_byte(uuid_send(workflow_uid), 15)::text, ' ' ORDER BY {key}) FROM {table}");
+        assert_eq!(ask(url, &sql).await, expected, "{table}");
+    }
+    PostgresStore::migrate_back(url, &PostgresSettings::default())
+        .await
+        .unwrap();
+    assert_eq!(ask(url, rows).await, before, "and back");
 }
 
 /// A database that the next release brought up to date, as this program uses it.
@@ -244,7 +317,7 @@ async fn the_release_before_is_welcome_or_refused() {
     let database = Database::new().await;
     let program = Program {
         version: PROGRAM.version,
-        migrations: &PROGRAM.migrations[..1],
+        migrations: &PROGRAM.migrations[..PROGRAM.migrations.len() - 1],
     };
     let store = PostgresStore::connect_as(&program, &database.url, manual())
         .await
@@ -253,7 +326,7 @@ async fn the_release_before_is_welcome_or_refused() {
     conformance::activate(&store, conformance::WORKFLOW).await;
     conformance::pending(&store, "r1").await;
     store.close().await.unwrap();
-    assert_eq!(numbers(&database.url).await, "1,2");
+    assert_eq!(numbers(&database.url).await, all());
 }
 
 /// Those who work do not wait behind a migration that waits for somebody else.
@@ -279,10 +352,13 @@ async fn a_migration_that_has_to_wait_lets_others_pass() {
     }
     let workers: Vec<Worker> = (0..2).map(|number| Worker::start(&old, number)).collect();
     all_get_on(&workers).await;
-    assert_eq!(numbers(&database.url).await, "1,2");
+    assert_eq!(numbers(&database.url).await, all());
     reading.commit().await.unwrap();
     migration.await.unwrap();
-    assert_eq!(numbers(&database.url).await, "1,2,3");
+    assert_eq!(
+        numbers(&database.url).await,
+        format!("{},{}", all(), PROGRAM.migrations.len() + 1)
+    );
     all_get_on(&workers).await;
     for worker in workers {
         worker.stop().await;
@@ -298,7 +374,7 @@ async fn migrations_are_applied_together_or_not_at_all() {
     migrate_as(PROGRAM.version, &PROGRAM.migrations[..1], &database.url).await;
     let before = ask(&database.url, SCHEMA).await;
     let mut migrations = next_release(PROGRAM.version);
-    migrations[2].up = "CREATE TABLE next_things (id uuid NOT NULL); SELECT 1 / 0";
+    migrations.last_mut().unwrap().up = "CREATE TABLE next_things (id uuid NOT NULL); SELECT 1 / 0";
     let program = Program {
         version: "99.0.0",
         migrations: &migrations,
@@ -325,7 +401,10 @@ async fn migrations_are_applied_while_the_previous_release_works() {
     };
     let new = PostgresStore::connect_as(&next, &database.url, PostgresSettings::default()).await;
     let new: Arc<dyn Store> = Arc::new(new.unwrap());
-    assert_eq!(numbers(&database.url).await, "1,2,3");
+    assert_eq!(
+        numbers(&database.url).await,
+        format!("{},{}", all(), PROGRAM.migrations.len() + 1)
+    );
     workers.push(Worker::start(&new, 9));
     all_get_on(&workers).await;
     let mut done = 0;

@@ -18,13 +18,13 @@ use uuid::Uuid;
 
 /// Runs as they are after years: nearly all succeeded, some failed, a few wait or are held.
 const FILL: &str = "
-    INSERT INTO workflow_executions (id, status, lease_owner, wake_at, workflow_id, workflow_version, tenant_id,
-      workflow_request_id, priority, correlation_id, parent_execution_id, requester_user_id, created_at,
+    INSERT INTO workflow_executions (id, status, lease_owner, wake_at, workflow_uid, workflow_id, workflow_version,
+      tenant_id, workflow_request_id, priority, correlation_id, parent_execution_id, requester_user_id, created_at,
       trigger_payload_json)
     SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
       CASE WHEN n % 50 = 0 THEN 'Failed' WHEN n > 29900 THEN 'Running' ELSE 'Succeeded' END,
       CASE WHEN n > 29950 AND n % 50 <> 0 THEN '01900000-0000-7000-8000-00000000000a'::uuid END,
-      CASE WHEN n > 29900 AND n % 50 <> 0 THEN n END, 'w' || n % 5, 1,
+      CASE WHEN n > 29900 AND n % 50 <> 0 THEN n END, md5('w' || n % 5)::uuid, 'w' || n % 5, 1,
       CASE WHEN n % 10 = 0 THEN 't' || n % 7 ELSE '' END,
       'request ' || n, CASE WHEN n % 9 = 0 THEN n % 4 END, CASE WHEN n % 4 = 0 THEN 'c' || n END,
       CASE WHEN n % 8 = 0 THEN '01900000-0000-7000-8000-000000000001'::uuid END, 'u', n, '{}'
@@ -37,11 +37,13 @@ const FILL: &str = "
     INSERT INTO workflow_resource_links (system_name, resource_type, resource_id, workflow_execution_id, node_id,
       attempt, created_at) SELECT 's', 't', id::text, id, 'n', 1, 1 FROM workflow_executions;
     INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at)
-    SELECT 'w' || n, gen_random_uuid(), 'w', 'd', 1, 1 FROM generate_series(0, 2000) n;
-    INSERT INTO dead_letters (id, workflow_execution_id, enqueued_at, workflow_version, reason, workflow_id,
-      payload_json)
-    SELECT id, id, 1, 1, 'POISON', 'w' || created_at % 100, '{}' FROM workflow_executions WHERE created_at % 5 = 0;
+    SELECT 'w' || n, md5('w' || n)::uuid, 'w', 'd', 1, 1 FROM generate_series(0, 2000) n;
+    INSERT INTO dead_letters (id, workflow_execution_id, enqueued_at, workflow_version, reason, workflow_uid,
+      workflow_id, payload_json)
+    SELECT id, id, 1, 1, 'POISON', md5('w' || created_at % 100)::uuid, 'w' || created_at % 100, '{}' FROM workflow_executions WHERE created_at % 5 = 0;
     ANALYZE";
+
+const WORKFLOW: Uuid = Uuid::from_u128(7);
 
 struct Planner(Client);
 
@@ -160,12 +162,12 @@ async fn reads_use_indexes(planner: &Planner) {
     for (reason, workflow, index) in [
         (None, None, "dead_letters_pkey"),
         (Some(DeadReason::Poison), None, "ix_dead_letters_reason"),
-        (None, Some("w"), "ix_dead_letters_workflow"),
-        (Some(DeadReason::Poison), Some("w"), "ix_dead_letters_workflow"),
+        (None, Some(WORKFLOW), "ix_dead_letters_workflow"),
+        (Some(DeadReason::Poison), Some(WORKFLOW), "ix_dead_letters_workflow"),
     ] {
         let filter = DeadLetterFilter {
             reason,
-            workflow_id: workflow.map(str::to_owned),
+            workflow_uid: workflow,
             ..Default::default()
         };
         let (fitting, _) = dead_letters::fitting(&filter, 9);
@@ -181,13 +183,13 @@ fn filters() -> Vec<RunFilter> {
     let statuses = statuses.chain([Vec::new(), vec![Status::Failed, Status::Running], Status::ALL.to_vec()]);
     let mut filters = Vec::new();
     for statuses in statuses {
-        for workflow_id in [None, some("w")] {
+        for workflow_uid in [None, Some(WORKFLOW)] {
             for tenant in [None, some(""), some("acme")] {
                 for correlation_id in [None, some("c"), id.map(|id| id.to_string())] {
                     for (from, before, search) in [(None, None, None), (id, id, some("x"))] {
                         for order in [Order::NewestFirst, Order::OldestFirst] {
                             filters.push(RunFilter {
-                                workflow_id: workflow_id.clone(),
+                                workflow_uid,
                                 statuses: statuses.clone(),
                                 tenant: tenant.clone(),
                                 correlation_id: correlation_id.clone(),
@@ -211,7 +213,7 @@ fn filters() -> Vec<RunFilter> {
 async fn lists_use_indexes(planner: &Planner) {
     let of_runner = RunFilter {
         runner: Some(RunnerId(Uuid::now_v7())),
-        workflow_id: Some("w".to_owned()),
+        workflow_uid: Some(WORKFLOW),
         before: Some(RunId(Uuid::now_v7())),
         ..Default::default()
     };
@@ -228,7 +230,7 @@ async fn lists_use_indexes(planner: &Planner) {
             } => "ix_executions_correlation",
             _ if by_status => "ix_executions_status",
             RunFilter {
-                workflow_id: Some(_), ..
+                workflow_uid: Some(_), ..
             } => "ix_executions_workflow",
             RunFilter {
                 tenant: Some(tenant), ..

@@ -15,7 +15,7 @@ mod together;
 
 use crate::{
     Store,
-    conformance::{ACTIVATE, WORKFLOW, cluster::Database, draft, new_or_draft},
+    conformance::{ACTIVATE, WORKFLOW, cluster::Database, draft, existing_draft, new_or_draft, uid},
     definitions::{Enablement, Lifecycle},
     reads::RunRecord,
 };
@@ -145,11 +145,11 @@ async fn bed() -> (Database, Arc<dyn Store>, App) {
 /// Publishes the next version of a workflow.
 async fn publish(store: &Arc<dyn Store>, id: &str, checksum: &str) {
     let rule = match store.workflow(id).await.unwrap() {
-        Some(_) => crate::definitions::DraftRule::Existing,
-        None => new_or_draft(),
+        Some(_) => existing_draft(id),
+        None => new_or_draft(id),
     };
     store.save_draft(draft(id, checksum), rule, None).await.unwrap();
-    store.publish(id, checksum, ACTIVATE, Timestamp(2)).await.unwrap();
+    store.publish(uid(id), checksum, ACTIVATE, Timestamp(2)).await.unwrap();
 }
 
 async fn set(store: &Arc<dyn Store>, id: &str, status: Option<Lifecycle>, enabled: bool) {
@@ -158,7 +158,7 @@ async fn set(store: &Arc<dyn Store>, id: &str, status: Option<Lifecycle>, enable
         status,
         enabled,
     };
-    let changed = store.set_enablement(id, change, Timestamp(3)).await.unwrap();
+    let changed = store.set_enablement(uid(id), change, Timestamp(3)).await.unwrap();
     assert!(changed.is_some_and(|(_, changed)| changed));
 }
 

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 /// The next release, which keeps the rules of migrations.
 const NEXT: Migration = Migration {
-    number: 5,
+    number: MIGRATIONS.len() as u32 + 1,
     name: "next",
     up: "ALTER TABLE workflow_executions ADD COLUMN next_note TEXT;
         ALTER TABLE workflows ADD COLUMN next_kind TEXT NOT NULL DEFAULT 'plain';
@@ -133,6 +133,12 @@ fn every_way_back_leads_to_where_it_came_from() {
 fn nothing_is_lost_on_the_way_back() {
     for (number, insert, says) in [
         (
+            5,
+            "INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at, deleted_at)
+               VALUES ('w', x'01', '', '', 0, 0, 1), ('w', x'02', '', '', 0, 0, NULL)",
+            "1 workflows whose name another one has, or had before it was deleted",
+        ),
+        (
             4,
             "INSERT INTO dead_letters (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version,
                payload_json) VALUES (x'01', 0, 'r', x'02', 'w', 1, '{}')",
@@ -193,7 +199,10 @@ fn a_file_goes_forwards_and_back() {
         assert!(matches!(refused, Some(StoreError::Locked { .. })), "{refused:?}");
     }
     drop(store);
-    assert_eq!(SqliteStore::migrate_back(&file.path).unwrap().number, 4);
+    assert_eq!(
+        SqliteStore::migrate_back(&file.path).unwrap().number,
+        MIGRATIONS.len() as u32
+    );
     let back = SqliteStore::schema(&file.path).unwrap();
     assert_eq!(back.steps.last().unwrap().applied_at, None);
     assert_eq!(SqliteStore::migrate(&file.path).unwrap().len(), 1);
@@ -292,7 +301,7 @@ fn migrations_are_applied_together_or_not_at_all() {
     file.migrate("0.1.0", &MIGRATIONS[..2]);
     let before = schema(&file.connection());
     let mut migrations = next_release(PROGRAM.version);
-    migrations[4].up = "CREATE TABLE next_things (id BLOB); CREATE TABLE next_things (id BLOB);";
+    migrations.last_mut().unwrap().up = "CREATE TABLE next_things (id BLOB); CREATE TABLE next_things (id BLOB);";
     let program = Program {
         version: "99.0.0",
         migrations: &migrations,
@@ -364,4 +373,73 @@ fn workflows_from_before_get_a_uid_of_their_time() {
         assert_eq!(*deleted_at, None);
     }
     assert!(rows.is_sorted_by_key(|(uid, ..)| *uid));
+}
+
+/// What a name leads to goes to the row that the name has, also if that was taken over after a deletion.
+#[test]
+fn what_was_known_by_name_is_known_by_uid() {
+    let connection = Connection::open_in_memory().unwrap();
+    up_to(&connection, 4);
+    let fill = "
+        INSERT INTO workflows (id, uid, display_name, description, dialect, current_version, latest_version, status,
+          is_enabled, created_at, updated_at, deleted_at) VALUES
+          ('a', zeroblob(15) || x'0a', 'A', 'of a', 'd', 2, 3, 'Active', 0, 10, 11, NULL),
+          ('b', zeroblob(15) || x'0b', 'B', NULL, 'd', 1, 1, 'Active', 1, 20, 21, 22);
+        INSERT INTO workflow_definitions VALUES ('a', 1, 'd', x'01', 'c1', 12), ('a', 2, 'd', x'02', 'c2', 13),
+          ('b', 1, 'd', x'03', 'c3', 14);
+        INSERT INTO workflow_drafts VALUES ('a', 'A4', NULL, 'd', x'04', 'c4', 15);
+        INSERT INTO workflow_version_marks VALUES ('a', 1), ('b', 1);
+        INSERT INTO workflow_executions (id, status, lease_epoch, wake_at, inbox_seq, workflow_id, workflow_version,
+          tenant_id, workflow_request_id, priority, requester_user_id, created_at, trigger_payload_json, outputs_json)
+          VALUES (x'01', 'Running', 3, 99, 4, 'a', 1, 't', 'r1', 7, 'u', 5, '{\"a\":1}', '{\"b\":2}'),
+          (x'02', 'Succeeded', 1, NULL, 0, 'b', 1, '', 'r2', NULL, 'u', 6, '{}', NULL),
+          (x'03', 'Failed', 1, NULL, 0, 'lost', 1, '', 'r3', NULL, 'u', 7, '{}', NULL);
+        INSERT INTO dead_letters (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version,
+          payload_json) VALUES (x'04', 8, 'POISON', x'03', 'b', 1, '{}')";
+    connection.execute_batch(fill).unwrap();
+    let dump = |tables: &[&str], but: &str| -> Vec<String> {
+        let mut lines = Vec::new();
+        for table in tables {
+            let mut columns: Vec<String> = connection
+                .prepare(&format!(
+                    "SELECT name FROM pragma_table_info('{table}') WHERE name <> ?1 ORDER BY name"
+                ))
+                .and_then(|mut names| names.query_map([but], |row| row.get(0))?.collect())
+                .unwrap();
+            columns.iter_mut().for_each(|name| *name = format!("quote({name})"));
+            let sql = format!("SELECT {} FROM {table} ORDER BY 1", columns.join(" || ' ' || "));
+            let rows: rusqlite::Result<Vec<String>> = connection
+                .prepare(&sql)
+                .and_then(|mut rows| rows.query_map([], |row| row.get(0))?.collect());
+            lines.extend(rows.unwrap());
+        }
+        lines
+    };
+    let tables = [
+        "workflows",
+        "workflow_definitions",
+        "workflow_drafts",
+        "workflow_version_marks",
+        "workflow_executions",
+        "dead_letters",
+    ];
+    let before = dump(&tables, "workflow_uid");
+    apply(&connection, &Program::this(&MIGRATIONS[..5])).unwrap();
+    assert_eq!(dump(&tables, "workflow_uid"), before, "nothing else changes");
+    for (table, expected) in [
+        ("workflow_definitions", "0a 0a 0b"),
+        ("workflow_drafts", "0a"),
+        ("workflow_executions", "0a 0b 00"),
+        ("dead_letters", "0b"),
+    ] {
+        let sql = format!(
+            "SELECT group_concat(lower(substr(hex(workflow_uid), 31)), ' ') FROM
+               (SELECT workflow_uid FROM {table} ORDER BY {})",
+            if table == "workflow_executions" { "id" } else { "1" }
+        );
+        let uids: String = connection.query_row(&sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(uids, expected, "{table}");
+    }
+    take_back(&connection, &Program::this(&MIGRATIONS[..5]), "it").unwrap();
+    assert_eq!(dump(&tables, "workflow_uid"), before, "and back");
 }

@@ -29,13 +29,13 @@ fn lists_use_indexes() {
     let statuses = statuses.chain([Vec::new(), vec![Status::Failed, Status::Running], Status::ALL.to_vec()]);
     let mut filters = Vec::new();
     for statuses in statuses {
-        for workflow_id in [None, some("w")] {
+        for workflow_uid in [None, Some(WORKFLOW)] {
             for tenant in [None, some(""), some("acme")] {
                 for correlation_id in [None, some("c"), id.map(|id| id.to_string())] {
                     for (from, before, search) in [(None, None, None), (id, id, some("x")), (None, id, None)] {
                         for order in [Order::NewestFirst, Order::OldestFirst] {
                             filters.push(RunFilter {
-                                workflow_id: workflow_id.clone(),
+                                workflow_uid,
                                 statuses: statuses.clone(),
                                 tenant: tenant.clone(),
                                 correlation_id: correlation_id.clone(),
@@ -54,7 +54,7 @@ fn lists_use_indexes() {
         }
     }
     for filter in filters {
-        let by_key = filter.workflow_id.is_none()
+        let by_key = filter.workflow_uid.is_none()
             && filter.correlation_id.is_none()
             && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Succeeded))
             && filter.tenant.as_ref().is_none_or(String::is_empty);
@@ -117,8 +117,8 @@ fn groups_use_their_index() {
     drop(folder.open().unwrap());
     let connection = Connection::open(folder.path()).unwrap();
     let starts = [
-        (queue::NEXT_HEAD, "(tenant_id,workflow_id)>(?,?)"),
-        (queue::BEHIND, "(tenant_id=? AND workflow_id=? AND (wake_at,id)>(?,?)"),
+        (queue::NEXT_HEAD, "(tenant_id,workflow_uid)>(?,?)"),
+        (queue::BEHIND, "(tenant_id=? AND workflow_uid=? AND (wake_at,id)>(?,?)"),
     ];
     for (sql, place) in starts {
         let plan = plan(&connection, sql).join("; ");
@@ -132,7 +132,7 @@ fn groups_use_their_index() {
 fn of_runner() -> RunFilter {
     RunFilter {
         runner: Some(RunnerId(Uuid::now_v7())),
-        workflow_id: Some("w".to_owned()),
+        workflow_uid: Some(WORKFLOW),
         before: Some(RunId(Uuid::now_v7())),
         limit: 9,
         ..Default::default()
@@ -170,18 +170,18 @@ fn dead_letters_use_indexes() {
     drop(folder.open().unwrap());
     let connection = Connection::open(folder.path()).unwrap();
     for reason in [None, Some(DeadReason::Poison)] {
-        for workflow_id in [None, Some("w".to_owned())] {
+        for workflow_uid in [None, Some(WORKFLOW)] {
             for before in [None, Some(Uuid::now_v7())] {
                 let filter = DeadLetterFilter {
                     reason,
-                    workflow_id: workflow_id.clone(),
+                    workflow_uid,
                     before,
                     limit: 9,
                 };
                 let (fitting, _) = dead_letters::fitting(&filter);
                 let plan = plan(&connection, &format!("SELECT id, last_error FROM {fitting}")).join("; ");
                 assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
-                let narrowed = reason.is_some() || workflow_id.is_some() || before.is_some();
+                let narrowed = reason.is_some() || workflow_uid.is_some() || before.is_some();
                 assert_eq!(plan.starts_with("SEARCH"), narrowed, "{filter:?}: {plan}");
             }
         }
@@ -197,9 +197,9 @@ async fn a_search_stops_and_goes_on() {
     let many = crate::reads::MAX_EXAMINED + 10;
     let fill = format!(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {many})
-         INSERT INTO workflow_executions (id, status, workflow_id, workflow_version, workflow_request_id,
+         INSERT INTO workflow_executions (id, status, workflow_uid, workflow_id, workflow_version, workflow_request_id,
            requester_user_id, created_at, trigger_payload_json)
-         SELECT CAST(printf('%016d', n) AS BLOB), 'Succeeded', 'w', 1,
+         SELECT CAST(printf('%016d', n) AS BLOB), 'Succeeded', zeroblob(16), 'w', 1,
            CASE WHEN n = 1 THEN 'a NEEDLE' ELSE 'hay ' || n END, 'u', 1, '{{}}' FROM n"
     );
     store

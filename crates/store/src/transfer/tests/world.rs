@@ -4,7 +4,7 @@ use crate::{
     Store,
     conformance::*,
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
-    definitions::{DraftRule, WorkflowFilter},
+    definitions::{Release, ReleaseRule, WorkflowFilter},
     reads::{RunFilter, Window},
     runs::{AttemptStatus, Letter, NewRun, StatusChange, Then},
 };
@@ -39,21 +39,27 @@ pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
 
 async fn workflows(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let rule = DraftRule::Existing;
+    let rule = existing_draft(WORKFLOW);
     store.save_draft(draft(WORKFLOW, "two"), rule, None).await.unwrap();
     store.release(release_new("buried", "one")).await.unwrap();
-    store.soft_delete_workflow("buried", at(9)).await.unwrap();
+    store.soft_delete_workflow(uid("buried"), at(9)).await.unwrap();
+    // Two workflows of one name.
+    let again = Release {
+        rule: ReleaseRule::New { uid: uid("again") },
+        ..release_new("buried", "two")
+    };
+    store.release(again).await.unwrap();
     let mut bare = draft("bare", "x");
     bare.description = None;
     bare.source = (0..=255).collect();
-    store.save_draft(bare, new_or_draft(), None).await.unwrap();
+    store.save_draft(bare, new_or_draft("bare"), None).await.unwrap();
     // A workflow that is gone but for the number of its last version.
     store
-        .save_draft(draft("gone", "x"), new_or_draft(), None)
+        .save_draft(draft("gone", "x"), new_or_draft("gone"), None)
         .await
         .unwrap();
-    store.snapshot("gone", "x", at(3)).await.unwrap();
-    store.delete_workflow("gone", at(4)).await.unwrap();
+    store.snapshot(uid("gone"), "x", at(3)).await.unwrap();
+    store.delete_workflow(uid("gone")).await.unwrap();
 }
 
 async fn parked(store: &Arc<dyn Store>) -> RunId {
@@ -111,6 +117,7 @@ async fn buried(store: &Arc<dyn Store>) {
         at: at(700),
         reason: DeadReason::Poison,
         run,
+        workflow_uid: uid(WORKFLOW),
         workflow_id: WORKFLOW.to_owned(),
         workflow_version: 1,
         tenant: "acme".to_owned(),
@@ -130,12 +137,13 @@ pub(super) async fn told(store: &dyn Store) -> Vec<String> {
     };
     for workflow in store.workflows(filter).await.unwrap().items {
         told.push(format!("{workflow:?}"));
-        told.push(format!("{:?}", store.draft(&workflow.id).await.unwrap()));
+        told.push(format!("{:?}", store.draft(workflow.uid).await.unwrap()));
     }
-    for id in [WORKFLOW, "buried", "bare", "gone"] {
-        let versions = store.versions(id, None, 100).await.unwrap();
+    for id in [WORKFLOW, "buried", "again", "bare", "gone"] {
+        told.push(format!("{:?}", store.workflow_by_uid(uid(id)).await.unwrap()));
+        let versions = store.versions(uid(id), None, 100).await.unwrap();
         told.push(format!("{versions:?}"));
-        told.push(format!("{:?}", store.definition(id, 1).await.unwrap()));
+        told.push(format!("{:?}", store.definition(uid(id), 1).await.unwrap()));
     }
     let filter = RunFilter {
         limit: 1000,

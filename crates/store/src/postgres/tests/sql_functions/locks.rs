@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     StoreError,
-    conformance::{ME, born, committed, link, new_run, open, pending, step},
+    conformance::{ME, born, committed, link, new_run, open, pending, run_of, step},
     postgres::{
         PostgresSettings,
         address::Address,
@@ -100,8 +100,7 @@ async fn only_starts_of_the_workflow_that_is_locked_wait() {
     let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
     let mut session = Session::connect(&address, PATIENCE).await.unwrap();
     let start = |workflow: &str| {
-        let mut run = Box::new(new_run(workflow));
-        run.workflow_id = workflow.to_owned();
+        let run = Box::new(run_of(workflow, workflow));
         Work::Enqueue { run, first: None }
     };
     let commit = Work::Commit {

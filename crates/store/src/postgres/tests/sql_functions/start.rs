@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    conformance::{ME, claim, new_run, release_new},
+    conformance::{ME, claim, new_run, release_new, run_of},
+    definitions::{Release, ReleaseRule},
     reads::RunFilter,
     runs::{Enqueued, Principal},
 };
@@ -141,8 +142,7 @@ async fn a_request_has_one_run_however_it_comes() {
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
     assert_eq!(app.start("r1").await.unwrap(), (run, true));
     // One that the engine stored is found as well.
-    let mut theirs = new_run("theirs");
-    theirs.workflow_id = "other".to_owned();
+    let theirs = run_of("other", "theirs");
     let id = theirs.id;
     assert_eq!(store.enqueue(theirs).await.unwrap(), Enqueued::Created);
     assert_eq!(app.start_of("other", "theirs").await.unwrap(), (id, true));
@@ -176,11 +176,39 @@ async fn requests_are_checked_as_the_api_checks_them() {
     assert_eq!(count(&store).await, 5);
 }
 
+/// A name leads to the workflow that has it now; requests of one that was deleted are not its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_was_deleted_and_created_again() {
+    let (_database, store, app) = bed().await;
+    store.release(release_new("again", "one")).await.unwrap();
+    let (old, _) = app.start_of("again", "r1").await.unwrap();
+    assert_eq!(record(&store, old).await.workflow_uid, uid("again"));
+    store.soft_delete_workflow(uid("again"), Timestamp(5)).await.unwrap();
+    for request in ["r1", "r2"] {
+        expect(app.start_of("again", request).await, "P0002", "WORKFLOW_NOT_FOUND");
+    }
+    let second = Uuid::now_v7();
+    let release = Release {
+        rule: ReleaseRule::New { uid: second },
+        ..release_new("again", "two")
+    };
+    store.release(release).await.unwrap();
+    let words = format!("requestId \"r1\" belongs to execution {old} of workflow \"again\"");
+    expect(app.start_of("again", "r1").await, "WF001", &words);
+    let (new, existing) = app.start_of("again", "r2").await.unwrap();
+    let record = record(&store, new).await;
+    assert_eq!(
+        (record.workflow_uid, record.workflow_version, existing),
+        (second, 2, false)
+    );
+    assert_eq!(app.start_of("again", "r2").await.unwrap(), (new, true));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workflows_that_take_no_runs_say_so() {
     let (_database, store, app) = bed().await;
     store
-        .save_draft(draft("draft", "one"), new_or_draft(), None)
+        .save_draft(draft("draft", "one"), new_or_draft("draft"), None)
         .await
         .unwrap();
     for id in ["archived", "disabled"] {
@@ -189,7 +217,7 @@ async fn workflows_that_take_no_runs_say_so() {
     set(&store, "archived", Some(Lifecycle::Archived), false).await;
     set(&store, "disabled", None, false).await;
     store.release(release_new("gone", "one")).await.unwrap();
-    store.soft_delete_workflow("gone", Timestamp(5)).await.unwrap();
+    store.soft_delete_workflow(uid("gone"), Timestamp(5)).await.unwrap();
     for (workflow, state, words) in [
         (
             "missing",

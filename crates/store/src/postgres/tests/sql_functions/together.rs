@@ -96,7 +96,7 @@ async fn a_workflow_is_not_removed_under_a_start() {
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
     let deleting = {
         let store = store.clone();
-        tokio::spawn(async move { store.delete_workflow(WORKFLOW, Timestamp(9)).await })
+        tokio::spawn(async move { store.delete_workflow(uid(WORKFLOW)).await })
     };
     let blocked =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
