@@ -330,13 +330,7 @@ fn canonical(value: &Value, out: &mut String) {
             }
             out.push('}');
         }
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            // Doubles below 2^53 hold whole numbers exactly: 2.0 and 2 are the same value.
-            Some(double) if double.fract() == 0.0 && double.abs() < 9_007_199_254_740_992.0 => {
-                out.push_str(&(double as i64).to_string());
-            }
-            _ => out.push_str(&number.to_string()),
-        },
+        // As it is written: templates show the digits, so 2.0 and 2 are different documents.
         _ => out.push_str(&value.to_string()),
     }
 }
@@ -379,6 +373,16 @@ impl Budget {
 pub(crate) fn too_deep(span: Span, max_depth: usize) -> Diagnostic {
     let message = format!("the document is nested more than {max_depth} levels deep");
     Diagnostic::error("TOO_DEEP", Span::new(span.start, span.end.max(span.start + 1)), message)
+}
+
+/// Whether a key means something else to the library that reads and writes JSON: a value with it would not be read back.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    key.starts_with("$serde_json::private::")
+}
+
+pub(crate) fn reserved_key(name: &str, key: Span) -> Diagnostic {
+    let message = format!("the key {} is reserved", quote(name));
+    Diagnostic::error("INVALID_KEY", key, message).help("choose another name")
 }
 
 pub(crate) fn duplicate_key(name: &str, key: Span, first: Option<Span>, pointer: &str) -> Diagnostic {

@@ -4,7 +4,7 @@
 //! per level, and the number of levels is limited, so no input can exhaust the stack.
 
 use crate::diagnostics::{Diagnostic, MAX_SHOWN, quote};
-use crate::document::{Budget, DocumentLimits, duplicate_key, too_deep};
+use crate::document::{Budget, DocumentLimits, duplicate_key, is_reserved, reserved_key, too_deep};
 use crate::source::Span;
 use crate::tree::{Located, Member, Shape, Style, Tree, push};
 use serde_json::{Map, Number, Value};
@@ -272,6 +272,9 @@ impl Reader<'_> {
         }
         let name = self.string()?;
         let key = Span::new(start, self.at);
+        if is_reserved(&name) {
+            return Err(Fault(Box::new(reserved_key(&name, key).at(self.pointer.as_str()))));
+        }
         self.space()?;
         if self.peek() != Some(b':') {
             let message = format!("expected `:` after the key {}, found {}", quote(&name), self.found());
@@ -389,12 +392,10 @@ impl Reader<'_> {
             self.at += 1;
         }
         let (span, text) = (Span::new(start, self.at), &self.text[start..self.at]);
-        if !is_json_number(text) {
-            return Err(self.syntax(span, format!("{} is not a number", quote(text))));
-        }
-        match number(text) {
-            Some(number) => Ok(self.scalar(start, Value::Number(number), Style::Plain)),
-            None => Err(Fault(Box::new(out_of_range(text, span).at(self.pointer.as_str())))),
+        // A number keeps its digits as they are written: none is too long.
+        match text.parse::<Number>() {
+            Ok(number) => Ok(self.scalar(start, Value::Number(number), Style::Plain)),
+            Err(_) => Err(self.syntax(span, format!("{} is not a number", quote(text)))),
         }
     }
 
@@ -423,45 +424,4 @@ impl Reader<'_> {
         };
         Ok(self.scalar(start, value, Style::Plain))
     }
-}
-
-/// Whether `text` is a number by the grammar of JSON.
-fn is_json_number(text: &str) -> bool {
-    fn digits(text: &str) -> Option<&str> {
-        let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
-        (rest.len() < text.len()).then_some(rest)
-    }
-    let mut rest = text.strip_prefix('-').unwrap_or(text);
-    let leading_zero = rest.starts_with('0') && rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
-    match digits(rest) {
-        Some(next) if !leading_zero => rest = next,
-        _ => return false,
-    }
-    if let Some(fraction) = rest.strip_prefix('.') {
-        let Some(next) = digits(fraction) else { return false };
-        rest = next;
-    }
-    if let Some(exponent) = rest.strip_prefix(['e', 'E']) {
-        let Some(next) = digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)) else {
-            return false;
-        };
-        rest = next;
-    }
-    rest.is_empty()
-}
-
-/// The number, if it can be kept: whole numbers exactly, others as the nearest double.
-pub(crate) fn number(text: &str) -> Option<Number> {
-    if text.contains(['.', 'e', 'E']) || text == "-0" {
-        Number::from_f64(text.parse().ok()?)
-    } else if text.starts_with('-') {
-        text.parse::<i64>().ok().map(Number::from)
-    } else {
-        text.parse::<u64>().ok().map(Number::from)
-    }
-}
-
-pub(crate) fn out_of_range(text: &str, span: Span) -> Diagnostic {
-    let message = format!("the number {} is too large to be kept exactly", quote(text));
-    Diagnostic::error("NUMBER_OUT_OF_RANGE", span, message).help("write it as a string, in quotes")
 }

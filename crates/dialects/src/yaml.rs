@@ -5,8 +5,7 @@
 //! is written out, so a small document cannot become a large one. Nothing here recurses.
 
 use crate::diagnostics::{Diagnostic, MAX_SHOWN, quote};
-use crate::document::{Budget, DocumentLimits, duplicate_key, too_deep};
-use crate::json;
+use crate::document::{Budget, DocumentLimits, duplicate_key, is_reserved, reserved_key, too_deep};
 use crate::source::Span;
 use crate::tree::{Located, Member, Shape, Style, Tree, push};
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
@@ -254,6 +253,9 @@ impl<'a> Reader<'a> {
             };
             return refuse("INVALID_KEY", span, message, "put the key in quotes");
         }
+        if is_reserved(text) {
+            return Err(Box::new(reserved_key(text, span)));
+        }
         if let Some(Frame {
             content: Content::Mapping(_, _, key),
             ..
@@ -417,7 +419,10 @@ fn plain_value(text: &str, span: Span) -> Read<Value> {
     match plain_number(text) {
         None => Ok(Value::String(text.to_owned())),
         Some(Some(number)) => Ok(Value::Number(number)),
-        Some(None) => Err(Box::new(json::out_of_range(text, span))),
+        Some(None) => {
+            let message = format!("the number {} is too large", quote(text));
+            refuse("NUMBER_OUT_OF_RANGE", span, message, "write it in decimal")
+        }
     }
 }
 
@@ -431,11 +436,12 @@ fn not_a_number<T>(text: &str, span: Span) -> Read<T> {
     )
 }
 
-/// `None` when `text` is no number; `Some(None)` when it is one that cannot be kept.
+/// `None` when `text` is no number; `Some(None)` when it is one that cannot be kept. A decimal number keeps its digits, in
+/// the layout of JSON.
 fn plain_number(text: &str) -> Option<Option<Number>> {
     let radix = |digits: &str, radix: u32| {
         let fits = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
-        fits.then(|| u64::from_str_radix(digits, radix).ok().map(Number::from))
+        fits.then(|| Number::from_u128(u128::from_str_radix(digits, radix).ok()?))
     };
     if let Some(digits) = text.strip_prefix("0x") {
         return radix(digits, 16);
@@ -445,16 +451,35 @@ fn plain_number(text: &str) -> Option<Option<Number>> {
     }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
         None => (unsigned, None),
     };
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let exponent_fits = exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent));
+    let exponent_fits = exponent.is_none_or(|exponent| {
+        let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        !exponent.is_empty() && digits(exponent)
+    });
     if !digits(whole) || !digits(fraction) || whole.len() + fraction.len() == 0 || !exponent_fits {
         return None;
     }
-    Some(json::number(text.strip_prefix('+').unwrap_or(text)))
+    let mut number = String::with_capacity(text.len() + 1);
+    if text.starts_with('-') {
+        number.push('-');
+    }
+    number.push_str(match whole.trim_start_matches('0') {
+        "" => "0",
+        whole => whole,
+    });
+    if mantissa.contains('.') {
+        number.push('.');
+        number.push_str(if fraction.is_empty() { "0" } else { fraction });
+    }
+    if let Some(exponent) = exponent {
+        number.push('e');
+        number.push_str(exponent);
+    }
+    Some(number.parse().ok())
 }
 
 /// From the characters that the YAML parser counts to bytes: one known offset every [`STEP`].

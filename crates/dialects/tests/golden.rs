@@ -189,7 +189,6 @@ const CODES: [(&str, &[&str]); 2] = [
             "MISSING_FIELD",
             "NODE_NOT_UPSTREAM",
             "NOT_UTF8",
-            "NUMBER_OUT_OF_RANGE",
             "SUBWORKFLOW_NOT_SUPPORTED",
             "SYNTAX",
             "TEMPLATE_SYNTAX",

@@ -3,6 +3,11 @@
 //! What must stay true: `to_text` is Number::toString of the standard to the last digit (Rust
 //! prints the same shortest digits; only the layout differs), and `from_text` is StringToNumber.
 
+/// The double of a JSON number, which may be too large for one: JSON.parse makes Infinity of it.
+pub(crate) fn of_json(number: &serde_json::Number) -> f64 {
+    number.as_str().parse().unwrap_or(f64::NAN)
+}
+
 /// Number::toString with radix 10.
 pub(crate) fn to_text(number: f64) -> String {
     if number.is_nan() {

@@ -39,8 +39,13 @@ fn task(status: &str, answer: Option<&Value>, brought: Option<&Value>) -> Value 
         "body": brought.cloned().unwrap_or_else(|| of("body")),
         "headers": of("headers"),
     });
-    if of(TRUNCATED) == Value::Bool(true) {
-        task[TRUNCATED] = Value::Bool(true);
+    for mark in [TRUNCATED, BODY_ERROR] {
+        if let Some(marked) = answer
+            .and_then(|answer| answer.get(mark))
+            .filter(|marked| **marked != false)
+        {
+            task[mark] = marked.clone();
+        }
     }
     task
 }
@@ -52,6 +57,8 @@ pub(crate) fn skipped_task() -> Value {
 
 /// The member of an entry that says its body was cut.
 pub(crate) const TRUNCATED: &str = "isTruncated";
+/// The member of an entry that says why its body is text although it was said to be JSON.
+pub(crate) const BODY_ERROR: &str = "bodyError";
 
 /// How a task stands, in one word. Skipped tasks and those that ended are seen so by expressions too.
 pub fn task_status(kind: &Kind, phase: &Phase) -> &'static str {

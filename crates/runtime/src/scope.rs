@@ -5,7 +5,7 @@
 
 use crate::{
     compiled::{Condition, Needs, Nodes, entries_at},
-    entry::{TRUNCATED, skipped_task},
+    entry::{BODY_ERROR, TRUNCATED, skipped_task},
     sandbox::Sandbox,
 };
 use fermata_core::{Failure, Language, NodeId, NodeIx, Phase, Run, Scope, Verdict, code};
@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 /// The texts a run's expressions can see.
@@ -32,6 +33,8 @@ pub(crate) struct Payloads {
 
 /// A task that was skipped.
 static SKIPPED: LazyLock<Value> = LazyLock::new(skipped_task);
+/// The `spec` of a run that was started without one.
+static NO_SPEC: Value = Value::Null;
 /// The headers of a trigger that came without any.
 static NO_HEADERS: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
@@ -93,13 +96,13 @@ impl Payloads {
         let entries = Data::Object(entries);
         match plan.scope {
             Scope::Context => {
-                let spec = self.spec.iter().map(|spec| ("spec", Data::Json(spec)));
-                let roots = [
+                let spec = self.spec.as_ref().unwrap_or(&NO_SPEC);
+                Data::object([
                     ("trigger", Data::Json(&self.trigger)),
                     ("context", Data::object([("data", entries)])),
                     ("vars", Data::Json(run.vars())),
-                ];
-                Data::object(roots.into_iter().chain(spec))
+                    ("spec", Data::Json(spec)),
+                ])
             }
             Scope::Tasks => {
                 let trigger = [
@@ -123,7 +126,7 @@ impl Payloads {
     ) -> Result<Value, Failure> {
         let scope = self.scope(run, needs, sees);
         let refuse = |message: String| Failure::permanent(code::TEMPLATE_ERROR, message);
-        if let Some(message) = truncated(run.plan().scope, &scope, template.reads()) {
+        if let Some(message) = unreadable(run.plan().scope, &scope, template.reads()) {
             return Err(refuse(message));
         }
         template
@@ -148,7 +151,7 @@ impl Payloads {
         limits: &Limits,
     ) -> Judgement {
         let scope = self.scope(run, needs, sees);
-        let here = match (truncated(run.plan().scope, &scope, condition.reads()), condition) {
+        let here = match (unreadable(run.plan().scope, &scope, condition.reads()), condition) {
             (Some(message), _) => Some(Err(message)),
             (None, Condition::Sandboxed { .. }) => None,
             (None, Condition::Comparison(comparison)) => Some(Ok(comparison.test(&scope))),
@@ -193,10 +196,10 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Asks the sandbox.
-    pub async fn ask(self, sandbox: &Sandbox, limits: &Limits) -> Verdict {
-        let tested = sandbox.test(&self.source, &self.data, limits).await;
-        self.answered(tested.map_err(|error| error.to_string()))
+    /// Asks the sandbox; also says how long the evaluation took, without the time it waited for a process.
+    pub async fn ask(self, sandbox: &Sandbox, limits: &Limits) -> (Verdict, Duration) {
+        let (tested, took) = sandbox.test(&self.source, &self.data, limits).await;
+        (self.answered(tested.map_err(|error| error.to_string())), took)
     }
 
     /// The verdict that follows from an answer.
@@ -218,21 +221,30 @@ fn order(run: &Run, ix: NodeIx) -> u32 {
     }
 }
 
-/// Refuses to read a body of which only the beginning was kept.
-fn truncated(names: Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
+/// Refuses to read a body of which only the beginning was kept, or to look into one that should be JSON and is not.
+fn unreadable(names: Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
     let depth = entries_at(names).len() + 1;
     reads.iter().find_map(|read| {
         let (entry, rest) = read.segments.split_at_checked(depth)?;
-        let of_body = matches!(rest.first(), Some(Segment::Key(member)) if member == "body");
-        let flag = [entry, &[Segment::Key(TRUNCATED.to_owned())]].concat();
-        let cut = of_body && matches!(scope.at(&flag), Some(DataRef::Json(Value::Bool(true))));
-        cut.then(|| {
-            let path: Vec<_> = rest.iter().map(Segment::to_string).collect();
-            let (path, node, limit) = (path.join("."), &entry[depth - 1], crate::actions::MAX_BODY_KB);
-            format!(
-                "Cannot read '{path}' because the response from '{node}' exceeded the {limit}KB limit and was truncated"
-            )
-        })
+        if !matches!(rest.first(), Some(Segment::Key(member)) if member == "body") {
+            return None;
+        }
+        let mark = |name: &str| scope.at(&[entry, &[Segment::Key(name.to_owned())]].concat());
+        let (is_cut, error) = (mark(TRUNCATED), mark(BODY_ERROR));
+        let path: Vec<_> = rest.iter().map(Segment::to_string).collect();
+        let (path, node) = (path.join("."), &entry[depth - 1]);
+        match (is_cut, error) {
+            (Some(DataRef::Json(Value::Bool(true))), _) => {
+                let limit = crate::actions::MAX_BODY_KB;
+                Some(format!(
+                    "Cannot read '{path}' because the response from '{node}' exceeded the {limit}KB limit and was truncated"
+                ))
+            }
+            (_, Some(DataRef::Json(Value::String(error)))) if rest.len() > 1 => Some(format!(
+                "Cannot read '{path}' because the response from '{node}' is not valid JSON: {error}"
+            )),
+            _ => None,
+        }
     })
 }
 

@@ -8,6 +8,9 @@ use serde::{
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
+/// How serde_json hands over a number that it keeps as text: as a map with this key.
+const NUMBER: &str = "$serde_json::private::Number";
+
 /// A JSON value without doubled keys.
 #[derive(Debug)]
 pub(crate) struct Strict(pub Value);
@@ -66,6 +69,11 @@ impl<'de> Visitor<'de> for Builder {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
+            if key == NUMBER && map.is_empty() {
+                let digits: String = members.next_value()?;
+                let number: Number = digits.parse().map_err(A::Error::custom)?;
+                return Ok(number.into());
+            }
             if map.contains_key(&key) {
                 let shown: String = key.chars().take(60).collect();
                 return Err(A::Error::custom(format!("the key `{shown}` is given twice")));
@@ -82,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_same_value_as_ever() {
-        let text = r#"{"b":[1,-2,2.5,1e3,18446744073709551615,"x\n",null,true],"a":{"":{}},"z":"ü"}"#;
+        let text = r#"{"b":[1,-2,2.5,1.50,-0,1e400,18446744073709551615,123456789012345678901234567890.12345,"x\n",null,true],"a":{"":{}},"z":"ü"}"#;
         let strict: Strict = serde_json::from_str(text).unwrap();
         let value: Value = serde_json::from_str(text).unwrap();
         assert_eq!(strict.0, value);

@@ -124,9 +124,7 @@ fn context(given: Option<&Value>, settings: &ContextPolicy) -> ContextPolicy {
 /// as good as the largest that does.
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
-        value
-            .as_f64()
-            .filter(|number| *number >= 0.0)
-            .map(|number| number as u64)
+        let number: f64 = value.as_number()?.as_str().parse().ok()?;
+        (number >= 0.0).then_some(number as u64)
     })
 }

@@ -43,7 +43,8 @@ pub(super) fn parse(value: &Value, unit: Unit) -> Result<u64, Wrong> {
         help,
     };
     let ms = match value {
-        Value::Number(number) => number.as_f64().map(|number| number * unit.in_ms()),
+        // One that is too large for a double is infinite here.
+        Value::Number(number) => number.as_str().parse().ok().map(|number: f64| number * unit.in_ms()),
         Value::String(text) if text.contains("{{") => {
             return Err(wrong("is fixed and cannot hold a template", accepted));
         }
@@ -66,9 +67,17 @@ pub(super) fn parse(value: &Value, unit: Unit) -> Result<u64, Wrong> {
     }
 }
 
-/// A whole number as JSON Schema understands it: `1000`, and `1e3` too.
+/// A whole number as JSON Schema understands it: `1000`, and `1e3` too. Larger ones than fit are as good as the largest
+/// that does.
 pub(super) fn whole(value: &Value) -> Option<u64> {
-    let double = || value.as_f64().filter(|number| *number >= 0.0);
+    let double = || {
+        value
+            .as_number()?
+            .as_str()
+            .parse()
+            .ok()
+            .filter(|number: &f64| *number >= 0.0)
+    };
     value.as_u64().or_else(|| double().map(|number| number as u64))
 }
 

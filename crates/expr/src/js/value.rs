@@ -110,7 +110,7 @@ impl<'a> Value<'a> {
         match json {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Bool(*value),
-            Json::Number(value) => Self::Number(value.as_f64().unwrap_or(f64::NAN)),
+            Json::Number(value) => Self::Number(number::of_json(value)),
             Json::String(text) => Self::Text(Text::Borrowed(text)),
             Json::Array(items) => Self::Items(items),
             Json::Object(members) => Self::Members(members),

@@ -137,7 +137,6 @@ fn refusals_are_located_and_say_what_is_allowed() {
         ("a == 1.2.3", "this is not a number", 5, 5),
         ("a == +1", "this is not a number", 5, 2),
         ("a == 01", "this is not a number", 5, 2),
-        ("a == 1e999", "this is not a number", 5, 5),
         ("a == 200x", "this is not a number", 5, 4),
         ("a == 'x", "lacks its closing '", 5, 2),
         (r"a == 'x\n'", "a backslash stands before", 7, 2),

@@ -73,7 +73,7 @@ fn one_expression_is_typed_and_longer_text_is_text() {
         ("{{ trigger.nope.deeper ?? trigger.user ?? 5 }}", json!(5)),
         ("{{ (trigger.nope ?? trigger.obj).a }}", json!(1)),
         ("{{ 'a}}b' }}", json!("a}}b")),
-        ("{{ -1.5e3 }}", json!(-1500.0)),
+        ("{{ -1.50 }}", serde_json::from_str("-1.50").unwrap()),
         ("{%{ {{ raw }} }%}", json!(" {{ raw }} ")),
         ("{%%{ }%} }%%}x", json!(" }%} x")),
         ("a { b } {", json!("a { b } {")),

@@ -4,8 +4,8 @@ use super::{ActionInfo, Call, Done, Failed, TypedAction};
 use async_trait::async_trait;
 use fermata_core::Failure;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::{Map, Number, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 fn info(id: &str, display_name: &str, description: &str, tags: &[&str]) -> ActionInfo {
@@ -122,7 +122,7 @@ pub struct SometimesFails;
 #[serde(rename_all = "camelCase")]
 pub struct SometimesFailsParameters {
     /// The part of attempts that fail, from 0 to 1.
-    #[serde(default = "half")]
+    #[serde(default = "half", deserialize_with = "double")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub failure_rate: f64,
     /// Chooses which attempts fail.
@@ -135,6 +135,14 @@ pub struct SometimesFailsParameters {
 
 fn half() -> f64 {
     0.5
+}
+
+/// A number as a double. Beside a flattened member a plain `f64` cannot be read from a number that keeps its text.
+fn double<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let number = Number::deserialize(deserializer)?;
+    number
+        .as_f64()
+        .ok_or_else(|| D::Error::custom(format!("{number} is too large")))
 }
 
 /// What [`SometimesFails`] gives.

@@ -165,6 +165,9 @@ pub struct HttpOutputs {
     pub headers: Map<String, Value>,
     /// Parsed, if it is to be read as JSON and is; else text.
     pub body: Value,
+    /// Why the body is text although it was to be read as JSON. Expressions that look into such a body fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_error: Option<String>,
     /// Whether the body was longer than is kept.
     pub is_truncated: bool,
 }

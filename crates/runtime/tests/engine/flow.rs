@@ -429,3 +429,16 @@ async fn actions_beyond_the_permits_wait_their_turn() {
     assert_eq!(left.status(), Status::Succeeded);
     assert_eq!(MOST.load(Ordering::SeqCst), 3, "three at a time, and not fewer");
 }
+
+#[tokio::test]
+async fn a_spec_that_was_not_given_is_null() {
+    let condition = "spec === null && typeof spec === 'object'";
+    let document = workflow(json!([
+        { "id": "look", "actionType": "core.echo", "parameters": { "spec": "{{ spec }}" },
+          "edges": [{ "targetNode": "yes", "condition": condition }] },
+        { "id": "yes", "actionType": "core.echo", "parameters": { "went": "yes" } },
+    ]));
+    let left = Bed::new().await.carry(document, json!({})).await;
+    assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
+    assert_eq!(left.outputs()["went"], "yes");
+}

@@ -198,6 +198,63 @@ async fn a_long_body_is_cut_and_reading_it_is_an_error() {
 }
 
 #[tokio::test]
+async fn looking_into_a_body_that_is_no_json_is_an_error_that_says_so() {
+    let (url, _) = service(vec![answer(
+        "200 OK",
+        "content-type: application/json\r\n",
+        r#"{"a":"\ud800"}"#,
+    )])
+    .await;
+    let mut node = call(&url, json!({}));
+    node["edges"] = json!([{ "targetNode": "whole" }, { "targetNode": "read" }]);
+    let left = Bed::new()
+        .await
+        .carry(
+            workflow(json!([
+                node,
+                { "id": "whole", "actionType": "core.echo", "parameters": {
+                    "body": "{{ context.data.call.body }}", "error": "{{ context.data.call.bodyError }}" } },
+                { "id": "read", "actionType": "core.echo", "parameters": { "a": "{{ context.data.call.body.a }}" } },
+            ])),
+            json!({}),
+        )
+        .await;
+    assert_eq!(
+        (left.status(), left.attempts("whole")),
+        (Status::Failed, vec![(1, "Succeeded")])
+    );
+    let message = left.error()["message"].to_string();
+    let expected = "Cannot read 'body.a' because the response from 'call' is not valid JSON: ";
+    assert!(
+        message.contains(expected) && message.contains("line 1 column 13"),
+        "{message}"
+    );
+}
+
+/// Through the trigger, a template, a request, the answer and a second request, with the store in between.
+#[tokio::test]
+async fn numbers_keep_their_digits_on_their_way() {
+    let digits = r#"[5.0,1.50,123456789012345678901234567890,0.1000000000000000055511151231257827,1e+400]"#;
+    let json = "content-type: application/json\r\n";
+    let (url, requests) = service(vec![answer("200 OK", json, &format!("{{\"n\":{digits}}}"))]).await;
+    let mut first = call(&url, json!({ "method": "POST", "body": "{{ trigger.n }}" }));
+    first["edges"] = json!([{ "targetNode": "second" }]);
+    let mut second = call(
+        &url,
+        json!({ "method": "POST", "body": { "n": "{{ context.data.call.body.n }}",
+                "text": "{{ context.data.call.body.n[0] }} {{ context.data.call.body.n[2] }}" } }),
+    );
+    second["id"] = json!("second");
+    let trigger = serde_json::from_str(&format!("{{\"n\":{digits}}}")).unwrap();
+    let left = Bed::new().await.carry(workflow(json!([first, second])), trigger).await;
+    assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
+    let requests = requests.lock().unwrap();
+    assert!(requests[0].ends_with(digits), "{}", requests[0]);
+    let expected = format!("{{\"n\":{digits},\"text\":\"5.0 123456789012345678901234567890\"}}");
+    assert!(requests[1].ends_with(&expected), "{}", requests[1]);
+}
+
+#[tokio::test]
 async fn what_is_not_a_request_is_refused() {
     for (parameters, hint) in [
         (json!({ "url": "{{ trigger.u }}" }), "not a URL"),

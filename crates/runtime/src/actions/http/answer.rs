@@ -56,27 +56,43 @@ pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<Htt
             break;
         }
     }
-    let says_json = || {
-        headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
-            let kind = kind.split(';').next().unwrap_or_default().trim();
-            kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
-        })
-    };
+    let says_json = headers.get("content-type").and_then(Value::as_str).is_some_and(|kind| {
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json") || kind.to_ascii_lowercase().ends_with("+json")
+    });
     let is_json = match parse {
-        ParseBody::Auto => says_json(),
+        ParseBody::Auto => says_json,
         ParseBody::Json => true,
         ParseBody::Text => false,
     };
-    let parsed = (is_json && !is_truncated)
-        .then(|| serde_json::from_slice(&bytes).ok())
-        .flatten();
-    let body = parsed.unwrap_or_else(|| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+    let (body, error) = match is_json && !is_truncated {
+        true => json_or_text(&bytes),
+        false => (text(&bytes), None),
+    };
+    // Where text is read as JSON if it happens to be, other text is nothing to complain about.
+    let body_error = error.filter(|_| says_json);
     Ok(HttpOutputs {
         status,
         headers,
         body,
+        body_error,
         is_truncated,
     })
+}
+
+fn text(bytes: &[u8]) -> Value {
+    Value::String(String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// A body that is said to be JSON; one that cannot be read as JSON is kept as text, with the reason. An empty body is no
+/// JSON, but nothing is lost by that.
+fn json_or_text(bytes: &[u8]) -> (Value, Option<String>) {
+    let json = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    match serde_json::from_slice(json) {
+        Ok(value) => (value, None),
+        Err(_) if json.trim_ascii().is_empty() => (text(json), None),
+        Err(error) => (text(bytes), Some(error.to_string())),
+    }
 }
 
 #[cfg(test)]
@@ -110,6 +126,29 @@ mod tests {
             assert_eq!(wait(&[("retry-after", text)]), expected, "{text}");
         }
         assert_eq!(wait(&[]), None);
+    }
+
+    #[test]
+    fn a_body_that_is_no_json_is_kept_as_text_and_says_why() {
+        let read = |text: &str| json_or_text(text.as_bytes());
+        assert_eq!(
+            read("\u{feff}{\"a\":1}").0["a"],
+            1,
+            "a byte order mark is not part of the value"
+        );
+        let digits = r#"[5.0,1.50,1e+400,123456789012345678901234567890,0.1000000000000000055511]"#;
+        assert_eq!(read(digits).0.to_string(), digits, "numbers keep their digits");
+        assert_eq!(read(" \n"), (Value::String(" \n".to_owned()), None));
+        for broken in [r#"{"name":"\ud800"}"#, "{\"a\":1", "<html></html>", r#"{"n":01}"#] {
+            let (body, error) = read(broken);
+            assert_eq!(body, broken);
+            assert!(
+                error.as_ref().is_some_and(|error| error.contains("line 1")),
+                "{error:?}"
+            );
+        }
+        let (body, error) = json_or_text(b"{\"a\":\"\xff\"}");
+        assert!(body.is_string() && error.is_some());
     }
 
     #[test]
