@@ -19,7 +19,8 @@ use crate::{
     engine::{Hold, Shared},
     runner::{self, probation::Probation},
     scope::Payloads,
-    turns::{Arrival, Turn},
+    slots::Slot,
+    turns::Arrival,
 };
 use attempt::Report;
 use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
@@ -67,9 +68,9 @@ pub(crate) struct Driver {
     /// Attempts that are in `attempts` or in `queueing`.
     running: BTreeSet<(NodeIx, u32)>,
     /// Attempts that wait for a slot before their start is recorded.
-    queueing: FuturesUnordered<BoxFuture<'static, (NodeIx, u32, Option<Turn>)>>,
+    queueing: FuturesUnordered<BoxFuture<'static, (NodeIx, u32, Option<Slot>)>>,
     /// Slots of attempts whose start is being recorded.
-    slots: BTreeMap<(NodeIx, u32), Turn>,
+    slots: BTreeMap<(NodeIx, u32), Slot>,
     /// Set when the run stops: attempts that have no slot yet do not start.
     unwanted: CancellationToken,
     /// Set when running actions are stopped.

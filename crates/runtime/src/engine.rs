@@ -13,6 +13,7 @@ use crate::{
     runners,
     sandbox::Sandbox,
     settings::Settings,
+    slots::Behalf,
     turns::Turns,
     workflows::{Head, Workflows},
 };
@@ -346,7 +347,12 @@ impl Engine {
     /// If this process works and has room, the run is born held by this process, with its first step already decided.
     fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, request: &Request) -> Option<Driver> {
         let shared = &self.shared;
-        if !shared.may_bear() || shared.stopping.is_cancelled() {
+        let behalf = Behalf {
+            tenant: &new.tenant,
+            workflow: &new.workflow_id,
+            priority: 0,
+        };
+        if !shared.may_bear(behalf) || shared.stopping.is_cancelled() {
             return None;
         }
         let mut run = Run::new(compiled.plan.clone());

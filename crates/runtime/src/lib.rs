@@ -24,6 +24,7 @@ mod runners;
 pub mod sandbox;
 mod scope;
 mod settings;
+mod slots;
 pub mod timeline;
 mod turns;
 mod workflows;

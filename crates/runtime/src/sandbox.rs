@@ -7,15 +7,18 @@
 //! damage is its own verdict: it is false then, and says why.
 //!
 //! **How.** The engine runs in a child: the same binary, started as `fermata sandbox` ([`serve_child`]). It gets a
-//! question on stdin and answers on stdout; it has no environment, no other file, no right to open one or to start
-//! anything, and 256 MiB. Every question carries only the paths its source reads, and gets a runtime of its own that
+//! question on stdin and answers on stdout; it has no environment, 256 MiB, and before the first question it gives up
+//! everything else (`confine.rs`): root and capabilities, files, sockets, processes, threads and executable memory, by a
+//! seccomp filter that lists what is left, and by Landlock. Every question carries only the paths its source reads, and gets a runtime of its own that
 //! is thrown away after the answer. The time limit is kept twice: in the child by the engine's interrupt, and in the
 //! parent ([`Sandbox`]) by SIGKILL a moment later. A child that dies is replaced; a question whose child died by
 //! something else than its deadline is asked once more, which is safe because evaluating has no effects.
 //!
-//! **What is not.** A hole in QuickJS that lets a script take over the child gives it the child's rights: those of the
-//! server's user, without files to open or processes to start (there is no seccomp filter). File descriptors that the
-//! server itself inherited without close-on-exec reach the child too.
+//! **What is not.** A hole in QuickJS that lets a script take over the child lets it compute, read later questions of
+//! other tenants that the same child is asked, answer them wrongly, and try the kernel's bugs behind the few system calls
+//! that are left (memory, clocks, signals to itself). Where the kernel lacks seccomp, Landlock or the right to change the
+//! user, the rest is done all the same, and a warning in the log names what is missing. The filter is there on Linux (x86-64,
+//! ARM64, RISC-V); elsewhere only the limits are.
 //!
 //! **Differences to the native evaluator.** Statements (500) and call depth (10) cannot be counted in QuickJS. The time
 //! limit stands in for the first, a stack of 256 KiB (a few hundred calls) for the second. Memory is what the engine
@@ -26,6 +29,7 @@
 //! exists for sources that write its name; it does not know the current time, and its time zone is UTC.
 
 mod child;
+mod confine;
 mod js;
 mod pool;
 mod protocol;
@@ -41,7 +45,8 @@ use std::{path::PathBuf, time::Duration};
 pub struct SandboxSettings {
     /// The program and its arguments; this program with `sandbox` if not given.
     pub command: Option<(PathBuf, Vec<String>)>,
-    /// How many evaluations may go on at once, each in a process of its own. More wait.
+    /// How many evaluations may go on at once, each in a process of its own. More wait. A tenant or workflow that has
+    /// none may start one of a few more at once, when all are taken.
     pub max_children: usize,
     /// A process that was not needed for this long ends.
     pub idle_timeout: Duration,

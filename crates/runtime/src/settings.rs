@@ -83,7 +83,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            max_parallel_actions: 10,
+            max_parallel_actions: 100,
             max_active_runs: 10_000,
             park_after: Duration::from_secs(5),
             poll_interval: Duration::from_millis(500),

@@ -128,7 +128,8 @@ pub enum LogFormat {
 section! {
     /// How runs are worked on (§10.1).
     Orchestration {
-        /// Actions that execute at the same time in this process.
+        /// Actions that execute at the same time in this process, and a tenth more for tenants and workflows that have none
+        /// running. The specification says 10; most steps wait for a service, so that ten slow calls would stop all others.
         max_parallel_actions: Positive = Positive::of(Settings::default().max_parallel_actions),
         /// Runs that are in memory at the same time; more wait in the database.
         max_active_runs: Positive = Positive::of(Settings::default().max_active_runs),

@@ -6,7 +6,10 @@ use fermata_runtime::sandbox::{Sandbox, SandboxError, SandboxSettings};
 use futures::{StreamExt, future::join_all, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
 /// A pool of real children. `name` tells them from those of other tests that run in this process.
 pub fn sandbox(name: &str, max_children: usize) -> Sandbox {
@@ -92,7 +95,7 @@ async fn it_speaks_javascript() {
     ] {
         assert_eq!(value(&sandbox, source, &data).await, expected, "{source}");
     }
-    let test = async |source: &str| sandbox.test(source, &data, &Limits::default()).await;
+    let test = async |source: &str| sandbox.test(source, &data, &Limits::default()).await.0;
     assert_eq!(test("''").await, Ok(false));
     assert_eq!(test("({})").await, Ok(true));
     assert_eq!(test("undefined").await, Ok(false));
@@ -345,6 +348,50 @@ async fn a_slow_one_does_not_hold_up_the_others() {
     };
     let (slow, fast) = tokio::join!(slow, fast);
     assert!(fast < slow, "200 evaluations took longer than a hopeless one");
+}
+
+/// Two processes, and twenty evaluations of one tenant that never end by themselves.
+#[tokio::test]
+async fn slow_conditions_of_one_tenant_do_not_hold_up_another() {
+    let sandbox = sandbox("fair", 2);
+    let (large, small) = (
+        sandbox.on_behalf_of("large", "endless"),
+        sandbox.on_behalf_of("small", "quick"),
+    );
+    let ended = AtomicUsize::new(0);
+    let slow = join_all((0..20).map(|_| async {
+        let answer = large.evaluate("while (true) {}", &json!({}), &quick()).await;
+        assert!(answer.is_err_and(|error| error.is_timeout()));
+        ended.fetch_add(1, Relaxed);
+    }));
+    let fast = async {
+        tokio::task::yield_now().await; // the others ask first
+        for _ in 0..5 {
+            works(&small).await;
+        }
+        ended.load(Relaxed)
+    };
+    let (_, before) = tokio::join!(slow, fast);
+    assert!(before < 10, "{before} of 20 ended before five others had their answers");
+}
+
+#[tokio::test]
+async fn the_child_has_no_privileges_and_a_filter() {
+    let sandbox = sandbox("confined", 1);
+    works(&sandbox).await;
+    let child = children(std::process::id(), "confined")[0];
+    let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        line.unwrap_or_else(|| panic!("no {name} in {status}"))
+    };
+    assert_eq!((field("Seccomp"), field("NoNewPrivs")), ("2", "1"));
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert!(!field("Uid").split('\t').any(|id| id == "0"), "{}", field("Uid"));
 }
 
 fn routing(id: &str, condition: &str) -> Value {

@@ -7,7 +7,7 @@ use crate::{
     compiled::Needs,
     entry::{Went, entry},
     runner::probation::Probation,
-    turns::Behalf,
+    slots::Behalf,
 };
 use fermata_core::{Failure, NodeId, NodeIx, Phase, Run, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
@@ -148,7 +148,6 @@ impl Driver {
                 tenant: &tenant,
                 workflow: &plan.workflow,
                 priority,
-                run: call.run,
             };
             let turn = match slot {
                 Some(slot) => slot,
@@ -156,7 +155,7 @@ impl Driver {
                     biased;
                     () = call.cancelled.cancelled() => return report,
                     () = shared.stopping.cancelled() => return report, // the runner that claims the run next starts it
-                    turn = shared.turns.take(behalf) => turn,
+                    turn = shared.turns.take(call.run, behalf) => turn,
                 },
             };
             let started_at = shared.clock.now();
@@ -196,13 +195,12 @@ impl Driver {
                 tenant: &tenant,
                 workflow: &plan.workflow,
                 priority,
-                run,
             };
             let slot = tokio::select! {
                 biased;
                 () = unwanted.cancelled() => None,
                 () = shared.stopping.cancelled() => None,
-                turn = shared.turns.take(behalf) => Some(turn),
+                slot = shared.turns.take(run, behalf) => Some(slot),
             };
             (ix, attempt, slot)
         };

@@ -1,7 +1,7 @@
 //! What happens to a held run, and whether its driver goes on.
 
 use super::attempt::Report;
-use crate::turns::Turn;
+use crate::slots::Slot;
 use fermata_core::{Fact, NodeIx};
 use fermata_store::runs::{Letter, Mail};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) enum Incoming {
     /// What the sandbox says of the conditions of a node.
     Verdicts(Fact),
     /// An attempt whose start must be recorded has its slot, or lost its place in the queue.
-    Slot(NodeIx, u32, Option<Turn>),
+    Slot(NodeIx, u32, Option<Slot>),
     Tick,
     /// The workflow was archived before the run began.
     Archived,

@@ -90,20 +90,28 @@ impl Driver {
             });
             return Judged::Now(fact(here.collect()));
         }
-        let (sandbox, limits) = (self.shared.sandbox.clone(), self.shared.settings.conditions);
+        let shared = &self.shared;
+        let sandbox = shared
+            .sandbox
+            .on_behalf_of(&self.meta.tenant, &self.compiled.plan.workflow);
+        let limits = shared.settings.conditions;
         Judged::Later(async move { fact(ask_all(found, first_only, &sandbox, &limits).await) }.boxed())
     }
 }
 
 async fn ask_all(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, limits: &Limits) -> Vec<Verdict> {
     let budget = limits.timeout * PATIENCE;
-    let deadline = tokio::time::Instant::now() + budget;
+    let mut spent = Duration::ZERO;
     let mut verdicts = Vec::with_capacity(found.len());
     for judgement in found {
         let verdict = match judgement {
             Judgement::Here(verdict) => verdict,
-            Judgement::Elsewhere(question) if tokio::time::Instant::now() >= deadline => too_late(question, budget),
-            Judgement::Elsewhere(question) => question.ask(sandbox, limits).await,
+            Judgement::Elsewhere(question) if spent >= budget => too_late(question, budget),
+            Judgement::Elsewhere(question) => {
+                let (verdict, took) = question.ask(sandbox, limits).await;
+                spent += took;
+                verdict
+            }
         };
         let last = first_only && verdict.value;
         verdicts.push(verdict);

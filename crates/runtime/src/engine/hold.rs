@@ -1,7 +1,7 @@
 //! The runs that this process holds, and how many more it may take.
 
 use super::{Shared, lock};
-use crate::runner::CLAIM_BATCH;
+use crate::{runner::CLAIM_BATCH, slots::Behalf};
 use fermata_core::RunId;
 use std::{
     collections::HashMap,
@@ -34,11 +34,11 @@ impl Shared {
         lock(&self.held)
     }
 
-    /// Whether a run may be born held by this process. While many wait for their turn here, others wait in the store,
-    /// where everybody sees them: another process may have a turn for them, and somebody more urgent may come.
-    pub fn may_bear(&self) -> bool {
+    /// Whether a new run may be held by this process from its start. While many runs wait for a slot here, new ones wait in
+    /// the store, where every process sees them, unless they get a slot at once.
+    pub fn may_bear(&self, behalf: Behalf<'_>) -> bool {
         let may_wait = self.settings.max_parallel_actions.max(CLAIM_BATCH);
-        self.places() > 0 && self.turns.waiting() < may_wait
+        self.places() > 0 && (self.turns.waiting() < may_wait || self.turns.has_room_for(behalf))
     }
 
     /// How many more runs there is memory for, if it is known that this process lives.

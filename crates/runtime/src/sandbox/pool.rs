@@ -7,25 +7,23 @@ use super::{
     SandboxError, SandboxSettings,
     protocol::{Answered, Asked, Budget, LONGEST_ANSWER, Language, Op, Trouble, frame},
 };
+use crate::slots::{Behalf, Slots};
 use fermata_expr::Limits;
 use serde::Serialize;
 use serde_json::Value;
 use std::{
-    collections::HashSet,
-    hash::{DefaultHasher, Hash, Hasher},
     io,
     path::PathBuf,
     process::Stdio,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, ChildStdout, Command},
-    sync::Semaphore,
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
@@ -36,23 +34,23 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long compiling a source may take, for a check.
 const CHECK_TIME: Duration = Duration::from_secs(2);
 
-/// How many slow sources are remembered; beyond that the list begins anew.
-const MAX_SLOW: usize = 10_000;
-
 /// Processes that evaluate what this one should not. Cheap to clone; started when first needed.
+///
+/// They are shared fairly between tenants and between workflows ([`crate::slots`]): each handle asks on behalf of one.
 #[derive(Clone)]
 pub struct Sandbox {
     pool: Arc<Pool>,
+    tenant: Arc<str>,
+    workflow: Arc<str>,
 }
 
 struct Pool {
     settings: SandboxSettings,
-    permits: Semaphore,
-    /// Sources that once went over their time take turns, so that they never hold all children.
-    slow_lane: Semaphore,
-    slow: Mutex<HashSet<u64>>,
+    slots: Arc<Slots>,
     idle: Mutex<Idle>,
     ids: AtomicU64,
+    /// Whether it was logged what the children could not give up.
+    reported: AtomicBool,
 }
 
 #[derive(Default)]
@@ -67,14 +65,26 @@ impl Sandbox {
     /// A pool without children yet.
     pub fn new(settings: SandboxSettings) -> Sandbox {
         let pool = Pool {
-            permits: Semaphore::new(settings.max_children.max(1)),
-            slow_lane: Semaphore::new(1),
-            slow: Mutex::default(),
+            slots: Slots::new(settings.max_children, Arc::default()),
             settings,
             idle: Mutex::default(),
             ids: AtomicU64::new(1),
+            reported: AtomicBool::new(false),
         };
-        Sandbox { pool: Arc::new(pool) }
+        Sandbox {
+            pool: Arc::new(pool),
+            tenant: Arc::default(),
+            workflow: Arc::default(),
+        }
+    }
+
+    /// The same processes, asked on behalf of this tenant and workflow.
+    pub fn on_behalf_of(&self, tenant: &str, workflow: &str) -> Sandbox {
+        Sandbox {
+            pool: self.pool.clone(),
+            tenant: tenant.into(),
+            workflow: workflow.into(),
+        }
     }
 
     /// The value of a source as JSON; `None` is `undefined`. The members of `data` are its globals.
@@ -84,13 +94,18 @@ impl Sandbox {
         data: &impl Serialize,
         limits: &Limits,
     ) -> Result<Option<Value>, SandboxError> {
-        self.pool.ask(Op::Evaluate, source, data, limits).await
+        self.ask(Op::Evaluate, source, data, limits).await.0
     }
 
-    /// Whether the value of a source is truthy.
-    pub async fn test(&self, source: &str, data: &impl Serialize, limits: &Limits) -> Result<bool, SandboxError> {
-        let value = self.pool.ask(Op::Test, source, data, limits).await?;
-        Ok(value == Some(Value::Bool(true)))
+    /// Whether the value of a source is truthy, and how long that took once a process was free.
+    pub async fn test(
+        &self,
+        source: &str,
+        data: &impl Serialize,
+        limits: &Limits,
+    ) -> (Result<bool, SandboxError>, Duration) {
+        let (value, took) = self.ask(Op::Test, source, data, limits).await;
+        (value.map(|value| value == Some(Value::Bool(true))), took)
     }
 
     /// Whether a source is a program; it is not run.
@@ -100,19 +115,34 @@ impl Sandbox {
             ..Limits::default()
         };
         let empty = serde_json::Map::new();
-        match self.pool.ask(Op::Check, source, &empty, &limits).await {
+        match self.ask(Op::Check, source, &empty, &limits).await.0 {
             // What it throws is the sign that it was compiled.
             Ok(_) | Err(SandboxError::Failed(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
-}
 
-/// What a source is remembered by.
-fn mark_of(source: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    source.hash(&mut hasher);
-    hasher.finish()
+    /// Asks when a process is free.
+    async fn ask(
+        &self,
+        op: Op,
+        source: &str,
+        data: &impl Serialize,
+        limits: &Limits,
+    ) -> (Result<Option<Value>, SandboxError>, Duration) {
+        let behalf = Behalf {
+            tenant: &self.tenant,
+            workflow: &self.workflow,
+            priority: 0,
+        };
+        let _slot = match self.pool.slots.take(behalf) {
+            Ok(slot) => slot,
+            Err(waiter) => waiter.slot().await,
+        };
+        let started = Instant::now();
+        let answer = self.pool.ask(op, source, data, limits).await;
+        (answer, started.elapsed())
+    }
 }
 
 /// Why a child gave no answer.
@@ -141,14 +171,6 @@ impl Pool {
             limits: Budget::from(limits),
         });
         let question = question.map_err(|error| SandboxError::Unavailable(error.to_string()))?;
-        let mark = mark_of(source);
-        // The semaphores are never closed; were they, asking on would do no harm.
-        let is_slow = self.slow().contains(&mark);
-        let _turn = match is_slow {
-            true => self.slow_lane.acquire().await.ok(),
-            false => None,
-        };
-        let _permit = self.permits.acquire().await.ok();
         let deadline = Instant::now() + limits.timeout + MARGIN;
         let mut died = None;
         for _ in 0..2 {
@@ -158,16 +180,16 @@ impl Pool {
             match timeout_at(deadline, worker.ask(id, &question)).await {
                 Ok(Ok(answer)) => {
                     self.give_back(worker);
+                    if !answer.missing.is_empty() && !self.reported.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            missing = ?answer.missing,
+                            "sandbox processes run with less protection than they should have"
+                        );
+                    }
                     return match answer.error {
                         None => Ok(answer.value),
                         Some(Trouble::Syntax(error)) => Err(SandboxError::Syntax(error)),
-                        Some(Trouble::Failed(error)) => {
-                            let error = SandboxError::Failed(error);
-                            if error.is_timeout() {
-                                self.remember_slow(mark);
-                            }
-                            Err(error)
-                        }
+                        Some(Trouble::Failed(error)) => Err(SandboxError::Failed(error)),
                     };
                 }
                 Ok(Err(Broken::Gone(how))) => died = Some(worker.last_words(how).await),
@@ -176,7 +198,6 @@ impl Pool {
                     return Err(SandboxError::Crashed(what));
                 }
                 Err(_) => {
-                    self.remember_slow(mark);
                     worker.end().await;
                     return Err(SandboxError::Killed(limits.timeout));
                 }
@@ -215,18 +236,6 @@ impl Pool {
         let next = idle.children.iter().map(|worker| worker.idle_since + limit).min();
         idle.watched = next.is_some();
         (old, next)
-    }
-
-    fn slow(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember_slow(&self, mark: u64) {
-        let mut slow = self.slow();
-        if slow.len() >= MAX_SLOW {
-            slow.clear();
-        }
-        slow.insert(mark);
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {

@@ -37,7 +37,7 @@ impl Action for Gate {
     }
 }
 
-/// A runner with one turn, and an API process before it.
+/// A runner with a few slots, and an API process before it.
 struct Scene {
     api: Bed,
     runner: Bed,
@@ -72,13 +72,18 @@ async fn until_came(came: &Came, count: usize) {
 }
 
 impl Scene {
-    /// With a backlog of `big`.
+    /// With one slot and a backlog of `big`.
     async fn new() -> Scene {
+        Scene::with_slots(1).await
+    }
+
+    /// With a backlog of `big`, which holds all slots.
+    async fn with_slots(slots: usize) -> Scene {
         let (registry, gate, came) = gated();
         let place = Place::new().await;
         let settings = |role| Settings {
             role,
-            max_parallel_actions: 1,
+            max_parallel_actions: slots,
             poll_interval: Duration::from_millis(20),
             ..Settings::default()
         };
@@ -97,7 +102,7 @@ impl Scene {
             gate,
             came,
         };
-        until_came(&scene.came, 1).await;
+        until_came(&scene.came, slots).await;
         scene
     }
 
@@ -227,4 +232,33 @@ async fn the_turns_of_several_processes_are_all_used() {
         runners.push(Bed::on(place.clone(), settings(Role::Runner), registry.clone()));
         until_came(&came, count).await;
     }
+}
+
+/// The actions of the backlog hang: no slot is ever given back. The gate stays closed.
+#[tokio::test]
+async fn another_tenant_starts_while_one_holds_every_slot() {
+    let scene = Scene::with_slots(10).await;
+    ask(&scene.api, "small", "other", 0).await;
+    until_came(&scene.came, 11).await;
+}
+
+/// The same in one process that has many runs waiting: the start is not left behind them in the store.
+#[tokio::test]
+async fn another_workflow_starts_at_once_in_a_process_that_is_full() {
+    let (registry, _gate, came) = gated();
+    let settings = Settings {
+        max_parallel_actions: 10,
+        poll_interval: Duration::from_secs(3600), // the store is not asked again
+        ..Settings::default()
+    };
+    let bed = Bed::on(Place::new().await, settings, registry);
+    for id in ["big", "small"] {
+        publish(&bed, id, json!({ "id": "only", "actionType": "test.gate" })).await;
+    }
+    for _ in 0..200 {
+        ask(&bed, "big", "", 0).await;
+    }
+    until_came(&came, 10).await;
+    ask(&bed, "small", "", 0).await;
+    until_came(&came, 11).await;
 }
