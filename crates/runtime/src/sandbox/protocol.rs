@@ -102,6 +102,9 @@ pub(super) struct Answer<V> {
     pub value: Option<V>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Trouble>,
+    /// What the child could not give up. Said once, with its first answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// An answer as the parent reads it.
