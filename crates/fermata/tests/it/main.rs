@@ -12,6 +12,7 @@ mod crash;
 mod dead_letters;
 mod dev;
 mod differential;
+mod disk;
 mod migrate;
 mod postgres;
 mod runlater;

@@ -2,6 +2,7 @@
 //! all with `FERMATA_TEST_DATABASE=postgres`), an HTTP service on loopback.
 
 mod conditions;
+mod cost;
 mod dead_letters;
 mod flow;
 mod http;
