@@ -1,5 +1,6 @@
 //! A plan with its expressions parsed, kept by (workflow, version).
 
+use crate::trigger::TriggerSchema;
 use fermata_core::{Join, Kind, Language, NodeIx, Plan, Scope};
 use fermata_expr::{
     ReadPath, Segment, SyntaxKind,
@@ -17,7 +18,7 @@ pub struct Compiled {
     pub(crate) nodes: Vec<CompiledNode>,
     /// What its templates may do.
     pub(crate) templates: Options,
-    pub(crate) trigger: Option<jsonschema::Validator>,
+    pub(crate) trigger: Option<TriggerSchema>,
 }
 
 pub(crate) struct CompiledNode {
@@ -158,10 +159,10 @@ impl Compiled {
             .iter()
             .map(compile_node)
             .collect::<Result<_, CompileError>>()?;
-        let trigger = plan.trigger_schema.as_ref().map(jsonschema::validator_for).transpose();
-        let trigger = trigger.map_err(|error| CompileError {
+        let trigger = plan.trigger_schema.as_ref().map(TriggerSchema::new).transpose();
+        let trigger = trigger.map_err(|what| CompileError {
             node: "triggerSchema".to_owned(),
-            what: error.to_string(),
+            what,
         })?;
         Ok(Compiled {
             plan,

@@ -79,7 +79,7 @@ pub(crate) struct Driver {
     halt_at: Option<Timestamp>,
     /// Whether a cancel was among the mail.
     cancel_asked: bool,
-    /// Conditions that the sandbox evaluates, and the nodes they belong to.
+    /// Conditions and durations that are evaluated beside everything else, and the nodes they belong to.
     judging: FuturesUnordered<BoxFuture<'static, Fact>>,
     asked: BTreeSet<NodeId>,
     /// Attempts to start once their events are durable.
@@ -89,7 +89,7 @@ pub(crate) struct Driver {
     /// Attempts whose time has not come.
     waiting: BTreeSet<(Timestamp, NodeIx, u32)>,
     /// Payloads of callbacks that were read from the inbox.
-    answers: BTreeMap<NodeIx, Arc<Value>>,
+    answers: BTreeMap<NodeIx, (Arc<Value>, String)>,
 }
 
 impl Driver {
@@ -142,14 +142,13 @@ impl Driver {
         shared: Arc<Shared>,
         stored: &StoredRun,
         compiled: Arc<Compiled>,
+        payloads: Payloads,
         archived: bool,
         probation: Option<Probation>,
     ) -> Result<Driver, String> {
         let meta = Meta::of_stored(stored);
-        let trigger = parse(&stored.trigger)?;
-        let spec = stored.spec.as_deref().map(parse).transpose()?;
         let run = Run::new(compiled.plan.clone());
-        let mut driver = Driver::new(shared, meta, compiled, run, Payloads::new(trigger, spec));
+        let mut driver = Driver::new(shared, meta, compiled, run, payloads);
         driver.replay(stored)?;
         driver.unread = stored.inbox_seq > stored.inbox_seen;
         driver.archived = archived;
@@ -170,7 +169,7 @@ impl Driver {
         }
         self.seq = stored.journal.len() as u32;
         self.inbox_seen = stored.inbox_seen;
-        self.payloads.entries.clear();
+        self.payloads.forget_entries();
         self.judging.clear();
         self.asked.clear();
         self.ready.clear();
@@ -543,8 +542,4 @@ impl Driver {
 /// From 10 ms to 5 s.
 fn pause_after(failures: u32) -> Duration {
     Duration::from_millis(5 << failures.min(10)).min(Duration::from_secs(5))
-}
-
-fn parse(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("a stored payload is not JSON: {error}"))
 }

@@ -9,6 +9,7 @@ use crate::{
     compiled::Compiled,
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
+    offload::{LARGE, Offload},
     runner::{self, pulse::Pulse},
     runners,
     sandbox::Sandbox,
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub probation: Arc<Semaphore>,
     pub workflows: Workflows,
     pub sandbox: Sandbox,
+    pub offload: Offload,
     pub observer: Option<Arc<dyn Observer>>,
     /// Set when the process is to stop: nothing new starts, what runs may finish.
     pub stopping: CancellationToken,
@@ -151,6 +153,7 @@ impl Engine {
                 sandbox.clone(),
             ),
             sandbox,
+            offload: Offload::default(),
             turns: Turns::new(settings.max_parallel_actions, look.clone()),
             pulse: Pulse::new(settings.lease_ttl),
             probation: Arc::new(Semaphore::new(runner::probation::PLACES as usize)),
@@ -215,6 +218,11 @@ impl Engine {
         &self.shared.store
     }
 
+    /// The threads for large work.
+    pub fn offload(&self) -> &Offload {
+        &self.shared.offload
+    }
+
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
@@ -239,13 +247,21 @@ impl Engine {
     }
 
     /// Makes a run durable, also one that the engine itself asks for.
-    pub(crate) async fn accept(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
+    pub(crate) async fn accept(&self, id: RunId, mut request: Request) -> Result<Accepted, EngineError> {
         if self.shared.stopping.is_cancelled() {
             return Err(EngineError::Stopping);
         }
+        let offload = &self.shared.offload;
+        let given = Given {
+            trigger: Payload::new(std::mem::take(&mut request.trigger), offload).await,
+            spec: match request.spec.take() {
+                Some(spec) => Some(Payload::new(spec, offload).await),
+                None => None,
+            },
+        };
         // What was believed of the workflow may be out of date; the store tells, and then the news is fetched.
         for refresh in [false, true, true, true] {
-            if let Some(accepted) = self.enqueue(id, &request, refresh).await? {
+            if let Some(accepted) = self.enqueue(id, &request, &given, refresh).await? {
                 return Ok(accepted);
             }
         }
@@ -253,7 +269,13 @@ impl Engine {
     }
 
     /// `None` if the workflow changed meanwhile.
-    async fn enqueue(&self, id: RunId, request: &Request, refresh: bool) -> Result<Option<Accepted>, EngineError> {
+    async fn enqueue(
+        &self,
+        id: RunId,
+        request: &Request,
+        given: &Given,
+        refresh: bool,
+    ) -> Result<Option<Accepted>, EngineError> {
         let shared = &self.shared;
         let head = shared.workflows.head(&request.workflow_id, refresh).await?;
         let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
@@ -269,7 +291,13 @@ impl Engine {
             None => None,
         };
         if let Some(compiled) = &compiled
-            && let Err(refusal) = check_trigger(compiled, &request.trigger)
+            && let Err(refusal) = check_trigger(
+                &shared.offload,
+                compiled,
+                &given.trigger.value,
+                given.trigger.text.len(),
+            )
+            .await
         {
             // What is believed of the workflow may be old, and its schema with it.
             if !refresh {
@@ -279,9 +307,9 @@ impl Engine {
             let existing = self.repeated(request, &head).await?;
             return existing.map(Some).ok_or_else(|| refusal.into());
         }
-        let mut new = new_run(id, request, &head, version.unwrap_or(0), shared);
+        let mut new = new_run(id, request, given, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
-        let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, request));
+        let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, given));
         let (status, answer) = match unborn {
             None => (Status::Pending, shared.enqueue(new).await?),
             Some(driver) => (Status::Running, driver.bear(new).await?),
@@ -345,7 +373,7 @@ impl Engine {
     }
 
     /// If this process works and has room, the run is born held by this process, with its first step already decided.
-    fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, request: &Request) -> Option<Driver> {
+    fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, given: &Given) -> Option<Driver> {
         let shared = &self.shared;
         let behalf = Behalf {
             tenant: &new.tenant,
@@ -365,7 +393,10 @@ impl Engine {
             waits: shared.wait_tokens(&run),
         });
         let meta = Meta::of_new(new);
-        let mut payloads = crate::scope::Payloads::new(request.trigger.clone(), request.spec.clone());
+        let spec = given.spec.as_ref();
+        let bytes = given.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
+        let spec = spec.map(|spec| spec.value.clone());
+        let mut payloads = crate::scope::Payloads::new(given.trigger.value.clone(), spec, bytes);
         let tokens = new.born.iter().flat_map(|born| &born.waits);
         let tokens = tokens.filter_map(|change| match change {
             WaitChange::Open { node, token } => Some((node, token.as_str())),
@@ -393,15 +424,44 @@ impl Engine {
     }
 }
 
-pub(crate) fn check_trigger(compiled: &Compiled, trigger: &Value) -> Result<(), Refusal> {
-    let Some(validator) = &compiled.trigger else {
+/// A JSON value and its text.
+struct Payload {
+    value: Arc<Value>,
+    text: String,
+}
+
+impl Payload {
+    async fn new(value: Value, offload: &Offload) -> Payload {
+        let value = Arc::new(value);
+        let text = offload.to_text(value.clone()).await;
+        Payload { value, text }
+    }
+}
+
+/// What a run is given.
+struct Given {
+    trigger: Payload,
+    spec: Option<Payload>,
+}
+
+/// Checks a trigger against the schema of its workflow; off the async workers if that may take long.
+pub(crate) async fn check_trigger(
+    offload: &Offload,
+    compiled: &Arc<Compiled>,
+    trigger: &Arc<Value>,
+    bytes: usize,
+) -> Result<(), Refusal> {
+    let Some(schema) = &compiled.trigger else {
         return Ok(());
     };
-    let problems: Vec<_> = validator
-        .iter_errors(trigger)
-        .take(20)
-        .map(|error| (error.instance_path().to_string(), error.to_string()))
-        .collect();
+    let problems = match schema.is_complex || bytes > LARGE {
+        false => schema.check(trigger),
+        true => {
+            let (compiled, trigger) = (compiled.clone(), trigger.clone());
+            let check = move || compiled.trigger.as_ref().map(|schema| schema.check(&trigger));
+            offload.elsewhere(check).await.unwrap_or_default()
+        }
+    };
     match problems.is_empty() {
         true => Ok(()),
         false => Err(Refusal::InvalidTrigger {
@@ -411,7 +471,7 @@ pub(crate) fn check_trigger(compiled: &Compiled, trigger: &Value) -> Result<(), 
     }
 }
 
-fn new_run(id: RunId, request: &Request, head: &Head, version: u32, shared: &Shared) -> NewRun {
+fn new_run(id: RunId, request: &Request, given: &Given, head: &Head, version: u32, shared: &Shared) -> NewRun {
     NewRun {
         id,
         workflow_uid: head.uid,
@@ -420,8 +480,8 @@ fn new_run(id: RunId, request: &Request, head: &Head, version: u32, shared: &Sha
         pinned: request.version.is_some(),
         tenant: request.tenant.clone(),
         request_id: request.request_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string()),
-        trigger: request.trigger.to_string(),
-        spec: request.spec.as_ref().map(Value::to_string),
+        trigger: given.trigger.text.clone(),
+        spec: given.spec.as_ref().map(|spec| spec.text.clone()),
         priority: request.priority,
         correlation_id: request.correlation_id.clone(),
         principal: request.principal.clone(),

@@ -18,6 +18,7 @@ mod engine;
 mod entry;
 mod error;
 mod mask;
+pub mod offload;
 mod overview;
 mod runner;
 mod runners;
@@ -26,6 +27,7 @@ mod scope;
 mod settings;
 mod slots;
 pub mod timeline;
+mod trigger;
 mod turns;
 mod workflows;
 

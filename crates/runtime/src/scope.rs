@@ -21,15 +21,22 @@ use std::{
 };
 
 /// The texts a run's expressions can see.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Payloads {
-    pub trigger: Value,
-    pub spec: Option<Value>,
+    pub trigger: Arc<Value>,
+    pub spec: Option<Arc<Value>>,
     /// Entries of those nodes that were needed so far or ended here.
     pub entries: BTreeMap<NodeIx, Arc<Value>>,
     /// Where the callbacks of waits go; `None` if that was not needed so far.
     waits: Option<Value>,
+    /// How many bytes the trigger and the spec take as JSON.
+    given_bytes: usize,
+    /// The same of the larger entries.
+    entry_bytes: BTreeMap<NodeIx, usize>,
 }
+
+/// Entries up to this many bytes are not counted.
+const SMALL_ENTRY: usize = 1024;
 
 /// A task that was skipped.
 static SKIPPED: LazyLock<Value> = LazyLock::new(skipped_task);
@@ -40,16 +47,49 @@ static NO_HEADERS: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()))
 
 impl Payloads {
     /// `spec` is also visible as `trigger.spec`, unless the trigger has a `spec` of its own.
-    pub fn new(mut trigger: Value, spec: Option<Value>) -> Self {
-        if let (Value::Object(map), Some(spec)) = (&mut trigger, &spec) {
-            map.entry("spec").or_insert_with(|| spec.clone());
+    /// `bytes` is what both take as JSON.
+    pub fn new(mut trigger: Arc<Value>, spec: Option<Arc<Value>>, bytes: usize) -> Self {
+        if let (true, Some(spec)) = (trigger.is_object(), &spec)
+            && let Value::Object(map) = Arc::make_mut(&mut trigger)
+        {
+            map.entry("spec").or_insert_with(|| Value::clone(spec));
         }
         Payloads {
             trigger,
             spec,
             entries: BTreeMap::new(),
             waits: None,
+            given_bytes: bytes,
+            entry_bytes: BTreeMap::new(),
         }
+    }
+
+    /// Keeps the entry of a node that ended, which takes `bytes` as JSON.
+    pub fn learn(&mut self, ix: NodeIx, entry: Arc<Value>, bytes: usize) {
+        self.entries.insert(ix, entry);
+        if bytes > SMALL_ENTRY {
+            self.entry_bytes.insert(ix, bytes);
+        }
+    }
+
+    /// Forgets the entries; they can be fetched again.
+    pub fn forget_entries(&mut self) {
+        self.entries.clear();
+        self.entry_bytes.clear();
+    }
+
+    /// About how many bytes an expression may read.
+    pub fn bytes(&self, needs: &Needs) -> usize {
+        let entries: usize = match &needs.nodes {
+            Nodes::All => self.entry_bytes.values().sum(),
+            Nodes::These(nodes) => nodes.iter().filter_map(|ix| self.entry_bytes.get(ix)).sum(),
+        };
+        self.given_bytes + entries
+    }
+
+    /// About how many bytes the entries of these nodes take.
+    pub fn bytes_of(&self, nodes: &[NodeIx]) -> usize {
+        nodes.iter().filter_map(|ix| self.entry_bytes.get(ix)).sum()
     }
 
     pub fn knows_waits(&self) -> bool {
@@ -96,7 +136,7 @@ impl Payloads {
         let entries = Data::Object(entries);
         match plan.scope {
             Scope::Context => {
-                let spec = self.spec.as_ref().unwrap_or(&NO_SPEC);
+                let spec = self.spec.as_deref().unwrap_or(&NO_SPEC);
                 Data::object([
                     ("trigger", Data::Json(&self.trigger)),
                     ("context", Data::object([("data", entries)])),
@@ -196,6 +236,16 @@ pub(crate) struct Question {
 }
 
 impl Question {
+    /// A condition of which nothing was read.
+    pub fn about(edge: u32, condition: &Condition) -> Question {
+        Question {
+            edge,
+            source: condition.source().to_owned(),
+            data: Value::Null,
+            saw: Map::new(),
+        }
+    }
+
     /// Asks the sandbox; also says how long the evaluation took, without the time it waited for a process.
     pub async fn ask(self, sandbox: &Sandbox, limits: &Limits) -> (Verdict, Duration) {
         let (tested, took) = sandbox.test(&self.source, &self.data, limits).await;

@@ -1,15 +1,17 @@
 //! Attempts: rendering parameters, calling actions, and what comes back.
 
-use super::{Driver, Trouble, step::Step};
+use super::{Driver, Trouble, judge::Rendered, step::Step};
 use crate::{
     actions::{Action, Call, Failed, ResourceLink, Success},
     clock::{Clock, until},
     compiled::Needs,
+    engine::Shared,
     entry::{Went, entry},
+    offload::{Offload, short_text},
     runner::probation::Probation,
     slots::Behalf,
 };
-use fermata_core::{Failure, NodeId, NodeIx, Phase, Run, RunId, Timestamp, code};
+use fermata_core::{Failure, NodeId, NodeIx, Run, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
 use futures::FutureExt;
 use serde_json::Value;
@@ -35,11 +37,12 @@ pub(super) struct Given {
     pub links: Vec<ResourceLink>,
 }
 
-impl From<Success> for Given {
-    fn from(success: Success) -> Self {
+impl Given {
+    async fn new(success: Success, offload: &Offload) -> Given {
+        let outputs = Arc::new(success.outputs);
         Given {
-            text: success.outputs.to_string(),
-            outputs: Arc::new(success.outputs),
+            text: offload.to_text(outputs.clone()).await,
+            outputs,
             links: success.links,
         }
     }
@@ -108,19 +111,6 @@ impl Driver {
         let rendered = self.render(ix, &Step::nothing(now)).await?;
         let slot = self.slots.remove(&(ix, attempt));
         self.running.insert((ix, attempt));
-        let parameters = match rendered {
-            Ok(parameters) => parameters,
-            Err(failure) => {
-                let result = Some(Err(failure.into()));
-                let report = Report {
-                    started_at: Some(now),
-                    result,
-                    ..report
-                };
-                self.attempts.push(std::future::ready(report).boxed());
-                return Ok(());
-            }
-        };
         let node = self.compiled.plan.node(ix);
         let action = self.shared.registry.get(node.kind.action_type()).cloned();
         let policies = node.policies;
@@ -149,6 +139,26 @@ impl Driver {
                 workflow: &plan.workflow,
                 priority,
             };
+            let rendered = match rendered {
+                Rendered::Now(rendered) => rendered,
+                Rendered::Later(rendering) => tokio::select! {
+                    biased;
+                    () = call.cancelled.cancelled() => return report,
+                    rendered = rendering => rendered,
+                },
+            };
+            let parameters = match rendered {
+                Ok(parameters) => parameters,
+                Err(failure) => {
+                    return Report {
+                        started_at: Some(now),
+                        ended_at: shared.clock.now(),
+                        result: Some(Err(failure.into())),
+                        ..report
+                    };
+                }
+            };
+            let (parameters, text) = masked(&shared, parameters).await;
             let turn = match slot {
                 Some(slot) => slot,
                 None => tokio::select! {
@@ -163,7 +173,6 @@ impl Driver {
             if let Some(observer) = &shared.observer {
                 observer.started(call.run, &call.node, attempt);
             }
-            let text = shared.settings.mask.to_text(&parameters);
             let result = match action {
                 None => Err(unknown_action(&action_type).into()),
                 Some(action) => tokio::select! {
@@ -173,11 +182,16 @@ impl Driver {
                 },
             };
             drop(turn);
+            let ended_at = shared.clock.now();
+            let result = match result {
+                Ok(success) => Ok(Given::new(success, &shared.offload).await),
+                Err(failed) => Err(failed),
+            };
             Report {
                 parameters: Some(text),
                 started_at: Some(started_at),
-                ended_at: shared.clock.now(),
-                result: Some(result.map(Given::from)),
+                ended_at,
+                result: Some(result),
                 ..report
             }
         };
@@ -207,20 +221,6 @@ impl Driver {
         self.queueing.push(wait.boxed());
     }
 
-    /// Renders a node's parameters with what it may see.
-    pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Result<Value, Failure>, Trouble> {
-        let compiled = self.compiled.clone();
-        let Some(template) = &compiled.nodes[ix.at()].parameters else {
-            return Ok(Ok(Value::Null));
-        };
-        let sees = match &self.run.node(ix).phase {
-            Phase::Open(open) => open.sees,
-            _ => self.run.completed().len() as u32,
-        };
-        self.ensure(&template.1, sees, step).await?;
-        Ok(self.payloads.render(&self.run, template, sees, &compiled.templates))
-    }
-
     /// Fetches what an expression needs and is not in memory.
     pub(super) async fn ensure(&mut self, needs: &Needs, sees: u32, step: &Step) -> Result<(), Trouble> {
         if needs.waits && !self.payloads.knows_waits() {
@@ -236,29 +236,54 @@ impl Driver {
         self.fetch(missing, step).await
     }
 
-    /// Keeps what later nodes see of a node that ended.
-    pub(super) fn learn(&mut self, ix: NodeIx, went: Went<'_>) {
+    /// Keeps what later nodes see of a node that ended and gave `bytes`.
+    pub(super) fn learn(&mut self, ix: NodeIx, went: Went<'_>, bytes: usize) {
         let entry = entry(&self.compiled.plan, ix, went);
-        self.payloads.entries.insert(ix, entry);
+        self.payloads.learn(ix, entry, bytes);
     }
 
     pub(super) async fn fetch(&mut self, nodes: Vec<NodeIx>, step: &Step) -> Result<(), Trouble> {
         let ids: Vec<NodeId> = nodes.iter().map(|ix| self.compiled.plan.node(*ix).id.clone()).collect();
         let rows = self.shared.store.last_attempts(self.meta.id, &ids).await;
-        for row in rows.map_err(|error| self.read_failed(&error, step))? {
+        let rows = rows.map_err(|error| self.read_failed(&error, step))?;
+        let bytes = rows.iter().map(|row| row.outputs.as_ref().map_or(0, String::len)).sum();
+        let read = move || {
+            let parse = |text: &String| serde_json::from_str::<Value>(text).ok();
+            let outputs = rows
+                .iter()
+                .map(|row| row.outputs.as_ref().and_then(parse))
+                .collect::<Vec<_>>();
+            rows.into_iter().zip(outputs).collect::<Vec<_>>()
+        };
+        for (row, outputs) in self.shared.offload.run(bytes, read).await {
             let Some(ix) = self.compiled.plan.find(row.node.as_str()) else {
                 continue;
             };
-            let outputs = row.outputs.and_then(|text| serde_json::from_str(&text).ok());
+            let bytes = row.outputs.as_ref().map_or(0, String::len);
             let failure: Option<Failure> = row.error.and_then(|text| serde_json::from_str(&text).ok());
             let went = match (row.status, &failure) {
                 (AttemptStatus::Succeeded, _) => Went::Well(Arc::new(outputs.unwrap_or_default())),
                 (_, Some(failure)) => Went::Badly(failure, outputs.as_ref()),
                 (_, None) => continue,
             };
-            self.learn(ix, went);
+            self.learn(ix, went, bytes);
         }
         Ok(())
+    }
+}
+
+/// Parameters, and the text of them that is stored.
+async fn masked(shared: &Arc<Shared>, parameters: Value) -> (Value, String) {
+    match short_text(&shared.settings.mask.of(&parameters)) {
+        Some(text) => (parameters, text),
+        None => {
+            let own = shared.clone();
+            let mask = move || {
+                let text = own.settings.mask.to_text(&parameters);
+                (parameters, text)
+            };
+            shared.offload.elsewhere(mask).await
+        }
     }
 }
 

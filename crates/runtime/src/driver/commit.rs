@@ -5,10 +5,10 @@ use super::{
     step::{Step, to_text},
 };
 use crate::engine::Ended;
-use fermata_core::{Event, Failure, NodeId, NodeIx, Outcome, Phase, Status, snapshot};
+use fermata_core::{Event, Failure, NodeId, NodeIx, Outcome, Phase, Plan, Status, snapshot};
 use fermata_store::runs::{RunCommit, StatusChange, Then};
 use serde_json::{Map, Value, json};
-use std::mem::take;
+use std::{collections::BTreeMap, mem::take, sync::Arc};
 
 impl Driver {
     /// Everything the store must write for `step`, moved out of it.
@@ -54,19 +54,25 @@ impl Driver {
         let kept = snapshot::choose(&self.run);
         let whole = kept.iter().filter(|(_, keep)| *keep == snapshot::Keep::Whole);
         let whole = whole.filter_map(|(id, _)| self.run.plan().find(id.as_str()));
-        let needed = results.iter().copied().chain(whole);
-        let missing: Vec<_> = needed.filter(|ix| !self.payloads.entries.contains_key(ix)).collect();
+        let needed: Vec<_> = results.iter().copied().chain(whole).collect();
+        let absent = |ix: &NodeIx| !self.payloads.entries.contains_key(ix);
+        let missing: Vec<_> = needed.iter().copied().filter(absent).collect();
         if !missing.is_empty() {
             self.fetch(missing, step).await?;
         }
+        let plan = self.run.plan().clone();
+        let bytes = self.payloads.bytes_of(&needed);
+        let entries = self.payloads.entries.clone();
+        let write = move || (outputs(&entries, &results), snapshot(&plan, &entries, &kept));
+        let (outputs, snapshot) = self.shared.offload.run(bytes, write).await;
         Ok(Some(StatusChange {
             status: self.run.status(),
             started_at,
             ended_at: Some(end.at),
             reason: end.reason,
             error: self.error(),
-            outputs: Some(self.outputs(&results)),
-            context_snapshot: Some(self.snapshot(&kept)),
+            outputs: Some(outputs),
+            context_snapshot: Some(snapshot),
         }))
     }
 
@@ -103,31 +109,6 @@ impl Driver {
         failures.next()
     }
 
-    /// The shallow merge of what the leaves gave, in completion order.
-    fn outputs(&self, results: &[NodeIx]) -> String {
-        let mut merged = Map::new();
-        for ix in results {
-            if let Some(Value::Object(entry)) = self.payloads.entries.get(ix).map(AsRef::as_ref) {
-                merged.extend(entry.clone());
-            }
-        }
-        to_text(&merged)
-    }
-
-    fn snapshot(&self, kept: &[(NodeId, snapshot::Keep)]) -> String {
-        let entry = |(id, keep): &(NodeId, snapshot::Keep)| {
-            let value = match keep {
-                snapshot::Keep::Summary(output) => json!({ "bytes": output.bytes, "type": output.shape }),
-                snapshot::Keep::Whole => {
-                    let ix = self.run.plan().find(id.as_str())?;
-                    self.payloads.entries.get(&ix)?.as_ref().clone()
-                }
-            };
-            Some((id.to_string(), value))
-        };
-        to_text(&kept.iter().filter_map(entry).collect::<Map<_, _>>())
-    }
-
     /// Tells whoever waits for the end, now that it is durable.
     pub(super) fn tell_end(&self, change: StatusChange) {
         let ended = Ended {
@@ -138,4 +119,29 @@ impl Driver {
         };
         self.shared.tell_end(self.meta.id, ended);
     }
+}
+
+/// The shallow merge of what the leaves gave, in completion order.
+fn outputs(entries: &BTreeMap<NodeIx, Arc<Value>>, results: &[NodeIx]) -> String {
+    let given = results.iter().filter_map(|ix| entries.get(ix)?.as_object());
+    let mut merged = Map::new();
+    for object in given {
+        merged.extend(object.clone());
+    }
+    to_text(&merged)
+}
+
+/// What is kept of the context.
+fn snapshot(plan: &Plan, entries: &BTreeMap<NodeIx, Arc<Value>>, kept: &[(NodeId, snapshot::Keep)]) -> String {
+    let entry = |(id, keep): &(NodeId, snapshot::Keep)| {
+        let value = match keep {
+            snapshot::Keep::Summary(output) => json!({ "bytes": output.bytes, "type": output.shape }),
+            snapshot::Keep::Whole => {
+                let ix = plan.find(id.as_str())?;
+                entries.get(&ix)?.as_ref().clone()
+            }
+        };
+        Some((id.to_string(), value))
+    };
+    to_text(&kept.iter().filter_map(entry).collect::<Map<_, _>>())
 }

@@ -1,18 +1,22 @@
-//! Evaluating conditions.
+//! Evaluating conditions and the durations of sleeps.
 //!
-//! What this process can evaluate itself is decided at once, in the step that asked for it. What only the sandbox
-//! can may take seconds, so it is asked beside everything else: the step that ended the node is committed first,
-//! and mail, time and a stop are heeded meanwhile. Having no effects, a question that is forgotten is asked again.
+//! What reads little and this process can evaluate itself is decided at once, in the step that asked for it. What reads much
+//! (`offload.rs`), and what only the sandbox can evaluate, may take seconds. It runs beside everything else: the step that
+//! ended the node is committed first, and mail, time and a stop are heeded meanwhile. Having no effects, an evaluation that is
+//! forgotten is asked for again.
 
 use super::{Driver, Trouble, step::Step};
 use crate::{
+    compiled::{Compiled, Condition, Needs},
+    offload::LARGE,
     sandbox::Sandbox,
-    scope::{Judgement, Question},
+    scope::{Judgement, Payloads, Question},
 };
-use fermata_core::{Fact, NodeId, Phase, Verdict};
+use fermata_core::{Fact, Failure, NodeId, NodeIx, Phase, Run, Verdict, code};
 use fermata_expr::Limits;
 use futures::{FutureExt, future::BoxFuture};
-use std::time::Duration;
+use serde_json::Value;
+use std::time::{Duration, Instant};
 
 /// The conditions of one node together may take as long as this many of them.
 const PATIENCE: u32 = 5;
@@ -25,6 +29,49 @@ pub(super) enum Judged {
     Later(BoxFuture<'static, Fact>),
 }
 
+/// Conditions of one node that are evaluated together.
+struct Asked {
+    ix: NodeIx,
+    /// The edges they belong to; without them it is the guard.
+    edges: Option<Vec<u32>>,
+    /// Whether the first one that is true ends it.
+    first_only: bool,
+    /// How many entries of the completion order they see.
+    sees: u32,
+}
+
+impl Asked {
+    fn conditions<'a>(&self, compiled: &'a Compiled) -> Vec<(u32, &'a (Condition, Needs))> {
+        let node = &compiled.nodes[self.ix.at()];
+        match &self.edges {
+            None => node.guard.iter().map(|guard| (0, guard)).collect(),
+            Some(edges) => {
+                let condition = |edge: &u32| Some((*edge, node.conditions.get(*edge as usize)?.as_ref()?));
+                edges.iter().filter_map(condition).collect()
+            }
+        }
+    }
+
+    /// Evaluates what this process can.
+    fn evaluate(&self, compiled: &Compiled, payloads: &Payloads, run: &Run, limits: &Limits) -> Vec<Judgement> {
+        let budget = limits.timeout * PATIENCE;
+        let until = Instant::now() + budget;
+        let mut found = Vec::new();
+        for (edge, condition) in self.conditions(compiled) {
+            let judgement = match found.is_empty() || Instant::now() < until {
+                true => payloads.judge(run, condition, edge, self.sees, limits),
+                false => Judgement::Here(Question::about(edge, &condition.0).answered(Err(too_long(budget)))),
+            };
+            let last = self.first_only && matches!(&judgement, Judgement::Here(verdict) if verdict.value);
+            found.push(judgement);
+            if last {
+                break;
+            }
+        }
+        found
+    }
+}
+
 impl Driver {
     /// Evaluates the conditions of these edges, in order.
     pub(super) async fn judge(
@@ -34,69 +81,150 @@ impl Driver {
         first_only: bool,
         step: &Step,
     ) -> Result<Judged, Trouble> {
-        let compiled = self.compiled.clone();
-        let mut found = Vec::new();
-        if let Some(ix) = compiled.plan.find(node.as_str()) {
-            let sees = match self.run.node(ix).phase {
-                Phase::Finished { order, .. } => order + 1,
-                _ => 0,
-            };
-            for edge in edges {
-                let Some(Some(condition)) = compiled.nodes[ix.at()].conditions.get(edge as usize) else {
-                    continue;
-                };
-                self.ensure(&condition.1, sees, step).await?;
-                let limits = &self.shared.settings.conditions;
-                let judgement = self.payloads.judge(&self.run, condition, edge, sees, limits);
-                let last = first_only && matches!(&judgement, Judgement::Here(verdict) if verdict.value);
-                found.push(judgement);
-                if last {
-                    break;
-                }
-            }
-        }
-        Ok(self.answer(found, first_only, |verdicts| Fact::Judged { node, verdicts }))
+        let Some(ix) = self.compiled.plan.find(node.as_str()) else {
+            let verdicts = Vec::new();
+            return Ok(Judged::Now(Fact::Judged { node, verdicts }));
+        };
+        let sees = match self.run.node(ix).phase {
+            Phase::Finished { order, .. } => order + 1,
+            _ => 0,
+        };
+        let asked = Asked {
+            ix,
+            edges: Some(edges),
+            first_only,
+            sees,
+        };
+        self.ask(asked, step, |verdicts| Fact::Judged { node, verdicts }).await
     }
 
     /// Evaluates the guard of a node.
     pub(super) async fn guard(&mut self, node: NodeId, step: &Step) -> Result<Judged, Trouble> {
-        let compiled = self.compiled.clone();
-        let sees = self.run.completed().len() as u32;
-        let ix = compiled.plan.find(node.as_str());
-        let judgement = match ix.and_then(|ix| compiled.nodes[ix.at()].guard.as_ref()) {
-            None => Judgement::Here(Verdict::plain(0, true)),
-            Some(guard) => {
-                self.ensure(&guard.1, sees, step).await?;
-                let limits = &self.shared.settings.conditions;
-                self.payloads.judge(&self.run, guard, 0, sees, limits)
-            }
+        let ix = self.compiled.plan.find(node.as_str());
+        let Some(ix) = ix.filter(|ix| self.compiled.nodes[ix.at()].guard.is_some()) else {
+            let verdict = Verdict::plain(0, true);
+            return Ok(Judged::Now(Fact::Guarded { node, verdict }));
         };
-        Ok(self.answer(vec![judgement], false, |mut verdicts| Fact::Guarded {
+        let asked = Asked {
+            ix,
+            edges: None,
+            first_only: false,
+            sees: self.run.completed().len() as u32,
+        };
+        let fact = |mut verdicts: Vec<Verdict>| Fact::Guarded {
             node,
             verdict: verdicts.pop().unwrap_or_else(|| Verdict::plain(0, false)),
-        }))
+        };
+        self.ask(asked, step, fact).await
     }
 
-    fn answer(
-        &self,
-        found: Vec<Judgement>,
-        first_only: bool,
+    async fn ask(
+        &mut self,
+        asked: Asked,
+        step: &Step,
         fact: impl FnOnce(Vec<Verdict>) -> Fact + Send + 'static,
-    ) -> Judged {
+    ) -> Result<Judged, Trouble> {
+        let compiled = self.compiled.clone();
+        let mut bytes = 0;
+        for (_, (_, needs)) in asked.conditions(&compiled) {
+            self.ensure(needs, asked.sees, step).await?;
+            bytes = self.payloads.bytes(needs).max(bytes);
+        }
+        let limits = self.shared.settings.conditions;
+        let first_only = asked.first_only;
+        if bytes > LARGE {
+            let (payloads, run, offload) = (self.payloads.clone(), self.run.clone(), self.shared.offload.clone());
+            let sandbox = self.sandbox();
+            let evaluate = move || asked.evaluate(&compiled, &payloads, &run, &limits);
+            return Ok(Judged::Later(
+                async move {
+                    let found = offload.elsewhere(evaluate).await;
+                    fact(ask_all(found, first_only, &sandbox, &limits).await)
+                }
+                .boxed(),
+            ));
+        }
+        let found = asked.evaluate(&compiled, &self.payloads, &self.run, &limits);
         if found.iter().all(|judgement| matches!(judgement, Judgement::Here(_))) {
             let here = found.into_iter().filter_map(|judgement| match judgement {
                 Judgement::Here(verdict) => Some(verdict),
                 Judgement::Elsewhere(_) => None,
             });
-            return Judged::Now(fact(here.collect()));
+            return Ok(Judged::Now(fact(here.collect())));
         }
-        let shared = &self.shared;
-        let sandbox = shared
-            .sandbox
-            .on_behalf_of(&self.meta.tenant, &self.compiled.plan.workflow);
-        let limits = shared.settings.conditions;
-        Judged::Later(async move { fact(ask_all(found, first_only, &sandbox, &limits).await) }.boxed())
+        let sandbox = self.sandbox();
+        Ok(Judged::Later(
+            async move { fact(ask_all(found, first_only, &sandbox, &limits).await) }.boxed(),
+        ))
     }
+
+    /// The sandbox, asked on behalf of this run's tenant and workflow.
+    fn sandbox(&self) -> Sandbox {
+        let workflow = &self.compiled.plan.workflow;
+        self.shared.sandbox.on_behalf_of(&self.meta.tenant, workflow)
+    }
+
+    /// How long a sleep is to last.
+    pub(super) async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Judged, Trouble> {
+        let node = self.compiled.plan.node(ix).id.clone();
+        let fact = |rendered: Result<Value, Failure>| Fact::Timed {
+            node,
+            duration_ms: rendered.and_then(|parameters| duration_of(&parameters)),
+        };
+        Ok(match self.render(ix, step).await? {
+            Rendered::Now(rendered) => Judged::Now(fact(rendered)),
+            Rendered::Later(rendering) => Judged::Later(async move { fact(rendering.await) }.boxed()),
+        })
+    }
+
+    /// Renders a node's parameters with what it may see.
+    pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Rendered, Trouble> {
+        let compiled = self.compiled.clone();
+        let Some((_, needs)) = &compiled.nodes[ix.at()].parameters else {
+            return Ok(Rendered::Now(Ok(Value::Null)));
+        };
+        let sees = match &self.run.node(ix).phase {
+            Phase::Open(open) => open.sees,
+            _ => self.run.completed().len() as u32,
+        };
+        self.ensure(needs, sees, step).await?;
+        if self.payloads.bytes(needs) <= LARGE {
+            return Ok(Rendered::Now(render(&compiled, ix, &self.payloads, &self.run, sees)));
+        }
+        let (payloads, run, offload) = (self.payloads.clone(), self.run.clone(), self.shared.offload.clone());
+        let work = move || render(&compiled, ix, &payloads, &run, sees);
+        Ok(Rendered::Later(async move { offload.elsewhere(work).await }.boxed()))
+    }
+}
+
+/// What becomes of parameters.
+pub(super) enum Rendered {
+    /// They are rendered.
+    Now(Result<Value, Failure>),
+    /// They will be.
+    Later(BoxFuture<'static, Result<Value, Failure>>),
+}
+
+fn render(compiled: &Compiled, ix: NodeIx, payloads: &Payloads, run: &Run, sees: u32) -> Result<Value, Failure> {
+    match &compiled.nodes[ix.at()].parameters {
+        Some(template) => payloads.render(run, template, sees, &compiled.templates),
+        None => Ok(Value::Null),
+    }
+}
+
+fn duration_of(parameters: &Value) -> Result<u64, Failure> {
+    let duration = parameters.get("durationMs");
+    let whole = duration.and_then(Value::as_u64);
+    let number = whole.or_else(|| {
+        let millis = duration?.as_f64().filter(|millis| *millis >= 0.0);
+        millis.map(|millis| millis as u64)
+    });
+    let number = number.or_else(|| duration?.as_str()?.trim().parse().ok());
+    number.ok_or_else(|| {
+        let given = duration.map_or("nothing".to_owned(), Value::to_string);
+        let what = format!("durationMs must be a number of milliseconds, not {given}");
+        Failure::permanent(code::INVALID_PARAMETERS, what)
+    })
 }
 
 async fn ask_all(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, limits: &Limits) -> Vec<Verdict> {
@@ -106,7 +234,7 @@ async fn ask_all(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, lim
     for judgement in found {
         let verdict = match judgement {
             Judgement::Here(verdict) => verdict,
-            Judgement::Elsewhere(question) if spent >= budget => too_late(question, budget),
+            Judgement::Elsewhere(question) if spent >= budget => question.answered(Err(too_long(budget))),
             Judgement::Elsewhere(question) => {
                 let (verdict, took) = question.ask(sandbox, limits).await;
                 spent += took;
@@ -122,8 +250,6 @@ async fn ask_all(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, lim
     verdicts
 }
 
-fn too_late(question: Question, budget: Duration) -> Verdict {
-    question.answered(Err(format!(
-        "the conditions of this node together took longer than {budget:?}"
-    )))
+fn too_long(budget: Duration) -> String {
+    format!("the conditions of this node together took longer than {budget:?}")
 }

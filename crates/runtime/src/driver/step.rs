@@ -2,7 +2,7 @@
 
 use super::{Driver, Incoming, Report, Trouble, judge::Judged};
 use crate::entry::Went;
-use fermata_core::{Effect, Event, Fact, Failure, Kind, NodeIx, Outcome, Output, Timestamp, advance, code, conductor};
+use fermata_core::{Effect, Event, Fact, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
@@ -92,7 +92,7 @@ impl Driver {
                 reason: "workflow_archived".to_owned(),
             },
             Incoming::Verdicts(fact) => {
-                if let Fact::Judged { node, .. } | Fact::Guarded { node, .. } = &fact {
+                if let Fact::Judged { node, .. } | Fact::Guarded { node, .. } | Fact::Timed { node, .. } = &fact {
                     self.asked.remove(node);
                 }
                 fact
@@ -157,8 +157,8 @@ impl Driver {
             Letter::Callback { node } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) => {
-                    let payload = self.answer_of(ix, step).await?;
-                    let output = Output::of(&payload, payload.to_string().len());
+                    let (payload, text) = self.answer_of(ix, step).await?;
+                    let output = Output::of(&payload, text.len());
                     Some(Fact::Callback { node, output })
                 }
             },
@@ -166,7 +166,7 @@ impl Driver {
     }
 
     /// The payload of the callback that answered a wait.
-    async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<Arc<Value>, Trouble> {
+    async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<(Arc<Value>, String), Trouble> {
         if let Some(payload) = self.answers.get(&ix) {
             return Ok(payload.clone());
         }
@@ -181,12 +181,15 @@ impl Driver {
             .into_iter()
             .find(|wait| wait.node == *id)
             .and_then(|wait| wait.payload);
-        let payload = Arc::new(
-            text.and_then(|text| serde_json::from_str(&text).ok())
-                .unwrap_or(Value::Null),
-        );
-        self.answers.insert(ix, payload.clone());
-        Ok(payload)
+        let offload = self.shared.offload.clone();
+        let payload = match text {
+            Some(text) => offload.parse(&text).await.unwrap_or_default(),
+            None => Value::Null,
+        };
+        let payload = Arc::new(payload);
+        let answer = (payload.clone(), offload.to_text(payload).await);
+        self.answers.insert(ix, answer.clone());
+        Ok(answer)
     }
 
     pub(super) fn read_failed(&self, error: &fermata_store::StoreError, step: &Step) -> Trouble {
@@ -251,15 +254,11 @@ impl Driver {
                         step.links.extend(links);
                         (success.outputs.clone(), success.text.clone())
                     }
-                    None if is_wait => {
-                        let answer = self.answer_of(ix, step).await?;
-                        let text = answer.to_string();
-                        (answer, text)
-                    }
+                    None if is_wait => self.answer_of(ix, step).await?,
                     None => (Arc::new(json!({})), "{}".to_owned()),
                 };
+                self.learn(ix, Went::Well(value), text.len());
                 row.outputs = Some(text);
-                self.learn(ix, Went::Well(value));
             }
             Some(Err((failure, again))) => {
                 row.status = if again {
@@ -273,7 +272,8 @@ impl Driver {
                     .and_then(|failed| failed.outputs.as_ref());
                 row.outputs = outputs.map(Value::to_string);
                 if !again {
-                    self.learn(ix, Went::Badly(failure, outputs));
+                    let bytes = row.outputs.as_ref().map_or(0, String::len);
+                    self.learn(ix, Went::Badly(failure, outputs), bytes);
                 }
                 if report.is_none() && is_action {
                     return Ok(()); // it ends with a failure that was recorded before: no attempt ran
@@ -305,7 +305,7 @@ impl Driver {
     /// Evaluates what must be evaluated before the run can go on; false if nothing came of it now.
     async fn evaluate(&mut self, step: &mut Step) -> Result<bool, Trouble> {
         let untimed = std::mem::take(&mut self.untimed);
-        let mut any = !untimed.is_empty();
+        let mut any = false;
         for effect in conductor::evaluations(&self.run) {
             let (Effect::Judge { node, .. } | Effect::Guard { node }) = &effect else {
                 continue;
@@ -322,46 +322,29 @@ impl Driver {
                 } => self.judge(node, edges, first_only, step).await?,
                 _ => self.guard(node.clone(), step).await?,
             };
-            match judged {
-                Judged::Now(fact) => {
-                    any = true;
-                    self.advance(fact, None, step).await?;
-                }
-                Judged::Later(fact) => {
-                    self.asked.insert(node);
-                    self.judging.push(fact);
-                }
-            }
+            any |= self.take_judged(node, judged, step).await?;
         }
         for ix in untimed {
-            let fact = self.time(ix, step).await?;
-            self.advance(fact, None, step).await?;
+            let node = self.compiled.plan.node(ix).id.clone();
+            let judged = self.time(ix, step).await?;
+            any |= self.take_judged(node, judged, step).await?;
         }
         Ok(any)
     }
 
-    /// How long a sleep is to last.
-    async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Fact, Trouble> {
-        let rendered = self.render(ix, step).await?;
-        let duration_ms = rendered.and_then(|parameters| {
-            let duration = parameters.get("durationMs");
-            let whole = duration.and_then(Value::as_u64);
-            let number = whole.or_else(|| {
-                duration?
-                    .as_f64()
-                    .filter(|millis| *millis >= 0.0)
-                    .map(|millis| millis as u64)
-            });
-            number
-                .or_else(|| duration?.as_str()?.trim().parse().ok())
-                .ok_or_else(|| {
-                    let given = duration.map_or("nothing".to_owned(), Value::to_string);
-                    let what = format!("durationMs must be a number of milliseconds, not {given}");
-                    Failure::permanent(code::INVALID_PARAMETERS, what)
-                })
-        });
-        let node = self.compiled.plan.node(ix).id.clone();
-        Ok(Fact::Timed { node, duration_ms })
+    /// Decides what an evaluation says, or keeps it going; whether it was decided.
+    async fn take_judged(&mut self, node: NodeId, judged: Judged, step: &mut Step) -> Result<bool, Trouble> {
+        match judged {
+            Judged::Now(fact) => {
+                self.advance(fact, None, step).await?;
+                Ok(true)
+            }
+            Judged::Later(fact) => {
+                self.asked.insert(node);
+                self.judging.push(fact);
+                Ok(false)
+            }
+        }
     }
 
     /// Whether the run has nothing to do here, and until when.

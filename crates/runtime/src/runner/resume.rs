@@ -9,6 +9,7 @@ use crate::{
     driver::Driver,
     engine::{Shared, check_trigger},
     error::Refusal,
+    scope::Payloads,
 };
 use fermata_core::{RunId, Status};
 use fermata_store::{
@@ -16,7 +17,6 @@ use fermata_store::{
     definitions::Lifecycle,
     runs::{StoredRun, Then},
 };
-use serde_json::Value;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -67,29 +67,46 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
     // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
     let begins = stored.journal.is_empty();
     let archived = stored.status == Status::Pending && is_archived(shared, stored.workflow_uid).await;
-    if begins
-        && !archived
-        && let Err(what) = check_payloads(&compiled, &stored)
-    {
-        dead_letters::bury(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
-        return;
-    }
-    match Driver::recover(shared.clone(), &stored, compiled, archived, probation) {
+    let payloads = read_payloads(shared, &compiled, &stored, begins && !archived).await;
+    let payloads = match payloads {
+        Ok(payloads) => payloads,
+        Err(what) if begins && !archived => {
+            dead_letters::bury(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
+            return;
+        }
+        Err(what) => return put_aside(shared, stored.id, stored.epoch, &what).await,
+    };
+    match Driver::recover(shared.clone(), &stored, compiled, payloads, archived, probation) {
         Ok(driver) => driver.spawn(),
         Err(what) => put_aside(shared, stored.id, stored.epoch, &what).await,
     }
 }
 
-/// What is checked when a run is accepted, for those that came to the store another way.
-fn check_payloads(compiled: &Compiled, stored: &StoredRun) -> Result<(), String> {
-    let parse = |what: &str, text: &str| {
-        serde_json::from_str::<Value>(text).map_err(|error| format!("the {what} is not JSON: {error}"))
+/// Reads what a run was given. With `check` also what is checked when a run is accepted, for those that came to the store another
+/// way.
+async fn read_payloads(
+    shared: &Shared,
+    compiled: &Arc<Compiled>,
+    stored: &StoredRun,
+    check: bool,
+) -> Result<Payloads, String> {
+    let parse = async |what: &str, text: &str| {
+        let parsed = shared.offload.parse(text).await;
+        parsed
+            .map(Arc::new)
+            .map_err(|error| format!("the {what} is not JSON: {error}"))
     };
-    let trigger = parse("trigger", &stored.trigger)?;
-    if let Some(spec) = &stored.spec {
-        parse("spec", spec)?;
+    let trigger = parse("trigger", &stored.trigger).await?;
+    let spec = match &stored.spec {
+        Some(spec) => Some(parse("spec", spec).await?),
+        None => None,
+    };
+    let bytes = stored.trigger.len() + stored.spec.as_ref().map_or(0, String::len);
+    if !check {
+        return Ok(Payloads::new(trigger, spec, bytes));
     }
-    check_trigger(compiled, &trigger).map_err(|refusal| match &refusal {
+    let checked = check_trigger(&shared.offload, compiled, &trigger, stored.trigger.len()).await;
+    let told = |refusal: Refusal| match &refusal {
         Refusal::InvalidTrigger { problems, .. } => {
             let problems = problems.iter().map(|(pointer, what)| match pointer.as_str() {
                 "" => what.clone(),
@@ -98,7 +115,8 @@ fn check_payloads(compiled: &Compiled, stored: &StoredRun) -> Result<(), String>
             format!("{refusal}: {}", problems.collect::<Vec<_>>().join("; "))
         }
         _ => refusal.to_string(),
-    })
+    };
+    checked.map_err(told).map(|()| Payloads::new(trigger, spec, bytes))
 }
 
 /// Runs of a workflow that was deleted go on, whatever state it was in.

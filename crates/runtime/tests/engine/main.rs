@@ -6,6 +6,7 @@ mod cost;
 mod dead_letters;
 mod flow;
 mod http;
+mod large;
 mod parameters;
 mod rejected;
 mod requests;

@@ -1,0 +1,176 @@
+//! Large payloads and expensive schemas: the async workers keep answering.
+
+use crate::support::{Bed, PATIENCE, Scripted, workflow};
+use fermata_core::Status;
+use fermata_runtime::{EngineError, Refusal, Request, Settings};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+/// Counts how often a task gets its turn while `work` goes on.
+async fn ticks_during<T>(work: impl Future<Output = T>) -> (T, usize) {
+    let ticks = Arc::new(AtomicUsize::new(0));
+    let ticker = tokio::spawn({
+        let ticks = ticks.clone();
+        async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                ticks.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    let done = work.await;
+    ticker.abort();
+    (done, ticks.load(SeqCst))
+}
+
+fn request(trigger: Value) -> Request {
+    Request {
+        workflow_id: "under-test".to_owned(),
+        trigger,
+        ..Request::default()
+    }
+}
+
+/// A condition that meets its time limit on a long text.
+fn slow() -> String {
+    let look = |at: usize| format!("trigger.text.lastIndexOf('no{at}') < 0");
+    (0..200).map(look).collect::<Vec<_>>().join(" && ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_conditions_over_large_texts_leave_the_workers_free_and_repeat_nothing() {
+    let count = Scripted::new("test.count", |_, _| Ok(json!({}).into()));
+    let calls = count.calls.clone();
+    let settings = Settings {
+        lease_ttl: Duration::from_secs(3),
+        ..Settings::default()
+    };
+    let bed = Bed::with(settings, |registry| registry.with_action(Arc::new(count))).await;
+    bed.publish(&workflow(json!([
+        { "id": "a", "actionType": "test.count", "edges": [{ "targetNode": "b", "condition": slow() }] },
+        { "id": "b", "actionType": "core.echo" },
+    ])))
+    .await;
+    let text = "x".repeat(4 << 20);
+    let runs = (0..6).map(|_| {
+        bed.engine
+            .start_and_wait(request(json!({ "text": text })), 4 * PATIENCE)
+    });
+    let (ended, ticks) = ticks_during(futures::future::join_all(runs)).await;
+    for ended in ended {
+        let (accepted, ended) = ended.unwrap();
+        let left = bed.left(accepted.run, ended.expect("it ends")).await;
+        assert_eq!(
+            (left.status(), left.attempts("b")),
+            (Status::Succeeded, vec![(1, "Skipped")])
+        );
+        let limit = left
+            .timeline
+            .iter()
+            .any(|entry| entry.message.contains("took longer than"));
+        assert!(limit, "the condition met its time limit");
+    }
+    // Six conditions of two seconds each: a blocked worker would let the ticker run a few times.
+    assert!(ticks > 100, "the ticker had {ticks} turns");
+    assert_eq!(calls.lock().unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn templates_and_durations_that_read_large_payloads_are_rendered_as_ever() {
+    let bed = Bed::new().await;
+    let text = "x".repeat(200_000);
+    let left = bed
+        .carry(
+            workflow(json!([
+                { "id": "nap", "actionType": "core.delay", "parameters": { "durationMs": "{{ trigger.ms }}" },
+                  "edges": [{ "targetNode": "a" }] },
+                { "id": "a", "actionType": "core.echo", "parameters": { "copy": "{{ trigger.text }}", "password": "p" },
+                  "edges": [{ "targetNode": "b", "condition": "context.data.a.copy.length === 200000" }] },
+                { "id": "b", "actionType": "core.echo", "parameters": { "size": "{{ context.data.a.copy.size }}" } },
+            ])),
+            json!({ "text": text, "ms": 1 }),
+        )
+        .await;
+    assert_eq!(
+        (left.status(), left.outputs()),
+        (Status::Succeeded, json!({ "size": 200_000 }))
+    );
+    let a = left.actions.iter().find(|row| row.node.as_str() == "a").unwrap();
+    let parameters: Value = serde_json::from_str(a.parameters.as_deref().unwrap()).unwrap();
+    assert_eq!(parameters, json!({ "copy": text, "password": "***" }));
+    let outputs: Value = serde_json::from_str(a.outputs.as_deref().unwrap()).unwrap();
+    assert_eq!(outputs["copy"], text.as_str());
+}
+
+#[tokio::test]
+async fn a_template_error_in_large_parameters_fails_the_node() {
+    let nodes = json!([{ "id": "a", "actionType": "core.echo", "parameters": { "x": "{{ trigger.missing }}" } }]);
+    let left = Bed::new()
+        .await
+        .carry(workflow(nodes), json!({ "text": "x".repeat(100_000) }))
+        .await;
+    assert_eq!(
+        (left.status(), left.attempts("a")),
+        (Status::Failed, vec![(1, "Failed")])
+    );
+    assert_eq!(left.error()["code"], "TEMPLATE_ERROR");
+}
+
+fn with_schema(schema: Value) -> Value {
+    let mut document = workflow(json!([{ "id": "a", "actionType": "core.echo" }]));
+    document["triggerSchema"] = schema;
+    document
+}
+
+#[tokio::test]
+async fn a_schema_with_combinators_is_checked_within_a_budget_beside_everything_else() {
+    let bed = Bed::new().await;
+    let branch = |name: &str| json!({ "type": "object", "required": [name], "properties": { "next": { "$ref": "#/$defs/node" } } });
+    let schema = json!({
+        "anyOf": [{ "type": "string" }, { "$ref": "#/$defs/node" }],
+        "$defs": { "node": { "anyOf": [branch("a"), branch("b")] } },
+    });
+    bed.publish(&with_schema(schema)).await;
+    assert!(bed.engine.start(request(json!("text"))).await.is_ok());
+    assert!(
+        bed.engine
+            .start(request(json!({ "b": 1, "next": { "a": 1 } })))
+            .await
+            .is_ok()
+    );
+    let refused = |result: Result<_, EngineError>| match result {
+        Err(EngineError::Refused(Refusal::InvalidTrigger { problems, .. })) => problems,
+        other => panic!("{:?}", other.map(drop)),
+    };
+    let problems = refused(bed.engine.start(request(json!(1))).await);
+    assert!(problems[0].1.contains("anyOf"), "{problems:?}");
+    // Each level doubles the work.
+    let deep = (0..60).fold(json!({}), |inner, _| json!({ "next": inner }));
+    let (result, ticks) = ticks_during(bed.engine.start(request(deep))).await;
+    let problems = refused(result);
+    assert!(problems[0].1.contains("simplify the schema"), "{problems:?}");
+    assert!(ticks > 0, "the only worker was free");
+}
+
+#[tokio::test]
+async fn a_schema_that_doubles_with_each_level_is_refused_when_it_is_saved() {
+    let mut definitions = serde_json::Map::new();
+    for level in 0..21 {
+        let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
+        definitions.insert(format!("d{level}"), json!({ "anyOf": [next.clone(), next] }));
+    }
+    definitions.insert("d21".to_owned(), json!({ "type": "string" }));
+    let document = with_schema(json!({ "$ref": "#/$defs/d0", "$defs": definitions })).to_string();
+    let bed = Bed::new().await;
+    let saved = bed.engine.workflows().save(document.as_bytes(), "test.json").await;
+    let Err(EngineError::Refused(Refusal::InvalidDocument(problems))) = saved else {
+        panic!("it was saved");
+    };
+    assert!(problems.to_string().contains("INVALID_TRIGGER_SCHEMA"), "{problems}");
+}
