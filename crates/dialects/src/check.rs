@@ -9,8 +9,8 @@ use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity, quote};
 use crate::document::Document;
 use crate::source::Span;
 use crate::tree::join;
-use fermata_core::Plan;
 use fermata_core::plan::GraphError;
+use fermata_core::{Plan, RunId};
 use fermata_expr::SyntaxError;
 use serde_json::Value;
 
@@ -122,6 +122,21 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Refuses the name of a workflow that reads like an id, at `key` of the document: addresses take a name or an id.
+    pub(crate) fn workflow_name(&mut self, key: &str) {
+        let Some(name) = text(self.document.value(), key) else {
+            return;
+        };
+        if !self.settings.check_ids || !reads_like_an_id(name) {
+            return;
+        }
+        let message = format!("the {key} {} reads like the id of a workflow or a run", quote(name));
+        let problem = self.error("NAME_LOOKS_LIKE_ID", &format!("/{key}"), message);
+        self.add(problem.help(
+            "the API takes UUIDs for ids of workflows and runs, also after `wf_` and `run_`; choose another name",
+        ));
+    }
+
     /// Where `name` is read in the string `text`: preferably as a member of `owner`, else where it
     /// first stands as a whole word, else the whole string. `word` says what names consist of.
     pub(crate) fn name_span(&self, pointer: &str, text: &str, name: &Name, word: fn(char) -> bool) -> Span {
@@ -179,6 +194,16 @@ impl<'a> Check<'a> {
     }
 }
 
+/// Whether the API could take a name for the id of a workflow or a run.
+fn reads_like_an_id(name: &str) -> bool {
+    let prefixed = |prefix: &str| {
+        let (start, rest) = name.split_at_checked(prefix.len())?;
+        start.eq_ignore_ascii_case(prefix).then_some(rest)
+    };
+    let id = prefixed("wf_").or_else(|| prefixed("run_")).unwrap_or(name);
+    id.parse::<RunId>().is_ok()
+}
+
 /// A name in an expression, and what it is read of.
 pub(crate) struct Name<'n> {
     pub(crate) name: &'n str,
@@ -206,5 +231,38 @@ pub(crate) fn template_strings<'a>(value: &'a Value, pointer: String, strings: &
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reads_like_an_id;
+
+    #[test]
+    fn names_that_the_api_could_take_for_ids() {
+        let id = "01930c5d-7d1c-7c10-8c3a-2b6c6e9f0a11";
+        let upper = id.to_uppercase();
+        let simple = id.replace('-', "");
+        for id in [id, &upper, &simple] {
+            for name in [
+                id.to_owned(),
+                format!("wf_{id}"),
+                format!("run_{id}"),
+                format!("WF_{id}"),
+            ] {
+                assert!(reads_like_an_id(&name), "{name}");
+            }
+            for name in [
+                format!("x{id}"),
+                format!("{id}-2"),
+                format!("wf-{id}"),
+                format!("wf_run_{id}"),
+            ] {
+                assert!(!reads_like_an_id(&name), "{name}");
+            }
+        }
+        for name in ["", "w", "wf_", "run_", "wf_order", "run_1", "deadbeef", "wü_"] {
+            assert!(!reads_like_an_id(name), "{name}");
+        }
     }
 }

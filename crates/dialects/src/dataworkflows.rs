@@ -34,6 +34,7 @@ pub fn compile(
     let nodes = nodes.map(|node| ("the node id", node.id, format!("{}/id", node.pointer)));
     let workflow = text(document.value(), "id").map(|id| ("the id", id, "/id".to_owned()));
     check.ids(workflow.into_iter().chain(nodes));
+    check.workflow_name("id");
     schema::check(&mut check, &view);
     trigger::check(&mut check);
     let graph = graph::check(&mut check, &view);

@@ -43,6 +43,7 @@ pub fn compile(
     check.limit_nodes(tasks.map_or(0, Map::len), "tasks")?;
     let view = View::new(document.value());
     let meant = STRUCTURE.check(&mut check, subject, said_elsewhere);
+    check.workflow_name("name");
     cron::check(&mut check, &meant);
     trigger_is_built(&mut check);
     steps::check(&mut check, &view, &meant);

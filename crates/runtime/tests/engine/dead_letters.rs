@@ -265,6 +265,36 @@ async fn the_same_version_or_the_current_one() {
     assert_eq!(bed.store.run(run).await.unwrap().unwrap().workflow_version, 2);
 }
 
+/// A workflow that has the name of one that was deleted is not what was asked for.
+#[tokio::test]
+async fn a_dead_letter_of_a_deleted_workflow_is_not_requeued() {
+    let bed = Bed::with(quick(), |registry| registry).await;
+    bed.publish(&counted()).await;
+    let run = smuggled(&bed.store, "{}").await;
+    let (id, old) = (run.id, run.workflow_uid);
+    bed.store.enqueue(run).await.unwrap();
+    bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    bed.store.soft_delete_workflow(old, now()).await.unwrap();
+    bed.publish(&counted()).await;
+    let letter = letters(&bed.engine).await.remove(0);
+    let refused = bed
+        .engine
+        .requeue(letter.id, Again::Current)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("its workflow `under-test` was deleted"), "{refused}");
+    let new = bed.store.workflow("under-test").await.unwrap().unwrap().uid;
+    for (workflow, count) in [(old, 1), (new, 0)] {
+        let filter = DeadLetterFilter {
+            workflow_uid: Some(workflow),
+            limit: 9,
+            ..DeadLetterFilter::default()
+        };
+        assert_eq!(bed.engine.dead_letters(filter).await.unwrap().items.len(), count);
+    }
+}
+
 #[tokio::test]
 async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
     let settings = Settings {

@@ -1,6 +1,7 @@
 //! The lives of workflows with and without drafts, as callers inside this process see them.
 
 use crate::support::{Bed, workflow};
+use fermata_core::Timestamp;
 use fermata_runtime::{Added, EngineError, Refusal, Request};
 use fermata_store::definitions::Lifecycle;
 use serde_json::{Value, json};
@@ -110,4 +111,38 @@ async fn a_draft_may_change_the_dialect() {
     assert!(matches!(refused, Refusal::HasDrafts(_)), "{refused}");
     let refused = refusal(workflows.delete("w").await);
     assert!(matches!(refused, Refusal::IllegalTransition { .. }), "{refused}");
+}
+
+/// What this process believes of a name may be what another process has deleted and created again.
+#[tokio::test]
+async fn a_name_created_again_elsewhere_is_another_workflow() {
+    let bed = Bed::new().await;
+    let workflows = bed.engine.workflows();
+    let start = async |workflow: &str, request_id: &str| {
+        let request = Request {
+            workflow_id: workflow.to_owned(),
+            request_id: Some(request_id.to_owned()),
+            ..Request::default()
+        };
+        bed.engine.start(request).await
+    };
+    workflows.add(&tasks(true, 0), "w.json").await.unwrap();
+    let old = workflows.get("w").await.unwrap().uid;
+    let first = start("w", "r1").await.unwrap().run;
+    assert_eq!(start(&old.to_string(), "r1").await.unwrap().run, first);
+    bed.store.soft_delete_workflow(old, Timestamp(1)).await.unwrap();
+    let refused = refusal(start("w", "r1").await);
+    assert!(matches!(refused, Refusal::WorkflowNotFound(_)), "{refused}");
+
+    workflows.add(&tasks(true, 1), "w.json").await.unwrap();
+    let new = workflows.get("w").await.unwrap().uid;
+    assert_ne!(new, old);
+    let refused = refusal(start("w", "r1").await);
+    let owner = matches!(&refused, Refusal::RequestIdTaken { run, is_deleted: true, .. } if *run == first);
+    assert!(owner, "{refused}");
+    let second = start("w", "r2").await.unwrap().run;
+    let record = bed.store.run(second).await.unwrap().unwrap();
+    assert_eq!((record.workflow_uid, record.workflow_version), (new, 2));
+    let refused = refusal(start(&old.to_string(), "r3").await);
+    assert!(matches!(refused, Refusal::WorkflowNotFound(_)), "{refused}");
 }

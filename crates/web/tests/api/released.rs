@@ -437,3 +437,23 @@ async fn runs_of_a_deleted_workflow_are_reached_by_its_uid() {
     let ended = server.until(&run, |run| run["endedAt"].is_string()).await;
     assert_eq!(ended["status"], "Cancelled");
 }
+
+/// A name that could be taken for an id leads nowhere, so no workflow gets one.
+#[tokio::test]
+async fn names_that_look_like_ids_are_refused() {
+    let server = Server::start().await;
+    let id = Uuid::now_v7();
+    for name in [
+        id.to_string(),
+        id.simple().to_string(),
+        format!("wf_{id}"),
+        format!("run_{id}"),
+    ] {
+        let refused = server.post(WORKFLOWS, nap(&name)).await.error(400, "WFENG005");
+        assert!(refused.to_string().contains("NAME_LOOKS_LIKE_ID"), "{refused}");
+    }
+    let refused = server.post(WORKFLOWS, echo(&id.to_string())).await;
+    let refused = refused.error(400, "WFENG005");
+    assert!(refused.to_string().contains("NAME_LOOKS_LIKE_ID"), "{refused}");
+    assert_eq!(server.get(WORKFLOWS).await.expect(200)["items"], json!([]));
+}
