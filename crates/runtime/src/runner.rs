@@ -15,7 +15,7 @@ mod strays;
 pub(crate) use claims::CLAIM_BATCH;
 pub(crate) use resume::{give_up, put_aside};
 
-use crate::engine::Shared;
+use crate::{engine::Shared, runners};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
@@ -25,6 +25,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) async fn run(shared: Arc<Shared>) {
     let news = shared.store.news();
     say_alive(&shared).await;
+    runners::warn_of_other_addresses(&shared).await;
     let mut in_order = false;
     let working = async {
         let claims = Claims::new(shared.clone());

@@ -1,6 +1,10 @@
 //! Runners: this process as others see it, and the others.
 
-use crate::{engine::Engine, error::EngineError, settings::Settings};
+use crate::{
+    engine::{Engine, Shared},
+    error::EngineError,
+    settings::Settings,
+};
 use fermata_core::{RunnerId, Timestamp};
 use fermata_store::{
     reads::Page,
@@ -16,7 +20,31 @@ pub(crate) fn describe(settings: &Settings, now: Timestamp) -> Runner {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         role: settings.role.to_string(),
+        public_url: settings.public_url.trim_end_matches('/').to_owned(),
         started_at: now,
+    }
+}
+
+/// Warns if another process that lives tells services another address for callbacks: one of the two is wrong, and calls to
+/// it may be lost.
+pub(crate) async fn warn_of_other_addresses(shared: &Shared) {
+    const LOOKED_AT: u32 = 100;
+    let Ok(page) = shared.store.runners(None, LOOKED_AT).await else {
+        return; // only a warning; it comes with the next start
+    };
+    let oldest = shared.clock.now().0 - shared.settings.lease_ttl.as_micros() as i64;
+    let others = page.items.into_iter().filter(|record| record.heartbeat_at.0 >= oldest);
+    for RunnerRecord { runner, .. } in others {
+        if !runner.public_url.is_empty() && runner.public_url != shared.me.public_url {
+            tracing::warn!(
+                "the process {} on {} tells another address for callbacks ({}) than this one ({}); set server.public_url to \
+                 the same in all processes",
+                runner.pid,
+                runner.host,
+                runner.public_url,
+                shared.me.public_url
+            );
+        }
     }
 }
 

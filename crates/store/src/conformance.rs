@@ -152,6 +152,7 @@ pub(crate) fn described(id: RunnerId) -> Runner {
         pid: 42,
         version: "1.2.3".to_owned(),
         role: "all".to_owned(),
+        public_url: "https://flows.example".to_owned(),
         started_at: at(7),
     }
 }

@@ -18,6 +18,8 @@ pub struct Runner {
     pub version: String,
     /// What it is there for, in a word.
     pub role: String,
+    /// Where callbacks come, as it tells services; empty if it tells nothing.
+    pub public_url: String,
     /// When it began.
     pub started_at: Timestamp,
 }

@@ -155,6 +155,7 @@ pub(super) async fn write(
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         role: "bench".to_owned(),
+        public_url: String::new(),
         started_at: SystemClock.now(),
     };
     // An engine may work on the same store, and would take over what seems to belong to a dead runner.

@@ -3,6 +3,7 @@
 mod hand_over;
 mod mail;
 mod outage;
+mod public_url;
 mod roles;
 mod standby;
 

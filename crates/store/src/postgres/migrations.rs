@@ -57,6 +57,27 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 4,
+        name: "the spec's spelling",
+        up: include_str!("migrations/0004_spec_spelling.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0004_spec_spelling.down.sql"),
+            unless: &[Loss {
+                what: "rights to call functions or read views in the spec's spelling",
+                count: "SELECT (SELECT COUNT(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
+                      WHERE p.oid IN ('sp_startworkflowexecution'::regproc, 'sp_tryacquireexecution'::regproc,
+                          'sp_completeworkflow'::regproc, 'sp_linkexternalresource'::regproc,
+                          'sp_checkresourceexists'::regproc) AND a.grantee <> p.proowner)
+                    + (SELECT COUNT(*) FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+                      WHERE c.oid IN ('workflowdefinitions'::regclass, 'workflowexecutions'::regclass,
+                          'actionexecutions'::regclass, 'workflowresourcelinks'::regclass,
+                          'workflowexecutionhierarchy'::regclass, 'executionevents'::regclass)
+                        AND a.grantee <> c.relowner)",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

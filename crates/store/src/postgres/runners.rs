@@ -29,8 +29,8 @@ macro_rules! at_once {
 }
 
 const BEAT: &str = concat!(
-    "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at)
-    SELECT $1, $2, $3, $4, $5, $6, $7 WHERE ",
+    "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at, public_url)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE ",
     at_once!(),
     " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role"
 );
@@ -49,7 +49,7 @@ pub(super) const PING: &str = concat!(
 );
 
 /// A session that has lost what it held is no runner.
-pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at,
+pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at, public_url,
     (SELECT COUNT(*) FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)
     FROM runners WHERE (id < $1 OR $1 IS NULL) AND (role <> 'sql' OR EXISTS
       (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL))
@@ -133,6 +133,7 @@ pub(super) async fn heartbeat(session: &Object, runner: &Runner, at: Timestamp, 
         &runner.version,
         &runner.role,
         &runner.started_at.0,
+        &runner.public_url,
     ];
     session.execute(&beat, row).await?;
     let forget = session.prepare_cached(FORGET_OLD).await?;
@@ -167,9 +168,10 @@ pub(super) async fn runners(
                 version: plain(row, 4)?,
                 role: plain(row, 5)?,
                 started_at: get(row, 6)?,
+                public_url: plain(row, 7)?,
             },
             heartbeat_at: skew.ours(get(row, 1)?),
-            held: get(row, 7)?,
+            held: get(row, 8)?,
         })
     });
     Ok(Page::cut(records.collect::<Result<_, Trouble>>()?, limit))

@@ -73,6 +73,16 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 6,
+        name: "public url",
+        up: include_str!("migrations/0006_public_url.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0006_public_url.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

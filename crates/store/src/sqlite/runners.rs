@@ -17,15 +17,15 @@ use fermata_core::{RunId, RunnerId, Timestamp};
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
-const BEAT: &str = "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+const BEAT: &str = "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at, public_url)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role";
 
 const FORGET_OLD: &str = "DELETE FROM runners WHERE heartbeat_at < ?1 AND NOT EXISTS
     (SELECT 1 FROM workflow_executions INDEXED BY ix_executions_claim
      WHERE lease_owner = runners.id AND wake_at IS NOT NULL)";
 
-pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at,
+pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at, public_url,
     (SELECT COUNT(*) FROM workflow_executions INDEXED BY ix_executions_claim
      WHERE lease_owner = runners.id AND wake_at IS NOT NULL)
     FROM runners WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
@@ -50,6 +50,7 @@ pub(super) fn heartbeat(tx: &Tx<'_>, runner: &Runner, at: Timestamp) -> rusqlite
         runner.version,
         runner.role,
         runner.started_at.0,
+        runner.public_url,
     ])?;
     let long_ago = at.0.saturating_sub(FORGOTTEN_AFTER);
     tx.connection.prepare_cached(FORGET_OLD)?.execute([long_ago])?;
@@ -81,9 +82,10 @@ pub(super) fn runners(
                 version: row.get(4)?,
                 role: row.get(5)?,
                 started_at: get(row, 6)?,
+                public_url: row.get(7)?,
             },
             heartbeat_at: get(row, 1)?,
-            held: count(row, 7)?,
+            held: count(row, 8)?,
         })
     })?;
     Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, limit))

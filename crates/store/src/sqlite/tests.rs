@@ -126,6 +126,7 @@ async fn everything_is_there_after_reopening() {
         pid: 1,
         version: "0.1.0".to_owned(),
         role: "all".to_owned(),
+        public_url: String::new(),
         started_at: Timestamp(1),
     };
     store.heartbeat(&owner, Timestamp(i64::MAX)).await.unwrap();

@@ -22,6 +22,8 @@ pub(crate) struct RunnerView {
     pid: u32,
     version: String,
     role: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    public_url: String,
     started_at: Iso,
     heartbeat_at: Iso,
     /// Whether the last heartbeat is young enough.
@@ -38,6 +40,7 @@ impl RunnerView {
             pid: record.runner.pid,
             version: record.runner.version,
             role: record.runner.role,
+            public_url: record.runner.public_url,
             started_at: Iso(record.runner.started_at),
             heartbeat_at: Iso(record.heartbeat_at),
             is_alive,

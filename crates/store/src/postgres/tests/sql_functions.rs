@@ -9,6 +9,7 @@ mod moved;
 mod page;
 mod resources;
 mod rights;
+mod spelling;
 mod start;
 mod strings;
 mod together;

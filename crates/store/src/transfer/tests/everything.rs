@@ -104,7 +104,8 @@ async fn every_table_and_column_is_moved() {
     let (client, wire) = tokio_postgres::connect(&ground.database.url, NoTls).await.unwrap();
     tokio::spawn(wire);
     let sql = "SELECT table_name::text, column_name::text FROM information_schema.columns
-        WHERE table_schema = 'public'";
+        JOIN information_schema.tables USING (table_schema, table_name)
+        WHERE table_schema = 'public' AND table_type = 'BASE TABLE'";
     let rows = client.query(sql, &[]).await.unwrap();
     let theirs: BTreeSet<_> = rows.iter().map(|row| (row.get(0), row.get(1))).filter(here).collect();
     assert_eq!(theirs, moved);
@@ -137,6 +138,9 @@ async fn checksums_see_everything() {
             let other = match column.kind {
                 value::Kind::Text if column.name == "status" && table.name == "workflows" => {
                     "CASE status WHEN 'Draft' THEN 'Active' ELSE 'Draft' END".to_owned()
+                }
+                value::Kind::Text if column.name == "status" => {
+                    "CASE status WHEN 'Failed' THEN 'Succeeded' ELSE 'Failed' END".to_owned()
                 }
                 value::Kind::Text => format!("COALESCE({} || ' ', '')", column.name),
                 value::Kind::Bytes => format!("{}::bytea || '\\x00'", column.name),
