@@ -3,11 +3,13 @@
 //! What must stay true: an overview decides nothing; it reads the journal as recovery does. However large the outputs
 //! of a run are, only a few of them are in memory at the same time.
 
+mod skips;
+
+use self::skips::Skips;
 use crate::{Engine, EngineError, Refusal, entry::TRUNCATED, task_status};
 use fermata_core::{Failure, NodeId, Phase, Run, RunId, Timestamp, apply, decode};
 use fermata_store::reads::{ActionRecord, RunRecord};
 use serde::Deserialize;
-use std::collections::HashMap;
 
 /// Outputs that are read at the same time.
 const CHUNK: usize = 32;
@@ -30,18 +32,20 @@ pub struct NodeOverview {
     pub status: &'static str,
     /// The attempt that is due, runs or was the last; none before it is reached and if it is skipped.
     pub attempt: Option<u32>,
-    /// When that attempt began, or when the sleep or wait did.
+    /// When its first attempt began, or the sleep or wait did.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When its last attempt ended.
     pub ended_at: Option<Timestamp>,
     /// When a sleep is over, a wait is given up, or the next attempt begins.
     pub until: Option<Timestamp>,
-    /// What a service answered.
+    /// What a service answered to the last attempt.
     pub status_code: Option<u16>,
     /// Whether its answer was longer than is kept.
     pub is_truncated: bool,
     /// Why it failed, or why the attempt before did.
     pub failure: Option<Failure>,
+    /// Why it was skipped, in words.
+    pub skip_reason: Option<String>,
 }
 
 impl Engine {
@@ -49,22 +53,28 @@ impl Engine {
     pub async fn overview(&self, id: RunId) -> Result<Overview, EngineError> {
         let store = self.store();
         let run = store.run(id).await?.ok_or(Refusal::RunNotFound(id))?;
-        let state = self.state(&run).await?;
+        let (state, skips) = self.state(&run).await?;
         let mut nodes: Vec<NodeOverview> = state.plan().indices().map(|ix| stands(&state, ix)).collect();
+        skips.explain(&state, &mut nodes);
         let tried = nodes.iter().filter(|node| node.attempt.is_some());
         let tried: Vec<NodeId> = tried.map(|node| node.node.clone()).collect();
-        let at: HashMap<NodeId, usize> = (0..).zip(&nodes).map(|(at, node)| (node.node.clone(), at)).collect();
         for chunk in tried.chunks(CHUNK) {
             for row in store.last_attempts(id, chunk).await? {
-                if let Some(at) = at.get(&row.node) {
-                    nodes[*at].learn(&row);
+                if let Some(ix) = state.plan().find(row.node.as_str()) {
+                    let is_over = matches!(state.node(ix).phase, Phase::Finished { .. });
+                    nodes[ix.at()].learn(&row, is_over);
                 }
             }
+        }
+        for node in nodes.iter_mut().filter(|node| node.attempt > Some(1)) {
+            let first = store.attempt(id, &node.node, 1).await?;
+            node.started_at = first.and_then(|row| row.started_at).or(node.started_at);
         }
         Ok(Overview { run, nodes })
     }
 
-    async fn state(&self, run: &RunRecord) -> Result<Run, EngineError> {
+    /// What the journal of a run adds up to, and why nodes were skipped.
+    async fn state(&self, run: &RunRecord) -> Result<(Run, Skips), EngineError> {
         let compiled = self
             .workflows()
             .compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
@@ -74,13 +84,15 @@ impl Engine {
             version: run.workflow_version,
             what: format!("the journal of run {} cannot be read: {what}", run.id),
         };
+        let mut skips = Skips::default();
         let journal = self.store().load(run.id).await?.map(|stored| stored.journal);
         for row in journal.unwrap_or_default() {
             for event in decode(&row).map_err(|error| unusable(error.to_string()))? {
                 apply(&mut state, &event).map_err(|error| unusable(error.to_string()))?;
+                skips.note(&event);
             }
         }
-        Ok(state)
+        Ok((state, skips))
     }
 }
 
@@ -96,6 +108,7 @@ fn stands(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
         status_code: None,
         is_truncated: false,
         failure: None,
+        skip_reason: None,
     };
     match &now.phase {
         Phase::Idle | Phase::Skipped => {}
@@ -110,8 +123,9 @@ fn stands(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
 }
 
 impl NodeOverview {
-    /// Adds what the row of its last attempt says. That of an earlier one tells only what was answered.
-    fn learn(&mut self, row: &ActionRecord) {
+    /// Adds what the row of its last attempt says. If the node is not over, that of an earlier one tells only what was
+    /// answered. If it is, its last attempt may be an earlier one than the one that was due when the run was stopped.
+    fn learn(&mut self, row: &ActionRecord, is_over: bool) {
         #[derive(Deserialize)]
         struct Answered {
             status: Option<u16>,
@@ -128,7 +142,8 @@ impl NodeOverview {
             self.status_code = answered.status;
             self.is_truncated = answered.is_truncated;
         }
-        if self.attempt == Some(row.attempt) {
+        if is_over || self.attempt == Some(row.attempt) {
+            self.attempt = Some(row.attempt);
             self.started_at = row.started_at.or(self.started_at);
             self.ended_at = Some(row.ended_at);
             self.failure = row.error.as_deref().and_then(|text| serde_json::from_str(text).ok());

@@ -159,6 +159,9 @@ struct TaskView<'a> {
     is_truncated: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error_message: Option<&'a str>,
+    /// Why it was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skip_reason: Option<&'a str>,
     /// When a sleep is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_at: Option<Iso>,
@@ -175,6 +178,7 @@ impl<'a> TaskView<'a> {
         let bare = TaskView {
             name: node.node.as_str(),
             status: node.status,
+            skip_reason: node.skip_reason.as_deref(),
             ..TaskView::default()
         };
         if matches!(node.status, "pending" | "skipped") {

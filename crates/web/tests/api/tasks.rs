@@ -60,7 +60,9 @@ async fn a_run_is_answered_as_the_specification_shows() {
         );
         assert_times(task);
     }
-    assert_eq!(run["tasks"]["handle-failure"], json!({ "status": "skipped" }));
+    let reason = "its condition `tasks.charge.status_code != 200` is false: tasks.charge.status_code is 200";
+    let skipped = json!({ "status": "skipped", "skip_reason": reason });
+    assert_eq!(run["tasks"]["handle-failure"], skipped);
     assert_eq!(service.bodies()[0], json!({ "order_id": 123 }));
 }
 
@@ -72,7 +74,9 @@ async fn tasks_that_went_wrong_say_why() {
             "name": "wrong", "trigger": "api",
             "tasks": {
                 "refused": { "url": service.url("/answer/402") },
-                "after": { "needs": ["refused"], "url": service.url("/answer/200") },
+                "after": { "needs": ["big", "refused", "nowhere"], "url": service.url("/answer/200") },
+                "last": { "needs": ["after"], "url": service.url("/answer/200") },
+                "unless": { "needs": ["refused"], "if": "tasks.refused.body.no.such == 1", "sleep": 1 },
                 "nowhere": { "url": service.url("/answer/200"), "body": { "a": "{{trigger.body.missing}}" } },
                 "held": { "url": service.url("/held"), "timeout": 50, "retries": 0 },
                 "unheard": { "wait_for_webhook": { "timeout": "1s" } },
@@ -106,7 +110,21 @@ async fn tasks_that_went_wrong_say_why() {
         assert!(!told.is_empty() && told.contains(message), "{task}");
         assert_times(task);
     }
-    assert_eq!(run["tasks"]["after"], json!({ "status": "skipped" }));
+    let reason = "it needs what did not succeed: `refused` (failed), `nowhere` (template_error)";
+    assert_eq!(
+        run["tasks"]["after"],
+        json!({ "status": "skipped", "skip_reason": reason })
+    );
+    let reason = "it needs what did not succeed: `after` (skipped)";
+    assert_eq!(
+        run["tasks"]["last"],
+        json!({ "status": "skipped", "skip_reason": reason })
+    );
+    let reason = "its condition `tasks.refused.body.no.such == 1` is false: what it reads is not there";
+    assert_eq!(
+        run["tasks"]["unless"],
+        json!({ "status": "skipped", "skip_reason": reason })
+    );
     let big = &run["tasks"]["big"];
     assert_eq!(
         (&big["status"], &big["is_truncated"]),
@@ -177,9 +195,17 @@ async fn tasks_that_are_not_over_say_what_they_wait_for() {
     let run = server.until_over(&place).await;
     assert_eq!(run["status"], "cancelled");
     for name in ["nap", "callback", "patient"] {
-        assert_eq!(run["tasks"][name], json!({ "status": "skipped" }), "{name}");
+        let skipped = json!({ "status": "skipped", "skip_reason": "the run was stopped" });
+        assert_eq!(run["tasks"][name], skipped, "{name}");
     }
-    assert_eq!(run["tasks"]["again"]["status"], "failed");
+    // The attempt that was due never began: what is shown is the last one that did.
+    let again = &run["tasks"]["again"];
+    assert_eq!(
+        (&again["status"], &again["status_code"]),
+        (&json!("failed"), &json!(503)),
+        "{again}"
+    );
+    assert_times(again);
 }
 
 #[tokio::test]
@@ -213,4 +239,21 @@ async fn an_attempt_that_runs_says_nothing_of_the_one_before() {
     ];
     assert_eq!((keys(task), &task["status"]), (shown.to_vec(), &json!("success")));
     assert_eq!((&task["status_code"], &task["attempt"]), (&json!(200), &json!(2)));
+    // The times are those of the whole step.
+    let id = run["id"].as_str().unwrap();
+    let execution = server
+        .get(&format!("/api/v1/executions/{id}?include=actions"))
+        .await
+        .expect(200);
+    let attempts = execution["actions"].as_array().unwrap();
+    let of = |attempt: u32, time: &str| {
+        let found = attempts
+            .iter()
+            .find(|action| action["attempt"] == attempt)
+            .expect("the attempt");
+        found[time].clone()
+    };
+    assert!(of(1, "startTime").as_str() < of(2, "startTime").as_str());
+    assert_eq!(task["started_at"], of(1, "startTime"));
+    assert_eq!(task["finished_at"], of(2, "endTime"));
 }
