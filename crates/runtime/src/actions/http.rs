@@ -6,6 +6,8 @@
 //! body fails instead of working with half of it.
 
 mod answer;
+mod client;
+mod framing;
 mod guard;
 mod redirect;
 #[cfg(test)]
@@ -13,23 +15,21 @@ mod tests;
 
 pub use self::redirect::Redirects;
 use self::{
-    guard::{Guard, GuardedResolver, Lookup, Refused, SystemLookup},
+    client::{Client, connection_failure},
+    guard::{Guard, GuardedResolver, Lookup, SystemLookup},
     redirect::MAX_REDIRECTS,
 };
 use super::{ActionInfo, Call, Done, Failed, TypedAction};
 use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use fermata_core::{Failure, code};
 use jiff::Timestamp;
-use reqwest::{Client, Method, Request, Response, StatusCode, Url, header, header::HeaderMap};
+use percent_encoding::percent_decode_str;
+use reqwest::{Method, Request, Response, StatusCode, Url, header, header::HeaderMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{
-    error::Error,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// The most that is kept of an answer's body.
 pub const MAX_BODY: usize = 256 * 1024;
@@ -45,7 +45,6 @@ const SET_BY_CLIENT: [header::HeaderName; 4] = [
     header::HOST,
     header::TRANSFER_ENCODING,
 ];
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How requests are made.
 #[derive(Debug, Clone)]
@@ -73,13 +72,14 @@ impl Default for HttpSettings {
 /// The action.
 pub struct HttpRequest {
     client: Client,
+    user_agent: String,
     guard: Guard,
     stand_ins: Vec<(String, SocketAddr)>,
 }
 
 impl HttpRequest {
     /// With a connection pool of its own.
-    pub fn new(settings: &HttpSettings) -> Result<Self, reqwest::Error> {
+    pub fn new(settings: &HttpSettings) -> Result<Self, rustls::Error> {
         let guard = match settings.allow_private_networks {
             true => Guard::OPEN,
             false => Guard::PUBLIC,
@@ -87,21 +87,15 @@ impl HttpRequest {
         HttpRequest::guarded(settings, guard, Arc::new(SystemLookup))
     }
 
-    /// One client belongs to one guard: a kept connection has passed it.
-    fn guarded(settings: &HttpSettings, guard: Guard, lookup: Arc<dyn Lookup>) -> Result<Self, reqwest::Error> {
-        let client = Client::builder()
-            .user_agent(&settings.user_agent)
-            .no_proxy()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .dns_resolver(GuardedResolver {
-                guard,
-                lookup,
-                stand_ins: settings.stand_ins.clone(),
-            })
-            .build()?;
+    fn guarded(settings: &HttpSettings, guard: Guard, lookup: Arc<dyn Lookup>) -> Result<Self, rustls::Error> {
+        let client = Client::new(GuardedResolver {
+            guard,
+            lookup,
+            stand_ins: settings.stand_ins.clone(),
+        })?;
         Ok(HttpRequest {
             client,
+            user_agent: settings.user_agent.clone(),
             guard,
             stand_ins: settings.stand_ins.clone(),
         })
@@ -194,12 +188,23 @@ impl TypedAction for HttpRequest {
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
-        let (parse, redirects) = (parameters.parse_body, parameters.redirects);
+        let limit = parameters.timeout_ms.map(Duration::from_millis);
+        let parse = parameters.parse_body;
+        let redirects = parameters.redirects;
         let request = self.build(parameters, &call)?;
-        let response = self.send(request, redirects).await?;
-        let status = response.status();
-        let retry_after = answer::retry_after_ms(response.headers(), Timestamp::now());
-        let outputs = answer::read(response, parse).await?;
+        let exchange = async {
+            let response = self.send(request, redirects).await?;
+            let status = response.status();
+            let retry_after = answer::retry_after_ms(response.headers(), Timestamp::now());
+            Ok::<_, Failure>((status, retry_after, answer::read(response, parse).await?))
+        };
+        let (status, retry_after, outputs) = match limit {
+            None => exchange.await?,
+            Some(limit) => {
+                let ended = tokio::time::timeout(limit, exchange).await;
+                ended.unwrap_or_else(|_| Err(timed_out(limit)))?
+            }
+        };
         if status.is_success() {
             return Ok(outputs.into());
         }
@@ -265,40 +270,37 @@ impl HttpRequest {
             Some(Value::String(_)) => or_else(header::CONTENT_TYPE, "text/plain; charset=utf-8")?,
             Some(_) => or_else(header::CONTENT_TYPE, "application/json")?,
         }
-        // A name and password in the URL become a header here, unless the node sets that header itself.
-        let mut request = self.client.request(method, url).headers(headers);
-        if let Some(millis) = parameters.timeout_ms {
-            request = request.timeout(Duration::from_millis(millis));
+        or_else(header::USER_AGENT, &self.user_agent)?;
+        or_else(header::ACCEPT, "*/*")?;
+        if let Some(credentials) = take_credentials(&mut url) {
+            or_else(header::AUTHORIZATION, &credentials)?;
         }
-        request = match parameters.body {
-            None => request,
-            Some(Value::String(text)) => request.body(text),
-            Some(body) => request.body(body.to_string()),
-        };
-        request.build().map_err(connection_failure)
+        let mut request = Request::new(method, url);
+        *request.headers_mut() = headers;
+        *request.body_mut() = parameters.body.map(|body| match body {
+            Value::String(text) => text.into(),
+            body => body.to_string().into(),
+        });
+        Ok(request)
     }
 
-    /// Sends a request and follows its redirects. Its timeout is for all hops together.
+    /// Sends a request and follows its redirects.
     async fn send(&self, mut request: Request, redirects: Redirects) -> Result<Response, Failure> {
-        let timeout = request.timeout().copied();
-        let began = Instant::now();
         for hop in 0..=MAX_REDIRECTS {
             let to = redirect::origin(request.url());
             let named = |failure| match hop {
                 0 => failure,
                 _ => on_the_way(hop, &to, failure),
             };
-            *request.timeout_mut() = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
             if guard::is_stand_in(&self.stand_ins, request.url()) {
                 // The connector prefers a port of the URL, which would lead to any service of this machine.
                 let _ = request.url_mut().set_port(None);
             }
             self.guard
                 .check(request.url())
-                .map_err(|refused| named(refusal(&refused)))?;
+                .map_err(|refused| named(connection_failure(&refused)))?;
             let sent = request.try_clone();
-            let response = self.client.execute(request).await;
-            let response = response.map_err(|error| named(connection_failure(error)))?;
+            let response = self.client.send(request).await.map_err(named)?;
             // Bodies are texts, so every request can be cloned.
             let Some(sent) = sent else { return Ok(response) };
             match redirect::next(sent, response.status(), response.headers(), redirects)? {
@@ -322,34 +324,29 @@ fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429) || status.is_server_error()
 }
 
-fn refusal(refused: &Refused) -> Failure {
-    Failure::permanent("ADDRESS_REFUSED", refused.to_string())
-}
-
 fn on_the_way(hop: usize, to: &str, failure: Failure) -> Failure {
     let message = format!("at redirect {hop}, to `{to}`: {}", failure.message);
     Failure { message, ..failure }
 }
 
-fn connection_failure(mut error: reqwest::Error) -> Failure {
-    // Queries may carry secrets.
-    if let Some(url) = error.url_mut() {
-        url.set_query(None);
+fn timed_out(limit: Duration) -> Failure {
+    let message = format!("the request took longer than {} ms", limit.as_millis());
+    Failure::retriable(code::TIMEOUT, message)
+}
+
+/// The name and password of a URL as the header that they are sent in.
+fn take_credentials(url: &mut Url) -> Option<String> {
+    let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
+    let name = decoded(url.username());
+    let password = url.password().map(decoded);
+    if name.is_empty() && password.is_none() {
+        return None;
     }
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if let Some(refused) = cause.downcast_ref() {
-            return refusal(refused);
-        }
-        message = format!("{message}: {cause}");
-        source = cause.source();
-    }
-    match error {
-        error if error.is_timeout() => Failure::retriable(code::TIMEOUT, message),
-        error if error.is_builder() => Failure::permanent(code::INVALID_PARAMETERS, message),
-        _ => Failure::retriable("CONNECTION_FAILED", message),
-    }
+    // A URL with a host can be without them.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    let credentials = [name, b":".to_vec(), password.unwrap_or_default()].concat();
+    Some(format!("Basic {}", STANDARD.encode(credentials)))
 }
 
 fn excerpt(body: &Value) -> String {

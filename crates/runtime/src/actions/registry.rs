@@ -28,7 +28,7 @@ impl Registry {
     }
 
     /// The actions every Fermata has.
-    pub fn builtin(http: &HttpSettings) -> Result<Self, reqwest::Error> {
+    pub fn builtin(http: &HttpSettings) -> Result<Self, rustls::Error> {
         Ok(Registry::empty()
             .with(Echo)
             .with(Delay)

@@ -321,9 +321,8 @@ async fn cancelling_answers_with_the_run() {
 
     server.publish(&single("stubborn", "test.gate", json!({}))).await;
     let place = server.trigger("stubborn", json!({})).await;
-    let stopping = server.post_nothing(&format!("{place}/cancel")).await.expect(200);
-    assert_eq!(stopping["data"]["status"], "running", "its task takes its time");
-    server.gate.add_permits(1);
+    // Its task would never end by itself.
+    server.post_nothing(&format!("{place}/cancel")).await.expect(200);
     assert_eq!(server.until_over(&place).await["status"], "cancelled");
     let bad = server.post(&format!("{place}/cancel"), json!({ "why": 1 })).await;
     bad.error(400, "INVALID_REQUEST");

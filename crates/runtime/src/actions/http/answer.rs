@@ -48,7 +48,7 @@ pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<Htt
     }
     let mut bytes = Vec::new();
     let mut is_truncated = false;
-    while let Some(chunk) = response.chunk().await.map_err(connection_failure)? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| connection_failure(&error))? {
         let room = MAX_BODY - bytes.len();
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if chunk.len() > room {

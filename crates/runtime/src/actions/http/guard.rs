@@ -18,15 +18,18 @@
 //! IPv4-mapped, NAT64 and 6to4 addresses are as good as the IPv4 address they carry.
 
 use async_trait::async_trait;
-use reqwest::{
-    Url,
-    dns::{Addrs, Name, Resolve, Resolving},
-};
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::Name;
+use reqwest::Url;
 use std::{
+    error::Error,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
+    task::{Context, Poll},
+    vec,
 };
+use tower_service::Service;
 
 /// Which addresses requests may go to.
 #[derive(Debug, Clone, Copy)]
@@ -117,6 +120,7 @@ impl Lookup for SystemLookup {
 }
 
 /// Gives the connector only addresses that the guard permits.
+#[derive(Clone)]
 pub(super) struct GuardedResolver {
     pub(super) guard: Guard,
     pub(super) lookup: Arc<dyn Lookup>,
@@ -124,17 +128,24 @@ pub(super) struct GuardedResolver {
     pub(super) stand_ins: Vec<(String, SocketAddr)>,
 }
 
-impl Resolve for GuardedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
+impl Service<Name> for GuardedResolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
         if let Some((_, address)) = self.stand_ins.iter().find(|(host, _)| host == name.as_str()) {
-            let addresses: Addrs = Box::new(std::iter::once(*address));
-            return Box::pin(std::future::ready(Ok(addresses)));
+            let addresses = vec![*address];
+            return Box::pin(std::future::ready(Ok(addresses.into_iter())));
         }
         let (guard, lookup) = (self.guard, self.lookup.clone());
         Box::pin(async move {
             let addresses = lookup.lookup(name.as_str()).await?;
-            let permitted = guard.permitted(name.as_str(), addresses)?;
-            Ok(Box::new(permitted.into_iter()) as Addrs)
+            Ok(guard.permitted(name.as_str(), addresses)?.into_iter())
         })
     }
 }

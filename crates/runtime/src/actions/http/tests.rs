@@ -224,7 +224,7 @@ async fn names_that_cannot_be_resolved_may_pass() {
             ("CONNECTION_FAILED", true),
             "{failure:?}"
         );
-        assert!(failure.message.contains("http://nowhere.test/"), "{failure:?}");
+        assert!(failure.message.contains("`http://nowhere.test`"), "{failure:?}");
         assert!(!failure.message.contains("secret"), "{failure:?}");
     }
 }
@@ -433,5 +433,66 @@ async fn an_answer_without_end_is_not_read_on() {
                 .await
                 .unwrap(),
         );
+    }
+}
+
+/// Keeps its connections. A request for `/rude` gets the head that it asks for; a body that must not be there comes with
+/// the answer to the next request. How many connections were made.
+async fn rude_service(head: &'static str) -> (SocketAddr, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Arc::new(Mutex::new(0));
+    let count = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            *count.lock().unwrap() += 1;
+            tokio::spawn(async move {
+                let mut owed = "";
+                let mut request = vec![0; 8192];
+                while let Ok(read @ 1..) = socket.read(&mut request).await {
+                    let is_rude = String::from_utf8_lossy(&request[..read]).contains(" /rude ");
+                    let fine = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                    let answer = if is_rude {
+                        head.to_owned()
+                    } else {
+                        format!("{owed}{fine}")
+                    };
+                    owed = if is_rude { "a body that must not be there" } else { "" };
+                    if socket.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, connections)
+}
+
+#[tokio::test]
+async fn a_body_that_must_not_be_there_fails_no_other_request() {
+    for (method, head) in [
+        ("POST", "HTTP/1.1 204 No Content\r\n\r\n"),
+        ("GET", "HTTP/1.1 304 Not Modified\r\netag: a\r\n\r\n"),
+        ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 29\r\n\r\n"),
+    ] {
+        let (address, connections) = rude_service(head).await;
+        let action = action(&Names::new(&[]));
+        for _ in 0..3 {
+            let outputs = get(&action, format!("http://{address}/fine")).await.unwrap();
+            assert_eq!(outputs.body, "ok");
+        }
+        assert_eq!(*connections.lock().unwrap(), 1, "connections are kept");
+        let rude = call(
+            &action,
+            json!({ "method": method, "url": format!("http://{address}/rude") }),
+        )
+        .await;
+        let status = match &rude {
+            Ok(outputs) => outputs.status.to_string(),
+            Err(failure) => failure.code.trim_start_matches("HTTP_").to_owned(),
+        };
+        assert!(head.contains(&format!(" {status} ")), "{method}: {rude:?}");
+        let outputs = get(&action, format!("http://{address}/fine")).await.unwrap();
+        assert_eq!(outputs.body, "ok", "{method} {head}");
     }
 }
