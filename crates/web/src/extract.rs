@@ -157,7 +157,7 @@ impl From<QueryRejection> for ApiError {
 /// A JSON body; its default if there is none.
 pub(crate) struct OptionalJson<T>(pub T);
 
-impl<T: DeserializeOwned + Default> FromRequest<Web> for OptionalJson<T> {
+impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Web> for OptionalJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
@@ -169,8 +169,12 @@ impl<T: DeserializeOwned + Default> FromRequest<Web> for OptionalJson<T> {
         if !media {
             return Err(media_type("application/json"));
         }
-        check_depth(&bytes)?;
-        serde_json::from_slice(&bytes).map(OptionalJson).map_err(bad_json)
+        let length = bytes.len();
+        let parse = move || {
+            check_depth(&bytes)?;
+            serde_json::from_slice(&bytes).map(OptionalJson).map_err(bad_json)
+        };
+        web.engine.offload().run(length, parse).await
     }
 }
 

@@ -43,7 +43,9 @@ pub(crate) async fn answer(
     let token = token.ok().filter(|token| token.len() <= MAX_TOKEN);
     let Path(token) = token.ok_or_else(unknown)?;
     let bytes = read(request, web.config.max_callback_bytes, &web.config).await?;
-    let payload = payload(&bytes)?.to_string();
+    let length = bytes.len();
+    let parse = move || payload(&bytes).map(|payload| payload.to_string());
+    let payload = web.engine.offload().run(length, parse).await?;
     match web.engine.answer(&token, &payload).await {
         Ok(Answer::Accepted { .. }) => Ok(Json(Received {
             data: Status { status: "received" },
