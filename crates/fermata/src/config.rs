@@ -28,10 +28,11 @@ use std::{
 pub use database::Database;
 use host::HostName;
 pub use load::{Given, load};
+use number::Positive;
 use public_url::PublicUrl;
 use sections::{
-    Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Orchestration, Publish,
-    Scalability, Server, Subworkflows, Templates, Triggers,
+    Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Memory, Orchestration,
+    Publish, Scalability, Server, Subworkflows, Templates, Triggers,
 };
 pub use sections::{Log, LogFormat};
 
@@ -40,6 +41,7 @@ pub use sections::{Log, LogFormat};
 #[serde(default)]
 pub struct Config {
     pub server: Server,
+    pub memory: Memory,
     pub database: DatabaseConfig,
     pub log: Log,
     pub orchestration: Orchestration,
@@ -88,6 +90,8 @@ impl Config {
             vars: json_table(&self.vars),
             mask: Mask::new(&self.masking.names, &self.masking.query_parameters),
             allow_draft_execution: self.catalog.allow_draft_execution,
+            payload_bytes: self.memory.payload_bytes.get() as u64,
+            response_bytes: self.memory.response_bytes.get() as u64,
             ..Settings::default()
         }
     }
@@ -145,8 +149,23 @@ impl Config {
                 .iter()
                 .map(|name| name.as_str().to_owned())
                 .collect(),
+            write_timeout: self.server.write_timeout_ms.0,
+            max_connections: self.server.max_connections.get(),
+            max_concurrent_reads: self.concurrent_reads(),
+            request_bytes: self.memory.request_bytes.get() as u64,
+            answer_bytes: self.memory.answer_bytes.get() as u64,
             ..WebConfig::default()
         }
+    }
+
+    /// So many that the engine's own reads always find a connection.
+    fn concurrent_reads(&self) -> usize {
+        let pool = match &self.database.url {
+            Database::Postgres(_) => self.database.postgres.pool_size.get(),
+            _ => 4,
+        };
+        let usual = (pool * 3 / 4).max(1);
+        self.server.max_concurrent_reads.map_or(usual, Positive::get)
     }
 
     /// What `http.request` has to know of it.

@@ -16,6 +16,7 @@ use fermata_runtime::{
     clock::SystemClock,
 };
 use fermata_store::Store;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     io,
     net::SocketAddr,
@@ -69,6 +70,7 @@ impl Running {
         let signals = Signals::listen().context("signals cannot be listened to")?;
         log::begin(&config.log)?;
         check_role(config)?;
+        raise_file_limit();
         let registry = Registry::builtin(http).context("the HTTP client cannot be made")?;
         let listener = match config.listen() {
             Some(listen) => Some(bind(listen).await?),
@@ -154,8 +156,24 @@ impl Running {
     }
 }
 
+/// Connections are files: as many as the system allows, within reason.
+fn raise_file_limit() {
+    const PLENTY: u64 = 65_536;
+    let now = getrlimit(Resource::Nofile);
+    let allowed = now.maximum.map_or(PLENTY, |most| most.min(PLENTY));
+    if now.current.is_some_and(|files| files < allowed) {
+        let wanted = Rlimit {
+            current: Some(allowed),
+            maximum: now.maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+            tracing::debug!(%error, "the limit of open files could not be raised");
+        }
+    }
+}
+
 async fn bind(listen: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+    fermata_web::listen(listen).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
             anyhow!("{listen} is in use by another process; stop it first, or name another address with --listen")
         }

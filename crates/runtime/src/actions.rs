@@ -16,6 +16,7 @@ pub use typed::{Done, Typed, TypedAction};
 /// [`MAX_BODY`] for people.
 pub(crate) const MAX_BODY_KB: usize = MAX_BODY / 1024;
 
+use crate::memory::Reserved;
 use async_trait::async_trait;
 use fermata_core::{Failure, NodeId, RunId};
 use fermata_store::runs::Principal;
@@ -81,6 +82,8 @@ pub struct Call {
     /// Set when the run is stopping. After a cancel and at the run's deadline the action's future is dropped at once, after a
     /// failure elsewhere when the grace period is over.
     pub cancelled: CancellationToken,
+    /// Where an action reserves memory before it takes what a service sends.
+    pub memory: Reserved,
 }
 
 /// What an action gave.

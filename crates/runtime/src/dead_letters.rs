@@ -219,6 +219,7 @@ impl Engine {
             correlation_id: asked.correlation_id,
             principal: asked.principal,
             id: None,
+            memory: None,
         };
         let accepted = self.accept(RunId(Uuid::now_v7()), request).await?;
         // If this fails, asking again finds the run.

@@ -17,6 +17,7 @@ use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
     engine::{Hold, Shared},
+    memory::{self, Share},
     runner::{self, probation::Probation},
     scope::Payloads,
     slots::Slot,
@@ -148,7 +149,8 @@ impl Driver {
     ) -> Result<Driver, String> {
         let meta = Meta::of_stored(stored);
         let run = Run::new(compiled.plan.clone());
-        let mut driver = Driver::new(shared, meta, compiled, run, payloads);
+        let share = shared.count_claimed(payloads.size());
+        let mut driver = Driver::new(shared, meta, compiled, run, payloads.counted(share));
         driver.replay(stored)?;
         driver.unread = stored.inbox_seq > stored.inbox_seen;
         driver.archived = archived;
@@ -181,7 +183,7 @@ impl Driver {
 
     /// Stores the run and drives it. Both in a task of its own: once the run may be durable it is held by this
     /// process, which must drive it, whether or not whoever asked for it still waits for the answer.
-    pub async fn bear(mut self, new: NewRun) -> Result<Enqueued, StoreError> {
+    pub async fn bear(mut self, new: NewRun, memory: Option<Arc<Share>>) -> Result<Enqueued, StoreError> {
         let shared = self.shared.clone();
         let (tracker, abandon) = (shared.tasks.clone(), shared.abandon.clone());
         let (tell, told) = oneshot::channel();
@@ -196,7 +198,10 @@ impl Driver {
                     let _ = tell.send(answer); // nobody need be listening any more
                 }
                 match known {
-                    true if created => return self.drive_guarded().await,
+                    true if created => {
+                        drop((new, memory));
+                        return self.drive_guarded().await;
+                    }
                     true => return,
                     false if shared.stopping.is_cancelled() => return,
                     false => tokio::time::sleep(pause_after(8)).await,
@@ -318,6 +323,7 @@ impl Driver {
             if step.parks.is_some() {
                 return Ok(Next::Leave);
             }
+            self.payloads.forget_if_scarce();
             if inbox_seq > self.inbox_seen {
                 next.extend(self.fetch_mail().await);
             }

@@ -9,6 +9,7 @@ use crate::{
     compiled::Compiled,
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
+    memory::{self, Budget, Share},
     offload::{LARGE, Offload},
     runner::{self, pulse::Pulse},
     runners,
@@ -65,6 +66,12 @@ pub(crate) struct Shared {
     pub me: Runner,
     pub turns: Arc<Turns>,
     pub pulse: Pulse,
+    /// Memory for the payloads of held runs.
+    pub payloads: Arc<Budget>,
+    /// Memory for what services answered.
+    pub responses: Arc<Budget>,
+    /// About what the largest run took that was claimed lately.
+    pub largest_claimed: AtomicU64,
     /// Places for runs that may take this process down.
     pub probation: Arc<Semaphore>,
     pub workflows: Workflows,
@@ -115,6 +122,8 @@ pub struct Request {
     pub principal: Principal,
     /// The id the run shall have, never used before (also not for the same requestId); made here if not given.
     pub id: Option<RunId>,
+    /// What it is counted as while it is in memory. Given back when the run is stored, also if the caller stopped waiting.
+    pub memory: Option<Arc<Share>>,
 }
 
 /// A run that is durable.
@@ -156,6 +165,9 @@ impl Engine {
             offload: Offload::default(),
             turns: Turns::new(settings.max_parallel_actions, look.clone()),
             pulse: Pulse::new(settings.lease_ttl),
+            payloads: Budget::new(settings.payload_bytes),
+            responses: Budget::new(settings.response_bytes),
+            largest_claimed: AtomicU64::new(0),
             probation: Arc::new(Semaphore::new(runner::probation::PLACES as usize)),
             me: runners::describe(&settings, clock.now()),
             dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
@@ -310,9 +322,10 @@ impl Engine {
         let mut new = new_run(id, request, given, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
         let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, given));
+        let memory = request.memory.clone();
         let (status, answer) = match unborn {
-            None => (Status::Pending, shared.enqueue(new).await?),
-            Some(driver) => (Status::Running, driver.bear(new).await?),
+            None => (Status::Pending, shared.enqueue_to_the_end(new, memory).await?),
+            Some(driver) => (Status::Running, driver.bear(new, memory).await?),
         };
         match answer {
             Enqueued::Created => Ok(Some(Accepted {
@@ -383,6 +396,9 @@ impl Engine {
         if !shared.may_bear(behalf) || shared.stopping.is_cancelled() {
             return None;
         }
+        let spec = given.spec.as_ref().map_or(0, |spec| memory::size(&spec.value));
+        let size = memory::size(&given.trigger.value) + spec;
+        let share = shared.payloads.try_take(size)?;
         let mut run = Run::new(compiled.plan.clone());
         let vars = Value::Object(shared.settings.vars.clone());
         let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
@@ -396,7 +412,7 @@ impl Engine {
         let spec = given.spec.as_ref();
         let bytes = given.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
         let spec = spec.map(|spec| spec.value.clone());
-        let mut payloads = crate::scope::Payloads::new(given.trigger.value.clone(), spec, bytes);
+        let mut payloads = crate::scope::Payloads::new(given.trigger.value.clone(), spec, bytes).counted(share);
         let tokens = new.born.iter().flat_map(|born| &born.waits);
         let tokens = tokens.filter_map(|change| match change {
             WaitChange::Open { node, token } => Some((node, token.as_str())),
@@ -517,6 +533,21 @@ impl Shared {
                 token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
             })
             .collect()
+    }
+
+    /// Stores a new run, also if the caller stops waiting: what waits for the database stays counted.
+    async fn enqueue_to_the_end(
+        self: &Arc<Self>,
+        run: NewRun,
+        memory: Option<Arc<Share>>,
+    ) -> Result<Enqueued, StoreError> {
+        let shared = self.clone();
+        let stored = tokio::spawn(async move {
+            let stored = shared.enqueue(run).await;
+            drop(memory);
+            stored
+        });
+        stored.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Stores a new run. If the outcome is unknown, the same run is sent again until it is known, or for a while. A store

@@ -18,6 +18,7 @@ mod engine;
 mod entry;
 mod error;
 mod mask;
+pub mod memory;
 pub mod offload;
 mod overview;
 mod runner;

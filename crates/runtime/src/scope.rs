@@ -6,6 +6,7 @@
 use crate::{
     compiled::{Condition, Needs, Nodes, entries_at},
     entry::{BODY_ERROR, TRUNCATED, skipped_task},
+    memory::{self, Share},
     sandbox::Sandbox,
 };
 use fermata_core::{Failure, Language, NodeId, NodeIx, Phase, Run, Scope, Verdict, code};
@@ -33,6 +34,21 @@ pub(crate) struct Payloads {
     given_bytes: usize,
     /// The same of the larger entries.
     entry_bytes: BTreeMap<NodeIx, usize>,
+    counted: Counted,
+}
+
+/// What payloads are counted as. A copy shares them, so it is not counted again.
+#[derive(Debug, Default)]
+struct Counted {
+    share: Option<Share>,
+    /// Without the entries.
+    least: u64,
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Counted {
+        Counted::default()
+    }
 }
 
 /// Entries up to this many bytes are not counted.
@@ -61,11 +77,36 @@ impl Payloads {
             waits: None,
             given_bytes: bytes,
             entry_bytes: BTreeMap::new(),
+            counted: Counted::default(),
+        }
+    }
+
+    /// About what the trigger and the spec take in memory.
+    pub fn size(&self) -> u64 {
+        memory::size(&self.trigger) + self.spec.as_deref().map_or(0, memory::size)
+    }
+
+    /// The same, counted as this share for as long as they are held.
+    pub fn counted(mut self, share: Share) -> Payloads {
+        self.counted = Counted {
+            least: share.bytes(),
+            share: Some(share),
+        };
+        self
+    }
+
+    /// Forgets all entries if there is no memory for them.
+    pub fn forget_if_scarce(&mut self) {
+        if !self.entries.is_empty() && self.counted.share.as_ref().is_some_and(Share::is_scarce) {
+            self.forget_entries();
         }
     }
 
     /// Keeps the entry of a node that ended, which takes `bytes` as JSON.
     pub fn learn(&mut self, ix: NodeIx, entry: Arc<Value>, bytes: usize) {
+        if let Some(share) = &mut self.counted.share {
+            share.grow(memory::size(&entry));
+        }
         self.entries.insert(ix, entry);
         if bytes > SMALL_ENTRY {
             self.entry_bytes.insert(ix, bytes);
@@ -76,6 +117,9 @@ impl Payloads {
     pub fn forget_entries(&mut self) {
         self.entries.clear();
         self.entry_bytes.clear();
+        if let Some(share) = &mut self.counted.share {
+            share.shrink_to(self.counted.least);
+        }
     }
 
     /// About how many bytes an expression may read.

@@ -76,6 +76,11 @@ pub struct Settings {
     pub mask: Mask,
     /// Whether drafts may be executed.
     pub allow_draft_execution: bool,
+    /// Memory for the payloads of runs that this process holds. Beyond it, runs are stored without being held, nothing is
+    /// claimed, and outputs are read from the store each time they are needed.
+    pub payload_bytes: u64,
+    /// Memory for what services answered, until it is recorded. Beyond it, answers are not read.
+    pub response_bytes: u64,
     /// How others reach this server: callbacks come to `/wh/{token}` below it.
     pub public_url: String,
 }
@@ -101,6 +106,8 @@ impl Default for Settings {
             vars: Map::new(),
             mask: Mask::default(),
             allow_draft_execution: false,
+            payload_bytes: 256 << 20,
+            response_bytes: 128 << 20,
             public_url: "http://127.0.0.1:7070".to_owned(),
         }
     }

@@ -13,24 +13,36 @@ mod runners;
 mod runs;
 mod workflows;
 
-use crate::{Web, envelope::shown, error::ApiError};
+use crate::{Web, envelope::shown, error::ApiError, reads};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
+    middleware::from_fn_with_state,
     routing::{get, post},
 };
 use fermata_runtime::Role;
 
 /// Every route that a process of this role has. A runner is asked for its health only.
-pub(crate) fn routes(role: Role) -> Router<Web> {
-    let health = Router::new()
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready));
-    let routes = match role {
-        Role::All | Role::Api => health.merge(resources()),
-        Role::Runner => health,
+pub(crate) fn routes(web: &Web) -> Router<Web> {
+    let routes = match web.engine.settings().role {
+        Role::All | Role::Api => {
+            let capped = resources().route_layer(from_fn_with_state(web.clone(), reads::cap));
+            health().merge(capped)
+        }
+        Role::Runner => health(),
     };
     routes.fallback(no_route).method_not_allowed_fallback(no_method)
+}
+
+/// What is served when there are too many connections.
+pub(crate) fn health_only() -> Router<Web> {
+    health().fallback(no_place).method_not_allowed_fallback(no_method)
+}
+
+fn health() -> Router<Web> {
+    Router::new()
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
 }
 
 fn resources() -> Router<Web> {
@@ -79,6 +91,10 @@ fn resources() -> Router<Web> {
 
 async fn no_route(uri: Uri) -> ApiError {
     ApiError::not_found("NOT_FOUND", format!("there is nothing at {}", shown(uri.path())))
+}
+
+async fn no_place() -> ApiError {
+    ApiError::busy("the server has as many connections as it takes")
 }
 
 async fn no_method(method: Method, uri: Uri) -> ApiError {

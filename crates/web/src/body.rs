@@ -3,15 +3,16 @@
 //! What must stay true: a write needs a media type that a web page cannot send without asking first (a CORS preflight,
 //! which this server never answers), so a missing type and `text/plain` are refused. Callbacks and empty bodies are exempt.
 
-use crate::{WebConfig, error::ApiError};
+use crate::{Web, WebConfig, error::ApiError};
 use axum::{
     body::{Body, BodyDataStream},
     extract::Request,
     http::{HeaderMap, StatusCode, header},
 };
 use bytes::{Bytes, BytesMut};
+use fermata_runtime::memory::{Share, parsed_size};
 use futures::StreamExt;
-use std::time::Duration;
+use std::{panic::resume_unwind, time::Duration};
 
 /// The media type without its parameters; `None` if there is none.
 fn essence(headers: &HeaderMap) -> Option<&str> {
@@ -69,49 +70,138 @@ fn drain_later(mut body: BodyDataStream, config: &WebConfig) {
     tokio::spawn(async move { tokio::time::timeout(DRAIN, drain(&mut body, most)).await });
 }
 
-/// The whole body, within the limits of size and time. One that says it is too large is not read.
-pub(crate) async fn read(request: Request, limit: usize, config: &WebConfig) -> Result<Bytes, ApiError> {
+/// While a request is handled, its body is in memory several times: as it came, as a value, as text, and on its way into
+/// the database.
+const COPIES: u64 = 5;
+
+/// Bodies up to this size have a budget of their own.
+const SMALL: u64 = 64 * 1024;
+
+/// A body, and what it is counted as.
+pub(crate) struct Received {
+    pub bytes: Bytes,
+    pub share: Share,
+}
+
+impl Received {
+    /// Counts what parsing the body takes beyond its copies.
+    pub fn expand(&mut self) -> Result<(), ApiError> {
+        let more = parsed_size(&self.bytes).saturating_sub(self.bytes.len() as u64);
+        self.share.try_grow(more).then_some(()).ok_or_else(no_memory)
+    }
+}
+
+fn no_memory() -> ApiError {
+    ApiError::busy("other large requests are being handled")
+}
+
+/// The whole body, within the limits of size, time and memory. One that says it is too large, or for which there is no
+/// memory now, is not read.
+pub(crate) async fn read(request: Request, limit: usize, web: &Web) -> Result<Received, ApiError> {
+    let (config, memory) = (&web.config, &web.memory);
     let too_large = || {
         let message = format!("the body has more than {limit} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
     };
-    if announced(request.headers()).is_some_and(|length| length > limit as u64) {
-        let (parts, body) = request.into_parts();
-        discard(&parts.headers, body, config);
-        return Err(too_large());
-    }
-    let mut body = request.into_body().into_data_stream();
-    let whole = tokio::time::timeout(config.body_timeout, collect(&mut body, limit)).await;
+    let length = announced(request.headers());
+    let share = match length {
+        Some(length) if length > limit as u64 => Err(too_large()),
+        Some(length) if length <= SMALL => memory.small_requests.try_take(length * COPIES).ok_or_else(no_memory),
+        // One of unknown length is counted as it comes.
+        length => {
+            let taken = memory.requests.try_take(length.unwrap_or(0) * COPIES);
+            taken.ok_or_else(no_memory)
+        }
+    };
+    let share = match share {
+        Ok(share) => share,
+        Err(error) => {
+            let (parts, body) = request.into_parts();
+            discard(&parts.headers, body, config);
+            return Err(error);
+        }
+    };
+    let mut reading = Reading {
+        body: request.into_body().into_data_stream(),
+        limit,
+        share,
+        is_counted: length.is_some(),
+    };
+    let whole = tokio::time::timeout(config.body_timeout, reading.collect()).await;
     let whole = whole.map_err(|_| {
         let message = "the body did not arrive in time";
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message)
-    })??;
-    whole.ok_or_else(|| {
-        drain_later(body, config);
-        too_large()
-    })
+    })?;
+    let refusal = match whole {
+        Ok(bytes) => {
+            let share = reading.share;
+            return Ok(Received { bytes, share });
+        }
+        Err(Stop::Broken(error)) => return Err(ApiError::invalid(format!("the body could not be read: {error}"))),
+        Err(Stop::TooLarge) => too_large(),
+        Err(Stop::NoMemory) => no_memory(),
+    };
+    drain_later(reading.body, config);
+    Err(refusal)
 }
 
-/// `None` if there is more than `limit`.
-async fn collect(body: &mut BodyDataStream, limit: usize) -> Result<Option<Bytes>, ApiError> {
-    // Small bodies come in one piece and are not copied.
-    let first = body.next().await.transpose().map_err(broken)?.unwrap_or_default();
-    if first.len() > limit {
-        return Ok(None);
-    }
-    let Some(second) = body.next().await.transpose().map_err(broken)? else {
-        return Ok(Some(first));
-    };
-    let mut whole = BytesMut::from(first);
-    let mut piece = Some(second);
-    while let Some(bytes) = piece {
-        if whole.len() + bytes.len() > limit {
-            return Ok(None);
+struct Reading {
+    body: BodyDataStream,
+    limit: usize,
+    share: Share,
+    /// Whether all of it was counted before.
+    is_counted: bool,
+}
+
+/// Why a body is not read to its end.
+enum Stop {
+    TooLarge,
+    NoMemory,
+    Broken(axum::Error),
+}
+
+impl Reading {
+    async fn collect(&mut self) -> Result<Bytes, Stop> {
+        // Small bodies come in one piece and are not copied.
+        let first = self.piece(0).await?.unwrap_or_default();
+        let Some(second) = self.piece(first.len()).await? else {
+            return Ok(first);
+        };
+        let mut whole = BytesMut::from(first);
+        let mut piece = Some(second);
+        while let Some(bytes) = piece {
+            whole.extend_from_slice(&bytes);
+            piece = self.piece(whole.len()).await?;
         }
-        whole.extend_from_slice(&bytes);
-        piece = body.next().await.transpose().map_err(broken)?;
+        Ok(whole.freeze())
     }
-    Ok(Some(whole.freeze()))
+
+    async fn piece(&mut self, before: usize) -> Result<Option<Bytes>, Stop> {
+        let Some(piece) = self.body.next().await.transpose().map_err(Stop::Broken)? else {
+            return Ok(None);
+        };
+        if before + piece.len() > self.limit {
+            return Err(Stop::TooLarge);
+        }
+        match self.is_counted || self.share.try_grow(piece.len() as u64 * COPIES) {
+            true => Ok(Some(piece)),
+            false => Err(Stop::NoMemory),
+        }
+    }
+}
+
+/// Does something to its end, even if the client goes away meanwhile: what it has in memory stays counted until then.
+pub(crate) async fn to_the_end<T: Send + 'static>(share: Share, work: impl Future<Output = T> + Send + 'static) -> T {
+    let task = tokio::spawn(async move {
+        let done = work.await;
+        drop(share);
+        done
+    });
+    match task.await {
+        Ok(done) => done,
+        // Nothing aborts it, so it panicked.
+        Err(error) => resume_unwind(error.into_panic()),
+    }
 }
 
 async fn drain(body: &mut BodyDataStream, mut left: usize) {
@@ -121,8 +211,4 @@ async fn drain(body: &mut BodyDataStream, mut left: usize) {
             break;
         }
     }
-}
-
-fn broken(error: axum::Error) -> ApiError {
-    ApiError::invalid(format!("the body could not be read: {error}"))
 }

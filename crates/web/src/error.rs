@@ -81,6 +81,12 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
     }
 
+    /// There is no room for this now.
+    pub fn busy(what: &str) -> ApiError {
+        let message = format!("{what}; nothing was changed. Try again in a moment");
+        ApiError::unavailable("BUSY", message, 1)
+    }
+
     fn unavailable(code: &'static str, message: impl Into<Cow<'static, str>>, retry_after: u32) -> ApiError {
         ApiError {
             retry_after: Some(retry_after),

@@ -15,6 +15,7 @@ use axum::{
 };
 use bytes::Bytes;
 use fermata_core::RunId;
+use fermata_runtime::memory::Share;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use uuid::Uuid;
@@ -154,25 +155,27 @@ impl From<QueryRejection> for ApiError {
     }
 }
 
-/// A JSON body; its default if there is none.
-pub(crate) struct OptionalJson<T>(pub T);
+/// A JSON body, its default if there is none; and what it is counted as.
+pub(crate) struct OptionalJson<T>(pub T, pub Share);
 
 impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Web> for OptionalJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
         let media = is_json(request.headers());
-        let bytes = read(request, web.config.max_body_bytes, &web.config).await?;
-        if bytes.trim_ascii().is_empty() {
-            return Ok(OptionalJson(T::default()));
+        let mut received = read(request, web.config.max_body_bytes, web).await?;
+        if received.bytes.trim_ascii().is_empty() {
+            return Ok(OptionalJson(T::default(), received.share));
         }
         if !media {
             return Err(media_type("application/json"));
         }
-        let length = bytes.len();
+        received.expand()?;
+        let length = received.bytes.len();
         let parse = move || {
-            check_depth(&bytes)?;
-            serde_json::from_slice(&bytes).map(OptionalJson).map_err(bad_json)
+            check_depth(&received.bytes)?;
+            let value = serde_json::from_slice(&received.bytes).map_err(bad_json)?;
+            Ok(OptionalJson(value, received.share))
         };
         web.engine.offload().run(length, parse).await
     }
@@ -221,21 +224,22 @@ pub(crate) fn bad_json(error: serde_json::Error) -> ApiError {
 }
 
 /// A workflow document as it was sent: JSON, JSON with comments, or YAML. Its shape tells which, not its media type.
-pub(crate) struct DocumentBytes(pub Bytes);
+pub(crate) struct DocumentBytes(pub Bytes, pub Share);
 
 impl FromRequest<Web> for DocumentBytes {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, web: &Web) -> Result<Self, ApiError> {
         let media = is_document(request.headers());
-        let bytes = read(request, web.config.max_body_bytes, &web.config).await?;
-        if bytes.trim_ascii().is_empty() {
+        let mut received = read(request, web.config.max_body_bytes, web).await?;
+        if received.bytes.trim_ascii().is_empty() {
             return Err(ApiError::invalid("the body is empty; send the workflow document"));
         }
         if !media {
             return Err(media_type("application/json or application/yaml"));
         }
-        Ok(DocumentBytes(bytes))
+        received.expand()?;
+        Ok(DocumentBytes(received.bytes, received.share))
     }
 }
 

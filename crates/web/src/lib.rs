@@ -1,6 +1,6 @@
 //! The HTTP API.
 //!
-//! [`router`] is the whole API as an axum router; [`serve`] puts it on a socket. One file per resource stands in
+//! [`serve`] puts the API on a socket. One file per resource stands in
 //! `api`; what things look like as JSON stands in `views`, what goes wrong in `error`.
 //!
 //! What must stay true:
@@ -11,6 +11,7 @@
 //! * The token of a callback is a secret: no log line has it, and no error sends it back.
 //! * Web pages of other origins are refused (`gate`), and no CORS header is ever sent.
 
+mod answers;
 mod api;
 mod body;
 mod envelope;
@@ -18,6 +19,8 @@ mod error;
 mod extract;
 mod gate;
 mod paging;
+mod patient;
+mod reads;
 mod run_views;
 mod runlater_views;
 mod serve;
@@ -25,11 +28,15 @@ mod strict;
 mod time;
 mod views;
 
-pub use serve::serve;
+pub use serve::{listen, serve};
 
-use axum::Router;
-use fermata_runtime::Engine;
+use axum::{
+    Router,
+    middleware::{from_fn, from_fn_with_state},
+};
+use fermata_runtime::{Engine, memory::Budget};
 use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 
 /// How the API behaves.
 #[derive(Debug, Clone)]
@@ -46,6 +53,18 @@ pub struct WebConfig {
     pub max_wait: Duration,
     /// How long open requests may go on when the server shuts down.
     pub shutdown_grace: Duration,
+    /// A client that takes nothing of its answer for this long is disconnected.
+    pub write_timeout: Duration,
+    /// Connections that may be open at the same time; never more than file descriptors allow.
+    pub max_connections: usize,
+    /// Reads that are answered at the same time.
+    pub max_concurrent_reads: usize,
+    /// How long a read waits for others before it is refused.
+    pub read_patience: Duration,
+    /// Memory for requests that are being received and handled.
+    pub request_bytes: u64,
+    /// Memory for answers that clients have not taken yet.
+    pub answer_bytes: u64,
     /// Names of this server beside `localhost`, IP addresses and the host of the public URL.
     pub allowed_hosts: Vec<String>,
 }
@@ -59,6 +78,12 @@ impl Default for WebConfig {
             head_timeout: Duration::from_secs(60),
             max_wait: Duration::from_secs(5 * 60),
             shutdown_grace: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            max_connections: 4096,
+            max_concurrent_reads: 6,
+            read_patience: Duration::from_secs(1),
+            request_bytes: 256 << 20,
+            answer_bytes: 128 << 20,
             allowed_hosts: Vec::new(),
         }
     }
@@ -70,18 +95,58 @@ pub(crate) struct Web {
     pub engine: Engine,
     pub config: Arc<WebConfig>,
     pub names: Arc<gate::Names>,
+    pub memory: Arc<Memory>,
+    /// Places for reads.
+    pub reads: Arc<Semaphore>,
+}
+
+/// What requests and answers may take.
+pub(crate) struct Memory {
+    /// For large bodies: three quarters of what requests may take.
+    pub requests: Arc<Budget>,
+    /// The rest is left to small bodies, so that large ones do not keep cancels and callbacks out.
+    pub small_requests: Arc<Budget>,
+    pub answers: Arc<Budget>,
+}
+
+impl Memory {
+    fn new(config: &WebConfig) -> Memory {
+        let small = config.request_bytes / 4;
+        Memory {
+            requests: Budget::new(config.request_bytes - small),
+            small_requests: Budget::new(small),
+            answers: Budget::new(config.answer_bytes),
+        }
+    }
+}
+
+/// What connections are served with.
+pub(crate) struct Apps {
+    /// The whole API.
+    pub all: Router,
+    /// Health only; everything else is refused for now.
+    pub health: Router,
 }
 
 /// The API of `engine`, as far as its role has one. On a loopback address every client must call it by one of its names.
-pub fn router(engine: Engine, config: WebConfig, is_loopback: bool) -> Router {
+pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool) -> Apps {
     let names = gate::Names::new(is_loopback, &config.allowed_hosts, &engine.settings().public_url);
     let web = Web {
-        config: Arc::new(config),
         names: Arc::new(names),
+        memory: Arc::new(Memory::new(&config)),
+        reads: Arc::new(Semaphore::new(config.max_concurrent_reads)),
+        config: Arc::new(config),
         engine,
     };
-    api::routes(web.engine.settings().role)
-        .layer(axum::middleware::from_fn_with_state(web.clone(), gate::check))
-        .layer(axum::middleware::from_fn(envelope::surround))
-        .with_state(web)
+    let surrounded = |routes: Router<Web>| {
+        routes
+            .layer(from_fn_with_state(web.clone(), gate::check))
+            .layer(from_fn_with_state(web.clone(), answers::count))
+            .layer(from_fn(envelope::surround))
+            .with_state(web.clone())
+    };
+    Apps {
+        all: surrounded(api::routes(&web)),
+        health: surrounded(api::health_only()),
+    }
 }

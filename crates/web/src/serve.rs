@@ -1,18 +1,72 @@
 //! The socket: accepts connections until told to stop, then lets open requests finish for a while.
+//!
+//! What must stay true:
+//! * A burst of connections waits in the backlog and is not dropped: a lost SYN costs the client a second.
+//! * There are fewer connections than file descriptors, so the database and outgoing calls always get theirs.
+//! * At the cap, health checks are answered: connections beyond it may ask for nothing else, and are closed after one
+//!   answer. Of these the oldest give way to new ones, so idle ones cannot keep a health check out.
+//! * A client that does not read its answer is disconnected.
 
-use crate::{WebConfig, router};
+use crate::{Apps, WebConfig, apps, patient::Patient};
 use fermata_runtime::Engine;
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use std::{io, pin::pin, time::Duration};
-use tokio::net::{TcpListener, TcpStream};
+use rustix::process::{Resource, getrlimit};
+use std::{collections::VecDeque, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::Semaphore,
+    task::AbortHandle,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Connections that may wait to be accepted. The kernel may allow fewer (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
+
+/// Connections beyond the cap that may be open at the same time, to ask for health.
+const BEYOND_CAP: usize = 64;
+
+/// One beyond the cap must send its request within this time.
+const BEYOND_CAP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The most that is buffered of what a connection reads and writes; a request head must fit into it.
+const BUFFER: usize = 64 * 1024;
 
 /// Pause after an accept that failed for want of something, such as file descriptors.
 const BREATH: Duration = Duration::from_millis(100);
+
+/// Listens on an address such as `127.0.0.1:7070`.
+pub async fn listen(address: &str) -> io::Result<TcpListener> {
+    let mut failure = None;
+    for address in tokio::net::lookup_host(address).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// How many connections there may be: a quarter of the file descriptors is left for everything else.
+fn connection_cap(config: &WebConfig) -> usize {
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    let most = (files / 4).saturating_mul(3).saturating_sub(BEYOND_CAP).max(1);
+    config.max_connections.min(most)
+}
 
 /// Serves until `shutdown` resolves, then lets open requests finish, for at most [`WebConfig::shutdown_grace`].
 pub async fn serve(
@@ -22,12 +76,8 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let grace = config.shutdown_grace;
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(config.head_timeout);
     let is_loopback = listener.local_addr()?.ip().is_loopback();
-    let app = TowerToHyperService::new(router(engine, config, is_loopback));
-    let (closing, abandon) = (CancellationToken::new(), CancellationToken::new());
-    let connections = TaskTracker::new();
+    let mut door = Door::new(engine, config, is_loopback);
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -35,38 +85,116 @@ pub async fn serve(
             () = &mut shutdown => break,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            // The caller gave up before he was heard.
-            Err(error) if is_of_connection(&error) => continue,
+        match accepted {
+            Ok((stream, _)) => door.admit(stream),
+            // The client gave up before the connection was accepted.
+            Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(BREATH).await;
-                continue;
             }
-        };
-        let (http, app, closing) = (http.clone(), app.clone(), closing.clone());
-        let abandon = abandon.clone();
-        connections.spawn(async move { abandon.run_until_cancelled(hold(stream, http, app, closing)).await });
+        }
     }
     drop(listener);
-    closing.cancel();
-    connections.close();
-    if tokio::time::timeout(grace, connections.wait()).await.is_err() {
-        tracing::warn!(connections = connections.len(), "some requests did not finish in time");
-        abandon.cancel();
-        connections.wait().await;
-    }
+    door.close(grace).await;
     Ok(())
 }
 
+/// Admits connections and keeps track of them.
+struct Door {
+    http: http1::Builder,
+    http_beyond_cap: http1::Builder,
+    apps: Apps,
+    write_timeout: Duration,
+    places: Arc<Semaphore>,
+    /// Connections beyond the cap, the oldest first.
+    beyond_cap: VecDeque<AbortHandle>,
+    connections: TaskTracker,
+    closing: CancellationToken,
+    abandon: CancellationToken,
+}
+
+impl Door {
+    fn new(engine: Engine, config: WebConfig, is_loopback: bool) -> Door {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(config.head_timeout)
+            .max_buf_size(BUFFER);
+        let mut http_beyond_cap = http.clone();
+        http_beyond_cap
+            .keep_alive(false)
+            .header_read_timeout(config.head_timeout.min(BEYOND_CAP_TIMEOUT));
+        Door {
+            http,
+            http_beyond_cap,
+            write_timeout: config.write_timeout,
+            places: Arc::new(Semaphore::new(connection_cap(&config))),
+            apps: apps(engine, config, is_loopback),
+            beyond_cap: VecDeque::new(),
+            connections: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream) {
+        let place = self.places.clone().try_acquire_owned().ok();
+        let is_beyond_cap = place.is_none();
+        let (http, app) = match is_beyond_cap {
+            false => (self.http.clone(), self.apps.all.clone()),
+            true => (self.http_beyond_cap.clone(), self.apps.health.clone()),
+        };
+        let connection = hold(
+            Patient::new(stream, self.write_timeout),
+            http,
+            TowerToHyperService::new(app),
+            self.closing.clone(),
+        );
+        let abandon = self.abandon.clone();
+        let task = self.connections.spawn(async move {
+            let _place = place;
+            abandon.run_until_cancelled(connection).await;
+        });
+        if is_beyond_cap {
+            self.note_beyond_cap(task.abort_handle());
+        }
+    }
+
+    fn note_beyond_cap(&mut self, connection: AbortHandle) {
+        self.beyond_cap.retain(|earlier| !earlier.is_finished());
+        if self.beyond_cap.is_empty() {
+            tracing::warn!("server.max_connections is reached; further connections are answered health checks only");
+        }
+        self.beyond_cap.push_back(connection);
+        if self.beyond_cap.len() > BEYOND_CAP
+            && let Some(oldest) = self.beyond_cap.pop_front()
+        {
+            oldest.abort();
+        }
+    }
+
+    /// Lets open requests finish for a while.
+    async fn close(self, grace: Duration) {
+        self.closing.cancel();
+        self.connections.close();
+        if tokio::time::timeout(grace, self.connections.wait()).await.is_err() {
+            tracing::warn!(
+                connections = self.connections.len(),
+                "some requests did not finish in time"
+            );
+            self.abandon.cancel();
+            self.connections.wait().await;
+        }
+    }
+}
+
 async fn hold(
-    stream: TcpStream,
+    stream: Patient<TcpStream>,
     http: http1::Builder,
     app: TowerToHyperService<axum::Router>,
     closing: CancellationToken,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
+    if let Err(error) = stream.get_ref().set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was refused");
     }
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), app));

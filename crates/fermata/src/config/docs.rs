@@ -15,6 +15,7 @@ pub type Docs = (
 /// Every section, in the order in which people look for them.
 const SECTIONS: &[(&str, Docs)] = &[
     ("server", Server::DOCS),
+    ("memory", Memory::DOCS),
     ("database", DatabaseConfig::DOCS),
     ("database.postgres", Postgres::DOCS),
     ("log", Log::DOCS),

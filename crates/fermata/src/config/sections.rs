@@ -62,6 +62,31 @@ section! {
         /// Names under which this server may be called, beside `localhost`, IP addresses and the host of `public_url`. Others
         /// are refused on loopback addresses, and everywhere if a browser asks.
         allowed_hosts: Vec<HostName> = Vec::new(),
+        /// Connections that may be open at the same time, at most three quarters of the file descriptors that the process
+        /// may have. Beyond it only health checks are answered.
+        max_connections: Positive = Positive::of(WebConfig::default().max_connections),
+        /// Reads that are answered at the same time; others wait for a second and are refused then (503). If it is not set:
+        /// three quarters of `database.postgres.pool_size`, or 3 with SQLite.
+        max_concurrent_reads: Option<Positive> = None,
+        /// A client that takes nothing of its answer for this long is disconnected.
+        write_timeout_ms: Millis<1> = Millis(WebConfig::default().write_timeout),
+    }
+}
+
+section! {
+    /// How much memory may be in use, in bytes. Beyond a budget, what wants more waits or is refused (503 with
+    /// `Retry-After`). [operations.md](operations.md#memory) says what this bounds altogether.
+    Memory {
+        /// Requests that are being received and handled: five times their bodies, and what parsing adds. A quarter is left to
+        /// bodies of up to 64 KiB.
+        request_bytes: Positive = Positive::of(WebConfig::default().request_bytes as usize),
+        /// Answers of this server that clients have not taken yet; those of up to 64 KiB are not counted.
+        answer_bytes: Positive = Positive::of(WebConfig::default().answer_bytes as usize),
+        /// Triggers and outputs of runs that this process works on. Beyond it new runs wait in the database, and outputs are
+        /// read from there each time they are needed.
+        payload_bytes: Positive = Positive::of(Settings::default().payload_bytes as usize),
+        /// What services answered to `http.request`, until it is recorded. Beyond it answers are not read yet.
+        response_bytes: Positive = Positive::of(Settings::default().response_bytes as usize),
     }
 }
 

@@ -13,6 +13,7 @@ mod dead_letters;
 mod dev;
 mod differential;
 mod disk;
+mod limits;
 mod migrate;
 mod postgres;
 mod runlater;

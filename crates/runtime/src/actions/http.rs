@@ -20,6 +20,7 @@ use self::{
     redirect::MAX_REDIRECTS,
 };
 use super::{ActionInfo, Call, Done, Failed, TypedAction};
+use crate::memory;
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use fermata_core::{Failure, code};
@@ -33,6 +34,11 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// The most that is kept of an answer's body.
 pub const MAX_BODY: usize = 256 * 1024;
+
+/// What an answer is in memory at the same time: as it came, as a value, as text, and on its way into the database.
+const COPIES: u64 = 4;
+/// What reading an answer may take: its copies, and the structure of a value that is all structure.
+const READING_BYTES: u64 = 8 * MAX_BODY as u64;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const CORRELATION_ID: &str = "x-correlation-id";
@@ -166,6 +172,13 @@ pub struct HttpOutputs {
     pub is_truncated: bool,
 }
 
+impl HttpOutputs {
+    fn size(&self) -> u64 {
+        let headers = self.headers.values().map(memory::size).sum::<u64>();
+        headers + memory::size(&self.body)
+    }
+}
+
 #[async_trait]
 impl TypedAction for HttpRequest {
     type Parameters = HttpParameters;
@@ -196,7 +209,10 @@ impl TypedAction for HttpRequest {
             let response = self.send(request, redirects).await?;
             let status = response.status();
             let retry_after = answer::retry_after_ms(response.headers(), Timestamp::now());
-            Ok::<_, Failure>((status, retry_after, answer::read(response, parse).await?))
+            call.memory.reserve(READING_BYTES).await;
+            let outputs = answer::read(response, parse).await?;
+            call.memory.shrink_to(COPIES * outputs.size());
+            Ok::<_, Failure>((status, retry_after, outputs))
         };
         let (status, retry_after, outputs) = match limit {
             None => exchange.await?,

@@ -7,6 +7,7 @@ use crate::{
     compiled::Needs,
     engine::Shared,
     entry::{Went, entry},
+    memory::Reserved,
     offload::{Offload, short_text},
     runner::probation::Probation,
     slots::Behalf,
@@ -27,6 +28,8 @@ pub(super) struct Report {
     pub started_at: Option<Timestamp>,
     pub ended_at: Timestamp,
     pub result: Option<Result<Given, Failed>>,
+    /// What the result is counted as, until it is recorded.
+    pub _memory: Reserved,
 }
 
 /// What an action gave, and its text.
@@ -70,6 +73,7 @@ impl Report {
             started_at: None,
             ended_at: at,
             result: None,
+            _memory: Reserved::default(),
         }
     }
 
@@ -126,6 +130,7 @@ impl Driver {
             correlation_id: self.meta.correlation_id.clone(),
             principal: self.meta.principal.clone(),
             cancelled: self.unwanted.clone(),
+            memory: Reserved::of(&self.shared.responses),
         };
         let limit = Limit::of(policies.timeout_ms, self.run.deadline());
         let halt = self.halt.clone();
@@ -168,6 +173,7 @@ impl Driver {
                     turn = shared.turns.take(call.run, behalf) => turn,
                 },
             };
+            let memory = call.memory.clone();
             let started_at = shared.clock.now();
             queued.into_iter().for_each(|queued| queued.begin(started_at));
             if let Some(observer) = &shared.observer {
@@ -192,6 +198,7 @@ impl Driver {
                 started_at: Some(started_at),
                 ended_at,
                 result: Some(result),
+                _memory: memory,
                 ..report
             }
         };

@@ -1,13 +1,16 @@
 //! The runs that this process holds, and how many more it may take.
 
 use super::{Shared, lock};
-use crate::{runner::CLAIM_BATCH, slots::Behalf};
+use crate::{memory::Share, runner::CLAIM_BATCH, slots::Behalf};
 use fermata_core::RunId;
 use std::{
     collections::HashMap,
-    sync::{Arc, MutexGuard},
+    sync::{Arc, MutexGuard, atomic::Ordering},
 };
 use tokio::sync::Notify;
+
+/// What the payloads of a run are believed to take at least.
+const USUAL_PAYLOAD: u64 = 64 * 1024;
 
 pub(super) struct Held {
     epoch: u64,
@@ -46,7 +49,25 @@ impl Shared {
         if !self.settings.role.works() || !self.pulse.is_heard(self.clock.now()) {
             return 0;
         }
-        self.settings.max_active_runs.saturating_sub(self.held().len())
+        let by_count = self.settings.max_active_runs.saturating_sub(self.held().len());
+        by_count.min(self.places_in_memory())
+    }
+
+    /// How many more runs fit into the memory for payloads, if they are like those that were claimed lately.
+    fn places_in_memory(&self) -> usize {
+        let free = self.payloads.free();
+        let each = self.largest_claimed.load(Ordering::Relaxed).max(USUAL_PAYLOAD);
+        let places = usize::try_from(free / each).unwrap_or(usize::MAX);
+        places.max(usize::from(free > 0))
+    }
+
+    /// Counts the payloads of a run that was claimed.
+    pub fn count_claimed(&self, size: u64) -> Share {
+        let newer = |earlier: u64| Some(size.max(earlier - earlier / 8));
+        let _ = self
+            .largest_claimed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, newer);
+        self.payloads.count(size)
     }
 
     /// Whether this process holds a run.

@@ -7,6 +7,7 @@ mod dead_letters;
 mod flow;
 mod http;
 mod large;
+mod memory;
 mod parameters;
 mod rejected;
 mod requests;

@@ -7,7 +7,7 @@
 
 use crate::{
     Web,
-    body::read,
+    body::{read, to_the_end},
     error::ApiError,
     extract::{bad_json, check_depth},
     strict::Strict,
@@ -42,11 +42,14 @@ pub(crate) async fn answer(
 ) -> Result<Json<Received>, ApiError> {
     let token = token.ok().filter(|token| token.len() <= MAX_TOKEN);
     let Path(token) = token.ok_or_else(unknown)?;
-    let bytes = read(request, web.config.max_callback_bytes, &web.config).await?;
+    let mut received = read(request, web.config.max_callback_bytes, &web).await?;
+    received.expand()?;
+    let (bytes, share) = (received.bytes, received.share);
     let length = bytes.len();
     let parse = move || payload(&bytes).map(|payload| payload.to_string());
     let payload = web.engine.offload().run(length, parse).await?;
-    match web.engine.answer(&token, &payload).await {
+    let answer = to_the_end(share, async move { web.engine.answer(&token, &payload).await });
+    match answer.await {
         Ok(Answer::Accepted { .. }) => Ok(Json(Received {
             data: Status { status: "received" },
         })),

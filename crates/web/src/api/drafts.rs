@@ -5,6 +5,7 @@
 use super::workflows;
 use crate::{
     Web,
+    body::to_the_end,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name},
 };
@@ -25,12 +26,15 @@ pub(crate) async fn put(
     State(web): State<Web>,
     Name(reference): Name,
     headers: HeaderMap,
-    DocumentBytes(source): DocumentBytes,
+    DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     let guard = guard(&headers)?;
-    let workflows = web.engine.workflows();
-    let saved = workflows.save_draft(&reference, &source, "request", guard).await?;
-    Ok(workflows::written(StatusCode::OK, saved))
+    to_the_end(share, async move {
+        let workflows = web.engine.workflows();
+        let saved = workflows.save_draft(&reference, &source, "request", guard).await?;
+        Ok(workflows::written(StatusCode::OK, saved))
+    })
+    .await
 }
 
 /// What `If-Match` and `If-None-Match` ask for.
@@ -147,7 +151,7 @@ impl PlanView {
 /// `POST /api/v1/workflows/validate`: as publishing would look at it; nothing is stored.
 pub(crate) async fn validate(
     State(web): State<Web>,
-    DocumentBytes(source): DocumentBytes,
+    DocumentBytes(source, _share): DocumentBytes,
 ) -> Result<Json<ValidatedView>, ApiError> {
     let validated = web.engine.workflows().validate(&source, "request").await?;
     Ok(Json(match validated.outcome {

@@ -19,12 +19,12 @@ use axum::{
 use fermata_core::{RunId, Status};
 use fermata_runtime::{Refusal, Request};
 use fermata_store::{
-    reads::{RunRecord, Window},
+    reads::{ActionRecord, Order, RunFilter, RunRecord, Window},
     runs::Principal,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// A cancel that works at once is answered at once.
 const CANCEL_PATIENCE: Duration = Duration::from_millis(300);
@@ -60,14 +60,15 @@ pub(crate) async fn start(
     Name(reference): Name,
     Query(query): Query<StartQuery>,
     CorrelationId(correlation_id): CorrelationId,
-    OptionalJson(body): OptionalJson<StartBody>,
+    OptionalJson(body, share): OptionalJson<StartBody>,
 ) -> Result<Response, ApiError> {
     let wait = query
         .wait
         .map(|text| patience(&text, web.config.max_wait))
         .transpose()?;
     let correlates = correlation_id.is_some();
-    let request = request_of(reference, correlation_id, body)?;
+    let mut request = request_of(reference, correlation_id, body)?;
+    request.memory = Some(Arc::new(share));
     let (accepted, over) = match wait {
         None => (web.engine.start(request).await?, false),
         Some(limit) => {
@@ -103,6 +104,17 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
     }
     if let Some(tenant) = body.tenant_id.as_ref().filter(|tenant| !tenant.is_empty()) {
         name("tenantId", tenant)?;
+    }
+    if let Some(principal) = &body.principal {
+        name("principal.userId", &principal.user_id)?;
+        // These may be empty.
+        for (field, text) in [
+            ("principal.displayName", &principal.display_name),
+            ("principal.email", &principal.email),
+        ] {
+            let given = text.as_ref().filter(|text| !text.is_empty());
+            given.map_or(Ok(()), |text| name(field, text))?;
+        }
     }
     let principal = body.principal.map(|principal| Principal {
         user_id: principal.user_id,
@@ -194,7 +206,7 @@ pub(crate) async fn get(
     let store = web.engine.store();
     let mut included = Included::default();
     let actions = match include.actions {
-        true => Some(store.actions(id, window).await?),
+        true => Some(actions(&web, id, window).await?),
         false => None,
     };
     if let Some((actions, total)) = &actions {
@@ -224,6 +236,50 @@ pub(crate) async fn get(
     Ok(Json(RunView::new(&run, included)).into_response())
 }
 
+/// One answer has no more bytes of parameters, outputs and errors of attempts than this, unless it has one attempt.
+const MAX_ACTIONS_BYTES: usize = 8 << 20;
+
+/// Attempts in this window, as many as an answer may have, and how many there are in all. They are read in parts, so that no
+/// more of them is in memory.
+async fn actions(web: &Web, id: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64), ApiError> {
+    let (mut page, mut bytes, mut largest) = (Vec::new(), 0, 1);
+    loop {
+        let read = page.len() as u32;
+        let fits = (MAX_ACTIONS_BYTES - bytes) / largest;
+        let usual = if read == 0 { 16 } else { 512 };
+        let part = Window {
+            limit: (window.limit - read).min(usual).min(fits.max(1) as u32),
+            offset: window.offset.saturating_add(read),
+        };
+        let (rows, total) = web.engine.store().actions(id, part).await?;
+        let is_last = rows.len() < part.limit as usize;
+        for row in rows {
+            let texts = [&row.parameters, &row.outputs, &row.error].into_iter().flatten();
+            let size = texts.map(String::len).sum::<usize>();
+            if !page.is_empty() && bytes + size > MAX_ACTIONS_BYTES {
+                return Ok((page, total));
+            }
+            (bytes, largest) = (bytes + size, largest.max(size));
+            page.push(row);
+        }
+        if is_last || page.len() >= window.limit as usize || bytes >= MAX_ACTIONS_BYTES {
+            return Ok((page, total));
+        }
+    }
+}
+
+/// A run's row, without its payloads.
+pub(super) async fn find_row(web: &Web, id: RunId) -> Result<Option<RunRecord>, ApiError> {
+    let filter = RunFilter {
+        from: Some(id),
+        order: Order::OldestFirst,
+        limit: 1,
+        ..RunFilter::default()
+    };
+    let first = web.engine.store().runs(filter).await?.items.pop();
+    Ok(first.filter(|run| run.id == id))
+}
+
 pub(super) async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
     let run = web.engine.store().run(id).await?;
     run.ok_or_else(|| Refusal::RunNotFound(id).into())
@@ -245,7 +301,7 @@ pub(crate) struct CancelBody {
 pub(crate) async fn cancel(
     State(web): State<Web>,
     ExecutionId(id): ExecutionId,
-    OptionalJson(body): OptionalJson<CancelBody>,
+    OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
     let status = stop(&web, id, body).await?;
     let code = match status.is_terminal() {

@@ -1,11 +1,13 @@
 //! The tree of a run: up to the run that started it all, and down to all that it started.
 //!
-//! What must stay true: the walk is bounded both ways, and an answer that had to leave something out says so.
+//! What must stay true: the walk is bounded both ways, in runs and in reads, it reads no payloads, and an answer that had to
+//! leave something out says so.
 
-use super::executions::find;
+use super::executions::find_row;
 use crate::{Web, error::ApiError, extract::ExecutionId};
 use axum::{Json, extract::State};
 use fermata_core::RunId;
+use fermata_runtime::Refusal;
 use fermata_store::reads::RunRecord;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,6 +17,9 @@ const MAX_LEVELS: usize = 32;
 
 /// Runs in one answer.
 const MAX_RUNS: u32 = 1000;
+
+/// Runs whose children are looked for.
+const MAX_PARENTS: usize = 200;
 
 /// A run with the runs it started.
 #[derive(Serialize)]
@@ -27,17 +32,17 @@ pub(crate) struct TreeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_node_id: Option<String>,
     children: Vec<TreeView>,
-    /// Whether it started runs that are not shown.
+    /// Whether it may have started runs that are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<bool>,
 }
 
 /// `GET /api/v1/executions/{id}/hierarchy`
 pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) -> Result<Json<TreeView>, ApiError> {
-    let mut root = find(&web, id).await?;
+    let mut root = find_row(&web, id).await?.ok_or(Refusal::RunNotFound(id))?;
     for _ in 0..MAX_LEVELS {
         let Some(parent) = root.parent else { break };
-        match web.engine.store().run(parent).await? {
+        match find_row(&web, parent).await? {
             Some(parent) => root = parent,
             None => break,
         }
@@ -46,6 +51,10 @@ pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) ->
     let mut open = VecDeque::from([(root.id, 1)]);
     let mut room = MAX_RUNS - 1;
     while let Some((run, level)) = open.pop_front() {
+        if children.len() >= MAX_PARENTS {
+            children.insert(run, (Vec::new(), true));
+            continue;
+        }
         // With no room left it is still told whether there are any.
         let most = if level < MAX_LEVELS { room } else { 0 };
         let page = web.engine.store().children(run, None, most).await?;

@@ -24,6 +24,7 @@ use fermata_runtime::{
 use fermata_store::reads::{RunFilter, RunPage, RunRecord};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What a run is triggered with: any JSON.
@@ -49,7 +50,7 @@ pub(crate) async fn trigger(
     Query(NoQuery {}): Query<NoQuery>,
     CorrelationId(correlation_id): CorrelationId,
     IdempotencyKey(request_id): IdempotencyKey,
-    OptionalJson(Trigger(Strict(trigger))): OptionalJson<Trigger>,
+    OptionalJson(Trigger(Strict(trigger)), share): OptionalJson<Trigger>,
 ) -> Result<Response, ApiError> {
     let correlates = correlation_id.is_some();
     let request = Request {
@@ -57,6 +58,7 @@ pub(crate) async fn trigger(
         request_id,
         trigger,
         correlation_id,
+        memory: Some(Arc::new(share)),
         ..Request::default()
     };
     let accepted = web.engine.start(request).await?;
@@ -164,7 +166,7 @@ pub(crate) async fn get(State(web): State<Web>, place: RunOf) -> Result<Response
 pub(crate) async fn cancel(
     State(web): State<Web>,
     place: RunOf,
-    OptionalJson(body): OptionalJson<CancelBody>,
+    OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
     let run = owned(&web, place).await?;
     stop(&web, run, body).await?;

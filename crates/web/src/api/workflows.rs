@@ -5,6 +5,7 @@
 
 use crate::{
     Web,
+    body::to_the_end,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name, Query},
     paging,
@@ -25,23 +26,32 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// `POST /api/v1/workflows`: the body is the document itself.
-pub(crate) async fn add(State(web): State<Web>, DocumentBytes(source): DocumentBytes) -> Result<Response, ApiError> {
-    match web.engine.workflows().add(&source, "request").await? {
-        Added::Draft(saved) if saved.created => Ok(written(StatusCode::CREATED, saved)),
-        Added::Draft(saved) => Ok(written(StatusCode::OK, saved)),
-        Added::Published(published) => released(&web, StatusCode::CREATED, published, &source),
-    }
+pub(crate) async fn add(
+    State(web): State<Web>,
+    DocumentBytes(source, share): DocumentBytes,
+) -> Result<Response, ApiError> {
+    to_the_end(share, async move {
+        match web.engine.workflows().add(&source, "request").await? {
+            Added::Draft(saved) if saved.created => Ok(written(StatusCode::CREATED, saved)),
+            Added::Draft(saved) => Ok(written(StatusCode::OK, saved)),
+            Added::Published(published) => released(&web, StatusCode::CREATED, published, &source),
+        }
+    })
+    .await
 }
 
 /// `PUT /api/v1/workflows/{id}`: the body is the document itself. For dialects without drafts.
 pub(crate) async fn replace(
     State(web): State<Web>,
     Name(reference): Name,
-    DocumentBytes(source): DocumentBytes,
+    DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
-    let workflows = web.engine.workflows();
-    let published = workflows.replace(&reference, &source, "request").await?;
-    released(&web, StatusCode::OK, published, &source)
+    to_the_end(share, async move {
+        let workflows = web.engine.workflows();
+        let published = workflows.replace(&reference, &source, "request").await?;
+        released(&web, StatusCode::OK, published, &source)
+    })
+    .await
 }
 
 /// A version that was published without having been a draft.

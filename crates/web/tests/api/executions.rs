@@ -181,6 +181,45 @@ fn run_id(id: &str) -> fermata_core::RunId {
 }
 
 #[tokio::test]
+async fn a_page_of_actions_has_a_limit_in_bytes() {
+    let server = Server::start().await;
+    let node = |n: usize| {
+        let next = json!([{ "targetNode": format!("n{}", n + 1) }]);
+        let edges = if n < 4 { next } else { json!([]) };
+        json!({ "id": format!("n{n}"), "actionType": "core.echo", "edges": edges,
+                "parameters": { "text": "{{ trigger.text }}" } })
+    };
+    let nodes: Vec<_> = (0..5).map(node).collect();
+    let document = json!({ "id": "large", "displayName": "Large", "startNode": "n0", "nodes": nodes });
+    server.publish(&document).await;
+    let body = json!({ "trigger": { "text": "x".repeat(1_500_000) } });
+    let run = server
+        .post("/api/v1/workflows/large/execute?wait=20s", body)
+        .await
+        .expect(200);
+    assert_eq!(run["status"], "Succeeded");
+    let base = format!("/api/v1/executions/{}?include=actions", run["id"].as_str().unwrap());
+    let mut names = Vec::new();
+    for _ in 0..5 {
+        let answer = server.get(&format!("{base}&offset={}", names.len())).await;
+        assert!(answer.text.len() < 12 << 20, "{}", answer.text.len());
+        let page = answer.expect(200);
+        assert_eq!(page["actionsTotal"], 5);
+        let actions = page["actions"].as_array().unwrap();
+        assert!(actions.len() < 5, "it does not fit into one answer");
+        names.extend(
+            actions
+                .iter()
+                .map(|action| action["nodeId"].as_str().unwrap().to_owned()),
+        );
+        if names.len() == 5 {
+            break;
+        }
+    }
+    assert_eq!(names, ["n0", "n1", "n2", "n3", "n4"]);
+}
+
+#[tokio::test]
 async fn questions_that_make_no_sense_are_refused() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;

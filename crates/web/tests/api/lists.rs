@@ -224,6 +224,9 @@ async fn a_large_family_is_cut_and_says_so() {
         (tree["children"].as_array().unwrap().len(), &tree["truncated"]),
         (999, &json!(true))
     );
+    let unseen = tree["children"].as_array().unwrap().iter();
+    let unseen = unseen.filter(|child| child["truncated"] == true).count();
+    assert_eq!(unseen, 999 - 199, "whose children were not looked for");
     // A line of runs, deeper than anybody needs.
     let mut last = root;
     for _ in 0..50 {

@@ -9,6 +9,7 @@ mod drafts;
 mod executions;
 mod harness;
 mod lifecycle;
+mod limits;
 mod lists;
 mod reference;
 mod released;

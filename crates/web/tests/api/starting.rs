@@ -292,6 +292,19 @@ async fn bodies_that_cannot_be_understood_are_refused() {
     let utf16 = server.send(Method::POST, EXECUTE, &json, vec![b'{', 0xff, b'}']).await;
     utf16.error(400, "INVALID_JSON");
 
+    let long = "x".repeat(256);
+    for principal in [
+        json!({ "userId": "" }),
+        json!({ "userId": long }),
+        json!({ "userId": "u", "displayName": long }),
+        json!({ "userId": "u", "email": long }),
+        json!({ "userId": "u", "email": "a\nb" }),
+    ] {
+        let refused = server.post(EXECUTE, json!({ "principal": principal })).await;
+        let error = refused.error(400, "INVALID_REQUEST");
+        assert!(error["message"].as_str().unwrap().contains("`principal."), "{error}");
+    }
+
     let nulls = json!({ "requestId": null, "trigger": null, "spec": null, "tenantId": null, "principal": null });
     server.post(EXECUTE, nulls).await.expect(202);
     let named = json!({ "requestId": "x".repeat(255), "tenantId": "" });

@@ -2,6 +2,7 @@
 //! outside loopback ever is.
 
 use super::*;
+use crate::memory::{Budget, Reserved};
 use fermata_core::{NodeId, RunId};
 use flate2::{
     Compression,
@@ -86,6 +87,10 @@ fn action(names: &Arc<Names>) -> HttpRequest {
 }
 
 async fn call(action: &HttpRequest, parameters: Value) -> Result<HttpOutputs, Failure> {
+    call_with(action, parameters, Reserved::default()).await
+}
+
+async fn call_with(action: &HttpRequest, parameters: Value, memory: Reserved) -> Result<HttpOutputs, Failure> {
     let call = Call {
         run: RunId(uuid::Uuid::now_v7()),
         node: NodeId::from("call"),
@@ -94,6 +99,7 @@ async fn call(action: &HttpRequest, parameters: Value) -> Result<HttpOutputs, Fa
         correlation_id: "correlation".into(),
         principal: Arc::default(),
         cancelled: CancellationToken::new(),
+        memory,
     };
     let parameters = serde_json::from_value(parameters).unwrap();
     let done = action.run(parameters, call).await;
@@ -495,4 +501,26 @@ async fn a_body_that_must_not_be_there_fails_no_other_request() {
         let outputs = get(&action, format!("http://{address}/fine")).await.unwrap();
         assert_eq!(outputs.body, "ok", "{method} {head}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_is_read_when_there_is_memory_for_it() {
+    let (address, _) = service("127.0.0.1:0", |_| {
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned()
+    })
+    .await;
+    let action = action(&Names::new(&[]));
+    let budget = Budget::new(1000);
+    let others = budget.take(1).await;
+    let memory = Reserved::of(&budget);
+    let parameters = json!({ "url": format!("http://{address}/") });
+    let mut calling = std::pin::pin!(call_with(&action, parameters, memory.clone()));
+    let waits = tokio::time::timeout(Duration::from_millis(100), calling.as_mut());
+    assert!(waits.await.is_err(), "it is not read while others use the memory");
+    drop(others);
+    let outputs = calling.await.unwrap();
+    assert_eq!(outputs.body, "ok");
+    assert!(budget.free() < 1000, "it is counted until it is recorded");
+    drop(memory);
+    assert_eq!(budget.free(), 1000);
 }
