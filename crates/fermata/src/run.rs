@@ -165,7 +165,7 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
         Waited::Ended(_) | Waited::Interrupted(_) => Vec::new(),
     };
     if args.json {
-        let report = report(engine.store().as_ref(), &record, &waiting).await?;
+        let report = report(engine, &record, &waiting).await?;
         cli::print(format_args!("{report}\n"));
     }
     Ok(match waited {
@@ -175,7 +175,7 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
                 status: ended.status.as_str(),
                 reason: ended.reason.as_deref(),
                 error: &json_of(ended.error.as_deref()),
-                outputs: &json_of(ended.outputs.as_deref()),
+                outputs: &shown(engine, ended.outputs.as_deref()),
                 took_ms: took_ms(record.started_at, record.ended_at),
             };
             if !args.json {
@@ -278,7 +278,8 @@ async fn wait(
 }
 
 /// All that programs want to know of a run.
-async fn report(store: &dyn Store, record: &RunRecord, waiting: &[NodeId]) -> anyhow::Result<Value> {
+async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyhow::Result<Value> {
+    let store = engine.store();
     let mut steps = Vec::new();
     loop {
         let window = Window {
@@ -307,7 +308,7 @@ async fn report(store: &dyn Store, record: &RunRecord, waiting: &[NodeId]) -> an
         "status": record.status.as_str(),
         "reason": record.reason,
         "error": json_of(record.error.as_deref()),
-        "outputs": json_of(record.outputs.as_deref()),
+        "outputs": shown(engine, record.outputs.as_deref()),
         "durationMs": took_ms(record.started_at, record.ended_at),
         "steps": steps,
     });
@@ -319,6 +320,12 @@ async fn report(store: &dyn Store, record: &RunRecord, waiting: &[NodeId]) -> an
 
 fn took_ms(from: Option<fermata_core::Timestamp>, to: Option<fermata_core::Timestamp>) -> Option<u64> {
     Some(to?.micros_since(from?) / 1000)
+}
+
+/// Outputs without secrets.
+fn shown(engine: &Engine, outputs: Option<&str>) -> Value {
+    let masked = outputs.map(|text| engine.settings().mask.of_text(text));
+    json_of(masked.as_deref())
 }
 
 fn json_of(text: Option<&str>) -> Value {

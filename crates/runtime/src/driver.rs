@@ -17,7 +17,7 @@ use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
     engine::{Hold, Shared},
-    memory::{self, Share},
+    memory::Share,
     runner::{self, probation::Probation},
     scope::Payloads,
     slots::Slot,

@@ -168,7 +168,7 @@ impl Reserved {
 }
 
 /// About what an element of a list takes beside its text, with the room that lists keep for more.
-const ITEM: u64 = 48;
+const ITEM: u64 = 72;
 /// About what a member of an object takes beside the texts of its name and value.
 const MEMBER: u64 = 128;
 

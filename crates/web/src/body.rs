@@ -55,7 +55,7 @@ pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
 
 /// How long the rest of a refused body is read and dropped, so that the client gets the answer before the connection
 /// ends.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// Reads and drops the rest of a refused body in the background, within limits.
 pub(crate) fn discard(headers: &HeaderMap, body: Body, config: &WebConfig) {

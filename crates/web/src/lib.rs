@@ -18,6 +18,7 @@ mod envelope;
 mod error;
 mod extract;
 mod gate;
+mod masked;
 mod paging;
 mod patient;
 mod reads;

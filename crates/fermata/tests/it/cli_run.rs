@@ -54,6 +54,23 @@ fn steps_go_to_stderr_and_outputs_to_stdout() {
 }
 
 #[test]
+fn secrets_in_outputs_are_not_printed() {
+    let folder = folder();
+    let document = r#"{ "id": "login", "displayName": "Login", "startNode": "in", "nodes": [
+        { "id": "in", "actionType": "core.echo", "parameters": { "password": "{{ trigger.p }}", "n": 1 } } ] }"#;
+    let file = write(&folder, "login.json", document);
+    let shown = json!({ "password": "***", "n": 1 });
+    let ran = fermata(&["run", text(&file), "--input", "p=s3cret"]);
+    assert_eq!((ran.code, ran.json()), (Some(0), shown.clone()), "{ran:?}");
+    let ran = fermata(&["run", text(&file), "--input", "p=s3cret", "--json"]);
+    assert_eq!(ran.json()["outputs"], shown, "{ran:?}");
+    assert!(
+        !ran.stdout.contains("s3cret") && !ran.stderr.contains("s3cret"),
+        "{ran:?}"
+    );
+}
+
+#[test]
 fn input_comes_from_files_and_stdin_too() {
     let folder = folder();
     let file = write(&folder, "greet.json", GREET);

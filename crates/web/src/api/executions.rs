@@ -6,7 +6,7 @@ use crate::{
     envelope::CORRELATION_ID,
     error::ApiError,
     extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
-    paging,
+    masked, paging,
     strict::Strict,
     views::{AcceptedView, ActionView, Included, ResourceView, RunRow, RunView},
 };
@@ -202,11 +202,14 @@ pub(crate) async fn get(
         limit: paging::limit(query.limit)?,
         offset: query.offset.unwrap_or(0),
     };
-    let run = find(&web, id).await?;
+    let run = masked::run(&web, find(&web, id).await?).await;
     let store = web.engine.store();
     let mut included = Included::default();
     let actions = match include.actions {
-        true => Some(actions(&web, id, window).await?),
+        true => {
+            let (actions, total) = actions(&web, id, window).await?;
+            Some((masked::actions(&web, actions).await, total))
+        }
         false => None,
     };
     if let Some((actions, total)) = &actions {
@@ -287,7 +290,7 @@ pub(super) async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
 
 /// The same as a GET without includes.
 async fn whole(web: &Web, id: RunId) -> Result<Response, ApiError> {
-    let run = find(web, id).await?;
+    let run = masked::run(web, find(web, id).await?).await;
     Ok(Json(RunView::new(&run, Included::default())).into_response())
 }
 

@@ -176,6 +176,41 @@ async fn events_do_not_show_vars() {
     assert!(stored.journal[0].contains("s3cret"), "replay needs it");
 }
 
+#[tokio::test]
+async fn secrets_in_outputs_are_masked_where_they_are_shown() {
+    let server = Server::start().await;
+    let secret = "s3cret ".repeat(20_000);
+    let document = json!({
+        "id": "login", "displayName": "Login", "startNode": "login", "contextSnapshot": { "mode": "Full" },
+        "nodes": [
+            { "id": "login", "actionType": "core.echo", "parameters": { "token": "{{ trigger.t }}", "ok": true },
+              "edges": [{ "targetNode": "use" }] },
+            { "id": "use", "actionType": "core.echo",
+              "parameters": { "access_token": "{{ context.data.login.token }}", "url": "https://a.example/?key=s3cret&n=1" } },
+        ]
+    });
+    server.publish(&document).await;
+    let body = json!({ "trigger": { "t": secret } });
+    let answer = server.post("/api/v1/workflows/login/execute?wait=15s", body).await;
+    let run = answer.expect(200);
+    let outputs = json!({ "access_token": "***", "url": "https://a.example/?key=***&n=1" });
+    assert_eq!(run["outputs"], outputs);
+    assert_eq!(run["contextSnapshot"]["login"], json!({ "token": "***", "ok": true }));
+    let id = run["id"].as_str().unwrap();
+    let answer = server
+        .get(&format!("/api/v1/executions/{id}?include=actions,events"))
+        .await;
+    let mut shown = answer.expect(200);
+    assert_eq!(shown["outputs"], outputs);
+    assert_eq!(shown["actions"][0]["outputs"], json!({ "token": "***", "ok": true }));
+    assert_eq!(shown["actions"][1]["parameters"], outputs);
+    shown["trigger"].take();
+    assert!(!shown.to_string().contains("s3cret"), "{shown}");
+    let stored = server.store.run(run_id(id)).await.unwrap().unwrap();
+    let stored: Value = serde_json::from_str(stored.outputs.as_deref().unwrap()).unwrap();
+    assert_eq!(stored["access_token"], json!(secret), "later steps see the real one");
+}
+
 fn run_id(id: &str) -> fermata_core::RunId {
     fermata_core::RunId(id.parse().unwrap())
 }
