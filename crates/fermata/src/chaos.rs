@@ -191,6 +191,7 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     let mut evidence = Evidence {
         notes: notes.close()?,
         effects: effects.close()?,
+        stops: diary.counts().get(&Kind::Stop).copied().unwrap_or_default() as usize,
         ..Evidence::default()
     };
     audit::collect(&pair.connect().await?, &mut evidence).await?;
@@ -228,7 +229,8 @@ fn environment(args: &ChaosArgs) -> Vec<(String, String)> {
         ("SERVER__PUBLIC_URL", "http://callbacks.invalid"),
         ("ORCHESTRATION__LEASE_TTL_MS", &lease),
         ("ORCHESTRATION__PARK_AFTER_MS", "700ms"),
-        ("ORCHESTRATION__MAX_PARALLEL_ACTIONS", "64"),
+        // Few enough that attempts wait for a slot when a process is stopped.
+        ("ORCHESTRATION__MAX_PARALLEL_ACTIONS", "24"),
         // That their processes are killed is not the fault of runs.
         ("ERROR_HANDLING__MAX_POISON_MESSAGE_RETRIES", "1000"),
         ("ORCHESTRATION__RETRY__INITIAL_DELAY_MS", "50ms"),

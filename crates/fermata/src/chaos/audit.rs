@@ -62,7 +62,7 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
             began: row.get(9),
         });
     }
-    let sql = "SELECT who, run, seq, owner, epoch FROM chaos.journal ORDER BY n";
+    let sql = "SELECT who, run, seq, owner, epoch, at FROM chaos.journal ORDER BY n";
     for row in client.query(sql, &[]).await? {
         evidence.written.push(Written {
             who: row.get(0),
@@ -70,6 +70,7 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
             seq: row.get(2),
             owner: row.get(3),
             epoch: row.get(4),
+            at: row.get(5),
         });
     }
     Ok(())

@@ -19,6 +19,7 @@ CREATE TABLE chaos.changes (
 
 CREATE TABLE chaos.journal (
   n     bigserial PRIMARY KEY,
+  at    bigint  NOT NULL,
   who   text    NOT NULL,
   run   uuid    NOT NULL,
   seq   integer NOT NULL,
@@ -48,8 +49,8 @@ END $$;
 
 CREATE FUNCTION chaos.note_journal() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO chaos.journal (who, run, seq, owner, epoch)
-  SELECT current_setting('application_name'), NEW.workflow_execution_id, NEW.seq, e.lease_owner, e.lease_epoch
+  INSERT INTO chaos.journal (at, who, run, seq, owner, epoch)
+  SELECT chaos.micros(clock_timestamp()), current_setting('application_name'), NEW.workflow_execution_id, NEW.seq, e.lease_owner, e.lease_epoch
   FROM workflow_executions e WHERE e.id = NEW.workflow_execution_id;
   RETURN NULL;
 END $$;

@@ -9,6 +9,7 @@ mod leases;
 mod promises;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use super::{
     evidence::{Evidence, Micros, RunRows},
@@ -56,6 +57,10 @@ pub enum Rule {
     Takeover,
     /// Effects are repeated only inside a crash window, with the same key and body.
     Effect,
+    /// A process that was stopped past its lease starts nothing of what was taken over. Only what it had begun may go on.
+    Late,
+    /// Times are the database's, whatever the clock of a process shows.
+    Clock,
     /// An acknowledged cancel took effect, and only who was cancelled is.
     Cancel,
     /// An acknowledged callback was taken, and one only.
@@ -65,6 +70,10 @@ pub enum Rule {
     /// No process ends by itself.
     Fell,
 }
+
+/// So many calls may come late for each time that a process is stopped: those that were on their way. Attempts that waited
+/// for a slot are many more.
+const LATE_CALLS: usize = 6;
 
 /// What a check needs to know beyond the evidence.
 pub struct Rules {
@@ -85,6 +94,7 @@ impl Rules {
     pub fn check(&self, evidence: &Evidence) -> Vec<Violation> {
         let mut found = Found::default();
         promises::check(self, evidence, &mut found);
+        time::check(evidence, &mut found);
         leases::check(self, evidence, &mut found);
         let robbed = robbed(evidence);
         let written = evidence.written.iter();
@@ -110,9 +120,17 @@ impl Rules {
             history::check(&story, &mut found);
             effects::check(&story, effects.get(id).map_or(&[][..], Vec::as_slice), &mut found);
         }
-        found.0.sort();
-        found.0.dedup();
-        found.0
+        let (late, most) = (found.late, evidence.stops * LATE_CALLS);
+        if late > most {
+            let what = format!(
+                "{late} calls came from processes after their runs were taken over, in {} stops",
+                evidence.stops
+            );
+            found.add(Rule::Late, None, what);
+        }
+        found.violations.sort();
+        found.violations.dedup();
+        found.violations
     }
 }
 
@@ -130,11 +148,15 @@ struct Story<'a> {
 
 /// Violations as they are found.
 #[derive(Default)]
-struct Found(Vec<Violation>);
+struct Found {
+    violations: Vec<Violation>,
+    /// Calls of processes that had lost the run already.
+    late: usize,
+}
 
 impl Found {
     fn add(&mut self, rule: Rule, run: Option<Uuid>, what: impl Into<String>) {
-        self.0.push(Violation {
+        self.violations.push(Violation {
             rule,
             run,
             what: what.into(),

@@ -136,6 +136,7 @@ impl Change {
 /// A journal row, as the database saw it come.
 #[derive(Debug, Clone)]
 pub struct Written {
+    pub at: Micros,
     pub who: String,
     pub run: Uuid,
     pub seq: i32,
@@ -162,6 +163,8 @@ pub struct Evidence {
     pub written: Vec<Written>,
     /// The processes behind runners.
     pub runners: BTreeMap<Uuid, String>,
+    /// How often a process was stopped.
+    pub stops: usize,
     /// Of each runner, in order.
     pub heartbeats: BTreeMap<Uuid, Vec<Heartbeat>>,
 }

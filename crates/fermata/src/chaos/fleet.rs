@@ -89,6 +89,9 @@ impl Fleet {
 
     pub const SIZE: usize = MEMBERS.len();
 
+    /// Whose clock is an hour ahead. Only builds for tests can be told to.
+    pub const WRONG_CLOCK: Option<&'static str> = if cfg!(debug_assertions) { Some("runner-2") } else { None };
+
     /// Those that answer requests.
     pub fn answering(&self) -> Vec<Arc<Member>> {
         self.members.iter().filter(|member| member.answers).cloned().collect()
@@ -174,6 +177,9 @@ impl Member {
         // The name tells the database who writes.
         command.arg(format!("{}&application_name={this}", self.launch.database));
         command.env_clear().envs(self.launch.environment.iter().cloned());
+        if Fleet::WRONG_CLOCK == Some(self.name) {
+            command.env("FERMATA_TEST_WRONG_CLOCK_S", "3600");
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.process_group(0).spawn();
         let child = child.with_context(|| self.launch.program.display().to_string())?;

@@ -4,6 +4,7 @@ use super::{
     check::{Rule, Violation, lost_calls, robbed},
     evidence::{Evidence, Note},
     faults::Kind,
+    fleet::Fleet,
 };
 use crate::cli::print;
 use fermata_core::Status;
@@ -71,6 +72,9 @@ pub struct Report {
     journal_rows: usize,
     takeovers: usize,
     faults: BTreeMap<Kind, u32>,
+    /// The process whose clock is an hour ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wrong_clock: Option<&'static str>,
     dropped_after_commit: u64,
     /// How long it took until everything was over after the last fault, if it was.
     settled_after_ms: Option<u64>,
@@ -125,6 +129,7 @@ impl Report {
             journal_rows: evidence.written.len(),
             takeovers: robbed(evidence).values().map(Vec::len).sum(),
             faults: known.faults,
+            wrong_clock: Fleet::WRONG_CLOCK,
             dropped_after_commit: known.dropped_after_commit,
             settled_after_ms: known.settled_after.map(|time| time.as_millis() as u64),
             violations,
@@ -171,6 +176,9 @@ impl Report {
             "",
             format!("{} connections dropped after COMMIT", self.dropped_after_commit),
         );
+        if let Some(process) = self.wrong_clock {
+            line("", format!("the clock of {process} is an hour ahead"));
+        }
         line(
             "acknowledged",
             format!(

@@ -121,6 +121,7 @@ pub fn all(service: &str) -> Vec<Workflow> {
     vec![
         dataworkflows("chain", 4, well, chain(service)),
         dataworkflows("fan", 5, well, fan(service)),
+        dataworkflows("wide", 2, well, wide(service)),
         dataworkflows("sleepy", 3, well, sleepy(service)),
         dataworkflows("mended", 1, well, mended(service)),
         dataworkflows("refused", 1, &[Status::Failed], refused(service)),
@@ -198,6 +199,19 @@ fn fan(service: &str) -> Value {
             &[]
         ),
     ])
+}
+
+/// More calls at once than a process has slots for.
+fn wide(service: &str) -> Value {
+    let names: Vec<String> = (1..=40).map(|number| format!("w{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut nodes = vec![call(service, "first", "/effect", json!({}), &names)];
+    let calls = names
+        .iter()
+        .map(|name| call(service, name, "/slow/200", json!({}), &["join"]));
+    nodes.extend(calls);
+    nodes.push(call(service, "join", "/effect", json!({}), &[]));
+    nodes.into()
 }
 
 fn sleepy(service: &str) -> Value {

@@ -48,6 +48,19 @@ fn nothing_is_lost_stuck_or_doubled_when_everything_fails() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Processes that are stopped past their lease while many attempts wait for a slot start none of them when they go on.
+#[test]
+fn stopped_processes_start_nothing_that_was_taken_over() {
+    let folder = crate::support::folder();
+    let arguments = ["--seed", "3", "--seconds", "15", "--rate", "20", "--only", "stop"];
+    let output = chaos(folder.path(), &arguments);
+    let report = output.json();
+    assert_eq!(output.code, Some(0), "{report:#}\n{}", output.stderr);
+    for place in ["/faults/stop", "/takeovers"] {
+        assert!(count(&report, place) > 0, "no {place}: {report:#}");
+    }
+}
+
 /// Without fencing, a process that was stopped past its lease goes on as if nothing had happened.
 #[cfg(debug_assertions)]
 #[test]

@@ -119,7 +119,8 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
             )
         });
     }
-    let outside = outside(lost.values().map(|call| call.at).collect(), windows(story, node));
+    let (outside, late) = outside(lost.values().map(|call| call.at).collect(), windows(story, node));
+    found.late += late;
     // An attempt that was given up may have made its call all the same.
     found.ensure(outside.len() <= silent, Rule::Effect, id, || {
         format!(
@@ -154,15 +155,21 @@ fn windows(story: &Story<'_>, node: &str) -> Vec<Tenure> {
         .collect()
 }
 
-/// Calls that no crash window explains. Each explains one: an owner calls a node again after the commit of the call
-/// before.
-fn outside(mut calls: Vec<Micros>, mut windows: Vec<Tenure>) -> Vec<Micros> {
+/// Calls that no crash window explains, and how many are explained by a window that had closed. Each explains one: an
+/// owner calls a node again after the commit of the call before.
+fn outside(mut calls: Vec<Micros>, mut windows: Vec<Tenure>) -> (Vec<Micros>, usize) {
     calls.sort_unstable();
-    calls.retain(|at| {
-        // The first to close is the one that later calls can use least.
-        let fits = |window: &Tenure| window.from <= *at && *at <= window.to + ZOMBIE;
-        let window = windows.iter().position(fits);
-        window.map(|place| windows.remove(place)).is_none()
-    });
-    calls
+    let mut explain = |slack: Micros| {
+        let before = calls.len();
+        calls.retain(|at| {
+            // The first to close is the one that later calls can use least.
+            let fits = |window: &Tenure| window.from <= *at && *at <= window.to + slack;
+            let window = windows.iter().position(fits);
+            window.map(|place| windows.remove(place)).is_none()
+        });
+        before - calls.len()
+    };
+    explain(0);
+    let late = explain(ZOMBIE);
+    (calls, late)
 }

@@ -136,6 +136,7 @@ fn good() -> Evidence {
         dead_letters: 0,
     };
     let written = |who: &str, seq, owner, epoch| Written {
+        at: Micros::from(seq) * SECOND,
         who: who.to_owned(),
         run: id(RUN),
         seq,
@@ -164,6 +165,7 @@ fn good() -> Evidence {
         ],
         runners: [(id(ONE), "one".to_owned()), (id(TWO), "two".to_owned())].into(),
         heartbeats: [(id(ONE), heartbeats(&[0]))].into(),
+        stops: 0,
     }
 }
 
@@ -308,6 +310,68 @@ fn leases() {
     assert_eq!(lived(&[0, 1500]), [], "who knows when the last one was seen");
     assert_eq!(lived(&[0, 700, 2950]), [], "it came too late");
     assert_eq!(lived(&[0, 1000, 1700, 2950]), [Rule::Takeover]);
+}
+
+#[test]
+fn clocks() {
+    let dated = |seconds: Micros| {
+        with_row(2, |row| {
+            if let Some(Event::Opened { at, .. }) = row.last_mut() {
+                *at = Timestamp(seconds * SECOND);
+            }
+        })
+    };
+    assert_eq!(dated(3), []);
+    assert_eq!(dated(3600), [Rule::Clock], "a clock that is ahead");
+    let mut rows = journal();
+    let ends = |rows: &mut Vec<Vec<Event>>, until: Micros| {
+        let node = || "one".into();
+        let until = Timestamp(until * SECOND);
+        rows[0].truncate(2);
+        rows[0].push(Event::Slept {
+            node: node(),
+            until,
+            times_out: false,
+        });
+        let first = encode(&rows[0]);
+        broken(|all| run_of(all).journal[0].1 = first)
+    };
+    assert_eq!(ends(&mut rows, 2), []);
+    assert_eq!(ends(&mut rows, 600), [Rule::Clock], "a sleep that ended early");
+}
+
+/// Calls of a process that was stopped and had lost its runs: those that were on their way, and no more.
+#[test]
+fn late_calls() {
+    let late = |all: &mut Evidence| {
+        let copies = (1..=LATE_CALLS as u128 + 1).map(|number| id(1000 + number));
+        let (run, changes, written) = (run_of(all).clone(), all.changes.clone(), all.written.clone());
+        // The lost call came after `two` had taken over.
+        let mut effects = all.effects.clone();
+        effects[1].at = 3 * SECOND;
+        for (place, copy) in copies.enumerate() {
+            let mut run = run.clone();
+            run.request = format!("order-{place}-late");
+            all.runs.insert(copy, run);
+            all.changes
+                .extend(changes.iter().cloned().map(|change| Change { run: copy, ..change }));
+            all.written
+                .extend(written.iter().cloned().map(|row| Written { run: copy, ..row }));
+            all.effects.extend(effects.iter().cloned().map(|effect| Effect {
+                run: copy.to_string(),
+                key: effect.key.replace(&id(RUN).to_string(), &copy.to_string()),
+                ..effect
+            }));
+        }
+    };
+    let stopped = |stops: usize| {
+        broken(|all| {
+            late(all);
+            all.stops = stops;
+        })
+    };
+    assert!(stopped(1).contains(&Rule::Late), "{:?}", stopped(1));
+    assert!(!stopped(2).contains(&Rule::Late), "{:?}", stopped(2));
 }
 
 #[test]
