@@ -110,7 +110,7 @@ pub(crate) async fn bury(shared: &Shared, held: Held, reason: DeadReason, what: 
     let what = &printable(what);
     let error = json!({ "code": code, "message": what }).to_string();
     let letter = DeadLetter {
-        id: Uuid::now_v7(),
+        id: shared.new_id(),
         at: now,
         reason,
         run: held.run,
@@ -221,7 +221,7 @@ impl Engine {
             id: None,
             memory: None,
         };
-        let accepted = self.accept(RunId(Uuid::now_v7()), request).await?;
+        let accepted = self.accept(RunId(self.shared.new_id()), request).await?;
         // If this fails, asking again finds the run.
         self.shared.store.delete_dead_letter(id).await?;
         Ok(accepted)
@@ -267,7 +267,7 @@ impl Engine {
     /// Removes the dead letters that fit, except those that come meanwhile; how many.
     pub async fn purge(&self, filter: DeadLetterFilter) -> Result<u64, EngineError> {
         let filter = DeadLetterFilter {
-            before: filter.before.or_else(|| Some(Uuid::now_v7())),
+            before: filter.before.or_else(|| Some(self.shared.new_id())),
             limit: PURGED_AT_ONCE,
             ..filter
         };

@@ -96,7 +96,7 @@ pub(crate) struct Driver {
 impl Driver {
     /// A run that starts in this process. Its first step is part of its creation.
     pub fn born(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
-        let hold = shared.hold(meta.id, meta.epoch);
+        let hold = shared.hold_new(meta.id, meta.epoch);
         Driver {
             seq: 1,
             mail: hold.mail.clone(),
@@ -138,7 +138,8 @@ impl Driver {
         }
     }
 
-    /// A run that was claimed, rebuilt from its journal.
+    /// A run that was claimed when there had been so many gaps (`runner/pulse.rs`), rebuilt from its journal. `None` if
+    /// its lease may be lost.
     pub fn recover(
         shared: Arc<Shared>,
         stored: &StoredRun,
@@ -146,7 +147,8 @@ impl Driver {
         payloads: Payloads,
         archived: bool,
         probation: Option<Probation>,
-    ) -> Result<Driver, String> {
+        gaps: u64,
+    ) -> Result<Option<Driver>, String> {
         let meta = Meta::of_stored(stored);
         let run = Run::new(compiled.plan.clone());
         let share = shared.count_claimed(payloads.size());
@@ -156,10 +158,12 @@ impl Driver {
         driver.archived = archived;
         driver.probation = probation;
         driver.arrival = Some(driver.shared.turns.expect());
-        let hold = driver.shared.hold(stored.id, stored.epoch);
+        let Some(hold) = driver.shared.hold(stored.id, stored.epoch, gaps) else {
+            return Ok(None);
+        };
         driver.mail = hold.mail.clone();
         driver.hold = Some(hold);
-        Ok(driver)
+        Ok(Some(driver))
     }
 
     fn replay(&mut self, stored: &StoredRun) -> Result<(), String> {
@@ -185,8 +189,10 @@ impl Driver {
     /// process, which must drive it, whether or not whoever asked for it still waits for the answer.
     pub async fn bear(mut self, new: NewRun, memory: Option<Arc<Share>>) -> Result<Enqueued, StoreError> {
         let shared = self.shared.clone();
+        let holder = shared.clone();
         let (tracker, abandon) = (shared.tasks.clone(), shared.abandon.clone());
         let (tell, told) = oneshot::channel();
+        let (run, epoch, gaps) = (self.meta.id, self.meta.epoch, shared.pulse.gaps());
         let bear = async move {
             let mut tell = Some(tell);
             loop {
@@ -200,7 +206,10 @@ impl Driver {
                 match known {
                     true if created => {
                         drop((new, memory));
-                        return self.drive_guarded().await;
+                        if self.still_holds(gaps).await {
+                            self.drive_guarded().await;
+                        }
+                        return;
                     }
                     true => return,
                     false if shared.stopping.is_cancelled() => return,
@@ -208,18 +217,31 @@ impl Driver {
                 }
             }
         };
-        tracker.spawn(async move {
+        let task = tracker.spawn(async move {
             tokio::select! {
                 biased;
                 () = abandon.cancelled() => {}
                 () = bear => {}
             }
         });
+        holder.is_driven_by(run, epoch, task.abort_handle());
         told.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// A new run is stored. If there was a gap since it was sent, another process may have taken it over.
+    async fn still_holds(&mut self, mut gaps: u64) -> bool {
+        while !self.shared.is_stored(self.meta.id, self.meta.epoch, gaps) {
+            gaps = self.shared.pulse.gaps();
+            if !matches!(self.reload().await, Ok(true)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Drives the run in a task of its own. A claimed run that has not begun begins.
     pub fn spawn(mut self) {
+        let (holder, run, epoch) = (self.shared.clone(), self.meta.id, self.meta.epoch);
         let shared = self.shared.clone();
         let tracker = shared.tasks.clone();
         let drive = async move {
@@ -230,7 +252,8 @@ impl Driver {
             }
             drop(self.hold.take());
         };
-        tracker.spawn(drive);
+        let task = tracker.spawn(drive);
+        holder.is_driven_by(run, epoch, task.abort_handle());
     }
 
     /// Drives the run. A panic is a fault of this program, or of the run that leads there; others must not suffer from it,

@@ -5,7 +5,7 @@ mod wait;
 
 use crate::{
     actions::Registry,
-    clock::Clock,
+    clock::{Clock, EngineClock},
     compiled::Compiled,
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
@@ -19,7 +19,7 @@ use crate::{
     turns::Turns,
     workflows::{Head, Workflows},
 };
-use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, advance};
+use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, Timestamp, advance};
 use fermata_store::{
     Store, StoreError,
     definitions::Lifecycle,
@@ -32,7 +32,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -41,7 +41,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use uuid::Uuid;
+use uuid::{ContextV7, Uuid};
 
 use hold::Held;
 pub(crate) use hold::Hold;
@@ -61,6 +61,9 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub registry: Registry,
     pub settings: Settings,
+    /// The store for claims, readiness and pending messages: they do not wait behind reads.
+    pub control: Arc<dyn Store>,
+    /// Database time.
     pub clock: Arc<dyn Clock>,
     /// The runner of this process.
     pub me: Runner,
@@ -85,9 +88,15 @@ pub(crate) struct Shared {
     pub tasks: TaskTracker,
     /// The claim loop looks again when told so.
     pub look: Arc<Notify>,
+    /// Asks for pending messages of held runs.
+    pub look_for_mail: Notify,
     held: Mutex<HashMap<RunId, Held>>,
     waiters: Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>,
+    /// Claimed runs in a row that could not be read.
+    pub read_failures: AtomicU32,
     dice: AtomicU64,
+    /// Keeps ids in the order in which they are made.
+    ids: Mutex<ContextV7>,
 }
 
 /// Somebody who wants to see what happens, after it is durable.
@@ -152,6 +161,11 @@ impl Engine {
         observer: Option<Arc<dyn Observer>>,
     ) -> Engine {
         let sandbox = Sandbox::new(settings.sandbox.clone());
+        let machine = clock;
+        let clock: Arc<dyn Clock> = Arc::new(EngineClock {
+            store: store.clone(),
+            machine: machine.clone(),
+        });
         let look = Arc::new(Notify::new());
         let shared = Shared {
             workflows: Workflows::new(
@@ -164,13 +178,14 @@ impl Engine {
             sandbox,
             offload: Offload::default(),
             turns: Turns::new(settings.max_parallel_actions, look.clone()),
-            pulse: Pulse::new(settings.lease_ttl),
+            pulse: Pulse::new(settings.lease_ttl, machine),
             payloads: Budget::new(settings.payload_bytes),
             responses: Budget::new(settings.response_bytes),
             largest_claimed: AtomicU64::new(0),
             probation: Arc::new(Semaphore::new(runner::probation::PLACES as usize)),
             me: runners::describe(&settings, clock.now()),
             dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
+            control: store.control().unwrap_or_else(|| store.clone()),
             store,
             registry,
             settings,
@@ -180,6 +195,9 @@ impl Engine {
             abandon: CancellationToken::new(),
             tasks: TaskTracker::new(),
             look,
+            look_for_mail: Notify::new(),
+            read_failures: AtomicU32::new(0),
+            ids: Mutex::new(ContextV7::new()),
             held: Mutex::default(),
             waiters: Mutex::default(),
         };
@@ -240,6 +258,19 @@ impl Engine {
         &self.shared.settings
     }
 
+    /// Database time: what the engine's own times are compared with.
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Whether the store can write. For readiness; does not wait behind reads.
+    ///
+    /// # Errors
+    /// Whatever the store says.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.shared.control.ping().await
+    }
+
     /// How many runs this process holds.
     pub fn active_runs(&self) -> usize {
         self.shared.held().len()
@@ -247,7 +278,7 @@ impl Engine {
 
     /// Makes a run durable and starts it here if there is room.
     pub async fn start(&self, request: Request) -> Result<Accepted, EngineError> {
-        let id = request.id.unwrap_or_else(|| RunId(Uuid::now_v7()));
+        let id = request.id.unwrap_or_else(|| RunId(self.shared.new_id()));
         self.start_as(id, request).await
     }
 
@@ -402,11 +433,13 @@ impl Engine {
         let mut run = Run::new(compiled.plan.clone());
         let vars = Value::Object(shared.settings.vars.clone());
         let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
+        let mut waits = shared.wait_tokens(&run);
+        waits.extend(events.iter().filter_map(|event| wait_limit(&run, event)));
         new.born = Some(Born {
             runner: shared.me.id,
             events,
             started_at: new.created_at,
-            waits: shared.wait_tokens(&run),
+            waits,
         });
         let meta = Meta::of_new(new);
         let spec = given.spec.as_ref();
@@ -416,7 +449,7 @@ impl Engine {
         let tokens = new.born.iter().flat_map(|born| &born.waits);
         let tokens = tokens.filter_map(|change| match change {
             WaitChange::Open { node, token } => Some((node, token.as_str())),
-            WaitChange::Close { .. } => None,
+            WaitChange::Limit { .. } | WaitChange::Close { .. } => None,
         });
         payloads.learn_waits(tokens, &shared.settings.public_url);
         Some(Driver::born(shared.clone(), meta, compiled, run, payloads))
@@ -487,6 +520,22 @@ pub(crate) async fn check_trigger(
     }
 }
 
+/// From when on a wait that opens takes no answer: when its own time is up, or the run's.
+pub(crate) fn wait_limit(run: &Run, event: &Event) -> Option<WaitChange> {
+    let Event::Opened { node, until, .. } = event else {
+        return None;
+    };
+    let ix = run.plan().find(node.as_str())?;
+    if !matches!(run.plan().node(ix).kind, fermata_core::Kind::Wait { .. }) {
+        return None;
+    }
+    let deadline = until.iter().copied().chain(run.deadline()).min()?;
+    Some(WaitChange::Limit {
+        node: node.clone(),
+        deadline,
+    })
+}
+
 fn new_run(id: RunId, request: &Request, given: &Given, head: &Head, version: u32, shared: &Shared) -> NewRun {
     NewRun {
         id,
@@ -518,6 +567,13 @@ impl Shared {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 32) as u32
+    }
+
+    /// An id whose time is the database's: lists are in the order of ids.
+    pub fn new_id(&self) -> Uuid {
+        let now = u64::try_from(self.clock.now().0).unwrap_or_default();
+        let (seconds, nanos) = (now / 1_000_000, (now % 1_000_000) as u32 * 1000);
+        Uuid::new_v7(uuid::Timestamp::from_unix(&*lock(&self.ids), seconds, nanos))
     }
 
     /// A token for every wait of a run that starts: callbacks have an address before their node opens.

@@ -1,12 +1,13 @@
-//! The runner of this process: works on what it claims, says that it lives, tells drivers of their mail, and hands back
+//! The runner of this process: works on what it claims, sends heartbeats, tells drivers of their messages, and hands back
 //! what it holds.
 //!
 //! What must stay true:
 //! * A heartbeat is there before anything is held, and until everything is handed back; nothing is taken while none gets
-//!   through.
+//!   through (`pulse.rs`, `heart.rs`).
 //! * No hint is needed: whatever another process does is seen after `poll_interval`.
 
 mod claims;
+mod heart;
 pub(crate) mod probation;
 pub(crate) mod pulse;
 mod resume;
@@ -19,15 +20,18 @@ use crate::{engine::Shared, runners};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
-use std::{sync::Arc, time::Duration};
+use heart::End;
+use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let news = shared.store.news();
-    say_alive(&shared).await;
-    runners::warn_of_other_addresses(&shared).await;
+    let (end, ending) = oneshot::channel();
+    let mut beating = heart::beat(&shared, ending);
     let mut in_order = false;
     let working = async {
+        runners::warn_of_other_addresses(&shared).await;
         let claims = Claims::new(shared.clone());
         tokio::select! {
             biased; // the same every time, so that a simulation repeats
@@ -40,11 +44,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     tokio::select! {
         biased;
         () = working => {}
-        () = heartbeat_loop(&shared) => {} // also while work is handed back, or others would take it
+        () = &mut beating => {} // also while work is handed back, or others would take it
         () = mail_loop(&shared) => {}
     }
+    let _ = end.send(if in_order { End::Retire } else { End::Leave }); // it may have ended
     if in_order {
-        let _ = shared.store.retire(shared.me.id).await;
+        beating.await;
     }
 }
 
@@ -63,37 +68,23 @@ async fn hand_back(shared: &Shared) -> bool {
     in_order
 }
 
-async fn heartbeat_loop(shared: &Shared) {
-    let mut beat = tokio::time::interval((shared.settings.lease_ttl / 3).max(Duration::from_millis(10)));
-    loop {
-        beat.tick().await;
-        say_alive(shared).await;
-    }
-}
-
-async fn say_alive(shared: &Shared) {
-    let now = shared.clock.now();
-    match shared.store.heartbeat(&shared.me, now).await {
-        Ok(()) => {
-            shared.pulse.beat(now);
-            shared.look.notify_one();
-        }
-        Err(error) => tracing::warn!(%error, "the heartbeat could not be written"),
-    }
-}
-
-/// Rings the drivers of runs with mail that nobody told them of: it came through another process.
+/// Wakes the drivers of runs that have messages which this process was not told of: they came through another one, or
+/// there were too many notifications.
 async fn mail_loop(shared: &Shared) {
     loop {
-        tokio::time::sleep(shared.settings.poll_interval).await;
+        tokio::select! {
+            biased;
+            () = shared.look_for_mail.notified() => {}
+            () = tokio::time::sleep(shared.settings.poll_interval) => {}
+        }
         if shared.holds_nothing() {
             continue;
         }
-        match shared.store.unread(shared.me.id).await {
+        match shared.control.unread(shared.me.id).await {
             Ok(runs) => runs.into_iter().for_each(|run| {
                 shared.ring(run);
             }),
-            Err(error) => tracing::warn!(%error, "mail cannot be looked for; trying again"),
+            Err(error) => tracing::warn!(%error, "pending messages cannot be looked for; trying again"),
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct Settings {
     pub role: Role,
     /// A runner that did not say it lives for this long is dead.
     pub lease_ttl: Duration,
+    /// Whether heartbeats have a thread of their own, so that busy workers do not delay them. Not under simulated time.
+    pub heartbeat_thread: bool,
     /// A run that was claimed more often than this in a row without a commit is given up.
     pub max_poison_retries: u32,
     /// How long a run rests that could not be advanced.
@@ -94,6 +96,7 @@ impl Default for Settings {
             poll_interval: Duration::from_millis(500),
             role: Role::default(),
             lease_ttl: Duration::from_secs(15),
+            heartbeat_thread: true,
             max_poison_retries: 3,
             poison_delay: Duration::from_secs(300),
             dead_letters: Some("workflow-dlq".to_owned()),

@@ -79,7 +79,7 @@ macro_rules! conformance_tests {
                 concurrent_twins_make_one_run, drafts_take_pinned_runs_only;
             claim: free_runs_in_order_of_due_time, not_before_they_are_due, limit_and_next_due, claim_gives_all_there_is,
                 held_runs_are_left_alone, dead_owners_lose_their_runs, dead_owners_runs_and_free_ones_share,
-                heartbeats_keep_runs, retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, takeovers_count_and_reset,
+                heartbeats_keep_runs, retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, only_these_runs, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
                 priority_takes_no_place_of_others, priority_waits_until_it_is_due, lower_priority_waits;
             fair: a_backlog_takes_half, others_take_what_they_need, tenants_share_too, single_places_are_shared,
@@ -99,7 +99,7 @@ macro_rules! conformance_tests {
                 rejected_commits_do_not_fail_neighbours;
             inbox: letters_are_numbered_and_kept, consumed_letters_go, reading_ahead_loses_nothing,
                 delivery_wakes_free_runs_only, terminal_and_unknown_runs_take_no_mail, answers_are_taken_once,
-                answers_to_closed_unknown_or_ended, reopening_a_token_changes_nothing, news_are_told;
+                answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, news_are_told;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
                 windows_of_events, links_are_listed, missing_runs_have_nothing, load_shows_the_lease, zeros_in_texts, ping_and_close;
@@ -264,6 +264,13 @@ pub(crate) fn open(node: &str, token: &str) -> WaitChange {
     }
 }
 
+pub(crate) fn limit(node: &str, deadline: i64) -> WaitChange {
+    WaitChange::Limit {
+        node: node.into(),
+        deadline: at(deadline),
+    }
+}
+
 pub(crate) fn close(node: &str) -> WaitChange {
     WaitChange::Close { node: node.into() }
 }
@@ -342,7 +349,7 @@ pub(crate) fn claim(runner: RunnerId, limit: u32, now: i64) -> Claim {
         runner,
         limit,
         now: at(now),
-        only: None,
+        only: Vec::new(),
         dead_before: None,
     }
 }
@@ -389,7 +396,7 @@ pub(crate) async fn committed(store: &Arc<dyn Store>, commit: RunCommit) -> u64 
 /// Claims one run for [`ME`], which must be claimable.
 pub(crate) async fn take(store: &Arc<dyn Store>, run: RunId) -> StoredRun {
     let mut wish = claim(ME, 1, i64::MAX);
-    wish.only = Some(run);
+    wish.only = vec![run];
     let mut runs = store.claim(wish).await.unwrap().runs;
     assert_eq!(runs.len(), 1, "{run} should be claimable");
     runs.remove(0)

@@ -9,6 +9,7 @@
 //! * A commit under an old epoch, or of a runner that does not hold the run, changes nothing.
 //! * No wake-up is lost between a delivery and a parking.
 
+pub mod clock;
 #[cfg(any(test, feature = "cluster"))]
 pub mod cluster;
 #[cfg(any(test, feature = "conformance"))]
@@ -41,6 +42,7 @@ use runners::{Lease, Runner, RunnerRecord};
 use runs::{
     Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun, WaitRecord,
 };
+use std::sync::Arc;
 use uuid::Uuid;
 
 pub use error::StoreError;
@@ -134,7 +136,8 @@ pub trait Store: Send + Sync + 'static {
     /// Puts a letter into a run's inbox and wakes the run.
     async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery>;
 
-    /// Answers the wait behind `token`: payload, inbox row and wake-up are one transaction.
+    /// Answers the wait behind `token`: payload, inbox row and wake-up are one transaction. Refused from the wait's
+    /// deadline on, also while its run has not noticed that it is over.
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer>;
 
     /// A run with its journal and lease, as a runner needs it to go on.
@@ -207,6 +210,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether the store can write. For readiness.
     async fn ping(&self) -> Result<()>;
+
+    /// Database time, if the database has a clock that all of its processes go by.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// The same store through connections of its own, so that its calls do not wait behind those of others: for
+    /// heartbeats, claims and readiness. `None` if nothing can be in the way. Connections belong to the runtime of the
+    /// caller that needs them first.
+    fn control(&self) -> Option<Arc<dyn Store>> {
+        None
+    }
 
     /// Hints about changes made through this store in this process.
     fn news(&self) -> tokio::sync::broadcast::Receiver<News>;

@@ -40,6 +40,7 @@ mod work;
 
 use crate::{
     News, Result, Store, StoreError,
+    clock::DatabaseClock,
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
@@ -60,9 +61,11 @@ use columns::storable;
 use committer::Committers;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use hints::{Hints, Listening, Tidings};
-use runners::Skew;
 use sessions::{Sessions, patiently};
-use std::{sync::Mutex, time::Instant};
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_postgres::Client;
 use trouble::{Remedy, Trouble};
@@ -85,12 +88,13 @@ pub use settings::PostgresSettings;
 pub struct PostgresStore {
     place: String,
     sessions: Sessions,
-    committers: Committers,
+    committers: Arc<Committers>,
     hints: Hints,
+    /// Of the store that was opened, not of those for control.
     listening: Mutex<Option<Listening>>,
-    skew: Skew,
+    clock: Arc<DatabaseClock>,
     /// The last group that a search for others behind a backlog came to.
-    walked: Mutex<queue::Group>,
+    walked: Arc<Mutex<queue::Group>>,
 }
 
 impl PostgresStore {
@@ -115,20 +119,19 @@ impl PostgresStore {
         task.abort();
         migrated?;
         let sessions = Sessions::new(&address, &settings)?;
-        let skew = Skew::default();
-        patiently!(sessions, |session| skew.learn(&session))?;
+        let clock = Arc::new(patiently!(sessions, |session| runners::clock(&session))?);
         // Looked at from a session that stays: a transfer that marks the database later sees that it is in use.
         let mark = patiently!(sessions, |session| transfer::mark_text(&session))?;
         transfer::refuse_marked(mark.as_deref(), &address.place)?;
-        let (hints, listening) = Hints::start(&address, settings.hints);
+        let (hints, listening) = Hints::start(&address, settings.hints, clock.clone());
         Ok(PostgresStore {
             place: address.place.clone(),
             sessions,
-            committers: Committers::start(&address, &settings, &hints),
+            committers: Arc::new(Committers::start(&address, &settings, &hints)),
             hints,
             listening: Mutex::new(listening),
-            skew,
-            walked: Mutex::default(),
+            clock,
+            walked: Arc::default(),
         })
     }
 
@@ -367,7 +370,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        let dead_before = claim.dead_before.map(|at| self.skew.theirs(at));
+        let dead_before = claim.dead_before.map(|at| self.clock.theirs(at));
         patiently!(self.sessions, |session| claim::claim(
             &mut session,
             &claim,
@@ -444,7 +447,10 @@ impl Store for PostgresStore {
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
         self.hints.knows(runner);
         patiently!(self.sessions, |session| runners::heartbeat(
-            &session, runner, at, &self.skew
+            &session,
+            runner,
+            at,
+            &self.clock
         ))
     }
 
@@ -459,7 +465,10 @@ impl Store for PostgresStore {
 
     async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
         patiently!(self.sessions, |session| runners::runners(
-            &session, before, limit, &self.skew
+            &session,
+            before,
+            limit,
+            &self.clock
         ))
     }
 
@@ -516,6 +525,22 @@ impl Store for PostgresStore {
             let pinged = session.execute(runners::PING, &[]).await;
             pinged.map_err(Trouble::Server).map(|_| ())
         })
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
+    }
+
+    fn control(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(PostgresStore {
+            place: self.place.clone(),
+            sessions: self.sessions.apart().ok()?,
+            committers: self.committers.clone(),
+            hints: self.hints.clone(),
+            listening: Mutex::default(),
+            clock: self.clock.clone(),
+            walked: self.walked.clone(),
+        }))
     }
 
     fn news(&self) -> broadcast::Receiver<News> {

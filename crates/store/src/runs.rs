@@ -117,8 +117,8 @@ pub struct Claim {
     pub limit: u32,
     /// Now.
     pub now: Timestamp,
-    /// Only this run (if it is free, whenever it is due).
-    pub only: Option<RunId>,
+    /// Only these runs (if they are free, whenever they are due). Whatever is due, if there are none.
+    pub only: Vec<RunId>,
     /// Runners whose heartbeat is older than this are dead, as are those never heard of: take over what they hold.
     pub dead_before: Option<Timestamp>,
 }
@@ -368,6 +368,13 @@ pub enum WaitChange {
         /// The secret in the callback's address.
         token: String,
     },
+    /// The node has opened: an answer that comes at this time or later is too late.
+    Limit {
+        /// The node.
+        node: NodeId,
+        /// When the wait is over.
+        deadline: Timestamp,
+    },
     /// Nobody may answer any more. If somebody has, and the run has not seen it, the commit is a
     /// [`Conflict::Answered`].
     Close {
@@ -478,7 +485,7 @@ pub enum Answer {
         /// The node.
         node: NodeId,
     },
-    /// Somebody answered before, or nobody may any more.
+    /// Somebody answered before, or the wait is over.
     Closed,
     /// There is no such token.
     NotFound,

@@ -26,6 +26,7 @@ mod writer;
 
 use crate::{
     News, Result, Store, StoreError,
+    clock::{DatabaseClock, since_boot, wall},
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
@@ -65,6 +66,7 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Arc<Writer>,
     news: broadcast::Sender<News>,
+    clock: Arc<DatabaseClock>,
 }
 
 impl SqliteStore {
@@ -96,6 +98,7 @@ impl SqliteStore {
             readers: Readers::new(real),
             writer: Arc::new(writer),
             news,
+            clock: Arc::new(DatabaseClock::new(since_boot(), wall().0, since_boot())),
         })
     }
 }
@@ -271,6 +274,7 @@ impl Store for SqliteStore {
     }
 
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        self.clock.learn(since_boot(), wall().0, since_boot());
         let runner = runner.clone();
         self.writer.write(move |tx| runners::heartbeat(tx, &runner, at)).await
     }
@@ -359,6 +363,20 @@ impl Store for SqliteStore {
         self.writer
             .write(move |tx| tx.connection.prepare_cached(beat)?.execute([]).map(|_| ()))
             .await
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
+    }
+
+    /// Writes do not wait behind reads: the thread that writes has a connection of its own.
+    fn control(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(SqliteStore {
+            readers: self.readers.apart(),
+            writer: self.writer.clone(),
+            news: self.news.clone(),
+            clock: self.clock.clone(),
+        }))
     }
 
     fn news(&self) -> broadcast::Receiver<News> {

@@ -108,9 +108,9 @@ section! {
 
 section! {
     /// How PostgreSQL is used, when `database.url` names one. Each process has its own connections: `pool_size` +
-    /// `committers` + 1 of them.
+    /// `committers` + 4 of them.
     Postgres {
-        /// Connections for reads, claims and definitions. They are opened when they are needed.
+        /// Connections for reads and definitions. They are opened when they are needed.
         pool_size: Positive = Positive::of(PostgresSettings::default().pool_size),
         /// Connections that write runs, each taking whatever waits in one transaction. More of them help when the way to
         /// the database is long.

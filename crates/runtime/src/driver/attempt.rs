@@ -173,6 +173,13 @@ impl Driver {
                     turn = shared.turns.take(call.run, behalf) => turn,
                 },
             };
+            // The run may have been taken over while this process was stopped.
+            tokio::select! {
+                biased;
+                () = call.cancelled.cancelled() => return report,
+                () = shared.stopping.cancelled() => return report,
+                () = shared.pulse.opens() => {}
+            }
             let memory = call.memory.clone();
             let started_at = shared.clock.now();
             queued.into_iter().for_each(|queued| queued.begin(started_at));

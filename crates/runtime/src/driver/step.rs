@@ -1,7 +1,7 @@
 //! Deciding: what happened becomes events and the rows that belong to them.
 
 use super::{Driver, Incoming, Report, Trouble, judge::Judged};
-use crate::entry::Went;
+use crate::{engine::wait_limit, entry::Went};
 use fermata_core::{Effect, Event, Fact, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
 use serde_json::{Value, json};
@@ -207,6 +207,7 @@ impl Driver {
             }
         };
         for event in events {
+            step.waits.extend(wait_limit(&self.run, &event));
             self.record(&event, report, step).await?;
             step.events.push(event);
         }

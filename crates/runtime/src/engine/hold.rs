@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, MutexGuard, atomic::Ordering},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::AbortHandle};
 
 /// What the payloads of a run are believed to take at least.
 const USUAL_PAYLOAD: u64 = 64 * 1024;
@@ -15,6 +15,11 @@ const USUAL_PAYLOAD: u64 = 64 * 1024;
 pub(super) struct Held {
     epoch: u64,
     mail: Arc<Notify>,
+    /// Whether the store has it: not yet, if it is a new run.
+    stored: bool,
+    /// Whether it was taken over by another process.
+    lost: bool,
+    task: Option<AbortHandle>,
 }
 
 /// A run is held for as long as this lives, also when its driver never comes to drive.
@@ -44,9 +49,9 @@ impl Shared {
         self.places() > 0 && (self.turns.waiting() < may_wait || self.turns.has_room_for(behalf))
     }
 
-    /// How many more runs there is memory for, if it is known that this process lives.
+    /// How many more runs there is memory for, if something may start here.
     pub fn places(&self) -> usize {
-        if !self.settings.role.works() || !self.pulse.is_heard(self.clock.now()) {
+        if !self.settings.role.works() || !self.pulse.is_open() {
             return 0;
         }
         let by_count = self.settings.max_active_runs.saturating_sub(self.held().len());
@@ -85,19 +90,79 @@ impl Shared {
         self.held().get(&run).is_some_and(|held| held.epoch == epoch)
     }
 
-    /// This process holds a run now.
-    pub fn hold(self: &Arc<Self>, run: RunId, epoch: u64) -> Hold {
+    /// This process drives a run now whose lease it asked for when there had been so many gaps (`pulse.rs`). `None` if
+    /// there was one since then: the lease may be lost.
+    pub fn hold(self: &Arc<Self>, run: RunId, epoch: u64, gaps: u64) -> Option<Hold> {
+        self.hold_as(run, epoch, Some(gaps))
+    }
+
+    /// The same of a new run that the store does not have yet.
+    pub fn hold_new(self: &Arc<Self>, run: RunId, epoch: u64) -> Hold {
+        let hold = self.hold_as(run, epoch, None);
+        hold.unwrap_or_else(|| unreachable!("it is not in the store, so it cannot be lost"))
+    }
+
+    fn hold_as(self: &Arc<Self>, run: RunId, epoch: u64, gaps: Option<u64>) -> Option<Hold> {
         let mail = Arc::new(Notify::new());
-        let held = Held {
+        let entry = Held {
             epoch,
             mail: mail.clone(),
+            stored: gaps.is_some(),
+            lost: false,
+            task: None,
         };
-        self.held().insert(run, held);
-        Hold {
+        let mut held = self.held();
+        if gaps.is_some_and(|gaps| gaps != self.pulse.gaps()) {
+            return None;
+        }
+        held.insert(run, entry);
+        drop(held);
+        Some(Hold {
             shared: self.clone(),
             run,
             epoch,
             mail,
+        })
+    }
+
+    /// The store has a new run, and its lease was valid when there had been so many gaps. False if there was one since.
+    pub fn is_stored(&self, run: RunId, epoch: u64, gaps: u64) -> bool {
+        let mut held = self.held();
+        let entry = held.get_mut(&run).filter(|entry| entry.epoch == epoch);
+        let valid = gaps == self.pulse.gaps();
+        if let Some(entry) = entry.filter(|_| valid) {
+            entry.stored = true;
+        }
+        valid
+    }
+
+    /// Which task drives a run.
+    pub fn is_driven_by(&self, run: RunId, epoch: u64, task: AbortHandle) {
+        let mut held = self.held();
+        // It may be over already.
+        if let Some(entry) = held.get_mut(&run).filter(|entry| entry.epoch == epoch) {
+            if entry.lost {
+                task.abort();
+            }
+            entry.task = Some(task);
+        }
+    }
+
+    /// The leases under which this process drives runs that the store has.
+    pub fn leases(&self) -> Vec<(RunId, u64)> {
+        let held = self.held();
+        let stored = held.iter().filter(|(_, entry)| entry.stored);
+        let mut leases: Vec<_> = stored.map(|(run, entry)| (*run, entry.epoch)).collect();
+        leases.sort_unstable(); // the same every time, so that a simulation repeats
+        leases
+    }
+
+    /// Drops the driver of a run that was taken over, and what it executes.
+    pub fn drop_lost(&self, run: RunId, epoch: u64) {
+        let mut held = self.held();
+        if let Some(entry) = held.get_mut(&run).filter(|entry| entry.epoch == epoch) {
+            entry.lost = true;
+            entry.task.iter().for_each(AbortHandle::abort);
         }
     }
 
@@ -114,10 +179,5 @@ impl Shared {
     /// Tells the driver of a run to look into its inbox; false if the run is not held here.
     pub fn ring(&self, run: RunId) -> bool {
         self.held().get(&run).map(|held| held.mail.notify_one()).is_some()
-    }
-
-    /// Tells all drivers to look into their inboxes.
-    pub fn ring_all(&self) {
-        self.held().values().for_each(|held| held.mail.notify_one());
     }
 }

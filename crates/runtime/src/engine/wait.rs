@@ -11,7 +11,6 @@ use fermata_core::{RunId, Status};
 use fermata_store::reads::RunRecord;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::oneshot, time::Instant};
-use uuid::Uuid;
 
 /// After this a run that is worked on elsewhere is looked at for the second time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -68,7 +67,7 @@ impl Engine {
         request: Request,
         limit: Duration,
     ) -> Result<(Accepted, Option<Arc<Ended>>), EngineError> {
-        let id = request.id.unwrap_or_else(|| RunId(Uuid::now_v7()));
+        let id = request.id.unwrap_or_else(|| RunId(self.shared.new_id()));
         let mut waiter = Waiter::new(&self.shared, id); // before it can end
         let accepted = self.start_as(id, request).await?;
         let deadline = Instant::now() + limit;

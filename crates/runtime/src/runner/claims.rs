@@ -2,15 +2,17 @@
 //!
 //! What must stay true:
 //! * One task claims. When it asks again, what came with the last claim is driven, buried or given back.
+//! * Free runs with new messages are claimed first, many in one transaction, and only while there is room. What there is no
+//!   room for is due in the store.
 //! * The store is asked when something is due, when a claim came back full, and every `poll_interval`. What is due is not
 //!   forgotten while there is no room for it.
 //! * No turn stays free while something is due: room is what free turns, and runs that need none, leave.
 
 use super::resume;
 use crate::{clock::until, engine::Shared, settings::Settings};
-use fermata_core::Timestamp;
+use fermata_core::{RunId, Timestamp};
 use fermata_store::{News, runs::Claim};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{
     sync::broadcast::{
         Receiver,
@@ -28,6 +30,8 @@ const MAX_ARRIVING: usize = 4 * CLAIM_BATCH;
 /// The task that claims.
 pub(super) struct Claims {
     pub(super) shared: Arc<Shared>,
+    /// Runs with new messages that this process does not hold.
+    messaged: BTreeSet<RunId>,
     /// When something is due, as far as it is known.
     due: Option<Timestamp>,
     look_for_dead: Instant,
@@ -38,18 +42,22 @@ pub(super) struct Claims {
     spare: bool,
     /// How many runs may come beyond the turns that are free.
     eager: usize,
+    /// Whether no notification will come any more.
+    silent: bool,
 }
 
 impl Claims {
     pub(super) fn new(shared: Arc<Shared>) -> Claims {
         let now = Instant::now();
         Claims {
+            messaged: BTreeSet::new(),
             due: None,
             look_for_dead: now,
             look_for_strays: now + shared.settings.lease_ttl,
             ask: true,
             spare: false,
             eager: 0,
+            silent: false,
             shared,
         }
     }
@@ -62,6 +70,7 @@ impl Claims {
             if self.look_for_strays <= Instant::now() {
                 self.give_back_strays().await;
             }
+            self.claim_messaged(now).await;
             let full = self.claim_due(now).await;
             if self.ask && !full {
                 continue; // there may be more
@@ -72,46 +81,39 @@ impl Claims {
             tokio::select! {
                 biased;
                 () = shared.stopping.cancelled() => return,
-                heard = news.recv() => self.hear(heard, now).await,
+                heard = news.recv(), if !self.silent => self.hear(heard, now),
                 () = shared.look.notified(), if full => {}
                 () = tokio::time::sleep(pause) => (self.ask, self.spare) = (true, full),
             }
             // What was heard meanwhile is heard at once; only then is the store asked again.
-            self.hear_rest(&mut news, now).await;
+            self.hear_rest(&mut news, now);
         }
     }
 
-    /// Hears all that was said, also that something was missed.
-    async fn hear_rest(&mut self, news: &mut Receiver<News>, now: Timestamp) {
+    /// Takes in all notifications that are there, also that some were missed.
+    fn hear_rest(&mut self, news: &mut Receiver<News>, now: Timestamp) {
         loop {
             match news.try_recv() {
-                Ok(more) => self.hear(Ok(more), now).await,
-                Err(TryRecvError::Lagged(missed)) => self.hear(Err(RecvError::Lagged(missed)), now).await,
+                Ok(more) => self.hear(Ok(more), now),
+                Err(TryRecvError::Lagged(missed)) => self.hear(Err(RecvError::Lagged(missed)), now),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
     }
 
-    async fn hear(&mut self, heard: Result<News, RecvError>, now: Timestamp) {
+    fn hear(&mut self, heard: Result<News, RecvError>, now: Timestamp) {
         match heard {
             Ok(News::Due(at)) => self.note_due(at),
             Ok(News::Inbox(run)) => {
-                if !self.shared.ring(run) && self.shared.pulse.is_heard(now) {
-                    let claim = Claim {
-                        runner: self.shared.me.id,
-                        limit: 1,
-                        now,
-                        only: Some(run),
-                        dead_before: None,
-                    };
-                    self.take(claim).await;
+                if !self.shared.ring(run) && self.shared.settings.role.works() {
+                    self.messaged.insert(run);
                 }
             }
             Err(RecvError::Lagged(_)) => {
-                self.shared.ring_all();
+                self.shared.look_for_mail.notify_one();
                 self.note_due(now);
             }
-            Err(RecvError::Closed) => tokio::time::sleep(self.shared.settings.poll_interval).await,
+            Err(RecvError::Closed) => self.silent = true,
         }
     }
 
@@ -142,6 +144,30 @@ impl Claims {
             .min(CLAIM_BATCH)
     }
 
+    /// Claims free runs with new messages, as far as there is room. They are due, so the others are not forgotten.
+    async fn claim_messaged(&mut self, now: Timestamp) {
+        while !self.messaged.is_empty() && !self.shared.stopping.is_cancelled() {
+            let room = self.shared.places().min(CLAIM_BATCH);
+            if room == 0 {
+                self.messaged.clear();
+                return self.note_due(now);
+            }
+            let rest = match self.messaged.iter().nth(room).copied() {
+                Some(first) => self.messaged.split_off(&first),
+                None => BTreeSet::new(),
+            };
+            let only: Vec<RunId> = std::mem::replace(&mut self.messaged, rest).into_iter().collect();
+            let claim = Claim {
+                runner: self.shared.me.id,
+                limit: only.len() as u32,
+                now,
+                only,
+                dead_before: None,
+            };
+            self.take(claim).await;
+        }
+    }
+
     /// Claims what is due, and what dead runners hold. True if something waits for room.
     async fn claim_due(&mut self, now: Timestamp) -> bool {
         if !self.ask && self.due.is_none_or(|due| due > now) {
@@ -157,7 +183,7 @@ impl Claims {
             runner: self.shared.me.id,
             limit: limit as u32,
             now,
-            only: None,
+            only: Vec::new(),
             dead_before: takes_over.then(|| self.shared.pulse.dead_before(now)),
         };
         let came = self.take(claim).await;
@@ -179,10 +205,14 @@ impl Claims {
     }
 
     async fn take(&mut self, claim: Claim) -> usize {
-        match self.shared.store.claim(claim).await {
+        let gaps = self.shared.pulse.gaps();
+        match self.shared.control.claim(claim).await {
             Ok(claimed) => {
                 let count = claimed.runs.len();
-                resume::all(&self.shared, claimed.runs).await;
+                resume::all(&self.shared, claimed.runs, gaps).await;
+                if gaps != self.shared.pulse.gaps() {
+                    self.look_for_strays = Instant::now(); // what came may not be driven
+                }
                 claimed.next_due.into_iter().for_each(|at| self.note_due(at));
                 count
             }
@@ -205,25 +235,60 @@ mod tests {
         actions::{HttpSettings, Registry},
         clock::SystemClock,
     };
-    use fermata_core::RunId;
-    use fermata_store::memory::MemoryStore;
+    use fermata_store::{Store, memory::MemoryStore};
     use futures::FutureExt;
     use tokio::sync::broadcast;
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn who_missed_something_tells_every_run_to_look() {
+    async fn missed_notifications_ask_the_store_once_and_wake_no_run() {
         let registry = Registry::builtin(&HttpSettings::default()).unwrap();
         let store = Arc::new(MemoryStore::new());
         let engine = Engine::new(store, registry, Settings::default(), Arc::new(SystemClock));
-        let held = engine.shared.hold(RunId(Uuid::now_v7()), 1);
+        let held = engine.shared.hold_new(RunId(Uuid::now_v7()), 1);
         let (say, mut news) = broadcast::channel(2);
         for micros in 1..=10 {
             say.send(News::Due(Timestamp(micros))).unwrap();
         }
         let mut claims = Claims::new(engine.shared.clone());
-        claims.hear_rest(&mut news, Timestamp(5)).await;
-        assert_eq!(claims.due, Some(Timestamp(5)), "the store is asked at once");
-        assert!(held.mail.notified().now_or_never().is_some(), "and so is the inbox");
+        claims.hear_rest(&mut news, Timestamp(5));
+        assert_eq!(claims.due, Some(Timestamp(5)), "the store is asked for runs at once");
+        assert!(held.mail.notified().now_or_never().is_none(), "no run is woken");
+        let asked = || engine.shared.look_for_mail.notified().now_or_never().is_some();
+        assert!(asked() && !asked(), "the store is asked for pending messages once");
+    }
+
+    /// Runs with new messages are claimed together, and only while there is room.
+    #[tokio::test]
+    async fn messages_claim_no_more_runs_than_there_is_room_for() {
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let settings = Settings {
+            max_active_runs: 3,
+            ..Settings::default()
+        };
+        let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
+        let document = r#"{ "name": "naps", "tasks": { "nap": { "sleep": "1h" } } }"#;
+        engine.workflows().add(document.as_bytes(), "naps.json").await.unwrap();
+        let mut runs = Vec::new();
+        for _ in 0..5 {
+            let request = crate::Request {
+                workflow_id: "naps".to_owned(),
+                ..crate::Request::default()
+            };
+            runs.push(engine.start(request).await.unwrap().run);
+        }
+        let shared = engine.shared.clone();
+        let now = shared.clock.now();
+        shared.store.heartbeat(&shared.me, now).await.unwrap();
+        let gap = shared.pulse.beat(shared.pulse.moment(), now).expect("the first one");
+        shared.pulse.checked(gap);
+        let mut claims = Claims::new(shared.clone());
+        runs.iter().for_each(|run| claims.hear(Ok(News::Inbox(*run)), now));
+        claims.claim_messaged(now).await;
+        let held = store.held(shared.me.id, None, 10).await.unwrap();
+        assert_eq!(held.iter().map(|lease| lease.run).collect::<Vec<_>>(), runs[..3]);
+        assert!(claims.due.is_some_and(|due| due <= now), "the others are due");
+        engine.crash();
     }
 }

@@ -1,125 +1,288 @@
-//! Whether this process is heard, and whether it may judge others.
+//! Whether this process may start something: an attempt, a run, a claim. And whether it may take runs from others.
 //!
-//! While the database is away nobody can say that he lives, and nobody is dead because of that. So who was not heard for
-//! too long takes nothing, until a heartbeat is confirmed again; and for a whole `lease_ttl` from then on he takes no
-//! runs of others who were not heard either, so that everybody can speak first. The same holds for a process that
-//! was stopped for a while, and for a new one.
+//! Commits are fenced by epochs, effects are not. So nothing starts unless it is certain that no other process has taken
+//! over: the last confirmed heartbeat, dated before it was sent, must be younger than two thirds of `lease_ttl`. Its age
+//! is taken by `CLOCK_BOOTTIME`, which counts while the machine is suspended, and by the wall clock, which is corrected
+//! after a virtual machine was paused. After a *gap*, a time without such a heartbeat, nothing starts until a new one is
+//! confirmed and the list of held runs was read after it (`heart.rs`). Runs that are missing there are dropped.
+//!
+//! While heartbeats cannot be written, no runner may expire another. After recovery, and after the database's clock was
+//! set, one `lease_ttl` passes before leases of others expire. The same holds for a new process.
 
-use crate::engine::lock;
+use crate::{clock::Clock, engine::lock};
 use fermata_core::Timestamp;
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tokio::sync::Notify;
 
 /// The heartbeats of this process that are known to be in the store.
 pub(crate) struct Pulse {
     lease_ttl: i64,
-    beats: Mutex<Option<Beats>>,
-    heard: Notify,
+    machine: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// How many gaps there were. Changes before the list of held runs is read.
+    gaps: AtomicU64,
+    changed: Notify,
+    wanted: Notify,
 }
 
-#[derive(Clone, Copy)]
-struct Beats {
-    last: i64,
-    /// Since then there was none too late.
+#[derive(Default)]
+struct State {
+    /// When the last confirmed heartbeat was sent.
+    last: Option<Moment>,
+    /// Since then there was no gap, by `since_boot`.
     steady_since: i64,
+    /// How far the database's clock is ahead of `since_boot`.
+    ahead: i64,
+    /// Whether the list of held runs was read since the last gap.
+    checked: bool,
+}
+
+/// What the machine's clocks show, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    boot: i64,
+    wall: i64,
 }
 
 impl Pulse {
-    pub fn new(lease_ttl: Duration) -> Pulse {
+    pub fn new(lease_ttl: Duration, machine: Arc<dyn Clock>) -> Pulse {
         Pulse {
             lease_ttl: i64::try_from(lease_ttl.as_micros()).unwrap_or(i64::MAX),
-            beats: Mutex::default(),
-            heard: Notify::new(),
+            machine,
+            state: Mutex::default(),
+            gaps: AtomicU64::new(0),
+            changed: Notify::new(),
+            wanted: Notify::new(),
         }
     }
 
-    /// A heartbeat that says `at` is in the store.
-    pub fn beat(&self, at: Timestamp) {
-        let mut beats = lock(&self.beats);
-        let steady_since = match *beats {
-            Some(beats) if self.is_timely(beats, at) => beats.steady_since,
-            _ => at.0,
-        };
-        *beats = Some(Beats {
-            last: at.0,
-            steady_since,
-        });
-        self.heard.notify_waiters();
+    /// The clocks now. To be asked before a heartbeat is sent.
+    pub fn moment(&self) -> Moment {
+        Moment {
+            boot: self.machine.since_boot(),
+            wall: self.machine.now().0,
+        }
+    }
+
+    /// A heartbeat that was sent then is in the store; the database's clock shows `database` now. If there was a gap
+    /// before it, its number: the list of held runs must be read.
+    pub fn beat(&self, sent: Moment, database: Timestamp) -> Option<u64> {
+        let mut state = lock(&self.state);
+        let ahead = database.0.saturating_sub(self.machine.since_boot());
+        let gap = !state.last.is_some_and(|last| self.is_young(last, sent));
+        let was_set = ahead.abs_diff(state.ahead) > self.lease_ttl.unsigned_abs() / 3;
+        if gap || was_set {
+            state.steady_since = sent.boot;
+        }
+        if gap {
+            self.gaps.fetch_add(1, Ordering::SeqCst);
+            state.checked = false;
+        }
+        (state.last, state.ahead) = (Some(sent), ahead);
+        let unchecked = !state.checked;
+        drop(state);
+        self.changed.notify_waiters();
+        unchecked.then(|| self.gaps())
+    }
+
+    /// The list of held runs was read after the heartbeat that ended this gap, and what is missing there was dropped.
+    pub fn checked(&self, gap: u64) {
+        let mut state = lock(&self.state);
+        state.checked = self.gaps() == gap;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// How many gaps there were. A lease that was asked for before a gap may be lost.
+    pub fn gaps(&self) -> u64 {
+        self.gaps.load(Ordering::SeqCst)
     }
 
     /// Waits for the first heartbeat.
     pub async fn begun(&self) {
         loop {
-            let heard = self.heard.notified();
-            if lock(&self.beats).is_some() {
+            let changed = self.changed.notified();
+            if lock(&self.state).checked {
                 return;
             }
-            heard.await;
+            changed.await;
         }
     }
 
-    /// Whether others know that this process lives.
-    pub fn is_heard(&self, now: Timestamp) -> bool {
-        lock(&self.beats).is_some_and(|beats| self.is_timely(beats, now))
+    /// Whether something may start now.
+    pub fn is_open(&self) -> bool {
+        let now = self.moment();
+        let state = lock(&self.state);
+        state.checked && state.last.is_some_and(|last| self.is_young(last, now))
     }
 
-    /// Who was heard before this and not since then is dead; only those who are not known at all, if others had no
-    /// chance to speak.
+    /// Waits until something may start. Asked right before it does.
+    pub async fn opens(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_open() {
+                return;
+            }
+            self.want();
+            changed.await;
+        }
+    }
+
+    /// Asks for a heartbeat at once.
+    pub fn want(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Waits until a heartbeat is asked for.
+    pub async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// By database time: runners whose last heartbeat is older are dead. Only those that are not known at all, if the
+    /// others had no chance to send one.
     pub fn dead_before(&self, now: Timestamp) -> Timestamp {
-        let all_could_speak = lock(&self.beats).is_some_and(|beats| {
-            self.is_timely(beats, now) && now.0.saturating_sub(beats.steady_since) >= self.lease_ttl
-        });
-        match all_could_speak {
+        let moment = self.moment();
+        let state = lock(&self.state);
+        let young = state.last.is_some_and(|last| self.is_young(last, moment));
+        let steady = moment.boot.saturating_sub(state.steady_since) >= self.lease_ttl;
+        match young && steady {
             true => Timestamp(now.0.saturating_sub(self.lease_ttl)),
             false => Timestamp::default(),
         }
     }
 
-    /// There are three heartbeats in a `lease_ttl`; one may be missed. A clock that was set back is a silence.
-    fn is_timely(&self, beats: Beats, now: Timestamp) -> bool {
-        now.0.abs_diff(beats.last) <= self.lease_ttl.unsigned_abs().saturating_mul(2) / 3
+    /// There are three heartbeats in a `lease_ttl`; one may be missed. A wall clock that was set is a gap.
+    fn is_young(&self, sent: Moment, now: Moment) -> bool {
+        let limit = self.lease_ttl.unsigned_abs().saturating_mul(2) / 3;
+        now.boot.abs_diff(sent.boot) < limit && now.wall.abs_diff(sent.wall) < limit
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+    use std::sync::atomic::AtomicI64;
 
     const SECOND: i64 = 1_000_000;
 
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp(1_000 * SECOND + seconds * SECOND)
+    /// Clocks that tests set.
+    #[derive(Default)]
+    struct Set {
+        boot: AtomicI64,
+        wall: AtomicI64,
+    }
+
+    impl Set {
+        fn to(&self, seconds: i64) {
+            self.boot.store(seconds * SECOND, Ordering::Relaxed);
+            self.wall.store(seconds * SECOND, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for Set {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.wall.load(Ordering::Relaxed))
+        }
+
+        fn since_boot(&self) -> i64 {
+            self.boot.load(Ordering::Relaxed)
+        }
+    }
+
+    fn pulse() -> (Arc<Set>, Pulse) {
+        let set = Arc::new(Set::default());
+        set.to(1000);
+        (set.clone(), Pulse::new(Duration::from_secs(15), set))
+    }
+
+    /// By database time, which is another.
+    fn database(seconds: i64) -> Timestamp {
+        Timestamp((7000 + seconds) * SECOND)
+    }
+
+    fn beat(set: &Set, pulse: &Pulse, seconds: i64) -> Option<u64> {
+        set.to(seconds);
+        pulse.beat(pulse.moment(), database(seconds))
     }
 
     #[test]
-    fn who_is_not_heard_takes_nothing_and_who_is_heard_again_waits_for_the_others() {
-        let pulse = Pulse::new(Duration::from_secs(15));
-        assert!(!pulse.is_heard(at(0)), "a heartbeat comes first");
-        for second in [0, 5, 10, 15] {
-            pulse.beat(at(second));
-            assert!(pulse.is_heard(at(second + 10)) && !pulse.is_heard(at(second + 11)));
+    fn nothing_starts_after_a_gap_until_held_runs_were_read() {
+        let (set, pulse) = pulse();
+        assert!(!pulse.is_open(), "a heartbeat comes first");
+        assert_eq!(beat(&set, &pulse, 1000), Some(1));
+        assert!(!pulse.is_open());
+        pulse.checked(1);
+        for seconds in [1000, 1005, 1010] {
+            assert!(seconds == 1000 || beat(&set, &pulse, seconds).is_none());
+            set.to(seconds + 9);
+            assert!(pulse.is_open());
+            set.to(seconds + 10);
+            assert!(!pulse.is_open());
+        }
+        assert_eq!(beat(&set, &pulse, 1040), Some(2));
+        assert!(!pulse.is_open() && pulse.opens().now_or_never().is_none());
+        pulse.checked(1);
+        assert!(!pulse.is_open(), "that was read before");
+        assert_eq!(beat(&set, &pulse, 1045), Some(2), "it still has to be read");
+        pulse.checked(2);
+        assert!(pulse.is_open() && pulse.opens().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_heartbeat_is_as_old_as_its_sending() {
+        let (set, pulse) = pulse();
+        beat(&set, &pulse, 1000);
+        pulse.checked(1);
+        let sent = pulse.moment();
+        set.to(1030);
+        assert_eq!(pulse.beat(sent, database(1030)), None);
+        assert!(!pulse.is_open(), "it was sent before this process was stopped");
+    }
+
+    #[test]
+    fn both_clocks_count() {
+        let (set, pulse) = pulse();
+        beat(&set, &pulse, 1000);
+        pulse.checked(1);
+        for (boot, wall) in [(30, 0), (0, 30), (0, -30)] {
+            set.boot.store((1000 + boot) * SECOND, Ordering::Relaxed);
+            set.wall.store((1000 + wall) * SECOND, Ordering::Relaxed);
+            assert!(!pulse.is_open(), "{boot} {wall}");
+        }
+    }
+
+    #[test]
+    fn others_expire_after_a_steady_lease_ttl_only() {
+        let (set, pulse) = pulse();
+        let dead_before = |seconds| {
+            set.to(seconds);
+            pulse.dead_before(database(seconds))
+        };
+        for seconds in [1000, 1005, 1010, 1015] {
+            beat(&set, &pulse, seconds);
         }
         assert_eq!(
-            pulse.dead_before(at(14)),
+            dead_before(1014),
             Timestamp::default(),
-            "others may not have spoken yet"
+            "others may not have sent one yet"
         );
-        assert_eq!(pulse.dead_before(at(15)), at(0));
-        assert_eq!(pulse.dead_before(at(25)), at(10));
-        assert_eq!(
-            pulse.dead_before(at(26)),
-            Timestamp::default(),
-            "we are not heard ourselves"
-        );
-        for second in [37, 42, 47] {
-            pulse.beat(at(second));
-            assert!(pulse.is_heard(at(second)));
-            assert_eq!(pulse.dead_before(at(second + 4)), Timestamp::default());
+        assert_eq!(dead_before(1015), database(1000));
+        assert_eq!(dead_before(1024), database(1009));
+        assert_eq!(dead_before(1026), Timestamp::default(), "our own is too old");
+        for seconds in [1037, 1042, 1047] {
+            beat(&set, &pulse, seconds);
+            assert_eq!(dead_before(seconds + 4), Timestamp::default());
         }
-        assert_eq!(pulse.dead_before(at(52)), at(37));
-        assert!(!pulse.is_heard(at(-900)), "the clock was set back");
-        pulse.beat(at(-900));
-        pulse.beat(at(-890));
-        assert_eq!(pulse.dead_before(at(-885)), at(-900));
+        assert_eq!(dead_before(1052), database(1037));
+        set.to(1052);
+        pulse.beat(pulse.moment(), database(1152));
+        assert_eq!(dead_before(1053), Timestamp::default(), "the database's clock was set");
     }
 }

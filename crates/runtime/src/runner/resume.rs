@@ -8,20 +8,25 @@ use crate::{
     dead_letters::{self, Held},
     driver::Driver,
     engine::{Shared, check_trigger},
-    error::Refusal,
+    error::{EngineError, Refusal},
     scope::Payloads,
 };
 use fermata_core::{RunId, Status};
 use fermata_store::{
+    StoreError,
     dead_letters::DeadReason,
     definitions::Lifecycle,
     runs::{StoredRun, Then},
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 use uuid::Uuid;
 
-/// Drives what was claimed.
-pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>) {
+/// How long a run rests that could not be read: from 100 ms to about 6 s, longer with each failure in a row.
+const FIRST_PAUSE_MS: u64 = 100;
+const MOST_DOUBLINGS: u32 = 6;
+
+/// Drives what was claimed when there had been so many gaps (`pulse.rs`).
+pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
     let (poison, rest): (Vec<_>, Vec<_>) = runs
         .into_iter()
         .partition(|run| run.takeovers > shared.settings.max_poison_retries);
@@ -41,10 +46,10 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>) {
         }
     }
     for run in others {
-        one(shared, run, None).await;
+        one(shared, run, None, gaps).await;
     }
     for (run, probation) in on_probation {
-        one(shared, run, Some(probation)).await;
+        one(shared, run, Some(probation), gaps).await;
     }
 }
 
@@ -55,18 +60,27 @@ async fn decline(shared: &Shared, run: &StoredRun) {
     shared.store.commit(commit).await; // what is not confirmed is found as a stray
 }
 
-async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probation>) {
+async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probation>, gaps: u64) {
     let compiled = shared
         .workflows
         .compiled(stored.workflow_uid, &stored.workflow_id, stored.workflow_version)
         .await;
     let compiled = match compiled {
         Ok(compiled) => compiled,
+        Err(EngineError::Store(error)) => return try_again(shared, &stored, &error).await,
         Err(error) => return put_aside(shared, stored.id, stored.epoch, &error.to_string()).await,
     };
     // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
     let begins = stored.journal.is_empty();
-    let archived = stored.status == Status::Pending && is_archived(shared, stored.workflow_uid).await;
+    let archived = match stored.status {
+        Status::Pending => is_archived(shared, stored.workflow_uid).await,
+        _ => Ok(false),
+    };
+    let archived = match archived {
+        Ok(archived) => archived,
+        Err(error) => return try_again(shared, &stored, &error).await,
+    };
+    shared.read_failures.store(0, Ordering::Relaxed);
     let payloads = read_payloads(shared, &compiled, &stored, begins && !archived).await;
     let payloads = match payloads {
         Ok(payloads) => payloads,
@@ -76,8 +90,9 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
         }
         Err(what) => return put_aside(shared, stored.id, stored.epoch, &what).await,
     };
-    match Driver::recover(shared.clone(), &stored, compiled, payloads, archived, probation) {
-        Ok(driver) => driver.spawn(),
+    match Driver::recover(shared.clone(), &stored, compiled, payloads, archived, probation, gaps) {
+        Ok(Some(driver)) => driver.spawn(),
+        Ok(None) => {} // if it is still ours, it is given back as a stray
         Err(what) => put_aside(shared, stored.id, stored.epoch, &what).await,
     }
 }
@@ -120,9 +135,19 @@ async fn read_payloads(
 }
 
 /// Runs of a workflow that was deleted go on, whatever state it was in.
-async fn is_archived(shared: &Shared, workflow: Uuid) -> bool {
-    let workflow = shared.store.workflow_by_uid(workflow).await;
-    matches!(workflow, Ok(Some(workflow)) if workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none())
+async fn is_archived(shared: &Shared, workflow: Uuid) -> Result<bool, StoreError> {
+    let workflow = shared.store.workflow_by_uid(workflow).await?;
+    Ok(workflow.is_some_and(|workflow| workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none()))
+}
+
+/// Releases a run that could not be loaded because the store did not answer, to be claimed again soon.
+async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError) {
+    let failures = shared.read_failures.fetch_add(1, Ordering::Relaxed);
+    let pause = FIRST_PAUSE_MS << failures.min(MOST_DOUBLINGS);
+    tracing::warn!(run = %run.id, %error, "a run cannot be loaded; trying again in {pause} ms");
+    let wake_at = shared.clock.now().plus_millis(pause);
+    let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
+    shared.store.commit(commit).await; // what is not confirmed is found as a stray
 }
 
 /// Releases a run that this program cannot advance, to be looked at again later: another program may know better.

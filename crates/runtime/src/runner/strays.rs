@@ -28,7 +28,7 @@ impl Claims {
         self.look_for_strays = now + shared.settings.lease_ttl;
         let mut after = None;
         loop {
-            let leases = match shared.store.held(shared.me.id, after, PAGE).await {
+            let leases = match shared.control.held(shared.me.id, after, PAGE).await {
                 Ok(leases) => leases,
                 Err(error) => {
                     tracing::warn!(%error, "what this runner holds cannot be read; trying again");

@@ -81,7 +81,7 @@ async fn die_with(store: &Place, run: RunId) -> u32 {
         runner: RunnerId(Uuid::now_v7()),
         limit: 1,
         now: now(),
-        only: Some(run),
+        only: vec![run],
         dead_before: Some(Timestamp(i64::MAX)),
     };
     store.claim(claim).await.unwrap().runs[0].takeovers

@@ -7,6 +7,7 @@ mod dead_letters;
 mod flow;
 mod http;
 mod large;
+mod lease;
 mod memory;
 mod parameters;
 mod rejected;

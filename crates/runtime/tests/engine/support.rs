@@ -53,6 +53,14 @@ impl Scripted {
             calls: Arc::default(),
         }
     }
+
+    /// An action that gives nothing.
+    pub fn nothing() -> Success {
+        Success {
+            outputs: json!({}),
+            links: Vec::new(),
+        }
+    }
 }
 
 #[async_trait::async_trait]
@@ -87,10 +95,13 @@ pub struct Place {
 
 impl Place {
     pub async fn new() -> Place {
-        let home = Arc::new(Home::new(Kind::Memory));
+        Place::on(Home::new(Kind::Memory)).await
+    }
+
+    pub async fn on(home: Home) -> Place {
         Place {
             store: home.store().await,
-            _home: home,
+            _home: Arc::new(home),
         }
     }
 }

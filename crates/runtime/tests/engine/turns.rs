@@ -126,7 +126,7 @@ impl Scene {
             runner: RunnerId(Uuid::now_v7()),
             limit: 2 * BACKLOG as u32,
             now: SystemClock.now(),
-            only: None,
+            only: Vec::new(),
             dead_before: None,
         }
     }

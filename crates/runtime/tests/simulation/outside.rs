@@ -103,7 +103,7 @@ impl World {
     pub async fn meddle(&self, commit: &RunCommit) {
         let closes = commit.waits.iter().find_map(|change| match change {
             WaitChange::Close { node } => Some(node.clone()),
-            WaitChange::Open { .. } => None,
+            WaitChange::Open { .. } | WaitChange::Limit { .. } => None,
         });
         let (callback, cancel) = {
             let mut inner = self.lock();

@@ -12,6 +12,7 @@ use fermata_core::{Failure, Kind, RunId, Status, Timestamp};
 use fermata_runtime::{
     Accepted, Ended, Engine, EngineError, Request, Settings,
     actions::{Action, ActionInfo, Call, Failed, Registry, ResourceLink, Success},
+    clock::{Clock, TokioClock},
 };
 use fermata_store::{
     Store,
@@ -148,13 +149,18 @@ fn boot(world: &Arc<World>, slot: usize) -> Process {
         park_after: scenario.park_after,
         poll_interval: Duration::from_secs(1),
         lease_ttl: Duration::from_secs(3),
+        heartbeat_thread: false,
         max_poison_retries: MAX_CLAIMS,
         shutdown_grace: Duration::from_secs(2),
         seed: Some(table(scenario.seed, &["engine", &life.to_string()]).roll()),
         ..Settings::default()
     };
     let registry = Registry::empty().with_action(Arc::new(Step::new(world.clone(), life)));
-    let engine = Engine::new(store, registry, settings, Arc::new(world.clock));
+    let clock = WrongClock {
+        right: world.clock,
+        ahead: table(scenario.seed, &["clock", &life.to_string()]).pick(&[0, 0, HOUR, -HOUR]),
+    };
+    let engine = Engine::new(store, registry, settings, Arc::new(clock));
     for (index, plan) in scenario.plans.iter().enumerate() {
         let installed = engine.workflows().install(uid(index), plan.clone(), 1);
         installed.expect("the plan compiles");
@@ -162,6 +168,25 @@ fn boot(world: &Arc<World>, slot: usize) -> Process {
     let process = Process { life, engine, died };
     inner.alive.insert(slot, process.clone());
     process
+}
+
+/// The clock of a machine, which nobody should rely on.
+struct WrongClock {
+    right: TokioClock,
+    /// In microseconds.
+    ahead: i64,
+}
+
+const HOUR: i64 = 3_600_000_000;
+
+impl Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.right.now().0 + self.ahead)
+    }
+
+    fn since_boot(&self) -> i64 {
+        self.right.since_boot()
+    }
 }
 
 async fn strike(world: Arc<World>, at: u64, slot: usize, blow: Blow) {

@@ -104,7 +104,7 @@ pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
     let (id, _) = born(store, "r1", Vec::new()).await;
     assert!(ids(store, claim(runner(), 9, 1000)).await.is_empty());
     let mut only = claim(runner(), 9, 1000);
-    only.only = Some(id);
+    only.only = vec![id];
     assert!(ids(store, only).await.is_empty());
 }
 
@@ -187,8 +187,25 @@ pub async fn the_asker_is_alive(store: &Arc<dyn Store>) {
     let mut wish = taking_over(500);
     wish.runner = owner;
     assert!(ids(store, wish.clone()).await.is_empty());
-    wish.only = Some(id);
+    wish.only = vec![id];
     assert!(ids(store, wish).await.is_empty());
+}
+
+/// Several runs with one claim: those that are free, up to the limit, and no others.
+pub async fn only_these_runs(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let mut free = Vec::new();
+    for request in ["r1", "r2", "r3"] {
+        free.push(pending(store, request).await);
+    }
+    let other = pending(store, "r4").await;
+    let (held, _) = born(store, "r5", Vec::new()).await;
+    let mut wish = claim(runner(), 2, 50);
+    wish.only = vec![free[0], free[1], free[2], held, run_id()];
+    assert_eq!(ids(store, wish.clone()).await, free[..2]);
+    wish.limit = 10;
+    assert_eq!(ids(store, wish).await, free[2..]);
+    assert!(!store.run(other).await.unwrap().unwrap().held());
 }
 
 /// One run, whenever it is due, if it is free or its owner is dead.
@@ -197,9 +214,9 @@ pub async fn only_one_run(store: &Arc<dyn Store>) {
     let id = born_by(store, runner(), "r1", Vec::new()).await;
     pending(store, "r2").await;
     let mut wish = claim(ME, 5, 50);
-    wish.only = Some(run_id());
+    wish.only = vec![run_id()];
     assert!(ids(store, wish.clone()).await.is_empty(), "there is no such run");
-    wish.only = Some(id);
+    wish.only = vec![id];
     assert!(ids(store, wish.clone()).await.is_empty(), "it is held");
     wish.dead_before = Some(at(0));
     assert_eq!(ids(store, wish.clone()).await, [id], "its owner was never heard of");
@@ -261,7 +278,7 @@ pub async fn terminal_runs_are_never_claimed(store: &Arc<dyn Store>) {
     committed(store, end(id, 1, 2, Status::Cancelled)).await;
     assert!(ids(store, taking_over(1000)).await.is_empty());
     let mut wish = taking_over(1000);
-    wish.only = Some(id);
+    wish.only = vec![id];
     let claimed = store.claim(wish).await.unwrap();
     assert_eq!((claimed.runs.len(), claimed.next_due), (0, None));
 }

@@ -168,6 +168,30 @@ pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
     assert!(store.inbox(run, 0).await.unwrap().is_empty());
 }
 
+/// A wait takes no answer from its deadline on, though its run has not noticed that it is over.
+pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let waits = vec![open("v", "t1"), open("w", "t2"), open("x", "t3"), limit("v", 300)];
+    let (run, _) = born(store, "r1", waits).await;
+    let mut commit = step(run, 1, 2);
+    commit.waits = vec![limit("w", 500), open("y", "t4"), limit("y", 500)];
+    committed(store, commit).await;
+    let accepted = async |token: &str, time: i64| match store.answer(token, "1", at(time)).await.unwrap() {
+        Answer::Accepted { .. } => true,
+        Answer::Closed => false,
+        Answer::NotFound => panic!("{token} is not there"),
+    };
+    assert!(!accepted("t1", 300).await && !accepted("t1", 900).await);
+    assert!(!accepted("t2", 500).await && accepted("t2", 499).await);
+    assert!(accepted("t3", 900).await, "it has not opened, or has no limit");
+    assert!(!accepted("t4", 500).await && accepted("t4", 1).await);
+    assert_eq!(
+        store.inbox(run, 0).await.unwrap().len(),
+        3,
+        "nothing was written for the others"
+    );
+}
+
 /// A token that is there already stays as it is, so a commit can be repeated.
 pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;

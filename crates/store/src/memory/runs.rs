@@ -41,6 +41,8 @@ pub(super) struct Entry {
 pub(super) struct Wait {
     pub(super) record: WaitRecord,
     answer_seq: Option<u64>,
+    /// From when on it takes no answer.
+    pub(super) deadline: Option<Timestamp>,
 }
 
 impl State {
@@ -101,13 +103,12 @@ impl State {
 
     pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
         let limit = claim.limit as usize;
-        let ids: Vec<RunId> = match claim.only {
-            Some(run) => [run]
-                .into_iter()
-                .filter(|run| self.claimable(claim, *run))
-                .take(limit)
-                .collect(),
-            None => {
+        let ids: Vec<RunId> = match claim.only.is_empty() {
+            false => {
+                let claimable = claim.only.iter().copied().filter(|run| self.claimable(claim, *run));
+                claimable.take(limit).collect()
+            }
+            true => {
                 let held = claim.dead_before.iter().flat_map(|_| &self.held);
                 let orphans = held
                     .filter(|(owner, ..)| self.is_dead(claim, *owner))
@@ -257,7 +258,12 @@ impl State {
                 entry.waits.push(Wait {
                     record,
                     answer_seq: None,
+                    deadline: None,
                 });
+            }
+            WaitChange::Limit { node, deadline } => {
+                let same = entry.waits.iter_mut().filter(|wait| wait.record.node == node);
+                same.for_each(|wait| wait.deadline = Some(deadline));
             }
             WaitChange::Close { node } => {
                 let same = entry.waits.iter_mut().filter(|wait| wait.record.node == node);
@@ -303,7 +309,8 @@ impl State {
         let Some(wait) = entry.waits.iter_mut().find(|wait| wait.record.token == token) else {
             return Answer::NotFound;
         };
-        if terminal || !wait.record.open {
+        let is_over = wait.deadline.is_some_and(|deadline| deadline <= at);
+        if terminal || is_over || !wait.record.open {
             return Answer::Closed;
         }
         wait.record.open = false;

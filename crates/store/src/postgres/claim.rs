@@ -44,13 +44,13 @@ pub(super) const ORPHANED: &str = "WITH RECURSIVE owners (owner) AS (
         ORDER BY lease_owner, wake_at, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) held
     WHERE o.living_session IS NOT false LIMIT $3";
 
-/// One run, if it is free, or has mail that its owner cannot read, or its owner was not heard of in time.
-pub(super) const ONE: &str = "SELECT id FROM workflow_executions
-    WHERE id = $1 AND status NOT IN ('Succeeded', 'Failed', 'Cancelled') AND (lease_owner IS NULL
+/// Of these runs those that are free, or have mail that their owner cannot read, or whose owner was not heard of in time.
+pub(super) const THESE: &str = "SELECT id FROM workflow_executions
+    WHERE id = ANY($1) AND status NOT IN ('Succeeded', 'Failed', 'Cancelled') AND (lease_owner IS NULL
       OR (inbox_seq > inbox_seen AND EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.role = 'sql'))
       OR ($3::bigint IS NOT NULL AND lease_owner <> $2
         AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.heartbeat_at >= $3)))
-    FOR NO KEY UPDATE SKIP LOCKED";
+    ORDER BY id LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED";
 
 pub(super) const NEXT_DUE: &str = "SELECT wake_at FROM workflow_executions
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
@@ -86,9 +86,9 @@ pub(super) async fn claim(
     walked: &Mutex<Group>,
 ) -> Result<Claimed, Trouble> {
     let tx = session.transaction().await?;
-    let ids = match claim.only {
-        Some(run) => one(&tx, claim, run, dead_before).await?,
-        None => due(&tx, claim, dead_before, walked).await?,
+    let ids = match claim.only.is_empty() {
+        false => these(&tx, claim, dead_before).await?,
+        true => due(&tx, claim, dead_before, walked).await?,
     };
     let mut taken = HashMap::new();
     if !ids.is_empty() {
@@ -128,12 +128,13 @@ pub(super) async fn claim(
     })
 }
 
-async fn one(tx: &Transaction<'_>, claim: &Claim, run: RunId, dead_before: Option<i64>) -> Result<Vec<Uuid>, Trouble> {
-    if claim.limit == 0 {
-        return Ok(Vec::new());
-    }
-    let statement = tx.prepare_cached(ONE).await?;
-    let rows = tx.query(&statement, &[&run.0, &claim.runner.0, &dead_before]).await?;
+async fn these(tx: &Transaction<'_>, claim: &Claim, dead_before: Option<i64>) -> Result<Vec<Uuid>, Trouble> {
+    let statement = tx.prepare_cached(THESE).await?;
+    let runs: Vec<Uuid> = claim.only.iter().map(|run| run.0).collect();
+    let limit = i64::from(claim.limit);
+    let rows = tx
+        .query(&statement, &[&runs, &claim.runner.0, &dead_before, &limit])
+        .await?;
     rows.iter().map(|row| plain(row, 0)).collect()
 }
 

@@ -393,7 +393,11 @@ mod tests {
     fn committer() -> Committer {
         let settings = PostgresSettings::default();
         let address = Address::parse("postgres://nobody@nowhere/there", &settings).unwrap();
-        let (hints, _) = Hints::start(&address, false);
+        let (hints, _) = Hints::start(
+            &address,
+            false,
+            std::sync::Arc::new(crate::clock::DatabaseClock::new(0, 0, 0)),
+        );
         Committer::new(&address, &settings, &hints, mpsc::unbounded_channel().1)
     }
 

@@ -88,6 +88,7 @@ impl<'a> Deciding<'a, '_> {
                     self.writes.first_events.push(run.id, 1, born.started_at, first);
                 }
                 self.writes.first_waits.open(run.id, &born.waits, false);
+                self.limit(run.id, &born.waits);
             }
         }
         Enqueued::Created
@@ -122,12 +123,22 @@ impl<'a> Deciding<'a, '_> {
                 self.writes.closed.push((commit.run, node.as_str()));
             }
         }
+        self.limit(commit.run, &commit.waits);
         self.writes.waits.open(commit.run, &commit.waits, terminal);
         self.writes.dead_letters.extend(commit.dead_letter.as_deref());
         self.update(commit, run, terminal);
         CommitAnswer::Committed {
             inbox_seq: run.inbox_seq,
         }
+    }
+
+    /// Notes from when on waits take no answer.
+    fn limit(&mut self, run: RunId, changes: &'a [WaitChange]) {
+        let limits = changes.iter().filter_map(|change| match change {
+            WaitChange::Limit { node, deadline } => Some((run, node.as_str(), deadline.0)),
+            WaitChange::Open { .. } | WaitChange::Close { .. } => None,
+        });
+        self.writes.limits.extend(limits);
     }
 
     /// What the commit collides with, if anything.
@@ -151,7 +162,7 @@ impl<'a> Deciding<'a, '_> {
                 let answered = self.facts.answered.contains(&(commit.run, node.as_str().to_owned()));
                 answered.then(|| Conflict::Answered { node: node.clone() })
             }
-            WaitChange::Open { .. } => None,
+            WaitChange::Open { .. } | WaitChange::Limit { .. } => None,
         })
     }
 
@@ -225,7 +236,8 @@ impl<'a> Deciding<'a, '_> {
         let Some(facts) = facts.filter(|facts| !facts.status.is_terminal()) else {
             return false;
         };
-        if !self.facts.open_tokens.contains(token) {
+        let open = self.facts.open_tokens.get(token);
+        if open.is_none_or(|deadline| deadline.is_some_and(|deadline| deadline <= at.0)) {
             return false;
         }
         let seq = self.put(run, facts, letter, at);

@@ -27,7 +27,7 @@ pub(super) struct Facts {
     /// Waits to be closed which have an answer that their run has not seen.
     pub(super) answered: HashSet<(RunId, String)>,
     /// Tokens that may be answered.
-    pub(super) open_tokens: HashSet<String>,
+    pub(super) open_tokens: HashMap<String, Option<i64>>,
 }
 
 impl Facts {

@@ -8,13 +8,12 @@
 //! * A connection that was lost is made again; whoever listens looks for itself then.
 
 use super::{address::Address, backoff::Backoff, trouble::Trouble};
-use crate::{News, runners::Runner};
+use crate::{News, clock::DatabaseClock, runners::Runner};
 use fermata_core::{RunId, Timestamp};
 use std::{
     collections::{BTreeMap, HashMap},
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     sync::{broadcast, mpsc},
@@ -66,17 +65,19 @@ pub(super) struct Hints {
     local: broadcast::Sender<News>,
     remote: Option<mpsc::UnboundedSender<Outgoing>>,
     runners: Runners,
+    clock: Arc<DatabaseClock>,
 }
 
 impl Hints {
     /// `remote` says whether other processes are told and listened to.
-    pub(super) fn start(address: &Address, remote: bool) -> (Hints, Option<Listening>) {
+    pub(super) fn start(address: &Address, remote: bool, clock: Arc<DatabaseClock>) -> (Hints, Option<Listening>) {
         let (local, _) = broadcast::channel(NEWS);
         let (sender, outgoing) = mpsc::unbounded_channel();
         let hints = Hints {
             local,
             remote: remote.then_some(sender),
             runners: Arc::default(),
+            clock,
         };
         let listener = Listener {
             address: address.clone(),
@@ -111,7 +112,7 @@ impl Hints {
             let _ = self.local.send(*news);
         }
         let Some(remote) = &self.remote else { return };
-        let now = now();
+        let now = self.clock.now();
         let due = tidings.news.iter().filter_map(|news| match news {
             News::Due(at) if *at <= now => Some(*at),
             _ => None,
@@ -134,11 +135,6 @@ impl Hints {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Listens until it is dropped.

@@ -191,7 +191,7 @@ impl Facts {
                     self.answered.insert((get(row, 0)?, plain(row, 1)?));
                 }
                 Question::OpenTokens => {
-                    self.open_tokens.insert(plain(row, 0)?);
+                    self.open_tokens.insert(plain(row, 0)?, plain(row, 1)?);
                 }
             }
         }

@@ -78,6 +78,16 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 5,
+        name: "deadlines of waits",
+        up: include_str!("migrations/0005_deadlines_of_waits.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0005_deadlines_of_waits.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

@@ -30,6 +30,8 @@ pub(super) struct Writes<'a> {
     pub(super) closed: Vec<(RunId, &'a str)>,
     pub(super) waits: Waits<'a>,
     pub(super) updates: Vec<RunUpdate<'a>>,
+    /// Nodes whose waits take no answer from a time on. Comes after `waits`.
+    pub(super) limits: Vec<(RunId, &'a str, i64)>,
     /// Runs that are over: their waits close.
     pub(super) ended: Vec<Uuid>,
     /// Runs whose letters up to this one may go.
@@ -94,6 +96,12 @@ impl<'a> Writes<'a> {
                 .bind(waits.tokens.clone())
                 .bind(waits.runs.clone());
             queries.push(query.bind(waits.nodes.clone()).bind(waits.open.clone()));
+        }
+        if !self.limits.is_empty() {
+            let query = Query::new(&sql.limit_waits)
+                .column(&self.limits, |limit| limit.0.0)
+                .column(&self.limits, |limit| limit.1);
+            queries.push(query.column(&self.limits, |limit| limit.2));
         }
         if !self.ended.is_empty() {
             queries.push(Query::new(&sql.close_all_waits).bind(self.ended.clone()));
@@ -272,6 +280,7 @@ impl<'a> Waits<'a> {
                         self.open[at] &= self.nodes[at] != node.as_str();
                     }
                 }
+                WaitChange::Limit { .. } => {}
             }
         }
     }

@@ -1,23 +1,20 @@
 //! Runners: who lives, what they hold, and which of that has mail.
 //!
 //! What must stay true: a runner may ask for its mail every second, so that question costs an index seek when there is
-//! none; who is dead is decided by the database's clock, so that machines need not agree on the time.
+//! none; times are the database's, so that machines need not agree on the time.
 
 use super::{
     columns::{get, plain, signed},
     trouble::Trouble,
 };
 use crate::{
+    clock::{DatabaseClock, since_boot},
     reads::Page,
     runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
     statements::{self, dollars},
 };
 use deadpool_postgres::{GenericClient, Object};
 use fermata_core::{RunId, RunnerId, Timestamp};
-use std::{
-    sync::atomic::{AtomicI64, Ordering},
-    time::{SystemTime, UNIX_EPOCH},
-};
 use uuid::Uuid;
 
 /// What need not survive a crash does not wait for disks and standbys: while commits hang because a standby is away,
@@ -28,11 +25,19 @@ macro_rules! at_once {
     };
 }
 
+/// The database's clock.
+macro_rules! clock {
+    () => {
+        "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    };
+}
+
 const BEAT: &str = concat!(
     "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at, public_url)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE ",
     at_once!(),
-    " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role"
+    " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role RETURNING ",
+    clock!()
 );
 
 const FORGET_OLD: &str = concat!(
@@ -67,64 +72,25 @@ pub(super) const HELD: &str = "SELECT id, lease_epoch FROM (SELECT id, lease_epo
       WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND (id > $2 OR $2 IS NULL) OFFSET 0) held
     ORDER BY id LIMIT $3";
 
-const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+const NOW: &str = concat!("SELECT ", clock!());
 
-/// Clocks that differ by less than this are the same.
-const TOLERANCE: i64 = 2_000_000;
-
-/// How far the database's clock is ahead of ours, in microseconds.
-#[derive(Debug, Default)]
-pub(super) struct Skew(AtomicI64);
-
-impl Skew {
-    /// Compares the clocks.
-    pub(super) async fn learn(&self, client: &impl GenericClient) -> Result<(), Trouble> {
-        let statement = client.prepare_cached(NOW).await?;
-        let before = ours();
-        let theirs: i64 = plain(&client.query_one(&statement, &[]).await?, 0)?;
-        let Some(ahead) = ahead(before, theirs, ours()) else {
-            return Ok(());
-        };
-        if ahead != 0 && self.0.swap(ahead, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                microseconds = ahead,
-                "the clocks of this machine and its database differ"
-            );
-        } else {
-            self.0.store(ahead, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// A time of ours by the database's clock.
-    pub(super) fn theirs(&self, at: Timestamp) -> i64 {
-        at.0.saturating_add(self.0.load(Ordering::Relaxed))
-    }
-
-    fn ours(&self, at: Timestamp) -> Timestamp {
-        Timestamp(at.0.saturating_sub(self.0.load(Ordering::Relaxed)))
-    }
+/// Looks at the database's clock for the first time.
+pub(super) async fn clock(client: &impl GenericClient) -> Result<DatabaseClock, Trouble> {
+    let statement = client.prepare_cached(NOW).await?;
+    let before = since_boot();
+    let theirs: i64 = plain(&client.query_one(&statement, &[]).await?, 0)?;
+    Ok(DatabaseClock::new(before, theirs, since_boot()))
 }
 
-/// How far a clock is ahead that showed `theirs` somewhere between `before` and `after` of ours. What took long, on its
-/// way or because this process was stopped, says nothing: it could make the living look dead.
-fn ahead(before: i64, theirs: i64, after: i64) -> Option<i64> {
-    let took = after.saturating_sub(before);
-    let ahead = theirs.saturating_sub(before.saturating_add(took / 2));
-    let same = ahead.saturating_abs() < TOLERANCE;
-    (0..TOLERANCE).contains(&took).then_some(if same { 0 } else { ahead })
-}
-
-fn ours() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// Notes that a runner lives.
-pub(super) async fn heartbeat(session: &Object, runner: &Runner, at: Timestamp, skew: &Skew) -> Result<(), Trouble> {
-    skew.learn(session).await?;
+/// Notes that a runner lives, and looks at the database's clock.
+pub(super) async fn heartbeat(
+    session: &Object,
+    runner: &Runner,
+    at: Timestamp,
+    clock: &DatabaseClock,
+) -> Result<(), Trouble> {
     let beat = session.prepare_cached(BEAT).await?;
-    let (id, at, pid) = (runner.id.0, skew.theirs(at), i64::from(runner.pid));
+    let (id, at, pid) = (runner.id.0, clock.theirs(at), i64::from(runner.pid));
     let row: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
         &id,
         &at,
@@ -135,7 +101,9 @@ pub(super) async fn heartbeat(session: &Object, runner: &Runner, at: Timestamp, 
         &runner.started_at.0,
         &runner.public_url,
     ];
-    session.execute(&beat, row).await?;
+    let before = since_boot();
+    let theirs: i64 = plain(&session.query_one(&beat, row).await?, 0)?;
+    clock.learn(before, theirs, since_boot());
     let forget = session.prepare_cached(FORGET_OLD).await?;
     session.execute(&forget, &[&at.saturating_sub(FORGOTTEN_AFTER)]).await?;
     Ok(())
@@ -153,7 +121,7 @@ pub(super) async fn runners(
     client: &impl GenericClient,
     before: Option<RunnerId>,
     limit: u32,
-    skew: &Skew,
+    clock: &DatabaseClock,
 ) -> Result<Page<RunnerRecord>, Trouble> {
     let statement = client.prepare_cached(RUNNERS).await?;
     let before: Option<Uuid> = before.map(|before| before.0);
@@ -170,7 +138,7 @@ pub(super) async fn runners(
                 started_at: get(row, 6)?,
                 public_url: plain(row, 7)?,
             },
-            heartbeat_at: skew.ours(get(row, 1)?),
+            heartbeat_at: clock.ours(get(row, 1)?),
             held: get(row, 8)?,
         })
     });
@@ -203,20 +171,4 @@ pub(super) async fn held(
         })
     });
     leases.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_that_was_asked_for_long_tells_nothing() {
-        const SECOND: i64 = 1_000_000;
-        assert_eq!(ahead(0, SECOND, SECOND), Some(0));
-        assert_eq!(ahead(0, 10 * SECOND, SECOND), Some(9 * SECOND + SECOND / 2));
-        assert_eq!(ahead(10 * SECOND, 0, 11 * SECOND), Some(-10 * SECOND - SECOND / 2));
-        assert_eq!(ahead(0, 0, 5 * SECOND), None);
-        assert_eq!(ahead(0, 5 * SECOND, 5 * SECOND), None);
-        assert_eq!(ahead(SECOND, 5 * SECOND, 0), None, "our clock was set meanwhile");
-    }
 }

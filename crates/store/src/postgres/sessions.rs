@@ -1,4 +1,5 @@
-//! The pool of connections for everything but group commit, and the patience of its callers.
+//! The pools of connections for everything but group commit, and the patience of their callers. Control (heartbeats,
+//! claims, readiness) has pools of its own, so that it does not wait behind reads.
 //!
 //! What must stay true: a call is repeated only if nothing of it can have been written; a `COMMIT` without an answer is
 //! [`StoreError::Unknown`].
@@ -14,7 +15,13 @@ use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, PoolError, RecyclingMethod, Runtime,
     Transaction,
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+/// How many connections a pool for control has, at most.
+const CONTROL: usize = 2;
 
 /// How often a collision with others is tried again.
 const MAX_COLLISIONS: u32 = 8;
@@ -22,8 +29,10 @@ const MAX_COLLISIONS: u32 = 8;
 /// Connections that are shared.
 pub(super) struct Sessions {
     pool: Pool,
-    place: String,
-    patience: Duration,
+    address: Address,
+    settings: PostgresSettings,
+    /// Pools that were made by [`Sessions::apart`].
+    apart: Mutex<Vec<Pool>>,
 }
 
 impl Sessions {
@@ -43,9 +52,23 @@ impl Sessions {
             .build();
         Ok(Sessions {
             pool: pool.map_err(|error| StoreError::Failed(error.to_string()))?,
-            place: address.place.clone(),
-            patience: settings.patience,
+            address: address.clone(),
+            settings: settings.clone(),
+            apart: Mutex::default(),
         })
+    }
+
+    /// A few connections for control alone. They are closed when these or their origin are.
+    pub(super) fn apart(&self) -> Result<Sessions> {
+        let settings = PostgresSettings {
+            pool_size: CONTROL,
+            ..self.settings.clone()
+        };
+        let sessions = Sessions::new(&self.address, &settings)?;
+        let mut apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
+        apart.retain(|pool| !pool.is_closed());
+        apart.push(sessions.pool.clone());
+        Ok(sessions)
     }
 
     pub(super) async fn get(&self) -> Result<Object, Trouble> {
@@ -62,14 +85,22 @@ impl Sessions {
     /// For one call.
     pub(super) fn patience(&self) -> Patience<'_> {
         Patience {
-            place: &self.place,
-            until: Instant::now() + self.patience,
+            place: &self.address.place,
+            until: Instant::now() + self.settings.patience,
             backoff: Backoff::default(),
             collisions: 0,
         }
     }
 
     pub(super) fn close(&self) {
+        self.pool.close();
+        let apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
+        apart.iter().for_each(Pool::close);
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
         self.pool.close();
     }
 }

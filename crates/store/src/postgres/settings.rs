@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How a store uses its database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresSettings {
-    /// Connections for reads, claims and definitions. They are opened when they are needed.
+    /// Connections for reads and definitions. They are opened when they are needed. Heartbeats, claims and readiness have
+    /// others.
     pub pool_size: usize,
     /// Connections that write runs, each taking whatever waits in one transaction. More of them help when the way to
     /// the database is long.

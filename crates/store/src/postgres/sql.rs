@@ -59,7 +59,7 @@ statements! {
         WHERE (SELECT true FROM run_waits w
           WHERE w.workflow_execution_id = u.run AND w.node_id = u.node AND w.answer_seq > u.seen LIMIT 1)";
 
-    open_tokens: "SELECT token FROM run_waits WHERE token = ANY($1) AND is_open";
+    open_tokens: "SELECT token, deadline FROM run_waits WHERE token = ANY($1) AND is_open";
 
     /// Gives the runs that were stored: another batch may have stored the same request.
     insert_runs: "INSERT INTO workflow_executions
@@ -118,6 +118,13 @@ statements! {
     open_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open)
         SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[])
         ON CONFLICT DO NOTHING";
+
+    limit_waits: "UPDATE run_waits w SET deadline = f.deadline
+        FROM (SELECT u.deadline, t.place
+          FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS u (run, node, deadline)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits
+            WHERE workflow_execution_id = u.run AND node_id = u.node AND is_open OFFSET 0) t OFFSET 0) f
+        WHERE w.ctid = f.place";
 
     answer_waits: "UPDATE run_waits w SET is_open = false, payload_json = f.payload, answer_seq = f.seq
         FROM (SELECT u.payload, u.seq, t.place

@@ -39,9 +39,9 @@ const JOURNAL: &str = "SELECT data FROM execution_events WHERE workflow_executio
 
 /// Leases runs to the asker.
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Claimed> {
-    let ids = match claim.only {
-        Some(run) => claimable(tx, claim, run)?,
-        None => due(tx, claim)?,
+    let ids = match claim.only.is_empty() {
+        false => claimable(tx, claim)?,
+        true => due(tx, claim)?,
     };
     let mut runs = Vec::with_capacity(ids.len());
     for id in ids {
@@ -54,22 +54,25 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Claimed>
     Ok(Claimed { runs, next_due })
 }
 
-/// One run, if it is free or its owner is dead.
-fn claimable(tx: &Tx<'_>, claim: &Claim, run: RunId) -> rusqlite::Result<Vec<RunId>> {
+/// Of the runs that were asked for, those that are free or whose owners are dead.
+fn claimable(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
     let mut owner_of = tx.connection.prepare_cached(OWNER_OF)?;
-    let owner = owner_of
-        .query_row([key(&run)], |row| row.get::<_, Option<Col<Uuid>>>(0))
-        .optional()?;
-    let claimable = match owner {
-        None => false,
-        Some(None) => true,
-        Some(Some(Col(owner))) => is_dead(tx, claim, owner)?,
-    };
-    Ok(if claimable && claim.limit > 0 {
-        vec![run]
-    } else {
-        Vec::new()
-    })
+    let mut ids = Vec::new();
+    for run in &claim.only {
+        if ids.len() >= claim.limit as usize {
+            break;
+        }
+        let owner = owner_of
+            .query_row([key(run)], |row| row.get::<_, Option<Col<Uuid>>>(0))
+            .optional()?;
+        let claimable = match owner {
+            None => false,
+            Some(None) => true,
+            Some(Some(Col(owner))) => is_dead(tx, claim, owner)?,
+        };
+        ids.extend(claimable.then_some(*run));
+    }
+    Ok(ids)
 }
 
 /// Runs of dead owners, and free runs that are due, in the order and with the shares of [`crate::priority`].

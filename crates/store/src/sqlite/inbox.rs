@@ -23,7 +23,7 @@ const WAKE: &str = "UPDATE workflow_executions SET inbox_seq = ?2,
     wake_at = CASE WHEN lease_owner IS NULL THEN MIN(COALESCE(wake_at, ?3), ?3) ELSE wake_at END
     WHERE id = ?1";
 
-const WAIT: &str = "SELECT workflow_execution_id, node_id, is_open FROM run_waits WHERE token = ?1";
+const WAIT: &str = "SELECT workflow_execution_id, node_id, is_open AND (deadline IS NULL OR deadline > ?2) FROM run_waits WHERE token = ?1";
 
 const ANSWER_WAIT: &str = "UPDATE run_waits SET is_open = 0, payload_json = ?2, answer_seq = ?3 WHERE token = ?1";
 
@@ -32,6 +32,9 @@ const OPEN_WAIT: &str = "INSERT INTO run_waits (token, workflow_execution_id, no
 
 const CLOSE_WAIT: &str =
     "UPDATE run_waits SET is_open = 0 WHERE workflow_execution_id = ?1 AND node_id = ?2 AND is_open = 1";
+
+const LIMIT_WAIT: &str =
+    "UPDATE run_waits SET deadline = ?3 WHERE workflow_execution_id = ?1 AND node_id = ?2 AND is_open = 1";
 
 const CLOSE_WAITS: &str = "UPDATE run_waits SET is_open = 0 WHERE workflow_execution_id = ?1 AND is_open = 1";
 
@@ -92,7 +95,7 @@ pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp)
     let wait = tx
         .connection
         .prepare_cached(WAIT)?
-        .query_row([token], |row| {
+        .query_row(params![token, at.0], |row| {
             Ok((run_id(row, 0)?, get::<NodeId>(row, 1)?, row.get::<_, bool>(2)?))
         })
         .optional()?;
@@ -123,6 +126,11 @@ pub(super) fn change_wait(tx: &Tx<'_>, run: RunId, change: &WaitChange) -> rusql
             tx.connection
                 .prepare_cached(OPEN_WAIT)?
                 .execute(params![token, key(&run), node.as_str()])?
+        }
+        WaitChange::Limit { node, deadline } => {
+            tx.connection
+                .prepare_cached(LIMIT_WAIT)?
+                .execute(params![key(&run), node.as_str(), deadline.0])?
         }
         WaitChange::Close { node } => tx
             .connection

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::Semaphore;
 
 /// How many reads run at once.
-const READERS: usize = 4;
+pub(super) const READERS: usize = 4;
 
 /// The pool.
 pub(super) struct Readers {
@@ -27,6 +27,11 @@ impl Readers {
             permits: Arc::new(Semaphore::new(READERS)),
             idle: Arc::default(),
         }
+    }
+
+    /// The same file through connections of its own.
+    pub(super) fn apart(&self) -> Readers {
+        Readers::new(self.path.clone())
     }
 
     /// Reads in one snapshot.

@@ -147,7 +147,7 @@ async fn everything_is_there_after_reopening() {
         runner: RunnerId(Uuid::now_v7()),
         limit: 9,
         now: Timestamp(0),
-        only: None,
+        only: Vec::new(),
         dead_before: Some(Timestamp(0)),
     };
     let claimed = store.claim(claim).await.unwrap().runs;
@@ -355,5 +355,40 @@ async fn a_member_that_fails_fails_alone() {
             0 => assert!(matches!(answer, Err(StoreError::Failed(_))), "{answer:?}"),
             _ => assert_eq!(answer.unwrap(), Enqueued::Created),
         }
+    }
+}
+
+/// What a runner reads of its own does not wait for the connections that slow reads have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_does_not_wait_behind_reads() {
+    let folder = Folder::new();
+    let store = Arc::new(folder.open().unwrap());
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let mut slow = Vec::new();
+    for _ in 0..readers::READERS {
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let (reader, begun) = (store.clone(), begun.clone());
+        let reading = tokio::spawn(async move {
+            let read = move |_: &Connection| {
+                begun.send(()).expect("the test waits for it");
+                let _ = ends.recv(); // until the other side is dropped
+                Ok(())
+            };
+            reader.readers.read(read).await
+        });
+        slow.push((reading, end));
+        begins.recv().await.expect("it reads");
+    }
+    let control = store.control().expect("connections for control");
+    let calls = async {
+        assert!(control.held(ME, None, 10).await.unwrap().is_empty());
+        assert!(control.unread(ME).await.unwrap().is_empty());
+        control.ping().await.unwrap();
+    };
+    let patience = std::time::Duration::from_secs(30);
+    tokio::time::timeout(patience, calls).await.expect("answers");
+    for (reading, end) in slow {
+        drop(end);
+        reading.await.unwrap().unwrap();
     }
 }

@@ -176,6 +176,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("is_open", Flag),
             column("payload_json", Text),
             column("answer_seq", Number),
+            column("deadline", Number),
         ],
     },
     Table {

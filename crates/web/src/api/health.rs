@@ -33,7 +33,7 @@ pub(crate) async fn live() -> Json<Live> {
 
 /// `GET /health/ready`
 pub(crate) async fn ready(State(web): State<Web>) -> (StatusCode, Json<Ready>) {
-    let database = match tokio::time::timeout(PATIENCE, web.engine.store().ping()).await {
+    let database = match tokio::time::timeout(PATIENCE, web.engine.ping()).await {
         Ok(Ok(())) => "ok",
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready: the store failed");

@@ -17,10 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fermata_core::{RunId, Status};
-use fermata_runtime::{
-    Refusal, Request,
-    clock::{Clock, SystemClock},
-};
+use fermata_runtime::{Refusal, Request};
 use fermata_store::reads::{RunFilter, RunPage, RunRecord};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -192,6 +189,6 @@ async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
 
 async fn whole(web: &Web, run: RunId) -> Result<Response, ApiError> {
     let overview = web.engine.overview(run).await?;
-    let data = RunWithTasks::new(&overview, SystemClock.now());
+    let data = RunWithTasks::new(&overview, web.engine.now());
     Ok(Json(DataView { data }).into_response())
 }

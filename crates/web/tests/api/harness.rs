@@ -224,6 +224,10 @@ impl Clock for BrokenClock {
         assert!(!self.0.load(Ordering::Relaxed), "the clock is broken");
         SystemClock.now()
     }
+
+    fn since_boot(&self) -> i64 {
+        SystemClock.since_boot()
+    }
 }
 
 fn info(id: &str) -> ActionInfo {

@@ -102,16 +102,22 @@ async fn a_store_that_fails_is_not_the_callers_fault() {
 #[tokio::test]
 async fn a_panic_is_answered_and_the_server_goes_on() {
     let server = Server::start().await;
+    server.publish(&echo("hello")).await;
     server.clock.0.store(true, Ordering::Relaxed);
     let headers = [("x-correlation-id", "find-me"), ("content-type", "application/json")];
     let answer = server
-        .send(Method::POST, "/api/v1/workflows", &headers, echo("hello").to_string())
+        .send(
+            Method::POST,
+            "/api/v1/workflows/hello/execute",
+            &headers,
+            "{}".to_owned(),
+        )
         .await;
     let error = answer.error(500, "INTERNAL");
     assert_eq!(error["correlationId"], "find-me");
     assert!(!answer.text.contains("clock"), "what broke is for the log");
     server.clock.0.store(false, Ordering::Relaxed);
-    server.post("/api/v1/workflows", echo("hello")).await.expect(201);
+    server.post("/api/v1/workflows", echo("other")).await.expect(201);
 }
 
 #[tokio::test]

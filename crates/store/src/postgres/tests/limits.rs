@@ -118,3 +118,43 @@ async fn calls_wait_for_a_connection() {
     assert!(first.await.unwrap().unwrap().is_some());
     assert!(store.workflow(WORKFLOW).await.unwrap().is_some());
 }
+
+/// Heartbeats, claims and readiness do not wait for a connection that a slow read has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_does_not_wait_behind_reads() {
+    let database = Database::new().await;
+    let settings = PostgresSettings {
+        pool_size: 1,
+        patience: Duration::from_millis(200),
+        ..Default::default()
+    };
+    let store = with(&database, settings).await;
+    let run = pending(&store, "r1").await;
+    let (client, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE workflows").await.unwrap();
+    let reader = store.clone();
+    let reading = tokio::spawn(async move { reader.workflow(WORKFLOW).await });
+    let busy = async {
+        while store.ping().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, busy).await.expect("the only connection is busy");
+    let control = store.control().expect("connections for control");
+    let calls = async {
+        control.heartbeat(&described(ME), at(1)).await.unwrap();
+        control.ping().await.unwrap();
+        let claimed = control.claim(claim(ME, 1, 1000)).await.unwrap().runs;
+        assert_eq!(claimed[0].id, run);
+        let leases = control.held(ME, None, 10).await.unwrap();
+        assert_eq!(leases.len(), 1);
+        assert!(control.unread(ME).await.unwrap().is_empty());
+    };
+    timeout(PATIENCE, calls).await.expect("answers");
+    assert!(!reading.is_finished());
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(reading.await.unwrap().unwrap().is_some());
+    store.close().await.unwrap();
+    assert!(control.ping().await.is_err(), "closed with its origin");
+}

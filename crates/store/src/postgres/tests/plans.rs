@@ -124,7 +124,7 @@ async fn claims_use_indexes(planner: &Planner) {
     planner.seeks(queue::GROUPS).await;
     planner.seeks(queue::TAKE).await;
     planner.walks(claim::ORPHANED, "ix_executions_held").await;
-    planner.seeks(claim::ONE).await;
+    planner.seeks(claim::THESE).await;
     planner.walks(claim::NEXT_DUE, "ix_executions_due").await;
     planner.seeks(claim::JOURNALS).await;
     planner.seeks(&claim::lease()).await;

@@ -30,6 +30,7 @@ impl Simulated {
             // Days pass in a moment, and somebody would look all the time.
             poll_interval: Duration::from_secs(HOUR),
             lease_ttl: Duration::from_secs(DAY),
+            heartbeat_thread: false,
             ..Settings::default()
         };
         let registry = Registry::builtin(&HttpSettings::default()).expect("a registry");

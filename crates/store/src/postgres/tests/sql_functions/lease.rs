@@ -55,7 +55,7 @@ async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
     assert!(!other.acquire(run).await);
     assert_eq!(take_over(&store).await, []);
     let only = Claim {
-        only: Some(run),
+        only: vec![run],
         ..claim(ME, 1, now().0)
     };
     assert_eq!(store.claim(only).await.unwrap().runs, []);

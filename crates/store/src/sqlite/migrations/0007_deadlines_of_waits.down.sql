@@ -1,0 +1,1 @@
+ALTER TABLE run_waits DROP COLUMN deadline;
