@@ -23,7 +23,6 @@ use fermata_runtime::{
     clock::SystemClock, sandbox::Sandbox,
 };
 use fermata_store::{
-    Store,
     memory::MemoryStore,
     reads::{RunRecord, Window},
 };
