@@ -34,8 +34,11 @@ pub use ids::{NodeId, RunId, RunnerId};
 pub use input::{Fact, Input};
 pub use journal::{
     Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, Verdict, decode, encode,
+    recorded_deadline,
 };
-pub use plan::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Route, Scope, When};
+pub use plan::{
+    Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanError, Policies, Route, StoredPlan, When,
+};
 pub use retry::Retry;
 pub use run::{End, NodeState, Open, Phase, Run, Status, Stop};
 pub use time::Timestamp;

@@ -2,6 +2,7 @@
 //!
 //! Nodes stand in document order and an edge is identified by its position in its node, so the
 //! journal of a run stays readable by every later program as long as both orders are kept.
+//! Publishing stores the plan ([`StoredPlan`]), and runs follow what was stored: all policies are settled in it.
 //! A [`Plan`] is only made by [`Plan::new`], which refuses what the conductor could not run:
 //! doubled names, edges to nowhere, cycles. A node without incoming edges is a root and opens at the
 //! start; whether a document may have more than one is its dialect's rule (see [`reachable`]).
@@ -9,13 +10,17 @@
 use crate::{NodeId, Retry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Deref};
 
 mod build;
 mod graph;
+mod scope;
+mod stored;
 
 pub use build::PlanBuilder;
 pub use graph::{GraphError, find_cycle, reachable};
+pub use scope::{Entries, Form, Member, Name, Scope, Source, Words};
+pub use stored::{PLAN_VERSION, PlanError, StoredPlan};
 
 /// The position of a node in its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,39 +34,27 @@ impl NodeIx {
     }
 }
 
-/// A compiled workflow.
+/// A compiled workflow: what is stored of it, indexed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(transparent)]
 pub struct Plan {
-    /// The id of the workflow this is a version of.
-    pub workflow: String,
-    /// What people call it.
-    pub display_name: String,
-    /// The dialect it was written in. For display: nothing here depends on it.
-    pub dialect: String,
-    /// The nodes, in document order.
-    pub nodes: Vec<Node>,
-    /// What an unhandled failure does to the run.
-    pub on_failure: OnFailure,
-    /// How long a run may take from its start, parked time included.
-    pub timeout_ms: Option<u64>,
-    /// JSON Schema of the trigger payload.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trigger_schema: Option<Value>,
-    /// What is kept of the context, and how large it may grow.
-    pub context: ContextPolicy,
-    /// Which names its expressions see.
-    pub scope: Scope,
-    /// How its expressions are written.
-    pub language: Language,
+    stored: StoredPlan,
     #[serde(skip)]
     by_id: BTreeMap<NodeId, NodeIx>,
     #[serde(skip)]
     incoming: Vec<u32>,
 }
 
+impl Deref for Plan {
+    type Target = StoredPlan;
+
+    fn deref(&self) -> &StoredPlan {
+        &self.stored
+    }
+}
+
 /// A unit of work and what follows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
     /// Its name in the document.
@@ -75,12 +68,13 @@ pub struct Node {
     /// Time limit and retries.
     pub policies: Policies,
     /// Its outgoing edges, in document order.
+    #[serde(default)]
     pub edges: Vec<Edge>,
 }
 
 /// What a node does. New kinds are rare.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Kind {
     /// Calls an action of the catalog.
     Action {
@@ -102,6 +96,7 @@ pub enum Kind {
     /// Holds until a callback arrives.
     Wait {
         /// How long; without it, as long as the run may take.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
 }
@@ -117,7 +112,7 @@ impl Kind {
 }
 
 /// How incoming edges open a node, once all of them are settled (satisfied or dead).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Join {
     /// Runs if at least one is satisfied.
@@ -129,7 +124,7 @@ pub enum Join {
 }
 
 /// Which satisfied edges are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Route {
     /// All of them.
@@ -139,7 +134,7 @@ pub enum Route {
 }
 
 /// A connection to another node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edge {
     /// Where it leads.
@@ -147,12 +142,12 @@ pub struct Edge {
     /// Which outcome of the node it fits.
     pub when: When,
     /// A condition that must be true as well.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
 }
 
 /// The outcome that an edge fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum When {
     /// The node succeeded.
@@ -166,7 +161,7 @@ pub enum When {
 }
 
 /// What an unhandled failure does to its run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnFailure {
     /// Stops it.
@@ -175,20 +170,8 @@ pub enum OnFailure {
     Continue,
 }
 
-/// Which names the expressions of a plan see.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Scope {
-    /// `trigger`, `context.data.<node>`, `vars`, `spec`. The entry of a node is what it gave.
-    #[default]
-    Context,
-    /// `trigger.body`, `tasks.<node>`, `wait.<node>.url`. The entry of a node is how it went: `status`, `status_code`,
-    /// `body`, `headers`. Nodes that were skipped have one too.
-    Tasks,
-}
-
 /// How the expressions of a plan are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Language {
     /// Conditions are JavaScript, templates a subset of Scriban.
@@ -198,8 +181,33 @@ pub enum Language {
     Paths,
 }
 
+/// What templates may do. The runner's limits of time and size are not part of it: they protect the process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Templates {
+    /// Whether reading what is not there is an error; otherwise it is `null`.
+    pub strict: bool,
+    /// What `null` becomes inside longer text.
+    pub null_text: String,
+    /// Whether the blocks `if` and `for` are allowed.
+    pub loops: bool,
+    /// Whether functions and pipes are allowed.
+    pub functions: bool,
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        Templates {
+            strict: true,
+            null_text: String::new(),
+            loops: false,
+            functions: false,
+        }
+    }
+}
+
 /// Time limit and retries of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policies {
     /// The time one attempt may take.
@@ -273,25 +281,16 @@ pub enum Overflow {
 }
 
 impl Plan {
-    /// Checks the graph and indexes it. `plan.nodes` must hold every node already.
-    pub fn new(plan: PlanParts) -> Result<Plan, GraphError> {
-        let by_id = graph::index(&plan.nodes)?;
-        graph::check(&plan.nodes)?;
-        let mut incoming = vec![0; plan.nodes.len()];
-        for edge in plan.nodes.iter().flat_map(|node| &node.edges) {
+    /// Checks the graph and indexes it.
+    pub fn new(stored: StoredPlan) -> Result<Plan, GraphError> {
+        let by_id = graph::index(&stored.nodes)?;
+        graph::check(&stored.nodes)?;
+        let mut incoming = vec![0; stored.nodes.len()];
+        for edge in stored.nodes.iter().flat_map(|node| &node.edges) {
             incoming[edge.target.at()] += 1;
         }
         Ok(Plan {
-            workflow: plan.workflow,
-            display_name: plan.display_name,
-            dialect: plan.dialect,
-            nodes: plan.nodes,
-            on_failure: plan.on_failure,
-            timeout_ms: plan.timeout_ms,
-            trigger_schema: plan.trigger_schema,
-            context: plan.context,
-            scope: plan.scope,
-            language: plan.language,
+            stored,
             by_id,
             incoming,
         })
@@ -316,29 +315,4 @@ impl Plan {
     pub fn indices(&self) -> impl Iterator<Item = NodeIx> + use<> {
         (0..self.nodes.len() as u32).map(NodeIx)
     }
-}
-
-/// What [`Plan::new`] makes a plan of.
-#[derive(Debug, Clone)]
-pub struct PlanParts {
-    /// See [`Plan::workflow`].
-    pub workflow: String,
-    /// See [`Plan::display_name`].
-    pub display_name: String,
-    /// See [`Plan::dialect`].
-    pub dialect: String,
-    /// See [`Plan::nodes`].
-    pub nodes: Vec<Node>,
-    /// See [`Plan::on_failure`].
-    pub on_failure: OnFailure,
-    /// See [`Plan::timeout_ms`].
-    pub timeout_ms: Option<u64>,
-    /// See [`Plan::trigger_schema`].
-    pub trigger_schema: Option<Value>,
-    /// See [`Plan::context`].
-    pub context: ContextPolicy,
-    /// See [`Plan::scope`].
-    pub scope: Scope,
-    /// See [`Plan::language`].
-    pub language: Language,
 }

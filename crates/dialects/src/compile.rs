@@ -5,7 +5,7 @@ use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
 use crate::runlater;
-use fermata_core::plan::ContextPolicy;
+use fermata_core::plan::{ContextPolicy, Templates};
 use fermata_core::{Plan, Policies};
 use fermata_expr::{SyntaxError, template};
 use serde_json::Value;
@@ -61,13 +61,16 @@ pub enum Stage {
     Publish,
     /// To be run: as for publishing.
     Run,
+    /// A version that was published before plans were stored: what keeps new documents from being published is no
+    /// reason to refuse it.
+    Settle,
 }
 
 impl Stage {
     /// How bad it is what keeps a workflow from running, but not from being saved.
     pub(crate) fn readiness(self) -> Severity {
         match self {
-            Stage::Save => Severity::Warning,
+            Stage::Save | Stage::Settle => Severity::Warning,
             Stage::Publish | Stage::Run => Severity::Error,
         }
     }
@@ -131,7 +134,8 @@ pub struct Settings {
     pub check_ids: bool,
     /// Time limit and retries of nodes that do not say.
     pub policies: Policies,
-    /// How long a run may take, parked time included.
+    /// How long a run may take, parked time included, if the document does not say. One that sleeps or waits may take 30
+    /// days at least.
     pub workflow_timeout_ms: Option<u64>,
     /// What is kept of the context, if the document does not say.
     pub context: ContextPolicy,
@@ -157,12 +161,33 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same for a document that was accepted before: limits count when it is saved and published, not when it runs.
+    /// The same for a version that was published before: limits count when a document is saved and published, not when it
+    /// runs.
     pub fn for_published(&self) -> Settings {
         Settings {
+            document: DocumentLimits {
+                max_bytes: usize::MAX,
+                max_values: usize::MAX,
+                max_depth: self.document.max_depth,
+            },
             max_nodes: usize::MAX,
             check_ids: false,
+            templates: template::Options {
+                loops: true,
+                functions: true,
+                ..self.templates.clone()
+            },
             ..self.clone()
+        }
+    }
+
+    /// What the templates of a version may do for all its life.
+    pub(crate) fn template_rules(&self) -> Templates {
+        Templates {
+            strict: self.templates.strict,
+            null_text: self.templates.null_text.clone(),
+            loops: self.templates.loops,
+            functions: self.templates.functions,
         }
     }
 }

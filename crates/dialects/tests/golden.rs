@@ -1,7 +1,8 @@
 //! Golden pairs: `testdata/DIALECT/NAME.json|jsonc|yaml` compiles to `NAME.plan.json`, or is
 //! answered with `NAME.diagnostics.txt`, or both if there are warnings. Names that end in `.save`
 //! are compiled to be saved, the others to be published. What belongs to no dialect (syntax, text
-//! that is not UTF-8) stands with the first one.
+//! that is not UTF-8) stands with the first one. What expressions see is the same in all plans of a dialect and stands
+//! in `scope.txt`.
 //!
 //! To add a test, add a document and run with `UPDATE_GOLDEN=1`; then read what was written.
 
@@ -80,7 +81,10 @@ fn run(source: &[u8], name: &str) -> Result<(Document, Compiled), Diagnostics> {
 fn answers(source: &[u8], name: &str) -> (Option<String>, Option<String>) {
     match run(source, name) {
         Ok((document, compiled)) => {
-            let plan = serde_json::to_string_pretty(&compiled.plan).unwrap() + "\n";
+            let mut plan = serde_json::to_value(&compiled.plan).unwrap();
+            // It is the same for all documents of a dialect; see `scopes_are_as_kept`.
+            plan.as_object_mut().unwrap().shift_remove("scope").unwrap();
+            let plan = serde_json::to_string_pretty(&plan).unwrap() + "\n";
             let warnings = document.report(compiled.warnings);
             let text = (!warnings.list().is_empty()).then(|| warnings.render(false));
             (Some(plan), text)
@@ -134,6 +138,27 @@ fn documents_have_the_expected_answers() {
         "UPDATE_GOLDEN=1 accepts these:\n\n{}",
         wrong.join("\n")
     );
+}
+
+/// Versions that were published keep the scope they were published with, but people rely on it for new ones as well.
+#[test]
+fn scopes_are_as_kept() {
+    for (dialect, _) in DIALECTS {
+        let mut compiled = documents(dialect)
+            .into_iter()
+            .filter_map(|(name, source)| run(&source, &name).ok())
+            .map(|(_, compiled)| serde_json::to_string_pretty(&compiled.plan.scope).unwrap() + "\n");
+        let scope = compiled.next().expect("a document that compiles");
+        assert!(
+            compiled.all(|other| other == scope),
+            "the scope of {dialect} depends on the document"
+        );
+        let path = folder(dialect).join("scope.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &scope).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), scope, "{dialect}/scope.txt");
+    }
 }
 
 /// An answer without its document would never be looked at again.

@@ -134,7 +134,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let engine = Engine::with_observer(store, registry, settings, Arc::new(SystemClock), observer);
     let worker = engine.clone();
     tokio::spawn(async move { worker.run().await });
-    let workflow = compiled.plan.workflow;
+    let workflow = compiled.plan.workflow.clone();
     engine.workflows().save(&source, &name).await?;
     engine.workflows().publish(&workflow, true).await?;
     engine.ready().await; // so that the run begins at once, and its waits are there

@@ -148,7 +148,10 @@ async fn check(path: &Path, settings: &Settings, registry: &Registry, sandbox: &
     let checked = check_document(&source, &name, settings, registry, Stage::Publish, sandbox).await;
     let (workflow, problems) = match checked {
         Err(problems) => (None, Some(problems)),
-        Ok((document, compiled)) => (Some(compiled.plan.workflow), Some(document.report(compiled.warnings))),
+        Ok((document, compiled)) => (
+            Some(compiled.plan.workflow.clone()),
+            Some(document.report(compiled.warnings)),
+        ),
     };
     Checked {
         name,

@@ -1,9 +1,11 @@
 //! A plan with its expressions parsed, kept by (workflow, version).
+//!
+//! What must stay true: what an expression means depends on the plan alone. Settings only bound what evaluating it may cost.
 
-use crate::trigger::TriggerSchema;
-use fermata_core::{Join, Kind, Language, NodeIx, Plan, Scope};
+use crate::{entry::skipped, trigger::TriggerSchema};
+use fermata_core::{Join, Kind, Language, NodeIx, Plan, plan::Source};
 use fermata_expr::{
-    ReadPath, Segment, SyntaxKind,
+    ReadPath, SyntaxKind,
     js::{Expression, scan_reads},
     paths::Comparison,
     template::{Options, Syntax, ValueTemplate},
@@ -16,7 +18,7 @@ pub struct Compiled {
     /// The plan.
     pub plan: Arc<Plan>,
     pub(crate) nodes: Vec<CompiledNode>,
-    /// What its templates may do.
+    /// What its templates may do, and what rendering them may cost.
     pub(crate) templates: Options,
     pub(crate) trigger: Option<TriggerSchema>,
 }
@@ -25,10 +27,9 @@ pub(crate) struct CompiledNode {
     pub parameters: Option<(ValueTemplate, Needs)>,
     pub guard: Option<(Condition, Needs)>,
     pub conditions: Vec<Option<(Condition, Needs)>>,
+    /// Its entry, if it is skipped.
+    pub skipped: Option<Value>,
 }
-
-/// The names a condition sees.
-const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
 
 /// A condition, and who evaluates it.
 pub(crate) enum Condition {
@@ -41,15 +42,15 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    fn parse(source: &str, language: Language) -> Result<Condition, fermata_expr::SyntaxError> {
-        if language == Language::Paths {
+    fn parse(source: &str, plan: &Plan) -> Result<Condition, fermata_expr::SyntaxError> {
+        if plan.language == Language::Paths {
             return Comparison::parse(source).map(Condition::Comparison);
         }
         match Expression::parse(source) {
             Ok(expression) => Ok(Condition::Native(expression)),
             Err(error) if error.kind == SyntaxKind::NotCovered => Ok(Condition::Sandboxed {
                 source: source.to_owned(),
-                reads: scan_reads(source, &ROOTS),
+                reads: scan_reads(source, &roots(plan)),
             }),
             Err(error) => Err(error),
         }
@@ -88,15 +89,13 @@ pub(crate) enum Nodes {
     All,
 }
 
-/// Where the entries of nodes stand in a scope.
-pub(crate) fn entries_at(scope: Scope) -> &'static [&'static str] {
-    match scope {
-        Scope::Context => &["context", "data"],
-        Scope::Tasks => &["tasks"],
-    }
+/// The names that the expressions of a plan see, without what is below them.
+fn roots(plan: &Plan) -> Vec<&str> {
+    let names = plan.scope.names.iter();
+    names.filter_map(|name| name.path.first().map(String::as_str)).collect()
 }
 
-/// An expression that does not parse. Publishing checks them all, so this means a newer or damaged document.
+/// An expression that does not parse. Publishing checks them all, so this means a damaged plan.
 #[derive(Debug, thiserror::Error)]
 #[error("node `{node}`: {what}")]
 pub struct CompileError {
@@ -105,24 +104,30 @@ pub struct CompileError {
 }
 
 impl Compiled {
-    /// Parses every expression of `plan`.
-    pub fn new(plan: Arc<Plan>, templates: &Options) -> Result<Compiled, CompileError> {
+    /// Parses every expression of `plan`. Only the limits of time and size are taken from `limits`.
+    pub fn new(plan: Arc<Plan>, limits: &Options) -> Result<Compiled, CompileError> {
         let syntax = match plan.language {
             Language::Script => Syntax::Scriban,
             Language::Paths => Syntax::Paths,
         };
         let templates = Options {
             syntax,
-            ..templates.clone()
+            strict: plan.templates.strict,
+            null_text: plan.templates.null_text.clone(),
+            loops: plan.templates.loops,
+            functions: plan.templates.functions,
+            timeout: limits.timeout,
+            max_output_bytes: limits.max_output_bytes,
         };
-        let compile_node = |node: &fermata_core::Node| {
+        let compile_node = |ix: NodeIx| {
+            let node = plan.node(ix);
             let fail = |what: String| CompileError {
                 node: node.id.to_string(),
                 what,
             };
             let expression = |source: &String| {
-                let parsed = Condition::parse(source, plan.language)
-                    .map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
+                let parsed =
+                    Condition::parse(source, &plan).map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
                 let needs = needs(&plan, parsed.reads());
                 Ok::<_, CompileError>((parsed, needs))
             };
@@ -152,13 +157,10 @@ impl Compiled {
                 parameters: parameters.map(parse).transpose()?,
                 guard,
                 conditions: conditions.collect::<Result<_, CompileError>>()?,
+                skipped: skipped(&plan, ix),
             })
         };
-        let nodes = plan
-            .nodes
-            .iter()
-            .map(compile_node)
-            .collect::<Result<_, CompileError>>()?;
+        let nodes = plan.indices().map(compile_node).collect::<Result<_, CompileError>>()?;
         let trigger = plan.trigger_schema.as_ref().map(TriggerSchema::new).transpose();
         let trigger = trigger.map_err(|what| CompileError {
             node: "triggerSchema".to_owned(),
@@ -175,24 +177,31 @@ impl Compiled {
 
 /// Which entries paths such as `context.data['a'].x` lead into, and whether some lead to the addresses of callbacks.
 fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
-    let entries = entries_at(plan.scope);
     let mut nodes = Vec::new();
-    let mut all = false;
-    for read in reads {
-        let mut shared = entries.iter().zip(&read.segments);
-        if !shared.all(|(name, step)| step.to_string() == *name) {
-            continue;
-        }
-        match read.segments.get(entries.len()) {
-            Some(node) => nodes.extend(plan.find(&node.to_string())),
-            None => all = true,
+    let mut all = reads_any(plan, &Source::State, reads);
+    for place in plan.scope.places(&Source::Entries) {
+        for read in reads.iter().filter(|read| leads_to(place, read)) {
+            match read.segments.get(place.len()) {
+                Some(node) => nodes.extend(plan.find(&node.to_string())),
+                None => all = true,
+            }
         }
     }
     nodes.sort();
     nodes.dedup();
-    let is_wait = |read: &ReadPath| matches!(read.segments.first(), Some(Segment::Key(root)) if root == "wait");
     Needs {
         nodes: if all { Nodes::All } else { Nodes::These(nodes) },
-        waits: plan.scope == Scope::Tasks && reads.iter().any(is_wait),
+        waits: reads_any(plan, &Source::Waits, reads),
     }
+}
+
+fn reads_any(plan: &Plan, source: &Source, reads: &[ReadPath]) -> bool {
+    let mut places = plan.scope.places(source);
+    places.any(|place| reads.iter().any(|read| leads_to(place, read)))
+}
+
+/// Whether a read path leads to a place, into it, or to something that holds it.
+fn leads_to(place: &[String], read: &ReadPath) -> bool {
+    let mut shared = place.iter().zip(&read.segments);
+    shared.all(|(name, step)| step.to_string() == *name)
 }

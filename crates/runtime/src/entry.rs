@@ -1,7 +1,10 @@
-//! What later expressions see of a node: its entry in the scope of its plan.
+//! What later expressions see of a node: its entry, made in the form that its plan says.
 
-use fermata_core::{Failure, Kind, NodeIx, Outcome, Phase, Plan, Scope, code};
-use serde_json::{Value, json};
+use fermata_core::{
+    Failure, Kind, NodeIx, Plan,
+    plan::{Form, Member},
+};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// How a node went, with what it gave.
@@ -12,82 +15,87 @@ pub(crate) enum Went<'a> {
     Badly(&'a Failure, Option<&'a Value>),
 }
 
+/// The member of an answer that says its body was cut. Entries keep its name.
+pub(crate) const TRUNCATED: &str = "isTruncated";
+/// The member of an answer that says why its body is text although it was said to be JSON. Entries keep its name.
+pub(crate) const BODY_ERROR: &str = "bodyError";
+
+/// What is known of a node that ended.
+struct Known<'a> {
+    node: &'a str,
+    status: &'a str,
+    output: Option<&'a Value>,
+    failure: Option<&'a Failure>,
+}
+
 /// The entry of a node that ended.
 pub(crate) fn entry(plan: &Plan, ix: NodeIx, went: Went<'_>) -> Arc<Value> {
     let node = plan.node(ix);
-    match (plan.scope, went) {
-        (Scope::Context, Went::Well(outputs)) => outputs,
-        (Scope::Context, Went::Badly(failure, _)) => Arc::new(json!({
-            "error": { "code": failure.code, "message": failure.message },
-            "errorNode": node.id,
-            "status": "failed",
-        })),
-        (Scope::Tasks, Went::Well(outputs)) if matches!(node.kind, Kind::Wait { .. }) => {
-            Arc::new(task(success(&node.kind), None, Some(&outputs)))
+    let (entries, words) = (&plan.scope.entries, &plan.scope.words);
+    let known = Known {
+        node: node.id.as_str(),
+        status: words.success(&node.kind),
+        output: None,
+        failure: None,
+    };
+    match went {
+        Went::Well(outputs) => {
+            let form = match node.kind {
+                Kind::Wait { .. } => &entries.answered,
+                Kind::Action { .. } | Kind::Sleep { .. } => &entries.succeeded,
+            };
+            if *form == Form::WHOLE {
+                return outputs;
+            }
+            let output = Some(&*outputs);
+            Arc::new(make(form, &Known { output, ..known }))
         }
-        (Scope::Tasks, Went::Well(outputs)) => Arc::new(task(success(&node.kind), Some(&outputs), None)),
-        (Scope::Tasks, Went::Badly(failure, outputs)) => Arc::new(task(failed(failure), outputs, None)),
-    }
-}
-
-/// A task as others see it: what a service answered, or what was brought by a callback.
-fn task(status: &str, answer: Option<&Value>, brought: Option<&Value>) -> Value {
-    let of = |key: &str| answer.and_then(|answer| answer.get(key)).cloned().unwrap_or_default();
-    let mut task = json!({
-        "status": status,
-        "status_code": of("status"),
-        "body": brought.cloned().unwrap_or_else(|| of("body")),
-        "headers": of("headers"),
-    });
-    for mark in [TRUNCATED, BODY_ERROR] {
-        if let Some(marked) = answer
-            .and_then(|answer| answer.get(mark))
-            .filter(|marked| **marked != false)
-        {
-            task[mark] = marked.clone();
+        Went::Badly(failure, output) => {
+            let known = Known {
+                status: words.failure(failure),
+                output,
+                failure: Some(failure),
+                ..known
+            };
+            Arc::new(make(&entries.failed, &known))
         }
     }
-    task
 }
 
-/// The entry of a task that was skipped.
-pub(crate) fn skipped_task() -> Value {
-    task("skipped", None, None)
+/// The entry of a node that was skipped, if such nodes have one.
+pub(crate) fn skipped(plan: &Plan, ix: NodeIx) -> Option<Value> {
+    let known = Known {
+        node: plan.node(ix).id.as_str(),
+        status: &plan.scope.words.skipped,
+        output: None,
+        failure: None,
+    };
+    let form = plan.scope.entries.skipped.as_ref()?;
+    Some(make(form, &known))
 }
 
-/// The member of an entry that says its body was cut.
-pub(crate) const TRUNCATED: &str = "isTruncated";
-/// The member of an entry that says why its body is text although it was said to be JSON.
-pub(crate) const BODY_ERROR: &str = "bodyError";
-
-/// How a task stands, in one word. Skipped tasks and those that ended are seen so by expressions too.
-pub fn task_status(kind: &Kind, phase: &Phase) -> &'static str {
-    match phase {
-        Phase::Idle => "pending",
-        Phase::Open(_) => match kind {
-            Kind::Action { .. } => "running",
-            Kind::Sleep { .. } => "sleeping",
-            Kind::Wait { .. } => "waiting",
-        },
-        Phase::Finished { outcome, .. } => match outcome {
-            Outcome::Succeeded(_) => success(kind),
-            Outcome::Failed(failure) => failed(failure),
-        },
-        Phase::Skipped => "skipped",
+fn make(form: &Form, known: &Known<'_>) -> Value {
+    match form {
+        Form::Output(path) => {
+            let found = |output| path.iter().try_fold(output, |value: &Value, step| value.get(step));
+            known.output.and_then(found).cloned().unwrap_or_default()
+        }
+        Form::Status => known.status.into(),
+        Form::Node => known.node.into(),
+        Form::ErrorCode => known.failure.map(|failure| failure.code.as_str()).into(),
+        Form::ErrorMessage => known.failure.map(|failure| failure.message.as_str()).into(),
+        Form::Null => Value::Null,
+        Form::Object(members) => Value::Object(
+            members
+                .iter()
+                .filter_map(|member| make_member(member, known))
+                .collect::<Map<_, _>>(),
+        ),
     }
 }
 
-fn success(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::Wait { .. } => "received",
-        Kind::Action { .. } | Kind::Sleep { .. } => "success",
-    }
-}
-
-fn failed(failure: &Failure) -> &'static str {
-    match failure.code.as_str() {
-        code::TEMPLATE_ERROR => "template_error",
-        code::TIMEOUT | code::WAIT_TIMEOUT => "timeout",
-        _ => "failed",
-    }
+fn make_member(member: &Member, known: &Known<'_>) -> Option<(String, Value)> {
+    let value = make(&member.form, known);
+    let absent = member.optional && matches!(value, Value::Null | Value::Bool(false));
+    (!absent).then(|| (member.name.clone(), value))
 }

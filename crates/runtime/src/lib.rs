@@ -36,7 +36,6 @@ pub use compiled::Compiled;
 pub use dead_letters::Again;
 pub use documents::check_document;
 pub use engine::{Accepted, Ended, Engine, Observer, Request};
-pub use entry::task_status;
 pub use error::{EngineError, Refusal};
 pub use mask::{MASKED, Mask, Masked};
 pub use overview::{NodeOverview, Overview};

@@ -6,8 +6,8 @@
 mod skips;
 
 use self::skips::Skips;
-use crate::{Engine, EngineError, Refusal, entry::TRUNCATED, task_status};
-use fermata_core::{Failure, NodeId, Phase, Run, RunId, Timestamp, apply, decode};
+use crate::{Engine, EngineError, Refusal, entry::TRUNCATED};
+use fermata_core::{Failure, Kind, NodeId, Phase, Run, RunId, Timestamp, apply, decode};
 use fermata_store::reads::{ActionRecord, RunRecord};
 use serde::Deserialize;
 
@@ -28,8 +28,10 @@ pub struct Overview {
 pub struct NodeOverview {
     /// Its name.
     pub node: NodeId,
-    /// In one word; see [`task_status`].
-    pub status: &'static str,
+    /// In one word of its dialect.
+    pub status: String,
+    /// Whether it waits for a callback.
+    pub is_waiting: bool,
     /// The attempt that is due, runs or was the last; none before it is reached and if it is skipped.
     pub attempt: Option<u32>,
     /// When its first attempt began, or the sleep or wait did.
@@ -100,7 +102,8 @@ fn stands(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
     let (node, now) = (state.plan().node(ix), state.node(ix));
     let mut view = NodeOverview {
         node: node.id.clone(),
-        status: task_status(&node.kind, &now.phase),
+        status: state.plan().scope.words.of(&node.kind, &now.phase).to_owned(),
+        is_waiting: matches!((&node.kind, &now.phase), (Kind::Wait { .. }, Phase::Open(_))),
         attempt: None,
         started_at: now.opened_at,
         ended_at: None,

@@ -4,22 +4,18 @@
 //! repetition after a crash renders the same bytes and reads the same values.
 
 use crate::{
-    compiled::{Condition, Needs, Nodes, entries_at},
-    entry::{BODY_ERROR, TRUNCATED, skipped_task},
+    compiled::{Compiled, Condition, Needs, Nodes},
+    entry::{BODY_ERROR, TRUNCATED},
     memory::{self, Share},
     sandbox::Sandbox,
 };
-use fermata_core::{Failure, Language, NodeId, NodeIx, Phase, Run, Scope, Verdict, code};
-use fermata_expr::{
-    Data, DataRef, EvalErrorKind, Limits, ReadPath, Segment,
-    template::{Options, ValueTemplate},
+use fermata_core::{
+    Failure, Language, NodeId, NodeIx, Phase, Run, Verdict, code,
+    plan::{Scope, Source},
 };
+use fermata_expr::{Data, DataRef, EvalErrorKind, Limits, ReadPath, Segment, template::ValueTemplate};
 use serde_json::{Map, Value};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// The texts a run's expressions can see.
 #[derive(Debug, Clone, Default)]
@@ -54,12 +50,8 @@ impl Clone for Counted {
 /// Entries up to this many bytes are not counted.
 const SMALL_ENTRY: usize = 1024;
 
-/// A task that was skipped.
-static SKIPPED: LazyLock<Value> = LazyLock::new(skipped_task);
 /// The `spec` of a run that was started without one.
 static NO_SPEC: Value = Value::Null;
-/// The headers of a trigger that came without any.
-static NO_HEADERS: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 impl Payloads {
     /// `spec` is also visible as `trigger.spec`, unless the trigger has a `spec` of its own.
@@ -164,57 +156,68 @@ impl Payloads {
         }
     }
 
-    fn scope<'a>(&'a self, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
-        let plan = run.plan();
+    /// What stands where, as the plan says.
+    fn scope<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
+        let mut roots = BTreeMap::new();
+        for name in &compiled.plan.scope.names {
+            let data = match &name.source {
+                Source::Trigger => Some(Data::Json(&self.trigger)),
+                Source::Spec => Some(Data::Json(self.spec.as_deref().unwrap_or(&NO_SPEC))),
+                Source::Vars => Some(Data::Json(run.vars())),
+                Source::Waits => self.waits.as_ref().map(Data::Json),
+                Source::Entries => Some(self.visible_entries(compiled, run, needs, sees)),
+                Source::State => Some(self.state(run, sees)),
+                Source::Fixed(value) => Some(Data::Json(value)),
+            };
+            if let Some(data) = data {
+                place(&mut roots, &name.path, data);
+            }
+        }
+        Data::Object(roots)
+    }
+
+    fn visible_entries<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
+        let plan = &compiled.plan;
         let visible = |ix: NodeIx| {
             let entry = match run.node(ix).phase {
-                Phase::Skipped if plan.scope == Scope::Tasks => &*SKIPPED,
+                Phase::Skipped => compiled.nodes[ix.at()].skipped.as_ref()?,
                 _ => self.entries.get(&ix).filter(|_| order(run, ix) < sees)?,
             };
             Some((plan.node(ix).id.as_str(), Data::Json(entry)))
         };
-        let entries = match &needs.nodes {
+        Data::Object(match &needs.nodes {
             Nodes::All => plan.indices().filter_map(visible).collect(),
             Nodes::These(nodes) => nodes.iter().copied().filter_map(visible).collect(),
-        };
-        let entries = Data::Object(entries);
-        match plan.scope {
-            Scope::Context => {
-                let spec = self.spec.as_deref().unwrap_or(&NO_SPEC);
-                Data::object([
-                    ("trigger", Data::Json(&self.trigger)),
-                    ("context", Data::object([("data", entries)])),
-                    ("vars", Data::Json(run.vars())),
-                    ("spec", Data::Json(spec)),
-                ])
-            }
-            Scope::Tasks => {
-                let trigger = [
-                    ("body", Data::Json(&self.trigger)),
-                    ("headers", Data::Json(&NO_HEADERS)),
-                ];
-                let waits = self.waits.iter().map(|waits| ("wait", Data::Json(waits)));
-                let roots = [("trigger", Data::object(trigger)), ("tasks", entries)];
-                Data::object(roots.into_iter().chain(waits))
-            }
-        }
+        })
+    }
+
+    /// The trigger, with what each node gave written over it.
+    fn state<'a>(&'a self, run: &'a Run, sees: u32) -> Data<'a> {
+        let ended = run.completed().iter().take(sees as usize);
+        let succeeded = ended.filter(|ix| {
+            let phase = &run.node(**ix).phase;
+            matches!(phase, Phase::Finished { outcome, .. } if outcome.is_success())
+        });
+        let given = succeeded.filter_map(|ix| self.entries.get(ix).map(Arc::as_ref));
+        let objects = std::iter::once(&*self.trigger).chain(given).filter_map(Value::as_object);
+        Data::object(objects.flatten().map(|(key, value)| (key.as_str(), Data::Json(value))))
     }
 
     /// Renders a node's parameters.
     pub fn render(
         &self,
+        compiled: &Compiled,
         run: &Run,
         (template, needs): &(ValueTemplate, Needs),
         sees: u32,
-        options: &Options,
     ) -> Result<Value, Failure> {
-        let scope = self.scope(run, needs, sees);
+        let scope = self.scope(compiled, run, needs, sees);
         let refuse = |message: String| Failure::permanent(code::TEMPLATE_ERROR, message);
-        if let Some(message) = unreadable(run.plan().scope, &scope, template.reads()) {
+        if let Some(message) = unreadable(&compiled.plan.scope, &scope, template.reads()) {
             return Err(refuse(message));
         }
         template
-            .render(&scope, options)
+            .render(&scope, &compiled.templates)
             .map_err(|(pointer, error)| match run.plan().language {
                 // It names the path, which says all.
                 Language::Paths => refuse(error.message),
@@ -228,14 +231,15 @@ impl Payloads {
     /// Evaluates a condition, or says what the sandbox must be asked. What cannot be evaluated is false.
     pub fn judge(
         &self,
+        compiled: &Compiled,
         run: &Run,
         (condition, needs): &(Condition, Needs),
         edge: u32,
         sees: u32,
         limits: &Limits,
     ) -> Judgement {
-        let scope = self.scope(run, needs, sees);
-        let here = match (unreadable(run.plan().scope, &scope, condition.reads()), condition) {
+        let scope = self.scope(compiled, run, needs, sees);
+        let here = match (unreadable(&compiled.plan.scope, &scope, condition.reads()), condition) {
             (Some(message), _) => Some(Err(message)),
             (None, Condition::Sandboxed { .. }) => None,
             (None, Condition::Comparison(comparison)) => Some(Ok(comparison.test(&scope))),
@@ -308,6 +312,22 @@ impl Question {
     }
 }
 
+/// Puts data where an expression finds it under `path`.
+fn place<'a>(object: &mut BTreeMap<&'a str, Data<'a>>, path: &'a [String], data: Data<'a>) {
+    match path {
+        [] => {}
+        [name] => {
+            object.insert(name, data);
+        }
+        [name, rest @ ..] => {
+            let inner = object.entry(name).or_insert_with(|| Data::Object(BTreeMap::new()));
+            if let Data::Object(inner) = inner {
+                place(inner, rest, data);
+            }
+        }
+    }
+}
+
 fn order(run: &Run, ix: NodeIx) -> u32 {
     match &run.node(ix).phase {
         Phase::Finished { order, .. } => *order,
@@ -316,9 +336,10 @@ fn order(run: &Run, ix: NodeIx) -> u32 {
 }
 
 /// Refuses to read a body of which only the beginning was kept, or to look into one that should be JSON and is not.
-fn unreadable(names: Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
-    let depth = entries_at(names).len() + 1;
-    reads.iter().find_map(|read| {
+fn unreadable(names: &Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
+    let places = names.places(&Source::Entries).map(|place| place.len() + 1);
+    let read_in = |depth| reads.iter().map(move |read| (read, depth));
+    places.flat_map(read_in).find_map(|(read, depth)| {
         let (entry, rest) = read.segments.split_at_checked(depth)?;
         if !matches!(rest.first(), Some(Segment::Key(member)) if member == "body") {
             return None;

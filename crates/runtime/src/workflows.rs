@@ -18,7 +18,7 @@ use crate::{
     error::{EngineError, Refusal},
     sandbox::Sandbox,
 };
-use fermata_core::Plan;
+use fermata_core::{Plan, StoredPlan};
 use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
 use fermata_store::{
     Store,
@@ -244,7 +244,9 @@ impl Workflows {
             },
             false => Activation::Stage,
         };
-        let published = self.store.publish(uid, &checksum, activation, self.clock.now()).await?;
+        let plan = compiled.plan.encode();
+        let published = self.store.publish(uid, &checksum, &plan, activation, self.clock.now());
+        let published = published.await?;
         self.forget_head(uid);
         match published {
             Published::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),
@@ -264,42 +266,56 @@ impl Workflows {
     /// An immutable version of the workflow `uid`, whose name is `id`.
     pub async fn definition(&self, uid: Uuid, id: &str, version: u32) -> Result<Definition, EngineError> {
         let definition = self.store.definition(uid, version).await?;
-        definition.ok_or_else(|| {
-            Refusal::VersionNotFound {
-                workflow: id.to_owned(),
-                version,
-            }
-            .into()
-        })
+        definition.ok_or_else(|| self.no_version(id, version))
     }
 
-    /// The plan of a version of the workflow `uid`, whose name is `id`, ready to run. Unknown actions do not prevent that:
-    /// their nodes will fail.
+    /// The plan of a version of the workflow `uid`, whose name is `id`, ready to run. It depends on what was stored when the
+    /// version was published, not on the settings of today. Unknown actions do not prevent it: their nodes will fail.
     pub async fn compiled(&self, uid: Uuid, id: &str, version: u32) -> Result<Arc<Compiled>, EngineError> {
         let key = (uid, version);
         if let Some(compiled) = self.lock_plans().get(&key) {
             return Ok(compiled.clone());
         }
-        let definition = self.definition(uid, id, version).await?;
+        let text = match self.store.plan(uid, version).await? {
+            Some(text) => text,
+            None => self.settle(uid, id, version).await?,
+        };
         let unusable = |what: String| EngineError::Unusable {
             workflow: id.to_owned(),
             version,
             what,
         };
-        let document = self.parse(&definition.source, id);
-        let document = document.and_then(|document| {
-            let settings = self.settings.for_published();
-            let compile = || fermata_dialects::compile(&document, &settings, &self.registry, Stage::Save);
-            aside(document.source().len(), compile).map_err(Refusal::InvalidDocument)
-        });
-        let document = document.map_err(|error| unusable(error.to_string()))?;
-        let compiled = self.prepare(document.plan).map_err(unusable)?;
+        let plan = aside(text.len(), || StoredPlan::decode(&text)).map_err(|error| unusable(error.to_string()))?;
+        let compiled = self.prepare(plan).map_err(unusable)?;
         let mut plans = self.lock_plans();
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }
         plans.insert(key, compiled.clone());
         Ok(compiled)
+    }
+
+    /// Compiles a version that was published before plans were stored, once and without limits, and stores its plan.
+    async fn settle(&self, uid: Uuid, id: &str, version: u32) -> Result<String, EngineError> {
+        let source = self.definition(uid, id, version).await?.source;
+        let settings = self.settings.for_published();
+        let compiled = aside(source.len(), || {
+            let document = Document::parse(&source, id, &settings.document)?;
+            fermata_dialects::compile(&document, &settings, &self.registry, Stage::Settle)
+        });
+        let plan = compiled.map_err(|problems| EngineError::Unusable {
+            workflow: id.to_owned(),
+            version,
+            what: problems.to_string(),
+        })?;
+        let plan = plan.plan.encode();
+        let stored = self.store.add_plan(uid, version, &plan, self.clock.now()).await?;
+        stored.ok_or_else(|| self.no_version(id, version))
+    }
+
+    fn no_version(&self, id: &str, version: u32) -> EngineError {
+        let workflow = id.to_owned();
+        Refusal::VersionNotFound { workflow, version }.into()
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {

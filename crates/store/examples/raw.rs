@@ -93,6 +93,7 @@ async fn release(store: &Arc<dyn Store>) {
         draft,
         rule: ReleaseRule::New { uid: WORKFLOW },
         enabled: true,
+        plan: "{}".to_owned(),
     };
     store.release(release).await.expect("a version");
 }

@@ -16,6 +16,7 @@ pub mod enqueue;
 pub mod fair;
 pub mod home;
 pub mod inbox;
+pub mod plans;
 pub mod races;
 pub mod reads;
 pub mod releases;
@@ -69,6 +70,8 @@ macro_rules! conformance_tests {
                 publishing_the_same_is_no_new_version, publishing_needs_the_draft_it_names, activation_is_optional,
                 enablement_follows_its_rule, workflows_are_paged_and_filtered, archived_workflows_are_not_published,
                 snapshots_leave_the_draft, deleting_takes_what_nothing_needs, versions_are_listed_newest_first;
+            plans: plans_are_stored_with_their_versions, publishing_the_same_keeps_the_plan, plans_need_their_versions,
+                plans_go_with_their_versions;
             releases: a_release_is_current_at_once, release_rules, releasing_the_same_is_no_new_version,
                 releasing_activates_what_was_staged, documents_say_whether_runs_start, workflows_are_found_by_uid,
                 soft_deleted_workflows_stay_for_their_runs, runs_outlive_their_workflow, a_deleted_name_can_be_used_again,
@@ -86,7 +89,7 @@ macro_rules! conformance_tests {
                 sleepers_take_no_share, others_are_found_among_many, shares_hold_under_priority;
             runners: runners_are_listed, a_heartbeat_keeps_who_it_is, silent_runners_are_forgotten,
                 unread_mail_of_held_runs, held_runs_are_told, who_holds_what_is_told, declined_runs_were_not_taken,
-                given_up_runs_were_taken;
+                given_up_runs_were_taken, messages_bring_given_up_runs_back;
             dead_letters: a_run_is_buried, burials_are_fenced, dead_letters_are_paged_and_filtered,
                 dead_letters_are_removed;
             commit: journal_and_attempts_are_written, old_epochs_change_nothing, only_the_owner_commits, unheld_runs_are_fenced,
@@ -191,6 +194,7 @@ pub(crate) fn release_new(id: &str, checksum: &str) -> Release {
         draft: draft(id, checksum),
         rule: ReleaseRule::New { uid: uid(id) },
         enabled: true,
+        plan: "{}".to_owned(),
     }
 }
 
@@ -203,7 +207,7 @@ pub(crate) async fn activate(store: &Arc<dyn Store>, id: &str) {
         .save_draft(draft(id, "one"), new_or_draft(id), None)
         .await
         .unwrap();
-    match store.publish(uid(id), "one", ACTIVATE, at(2)).await.unwrap() {
+    match store.publish(uid(id), "one", "{}", ACTIVATE, at(2)).await.unwrap() {
         Published::Version(publication) => assert_eq!(publication.version, 1),
         other => panic!("{other:?}"),
     }

@@ -240,6 +240,8 @@ pub struct Release {
     pub rule: ReleaseRule,
     /// Whether new runs may start.
     pub enabled: bool,
+    /// What it compiled to, as text.
+    pub plan: String,
 }
 
 /// Which workflows a release is for.

@@ -74,16 +74,24 @@ pub trait Store: Send + Sync + 'static {
     /// Makes the draft with this checksum the newest version, unless the newest already is the same,
     /// and the current one if the activation says so. The draft is gone then; publishing again with the checksum of
     /// the newest version finds that version. An archived workflow is refused.
-    async fn publish(&self, workflow: Uuid, checksum: &str, activation: Activation, at: Timestamp)
-    -> Result<Published>;
+    ///
+    /// The plan is stored with the version. A version that has one keeps it.
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        plan: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published>;
 
     /// Saves a document and makes it the current version of an active workflow, as `save_draft` and `publish` would,
     /// but at once: nobody sees it as a draft. A draft that was there is gone.
     async fn release(&self, release: Release) -> Result<Released>;
 
     /// Makes the draft with this checksum the newest version of a workflow that is a draft, unless the newest already
-    /// is the same. The draft stays as it is: for runs of what is not published.
-    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published>;
+    /// is the same. The draft stays as it is: for runs of what is not published. The plan is stored as by `publish`.
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published>;
 
     /// Removes a workflow that is a draft or archived and has no runs, with its draft and its versions. Their numbers
     /// are not used again when a workflow of this name is created.
@@ -113,6 +121,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// An immutable version. Those of workflows that were soft-deleted stay.
     async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>>;
+
+    /// The plan of a version, as text; `None` if the version was published before plans were stored.
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>>;
+
+    /// Stores the plan of a version that has none. Answers the plan that the version has now: another process may have
+    /// been first. `None` if there is no such version.
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>>;
 
     /// The versions of a workflow, newest first; only those before `before`, if given.
     async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>>;

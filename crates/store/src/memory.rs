@@ -108,6 +108,13 @@ impl MemoryStore {
         }
     }
 
+    /// Replaces the plans of all versions, or removes them.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn set_plans(&self, plan: Option<&str>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.workflows.values_mut().for_each(|entry| entry.set_plans(plan));
+    }
+
     fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> Result<R> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed || state.generation != self.generation {
@@ -136,18 +143,19 @@ impl Store for MemoryStore {
         &self,
         workflow: Uuid,
         checksum: &str,
+        plan: &str,
         activation: Activation,
         at: Timestamp,
     ) -> Result<Published> {
-        self.with(|state| state.publish(workflow, checksum, PublishMode::Publish(activation), at))
+        self.with(|state| state.publish(workflow, checksum, plan, PublishMode::Publish(activation), at))
     }
 
     async fn release(&self, release: Release) -> Result<Released> {
         self.with(|state| state.release(release))
     }
 
-    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
-        self.with(|state| state.publish(workflow, checksum, PublishMode::Snapshot, at))
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
+        self.with(|state| state.publish(workflow, checksum, plan, PublishMode::Snapshot, at))
     }
 
     async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
@@ -181,6 +189,14 @@ impl Store for MemoryStore {
 
     async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
         self.with(|state| state.definition(workflow, version))
+    }
+
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>> {
+        self.with(|state| state.plan(workflow, version))
+    }
+
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, _at: Timestamp) -> Result<Option<String>> {
+        self.with(|state| state.add_plan(workflow, version, plan))
     }
 
     async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {

@@ -278,6 +278,7 @@ impl Store for PostgresStore {
         &self,
         workflow: Uuid,
         checksum: &str,
+        plan: &str,
         activation: Activation,
         at: Timestamp,
     ) -> Result<Published> {
@@ -286,6 +287,7 @@ impl Store for PostgresStore {
             &mut session,
             workflow,
             checksum,
+            plan,
             mode,
             at
         ))
@@ -295,12 +297,13 @@ impl Store for PostgresStore {
         patiently!(self.sessions, |session| definitions::release(&mut session, &release))
     }
 
-    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
         let mode = PublishMode::Snapshot;
         patiently!(self.sessions, |session| definitions::publish(
             &mut session,
             workflow,
             checksum,
+            plan,
             mode,
             at
         ))
@@ -350,6 +353,16 @@ impl Store for PostgresStore {
     async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
         patiently!(self.sessions, |session| definitions::definition(
             &session, workflow, version
+        ))
+    }
+
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>> {
+        patiently!(self.sessions, |session| definitions::plan(&session, workflow, version))
+    }
+
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>> {
+        patiently!(self.sessions, |session| definitions::add_plan(
+            &session, workflow, version, plan, at
         ))
     }
 

@@ -137,12 +137,13 @@ impl Store for SqliteStore {
         &self,
         workflow: Uuid,
         checksum: &str,
+        plan: &str,
         activation: Activation,
         at: Timestamp,
     ) -> Result<Published> {
-        let checksum = checksum.to_owned();
+        let (checksum, plan) = (checksum.to_owned(), plan.to_owned());
         self.writer
-            .write(move |tx| definitions::publish(tx, workflow, &checksum, PublishMode::Publish(activation), at))
+            .write(move |tx| definitions::publish(tx, workflow, &checksum, &plan, PublishMode::Publish(activation), at))
             .await
     }
 
@@ -150,10 +151,10 @@ impl Store for SqliteStore {
         self.writer.write(move |tx| definitions::release(tx, &release)).await
     }
 
-    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
-        let checksum = checksum.to_owned();
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
+        let (checksum, plan) = (checksum.to_owned(), plan.to_owned());
         self.writer
-            .write(move |tx| definitions::publish(tx, workflow, &checksum, PublishMode::Snapshot, at))
+            .write(move |tx| definitions::publish(tx, workflow, &checksum, &plan, PublishMode::Snapshot, at))
             .await
     }
 
@@ -200,6 +201,19 @@ impl Store for SqliteStore {
     async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
         self.readers
             .read(move |connection| definitions::definition(connection, workflow, version))
+            .await
+    }
+
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>> {
+        self.readers
+            .read(move |connection| definitions::plan(connection, workflow, version))
+            .await
+    }
+
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>> {
+        let plan = plan.to_owned();
+        self.writer
+            .write(move |tx| definitions::add_plan(tx, workflow, version, &plan, at))
             .await
     }
 

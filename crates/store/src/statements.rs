@@ -41,14 +41,24 @@ pub(crate) const INSERT_DEFINITION: &str = "INSERT INTO workflow_definitions
     (workflow_uid, version, workflow_id, dialect, definition_source, checksum, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
+/// Stores the plan of a version that has none.
+pub(crate) const ADD_PLAN: &str = "INSERT INTO workflow_plans
+    (workflow_uid, version, workflow_id, plan_json, created_at)
+    SELECT workflow_uid, version, workflow_id, CAST(?3 AS text), CAST(?4 AS bigint) FROM workflow_definitions
+    WHERE workflow_uid = ?1 AND version = ?2
+    ON CONFLICT (workflow_uid, version) DO NOTHING";
+
+pub(crate) const PLAN: &str = "SELECT plan_json FROM workflow_plans WHERE workflow_uid = ?1 AND version = ?2";
+
 pub(crate) const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2, description = ?3, dialect = ?4,
     current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE uid = ?1";
 
 pub(crate) const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_uid = ?1";
 
 /// What belongs to a workflow that is removed, the workflow last.
-pub(crate) const DELETE_WORKFLOW: [&str; 3] = [
+pub(crate) const DELETE_WORKFLOW: [&str; 4] = [
     DELETE_DRAFT,
+    "DELETE FROM workflow_plans WHERE workflow_uid = ?1",
     "DELETE FROM workflow_definitions WHERE workflow_uid = ?1",
     "DELETE FROM workflows WHERE uid = ?1",
 ];

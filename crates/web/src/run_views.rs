@@ -143,7 +143,7 @@ impl Serialize for Tasks<'_> {
 struct TaskView<'a> {
     #[serde(skip)]
     name: &'a str,
-    status: &'static str,
+    status: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_code: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,11 +177,11 @@ impl<'a> TaskView<'a> {
     fn new(node: &'a NodeOverview, now: Timestamp) -> TaskView<'a> {
         let bare = TaskView {
             name: node.node.as_str(),
-            status: node.status,
+            status: &node.status,
             skip_reason: node.skip_reason.as_deref(),
             ..TaskView::default()
         };
-        if matches!(node.status, "pending" | "skipped") {
+        if matches!(node.status.as_str(), "pending" | "skipped") {
             return bare;
         }
         let until = node.until.filter(|_| node.ended_at.is_none());

@@ -1,15 +1,12 @@
 //! A plan by hand, for tests, simulations and benchmarks.
 
-use super::{
-    ContextPolicy, Edge, GraphError, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanParts, Policies, Route,
-    Scope, When,
-};
+use super::{Edge, GraphError, Join, Kind, Node, NodeIx, Plan, Policies, Route, StoredPlan, When};
 use serde_json::Value;
 
 /// Builds a plan node by node. Edges name their target; targets may be added later.
 #[derive(Debug, Clone)]
 pub struct PlanBuilder {
-    parts: PlanParts,
+    parts: StoredPlan,
     edges: Vec<(usize, String, When, Option<String>)>,
 }
 
@@ -17,18 +14,7 @@ impl PlanBuilder {
     /// An empty plan of the workflow `id`.
     pub fn new(id: &str) -> Self {
         PlanBuilder {
-            parts: PlanParts {
-                workflow: id.to_owned(),
-                display_name: id.to_owned(),
-                dialect: "built".to_owned(),
-                nodes: Vec::new(),
-                on_failure: OnFailure::FailFast,
-                timeout_ms: None,
-                trigger_schema: None,
-                context: ContextPolicy::default(),
-                scope: Scope::default(),
-                language: Language::default(),
-            },
+            parts: StoredPlan::new(id, "built"),
             edges: Vec::new(),
         }
     }
@@ -79,7 +65,7 @@ impl PlanBuilder {
     }
 
     /// Changes what belongs to the whole plan.
-    pub fn plan(mut self, change: impl FnOnce(&mut PlanParts)) -> Self {
+    pub fn plan(mut self, change: impl FnOnce(&mut StoredPlan)) -> Self {
         change(&mut self.parts);
         self
     }

@@ -2,11 +2,11 @@
 //!
 //! The order of nodes and edges is the document's; `onFailure` is a node's last edge.
 
-use super::text;
 use super::view::{Node, View};
+use super::text;
 use crate::compile::Settings;
-use fermata_core::plan::{ContextPolicy, GraphError, PlanParts};
-use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, Scope, When};
+use fermata_core::plan::{ContextPolicy, Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
+use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, When};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const DELAY: &str = "core.delay";
 
 pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
     let owned = |key: &str| text(document, key).unwrap_or_default().to_owned();
-    Plan::new(PlanParts {
+    Plan::new(StoredPlan {
         workflow: owned("id"),
         display_name: owned("displayName"),
         dialect: "dataworkflows".to_owned(),
@@ -24,9 +24,30 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         timeout_ms: settings.workflow_timeout_ms,
         trigger_schema: document.get("triggerSchema").cloned(),
         context: context(document.get("contextSnapshot"), &settings.context),
-        scope: Scope::Context,
+        scope: scope(),
         language: Language::Script,
+        templates: settings.template_rules(),
     })
+}
+
+/// `trigger`, `context.data.<node>`, `vars` and `spec`. The entry of a node is what it gave, or its error.
+fn scope() -> Scope {
+    let error = Form::object([("code", Form::ErrorCode), ("message", Form::ErrorMessage)]);
+    Scope {
+        names: vec![
+            Name::new("trigger", Source::Trigger),
+            Name::new("context.data", Source::Entries),
+            Name::new("vars", Source::Vars),
+            Name::new("spec", Source::Spec),
+        ],
+        entries: Entries {
+            succeeded: Form::WHOLE,
+            answered: Form::WHOLE,
+            failed: Form::object([("error", error), ("errorNode", Form::Node), ("status", Form::Status)]),
+            skipped: None,
+        },
+        words: Words::default(),
+    }
 }
 
 fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::Node {

@@ -9,8 +9,10 @@ use super::view::{Step, Task, View};
 use crate::check::text;
 use crate::compile::Settings;
 use crate::http_request::ACTION;
-use fermata_core::plan::{ContextPolicy, GraphError, Overflow, PlanParts};
-use fermata_core::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, Scope, When};
+use fermata_core::plan::{
+    ContextPolicy, Entries, Form, GraphError, Member, Name, Overflow, Scope, Source, StoredPlan, Words,
+};
+use fermata_core::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, When, code};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
@@ -36,7 +38,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         }
     }
     let name = text(document, "name").unwrap_or_default().to_owned();
-    Plan::new(PlanParts {
+    Plan::new(StoredPlan {
         workflow: name.clone(),
         display_name: name,
         dialect: "runlater".to_owned(),
@@ -49,9 +51,67 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
             overflow_behavior: Overflow::DropOversize,
             ..settings.context.clone()
         },
-        scope: Scope::Tasks,
+        scope: scope(),
         language: Language::Paths,
+        templates: settings.template_rules(),
     })
+}
+
+/// `trigger.body`, `tasks.<node>` and `wait.<node>.url`. The entry of a task is how it went; skipped tasks have one too.
+fn scope() -> Scope {
+    let entry = task();
+    let no_headers = Value::Object(Map::new());
+    Scope {
+        names: vec![
+            Name::new("trigger.body", Source::Trigger),
+            Name::new("trigger.headers", Source::Fixed(no_headers)),
+            Name::new("tasks", Source::Entries),
+            Name::new("wait", Source::Waits),
+        ],
+        entries: Entries {
+            succeeded: entry.clone(),
+            answered: Form::object([
+                ("status", Form::Status),
+                ("status_code", Form::Null),
+                ("body", Form::WHOLE),
+                ("headers", Form::Null),
+            ]),
+            failed: entry.clone(),
+            skipped: Some(entry),
+        },
+        words: words(),
+    }
+}
+
+/// What others see of a task: what the service answered.
+fn task() -> Form {
+    let member = |name: &str, form: Form, optional: bool| Member {
+        name: name.to_owned(),
+        form,
+        optional,
+    };
+    Form::Object(vec![
+        member("status", Form::Status, false),
+        member("status_code", Form::output("status"), false),
+        member("body", Form::output("body"), false),
+        member("headers", Form::output("headers"), false),
+        member("isTruncated", Form::output("isTruncated"), true),
+        member("bodyError", Form::output("bodyError"), true),
+    ])
+}
+
+fn words() -> Words {
+    let special = [
+        (code::TEMPLATE_ERROR, "template_error"),
+        (code::TIMEOUT, "timeout"),
+        (code::WAIT_TIMEOUT, "timeout"),
+    ];
+    Words {
+        succeeded: "success".to_owned(),
+        answered: "received".to_owned(),
+        failed_with: special.map(|(code, word)| (code.to_owned(), word.to_owned())).into(),
+        ..Words::default()
+    }
 }
 
 fn build_node(task: &Task, settings: &Settings) -> Node {

@@ -129,7 +129,7 @@ impl Folder {
     fn id(&self, source: &[u8], path: &Path) -> Result<String, EngineError> {
         let stage = fermata_dialects::Stage::Publish;
         let (_, compiled) = self.engine.workflows().check(source, &self.name(path), stage)?;
-        Ok(compiled.plan.workflow)
+        Ok(compiled.plan.workflow.clone())
     }
 
     /// Reads a file and publishes it, and tells what came of it.

@@ -7,7 +7,7 @@ use fermata_runtime::{Engine, EngineError, PublishedWorkflow, Refusal};
 pub async fn publish(engine: &Engine, source: &[u8], name: &str) -> Result<PublishedWorkflow, EngineError> {
     let workflows = engine.workflows();
     let (_, compiled) = workflows.check_document(source, name, Stage::Publish).await?;
-    let id = compiled.plan.workflow;
+    let id = compiled.plan.workflow.clone();
     match workflows.save(source, name).await {
         Err(EngineError::Refused(Refusal::Immutable { .. })) => workflows.save_draft(&id, source, name, None).await?,
         saved => saved?,

@@ -97,6 +97,6 @@ impl Door {
 /// The steps that wait now.
 pub async fn waiting(engine: &Engine, run: RunId) -> anyhow::Result<Vec<NodeId>> {
     let overview = engine.overview(run).await?;
-    let waiting = overview.nodes.into_iter().filter(|node| node.status == "waiting");
+    let waiting = overview.nodes.into_iter().filter(|node| node.is_waiting);
     Ok(waiting.map(|node| node.node).collect())
 }

@@ -59,7 +59,7 @@ impl Asked {
         let mut found = Vec::new();
         for (edge, condition) in self.conditions(compiled) {
             let judgement = match found.is_empty() || Instant::now() < until {
-                true => payloads.judge(run, condition, edge, self.sees, limits),
+                true => payloads.judge(compiled, run, condition, edge, self.sees, limits),
                 false => Judgement::Here(Question::about(edge, &condition.0).answered(Err(too_long(budget)))),
             };
             let last = self.first_only && matches!(&judgement, Judgement::Here(verdict) if verdict.value);
@@ -207,7 +207,7 @@ pub(super) enum Rendered {
 
 fn render(compiled: &Compiled, ix: NodeIx, payloads: &Payloads, run: &Run, sees: u32) -> Result<Value, Failure> {
     match &compiled.nodes[ix.at()].parameters {
-        Some(template) => payloads.render(run, template, sees, &compiled.templates),
+        Some(template) => payloads.render(compiled, run, template, sees),
         None => Ok(Value::Null),
     }
 }

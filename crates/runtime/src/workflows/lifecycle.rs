@@ -166,7 +166,7 @@ impl Workflows {
         let Workflow { uid, id, .. } = self.resolve(reference).await?;
         let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
         if compiled.plan.workflow != id {
-            let (wanted, found) = (id, compiled.plan.workflow);
+            let (wanted, found) = (id, compiled.plan.workflow.clone());
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
         }
         let rule = DraftRule::Existing { uid };
@@ -205,8 +205,12 @@ impl Workflows {
             let workflow = self.store.workflow_by_uid(head.uid).await?;
             return Ok(workflow.and_then(|workflow| workflow.latest_version));
         };
-        self.check_document(&draft.source, &head.id, Stage::Publish).await?;
-        match self.store.snapshot(head.uid, &draft.checksum, self.clock.now()).await? {
+        let (_, compiled) = self.check_document(&draft.source, &head.id, Stage::Publish).await?;
+        let plan = compiled.plan.encode();
+        let snapshot = self
+            .store
+            .snapshot(head.uid, &draft.checksum, &plan, self.clock.now());
+        match snapshot.await? {
             Published::Version(publication) => Ok(Some(publication.version)),
             Published::Changed | Published::NoDraft | Published::Refused(_) => Ok(None),
             Published::NotFound => Err(Refusal::WorkflowNotFound(head.id.clone()).into()),

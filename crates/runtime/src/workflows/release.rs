@@ -53,7 +53,7 @@ impl Workflows {
         }
         let compiled = self.examine(&document, Stage::Publish).await?;
         if compiled.plan.dialect != workflow.dialect {
-            let (workflow, wanted, found) = (workflow.id, workflow.dialect, compiled.plan.dialect);
+            let (workflow, wanted, found) = (workflow.id, workflow.dialect, compiled.plan.dialect.clone());
             return Err(Refusal::OtherDialect {
                 workflow,
                 wanted,
@@ -62,7 +62,7 @@ impl Workflows {
             .into());
         }
         if compiled.plan.workflow != workflow.id {
-            let (wanted, found) = (workflow.id, compiled.plan.workflow);
+            let (wanted, found) = (workflow.id, compiled.plan.workflow.clone());
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
         }
         let rule = ReleaseRule::Existing { uid: workflow.uid };
@@ -81,6 +81,7 @@ impl Workflows {
             draft: self.draft_of(source, document, &compiled),
             rule,
             enabled: compiled.enabled,
+            plan: compiled.plan.encode(),
         };
         let workflow = release.draft.id.clone();
         let released = self.store.release(release).await?;

@@ -10,6 +10,7 @@ mod large;
 mod lease;
 mod memory;
 mod parameters;
+mod plans;
 mod rejected;
 mod requests;
 mod roles;

@@ -90,7 +90,7 @@ pub fn link(id: &str) -> ResourceLink {
 pub struct Place {
     store: Arc<dyn Store>,
     /// Dropped last.
-    _home: Arc<Home>,
+    pub home: Arc<Home>,
 }
 
 impl Place {
@@ -101,7 +101,7 @@ impl Place {
     pub async fn on(home: Home) -> Place {
         Place {
             store: home.store().await,
-            _home: Arc::new(home),
+            home: Arc::new(home),
         }
     }
 }

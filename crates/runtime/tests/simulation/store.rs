@@ -355,18 +355,19 @@ impl Store for FaultyStore {
         &self,
         workflow: Uuid,
         checksum: &str,
+        plan: &str,
         activation: Activation,
         at: Timestamp,
     ) -> Result<Published> {
-        self.memory.publish(workflow, checksum, activation, at).await
+        self.memory.publish(workflow, checksum, plan, activation, at).await
     }
 
     async fn release(&self, release: Release) -> Result<Released> {
         self.memory.release(release).await
     }
 
-    async fn snapshot(&self, workflow: Uuid, checksum: &str, at: Timestamp) -> Result<Published> {
-        self.memory.snapshot(workflow, checksum, at).await
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
+        self.memory.snapshot(workflow, checksum, plan, at).await
     }
 
     async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
@@ -404,6 +405,14 @@ impl Store for FaultyStore {
 
     async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
         self.memory.definition(workflow, version).await
+    }
+
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>> {
+        self.memory.plan(workflow, version).await
+    }
+
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>> {
+        self.memory.add_plan(workflow, version, plan, at).await
     }
 
     async fn runs(&self, filter: RunFilter) -> Result<RunPage> {

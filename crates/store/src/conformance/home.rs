@@ -9,7 +9,9 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
+use tokio_postgres::NoTls;
 use uuid::Uuid;
 
 /// Kinds of databases.
@@ -103,6 +105,35 @@ impl Home {
             Home::Memory(store) => Arc::new(store.clone()),
             Home::Sqlite(folder) => Arc::new(SqliteStore::open(&file(&folder.0)).expect("a store")),
             Home::Postgres(database) => Arc::new(database.store().await),
+        }
+    }
+
+    /// Replaces the plans of all versions, or removes them, as programs of other times would have left them.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub async fn set_plans(&self, plan: Option<&str>) {
+        let literal = plan.map(|plan| format!("'{}'", plan.replace('\'', "''")));
+        let sql = match literal {
+            Some(plan) => format!("UPDATE workflow_plans SET plan_json = {plan}"),
+            None => "DELETE FROM workflow_plans".to_owned(),
+        };
+        match self {
+            Home::Memory(store) => store.set_plans(plan),
+            Home::Sqlite(folder) => {
+                let connection = rusqlite::Connection::open(file(&folder.0)).expect("the file");
+                connection.busy_timeout(Duration::from_secs(10)).expect("a timeout");
+                connection.execute_batch(&sql).expect("plans that change");
+            }
+            Home::Postgres(database) => {
+                let (client, connection) = tokio_postgres::connect(&database.url, NoTls)
+                    .await
+                    .expect("a connection");
+                let connection = tokio::spawn(connection);
+                client.batch_execute(&sql).await.expect("plans that change");
+                drop(client);
+                connection.await.expect("its task").expect("its end");
+            }
         }
     }
 }

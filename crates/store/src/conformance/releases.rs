@@ -117,7 +117,7 @@ pub async fn releasing_activates_what_was_staged(store: &Arc<dyn Store>) {
         .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    store.publish(uid("w"), "two", Activation::Stage, at(3)).await.unwrap();
+    store.publish(uid("w"), "two", "{}", Activation::Stage, at(3)).await.unwrap();
     let again = released(store, existing("w", "two")).await;
     assert_eq!((again.version, again.created), (2, false));
     assert_eq!(again.workflow.current_version, Some(2));
@@ -133,7 +133,7 @@ pub async fn documents_say_whether_runs_start(store: &Arc<dyn Store>) {
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Created);
     for enabled in [false, true] {
         let activation = Activation::Activate { enabled };
-        store.publish(uid(WORKFLOW), "one", activation, at(4)).await.unwrap();
+        store.publish(uid(WORKFLOW), "one", "{}", activation, at(4)).await.unwrap();
         let row = store.workflow(WORKFLOW).await.unwrap().unwrap();
         assert_eq!((row.status, row.enabled), (Lifecycle::Active, enabled));
     }
@@ -199,7 +199,7 @@ pub async fn soft_deleted_workflows_stay_for_their_runs(store: &Arc<dyn Store>) 
     };
     assert_eq!(store.set_enablement(hello, change, at(11)).await.unwrap(), None);
     assert_eq!(
-        store.publish(hello, "one", ACTIVATE, at(11)).await.unwrap(),
+        store.publish(hello, "one", "{}", ACTIVATE, at(11)).await.unwrap(),
         Published::NotFound
     );
     let edit = store.save_draft(draft(WORKFLOW, "two"), existing_draft(WORKFLOW), None);
@@ -290,7 +290,7 @@ pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     let third = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((third.status, third.enabled), (Lifecycle::Draft, true));
     assert_eq!((third.current_version, third.latest_version), (None, None));
-    match store.publish(third.uid, "four", ACTIVATE, at(31)).await.unwrap() {
+    match store.publish(third.uid, "four", "{}", ACTIVATE, at(31)).await.unwrap() {
         Published::Version(publication) => assert_eq!(publication.version, 4),
         other => panic!("{other:?}"),
     }

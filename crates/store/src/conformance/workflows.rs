@@ -44,7 +44,7 @@ pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
         ("Other", at(1), at(5))
     );
 
-    store.publish(uid("w"), "two", ACTIVATE, at(6)).await.unwrap();
+    store.publish(uid("w"), "two", "{}", ACTIVATE, at(6)).await.unwrap();
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
 }
 
@@ -73,7 +73,7 @@ pub async fn draft_rules(store: &Arc<dyn Store>) {
         row.display_name, "Name of w",
         "a published workflow shows its version, not its draft"
     );
-    store.publish(uid("w"), "two", ACTIVATE, at(9)).await.unwrap();
+    store.publish(uid("w"), "two", "{}", ACTIVATE, at(9)).await.unwrap();
     assert_eq!(store.workflow("w").await.unwrap().unwrap().display_name, "Later");
 }
 
@@ -112,7 +112,7 @@ pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
             .await
             .unwrap();
         let published = store
-            .publish(uid("w"), checksum, ACTIVATE, at(10 + i64::from(number)))
+            .publish(uid("w"), checksum, "{}", ACTIVATE, at(10 + i64::from(number)))
             .await
             .unwrap();
         assert_eq!(version(published), (number, true, Lifecycle::Active));
@@ -137,7 +137,7 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     };
     store.set_enablement(uid("w"), disable, at(3)).await.unwrap();
     assert_eq!(
-        version(store.publish(uid("w"), "one", ACTIVATE, at(4)).await.unwrap()),
+        version(store.publish(uid("w"), "one", "{}", ACTIVATE, at(4)).await.unwrap()),
         (1, false, Lifecycle::Active)
     );
     store
@@ -145,7 +145,7 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     assert_eq!(
-        version(store.publish(uid("w"), "one", ACTIVATE, at(5)).await.unwrap()),
+        version(store.publish(uid("w"), "one", "{}", ACTIVATE, at(5)).await.unwrap()),
         (1, false, Lifecycle::Active)
     );
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
@@ -155,12 +155,12 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
 /// Nothing is published that the caller has not seen.
 pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
     assert_eq!(
-        store.publish(uid("w"), "one", ACTIVATE, at(1)).await.unwrap(),
+        store.publish(uid("w"), "one", "{}", ACTIVATE, at(1)).await.unwrap(),
         Published::NotFound
     );
     activate(store, "w").await;
     assert_eq!(
-        store.publish(uid("w"), "two", ACTIVATE, at(3)).await.unwrap(),
+        store.publish(uid("w"), "two", "{}", ACTIVATE, at(3)).await.unwrap(),
         Published::NoDraft
     );
     store
@@ -168,7 +168,7 @@ pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     assert_eq!(
-        store.publish(uid("w"), "three", ACTIVATE, at(3)).await.unwrap(),
+        store.publish(uid("w"), "three", "{}", ACTIVATE, at(3)).await.unwrap(),
         Published::Changed
     );
     assert_eq!(store.workflow("w").await.unwrap().unwrap().latest_version, Some(1));
@@ -183,13 +183,13 @@ pub async fn activation_is_optional(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     assert_eq!(
-        version(store.publish(uid("w"), "two", Activation::Stage, at(3)).await.unwrap()),
+        version(store.publish(uid("w"), "two", "{}", Activation::Stage, at(3)).await.unwrap()),
         (2, true, Lifecycle::Active)
     );
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(1), Some(2)));
     assert_eq!(
-        version(store.publish(uid("w"), "two", ACTIVATE, at(4)).await.unwrap()),
+        version(store.publish(uid("w"), "two", "{}", ACTIVATE, at(4)).await.unwrap()),
         (2, false, Lifecycle::Active)
     );
     assert_eq!(store.workflow("w").await.unwrap().unwrap().current_version, Some(2));
@@ -286,7 +286,7 @@ pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
     let before = store.workflow("w").await.unwrap();
     for activation in [ACTIVATE, Activation::Stage] {
         assert_eq!(
-            store.publish(uid("w"), "two", activation, at(4)).await.unwrap(),
+            store.publish(uid("w"), "two", "{}", activation, at(4)).await.unwrap(),
             Published::Refused(Lifecycle::Archived)
         );
     }
@@ -298,14 +298,14 @@ pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
 /// A version for runs of a draft, which is a draft as before.
 pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
     assert_eq!(
-        store.snapshot(uid("w"), "one", at(1)).await.unwrap(),
+        store.snapshot(uid("w"), "one", "{}", at(1)).await.unwrap(),
         Published::NotFound
     );
     let first = draft("w", "one");
     store.save_draft(first, new_or_draft("w"), None).await.unwrap();
     for created in [true, false] {
         assert_eq!(
-            version(store.snapshot(uid("w"), "one", at(2)).await.unwrap()),
+            version(store.snapshot(uid("w"), "one", "{}", at(2)).await.unwrap()),
             (1, created, Lifecycle::Draft)
         );
     }
@@ -320,19 +320,19 @@ pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     assert_eq!(
-        store.snapshot(uid("w"), "one", at(3)).await.unwrap(),
+        store.snapshot(uid("w"), "one", "{}", at(3)).await.unwrap(),
         Published::Changed
     );
     assert_eq!(
-        version(store.snapshot(uid("w"), "two", at(3)).await.unwrap()),
+        version(store.snapshot(uid("w"), "two", "{}", at(3)).await.unwrap()),
         (2, true, Lifecycle::Draft)
     );
     assert_eq!(
-        version(store.publish(uid("w"), "two", ACTIVATE, at(4)).await.unwrap()),
+        version(store.publish(uid("w"), "two", "{}", ACTIVATE, at(4)).await.unwrap()),
         (2, false, Lifecycle::Active)
     );
     assert_eq!(
-        store.snapshot(uid("w"), "two", at(5)).await.unwrap(),
+        store.snapshot(uid("w"), "two", "{}", at(5)).await.unwrap(),
         Published::Refused(Lifecycle::Active)
     );
 }
@@ -351,7 +351,7 @@ pub async fn deleting_takes_what_nothing_needs(store: &Arc<dyn Store>) {
         .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    store.publish(uid("w"), "two", ACTIVATE, at(3)).await.unwrap();
+    store.publish(uid("w"), "two", "{}", ACTIVATE, at(3)).await.unwrap();
     assert_eq!(
         store.delete_workflow(uid("w")).await.unwrap(),
         Deleted::Refused(Lifecycle::Active)
@@ -370,7 +370,7 @@ pub async fn deleting_takes_what_nothing_needs(store: &Arc<dyn Store>) {
     let row = store.workflow("w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (None, None));
     assert_eq!(
-        version(store.publish(uid("w"), "one", ACTIVATE, at(5)).await.unwrap()),
+        version(store.publish(uid("w"), "one", "{}", ACTIVATE, at(5)).await.unwrap()),
         (3, true, Lifecycle::Active)
     );
 
@@ -397,7 +397,7 @@ pub async fn versions_are_listed_newest_first(store: &Arc<dyn Store>) {
             .save_draft(draft("w", checksum), existing_draft("w"), None)
             .await
             .unwrap();
-        store.publish(uid("w"), checksum, ACTIVATE, at(number)).await.unwrap();
+        store.publish(uid("w"), checksum, "{}", ACTIVATE, at(number)).await.unwrap();
     }
     let list = |before, limit| async move {
         let page = store.versions(uid("w"), before, limit).await.unwrap();

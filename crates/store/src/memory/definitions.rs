@@ -9,7 +9,7 @@ use crate::{
     reads::Page,
 };
 use fermata_core::Timestamp;
-use std::ops::Bound;
+use std::{collections::BTreeMap, ops::Bound};
 use uuid::Uuid;
 
 /// A workflow with all that belongs to it. One that was soft-deleted is there for its versions only.
@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub(super) row: Workflow,
     draft: Option<Draft>,
     versions: Vec<Definition>,
+    /// By version.
+    plans: BTreeMap<u32, String>,
 }
 
 impl State {
@@ -62,6 +64,7 @@ impl State {
             row: row.clone(),
             draft: None,
             versions: Vec::new(),
+            plans: BTreeMap::new(),
         });
         entry.row = row;
         entry
@@ -71,7 +74,14 @@ impl State {
         self.live(uid)?.draft.clone()
     }
 
-    pub(super) fn publish(&mut self, uid: Uuid, checksum: &str, mode: PublishMode, at: Timestamp) -> Published {
+    pub(super) fn publish(
+        &mut self,
+        uid: Uuid,
+        checksum: &str,
+        plan: &str,
+        mode: PublishMode,
+        at: Timestamp,
+    ) -> Published {
         let Some(entry) = self.live(uid) else {
             return Published::NotFound;
         };
@@ -84,11 +94,18 @@ impl State {
             _ => {}
         }
         let (row, draft) = (entry.row.clone(), entry.draft.clone());
-        Published::Version(self.published(row, draft, checksum, mode, at))
+        let publication = self.published(row, draft, checksum, mode, at);
+        self.add_plan(uid, publication.version, plan);
+        Published::Version(publication)
     }
 
     pub(super) fn release(&mut self, release: Release) -> Released {
-        let Release { draft, rule, enabled } = release;
+        let Release {
+            draft,
+            rule,
+            enabled,
+            plan,
+        } = release;
         let existing = match rule {
             ReleaseRule::New { .. } => self.workflow(&draft.id),
             ReleaseRule::Existing { uid } => self.live(uid).map(|entry| entry.row.clone()),
@@ -104,7 +121,9 @@ impl State {
         };
         let mode = PublishMode::Publish(Activation::Activate { enabled });
         let (checksum, at) = (draft.checksum.clone(), draft.at);
-        Released::Version(self.published(row, Some(draft), &checksum, mode, at))
+        let publication = self.published(row, Some(draft), &checksum, mode, at);
+        self.add_plan(publication.workflow.uid, publication.version, &plan);
+        Released::Version(publication)
     }
 
     /// Makes the document a version, unless the newest is the same, and writes what follows for the workflow.
@@ -221,6 +240,17 @@ impl State {
         Page::cut(fitting.cloned().collect(), filter.limit)
     }
 
+    pub(super) fn plan(&self, uid: Uuid, version: u32) -> Option<String> {
+        self.workflows.get(&uid)?.plans.get(&version).cloned()
+    }
+
+    /// Stores the plan of a version that has none, and answers the one it has now.
+    pub(super) fn add_plan(&mut self, uid: Uuid, version: u32, plan: &str) -> Option<String> {
+        let entry = self.workflows.get_mut(&uid)?;
+        entry.versions.iter().find(|definition| definition.version == version)?;
+        Some(entry.plans.entry(version).or_insert_with(|| plan.to_owned()).clone())
+    }
+
     pub(super) fn definition(&self, uid: Uuid, version: u32) -> Option<Definition> {
         self.workflows
             .get(&uid)?
@@ -232,6 +262,14 @@ impl State {
 }
 
 impl Entry {
+    #[cfg(any(test, feature = "conformance"))]
+    pub(super) fn set_plans(&mut self, plan: Option<&str>) {
+        match plan {
+            Some(plan) => self.plans.values_mut().for_each(|text| plan.clone_into(text)),
+            None => self.plans.clear(),
+        }
+    }
+
     /// The newest version, if it has this checksum.
     fn newest(&self, checksum: &str) -> Option<u32> {
         let newest = self.versions.last().filter(|newest| newest.checksum == checksum)?;

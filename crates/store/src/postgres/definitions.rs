@@ -122,6 +122,7 @@ pub(super) async fn publish(
     session: &mut Object,
     uid: Uuid,
     checksum: &str,
+    plan: &str,
     mode: PublishMode,
     at: Timestamp,
 ) -> Result<Published, Trouble> {
@@ -141,6 +142,7 @@ pub(super) async fn publish(
             None => return Ok(Published::NoDraft),
         },
     };
+    insert_plan(&tx, uid, version.0, plan, at).await?;
     let publication = published(&tx, workflow, draft.as_ref(), version, mode, at).await?;
     commit(tx).await?;
     Ok(Published::Version(publication))
@@ -148,7 +150,12 @@ pub(super) async fn publish(
 
 /// Makes a document the current version at once.
 pub(super) async fn release(session: &mut Object, release: &Release) -> Result<Released, Trouble> {
-    let Release { draft, rule, enabled } = release;
+    let Release {
+        draft,
+        rule,
+        enabled,
+        plan,
+    } = release;
     let tx = session.transaction().await?;
     let which = match rule {
         ReleaseRule::New { .. } => Which::Named(&draft.id),
@@ -167,6 +174,7 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
         create_workflow(&tx, &workflow).await?;
     }
     let version = version_of(&tx, &workflow, draft, draft.at).await?;
+    insert_plan(&tx, workflow.uid, version.0, plan, draft.at).await?;
     let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
     let publication = published(&tx, workflow, Some(draft), version, mode, draft.at).await?;
     commit(tx).await?;
@@ -213,6 +221,37 @@ async fn version_of(
     ];
     execute(tx, statements::INSERT_DEFINITION, row).await?;
     Ok((version, true))
+}
+
+/// Stores the plan of a version that has none.
+async fn insert_plan(
+    client: &impl GenericClient,
+    uid: Uuid,
+    version: u32,
+    plan: &str,
+    at: Timestamp,
+) -> Result<(), Trouble> {
+    let row: Params<'_> = &[&uid, &small(version), &plan, &at.0];
+    execute(client, statements::ADD_PLAN, row).await?;
+    Ok(())
+}
+
+/// Stores the plan of a version that has none, and answers the one it has now.
+pub(super) async fn add_plan(
+    client: &impl GenericClient,
+    uid: Uuid,
+    version: u32,
+    text: &str,
+    at: Timestamp,
+) -> Result<Option<String>, Trouble> {
+    insert_plan(client, uid, version, text, at).await?;
+    plan(client, uid, version).await
+}
+
+/// The plan of a version.
+pub(super) async fn plan(client: &impl GenericClient, uid: Uuid, version: u32) -> Result<Option<String>, Trouble> {
+    let row = row(client, statements::PLAN, &[&uid, &small(version)]).await?;
+    row.as_ref().map(|row| plain(row, 0)).transpose()
 }
 
 /// What follows for the workflow and its draft.

@@ -88,6 +88,19 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 6,
+        name: "plans",
+        up: include_str!("migrations/0006_plans.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0006_plans.down.sql"),
+            unless: &[Loss {
+                what: "plans of published versions, whose policies would be settled anew",
+                count: "SELECT COUNT(*) FROM workflow_plans",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

@@ -73,6 +73,7 @@ pub(super) fn publish(
     tx: &mut Tx<'_>,
     uid: Uuid,
     checksum: &str,
+    plan: &str,
     mode: PublishMode,
     at: Timestamp,
 ) -> rusqlite::Result<Published> {
@@ -91,12 +92,18 @@ pub(super) fn publish(
             None => return Ok(Published::NoDraft),
         },
     };
+    insert_plan(tx, uid, version.0, plan, at)?;
     published(tx, workflow, draft.as_ref(), version, mode, at).map(Published::Version)
 }
 
 /// Makes a document the current version at once.
 pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Released> {
-    let Release { draft, rule, enabled } = release;
+    let Release {
+        draft,
+        rule,
+        enabled,
+        plan,
+    } = release;
     let existing = match rule {
         ReleaseRule::New { .. } => workflow(tx.connection, &draft.id)?,
         ReleaseRule::Existing { uid } => live(tx.connection, *uid)?,
@@ -114,6 +121,7 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Re
         create_workflow(tx, &workflow)?;
     }
     let version = version_of(tx, &workflow, draft, draft.at)?;
+    insert_plan(tx, workflow.uid, version.0, plan, draft.at)?;
     let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
     published(tx, workflow, Some(draft), version, mode, draft.at).map(Released::Version)
 }
@@ -149,6 +157,33 @@ fn version_of(tx: &Tx<'_>, workflow: &Workflow, draft: &Draft, at: Timestamp) ->
         at.0,
     ])?;
     Ok((version, true))
+}
+
+/// Stores the plan of a version that has none.
+fn insert_plan(tx: &Tx<'_>, uid: Uuid, version: u32, plan: &str, at: Timestamp) -> rusqlite::Result<()> {
+    let mut statement = tx.connection.prepare_cached(ADD_PLAN)?;
+    statement.execute(params![uid.as_bytes().as_slice(), version, plan, at.0])?;
+    Ok(())
+}
+
+/// Stores the plan of a version that has none, and answers the one it has now.
+pub(super) fn add_plan(
+    tx: &Tx<'_>,
+    uid: Uuid,
+    version: u32,
+    text: &str,
+    at: Timestamp,
+) -> rusqlite::Result<Option<String>> {
+    insert_plan(tx, uid, version, text, at)?;
+    plan(tx.connection, uid, version)
+}
+
+/// The plan of a version.
+pub(super) fn plan(connection: &Connection, uid: Uuid, version: u32) -> rusqlite::Result<Option<String>> {
+    let mut statement = connection.prepare_cached(PLAN)?;
+    statement
+        .query_row((uid.as_bytes().as_slice(), version), |row| row.get(0))
+        .optional()
 }
 
 /// What follows for the workflow and its draft.

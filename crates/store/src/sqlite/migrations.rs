@@ -93,6 +93,19 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 8,
+        name: "plans",
+        up: include_str!("migrations/0008_plans.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0008_plans.down.sql"),
+            unless: &[Loss {
+                what: "plans of published versions, whose policies would be settled anew",
+                count: "SELECT COUNT(*) FROM workflow_plans",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

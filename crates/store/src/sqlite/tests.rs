@@ -58,6 +58,7 @@ async fn activate(store: &SqliteStore) {
         draft,
         rule: ReleaseRule::New { uid: WORKFLOW },
         enabled: true,
+        plan: "{}".to_owned(),
     };
     store.release(release).await.unwrap();
 }

@@ -104,6 +104,17 @@ pub(crate) const TABLES: &[Table] = &[
         ],
     },
     Table {
+        name: "workflow_plans",
+        key: 2,
+        columns: &[
+            column("workflow_uid", Id),
+            column("version", Integer),
+            column("workflow_id", Text),
+            column("plan_json", Text),
+            column("created_at", Number),
+        ],
+    },
+    Table {
         name: "workflow_drafts",
         key: 1,
         columns: &[

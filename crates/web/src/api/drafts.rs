@@ -140,9 +140,9 @@ impl PlanView {
                 .collect(),
             timeout_ms: plan.timeout_ms,
             has_trigger_schema: plan.trigger_schema.is_some(),
-            workflow_id: plan.workflow,
-            display_name: plan.display_name,
-            dialect: plan.dialect,
+            workflow_id: plan.workflow.clone(),
+            display_name: plan.display_name.clone(),
+            dialect: plan.dialect.clone(),
             checksum,
         }
     }

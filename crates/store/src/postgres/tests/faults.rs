@@ -114,7 +114,7 @@ async fn lost_after_commit_was_sent() {
         let claimed = store.claim(claim(runner(), 5, 1000)).await;
         assert!(matches!(claimed, Err(StoreError::Unknown(_))), "{cut:?}: {claimed:?}");
         proxy.cut(cut);
-        let published = store.publish(uid(WORKFLOW), "one", ACTIVATE, at(9)).await;
+        let published = store.publish(uid(WORKFLOW), "one", "{}", ACTIVATE, at(9)).await;
         assert!(
             matches!(published, Err(StoreError::Unknown(_))),
             "{cut:?}: {published:?}"

@@ -216,7 +216,7 @@ async fn deleting_and_starting_exclude_each_other() {
     for round in 0..60 {
         let id = format!("w{round}");
         a.save_draft(draft(&id, "one"), new_or_draft(&id), None).await.unwrap();
-        a.snapshot(uid(&id), "one", at(2)).await.unwrap();
+        a.snapshot(uid(&id), "one", "{}", at(2)).await.unwrap();
         let mut run = run_of(&id, &id);
         run.pinned = true;
         let starter = b.clone();

@@ -58,7 +58,7 @@ async fn workflows(store: &Arc<dyn Store>) {
         .save_draft(draft("gone", "x"), new_or_draft("gone"), None)
         .await
         .unwrap();
-    store.snapshot(uid("gone"), "x", at(3)).await.unwrap();
+    store.snapshot(uid("gone"), "x", "{}", at(3)).await.unwrap();
     store.delete_workflow(uid("gone")).await.unwrap();
 }
 

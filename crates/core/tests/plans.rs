@@ -1,0 +1,151 @@
+//! Plans of every format load for ever.
+//!
+//! `plans/v1/*.json` hold plans as the program of that format stored them. They are never edited: if a test here turns
+//! red, versions that were published would not run any more. Give a new field a default, or raise the format and add an
+//! upcast. A new field gets a new plan; the last test says which are missing.
+
+use fermata_core::{PlanError, StoredPlan};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fs, path::Path};
+
+fn stored() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans/v1");
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .expect("the folder of plans")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).expect("a readable plan"))
+        })
+        .collect();
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
+
+/// Whether `new` says everything that `old` says, and in the same order where order counts.
+fn says(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => old
+            .iter()
+            .all(|(key, old)| new.get(key).is_some_and(|new| says(new, old))),
+        (Value::Array(new), Value::Array(old)) => {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| says(new, old))
+        }
+        (new, old) => new == old,
+    }
+}
+
+#[test]
+fn every_stored_plan_still_loads_and_says_the_same() {
+    for (name, text) in stored() {
+        let plan = StoredPlan::decode(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let again = plan.encode();
+        let (new, old): (Value, Value) = (from(&again), from(&text));
+        assert!(says(&new["plan"], &old["plan"]), "{name} became\n{new:#}");
+        assert_eq!(
+            StoredPlan::decode(&again).expect("what was just written"),
+            plan,
+            "{name}"
+        );
+    }
+}
+
+fn from(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn nodes_and_edges_keep_their_order() {
+    let (_, text) = stored().remove(0);
+    let mut value = from(&text);
+    let nodes = value["plan"]["nodes"].as_array_mut().expect("nodes");
+    let ids: Vec<_> = nodes.iter().map(|node| node["id"].clone()).collect();
+    let plan = StoredPlan::decode(&value.to_string()).expect("a sound plan");
+    let loaded: Vec<_> = plan.nodes.iter().map(|node| json!(node.id)).collect();
+    assert_eq!(loaded, ids);
+}
+
+#[test]
+fn a_plan_of_a_later_format_is_named_as_such_whatever_it_looks_like() {
+    for text in [r#"{"v":2,"plan":{}}"#, r#"{"graph":[1],"v":7}"#] {
+        let error = StoredPlan::decode(text).expect_err("it is too new");
+        assert!(matches!(error, PlanError::TooNew(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_plan_is_an_error() {
+    let (_, text) = stored().remove(0);
+    let mut dangling = from(&text);
+    dangling["plan"]["nodes"][0]["edges"] = json!([{ "target": 4711, "when": "success" }]);
+    let texts = [
+        "",
+        "{}",
+        "[]",
+        r#"{"v":0}"#,
+        r#"{"v":1}"#,
+        &text[..text.len() / 2],
+        &dangling.to_string(),
+    ];
+    for text in texts {
+        let error = StoredPlan::decode(text).expect_err(text);
+        assert!(!matches!(error, PlanError::TooNew(_)), "{error}");
+    }
+}
+
+/// The paths of all members, without positions in lists.
+fn members(at: &str, value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                // What is the document's own, or somebody's choice of a name.
+                let opaque = ["parameters", "triggerSchema", "failedWith", "fixed"].contains(&key.as_str());
+                let path = format!("{at}.{key}");
+                if !opaque {
+                    members(&path, value, found);
+                }
+                found.insert(path);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| members(at, value, found)),
+        Value::String(word) => {
+            found.insert(format!("{at}={word}"));
+        }
+        _ => {}
+    }
+}
+
+/// What the newest format can say. Whoever adds to it adds a plan that says it.
+#[test]
+fn the_stored_plans_show_every_field_and_every_word() {
+    let mut found = BTreeSet::new();
+    for (_, text) in stored() {
+        members("", &from(&text)["plan"], &mut found);
+    }
+    let expected = [
+        ".workflow .displayName .dialect .timeoutMs .triggerSchema .language=script .language=paths",
+        ".onFailure=failFast .onFailure=continue",
+        ".templates.strict .templates.nullText .templates.loops .templates.functions",
+        ".context.mode .context.keysToInclude .context.maxContextSizeBytes .context.overflowBehavior",
+        ".nodes.id .nodes.kind.action .nodes.kind.parameters .nodes.kind.timeoutMs",
+        ".nodes.kind.type=action .nodes.kind.type=sleep .nodes.kind.type=wait",
+        ".nodes.join=any .nodes.join=all .nodes.join.guard .nodes.route=parallel .nodes.route=firstMatch",
+        ".nodes.policies.timeoutMs .nodes.policies.retry.maxAttempts .nodes.policies.retry.baseDelayMs",
+        ".nodes.policies.retry.backoffFactor .nodes.policies.retry.jitter .nodes.policies.rerenderOnRetry",
+        ".nodes.edges.target .nodes.edges.condition",
+        ".nodes.edges.when=success .nodes.edges.when=failure .nodes.edges.when=always .nodes.edges.when=unhandled",
+        ".scope.names.path .scope.names.source=trigger .scope.names.source=spec .scope.names.source=vars",
+        ".scope.names.source=waits .scope.names.source=entries .scope.names.source=state .scope.names.source.fixed",
+        ".scope.entries.succeeded.output .scope.entries.answered.object .scope.entries.failed.object",
+        ".scope.entries.skipped.object .scope.entries.skipped.object.name .scope.entries.skipped.object.optional",
+        ".scope.entries.answered.object.form=status .scope.entries.answered.object.form=null",
+        ".scope.entries.failed.object.form=node .scope.entries.failed.object.form.object.form=errorCode",
+        ".scope.entries.failed.object.form.object.form=errorMessage",
+        ".scope.words.pending .scope.words.running .scope.words.sleeping .scope.words.waiting",
+        ".scope.words.succeeded .scope.words.answered .scope.words.failed .scope.words.failedWith .scope.words.skipped",
+    ];
+    for expected in expected.iter().flat_map(|line| line.split(' ')) {
+        assert!(found.contains(expected), "no plan in tests/plans says {expected}");
+    }
+}

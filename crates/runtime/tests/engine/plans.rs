@@ -1,0 +1,265 @@
+//! Published versions follow the plan they were published with, whatever the settings are by now; and runs whose plan
+//! cannot be read still obey cancel, their deadline and the poison limit.
+
+use crate::support::{Bed, PATIENCE, Place, workflow};
+use fermata_core::{Kind, RunId, Status, plan::Name, plan::PlanBuilder, plan::Source};
+use fermata_runtime::{
+    EngineError, Refusal, Request, Settings,
+    actions::{HttpSettings, Registry},
+};
+use fermata_store::dead_letters::{DeadLetterFilter, DeadReason};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A plan of a program that is not written yet.
+const LATER: &str = r#"{"v":99,"graph":"something else"}"#;
+
+/// Finds work quickly, and parks at once.
+fn quick() -> Settings {
+    Settings {
+        park_after: Duration::ZERO,
+        poll_interval: Duration::from_millis(20),
+        lease_ttl: Duration::from_millis(600),
+        ..Settings::default()
+    }
+}
+
+/// Blocks and functions are allowed in templates.
+fn generous() -> Settings {
+    let mut settings = quick();
+    settings.dialects.templates.loops = true;
+    settings.dialects.templates.functions = true;
+    settings
+}
+
+/// Everything is forbidden that a document could need.
+fn strict() -> Settings {
+    let mut settings = quick();
+    settings.dialects.max_nodes = 1;
+    settings.dialects.document.max_bytes = 10;
+    settings.dialects.document.max_values = 1;
+    settings
+}
+
+fn next(place: &Place, settings: Settings) -> Bed {
+    Bed::on(
+        place.clone(),
+        settings,
+        Registry::builtin(&HttpSettings::default()).unwrap(),
+    )
+}
+
+/// Lets an engine hand back what it holds.
+async fn stop(bed: Bed) -> Place {
+    bed.engine.stop();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while bed.engine.active_runs() > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "it holds on to its runs");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    bed.store
+}
+
+fn ask(trigger: Value) -> Request {
+    Request {
+        workflow_id: "under-test".to_owned(),
+        trigger,
+        ..Request::default()
+    }
+}
+
+/// Pauses, then says something that needs a block and a function.
+fn wordy() -> Value {
+    workflow(json!([
+        { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": "{{ trigger.ms }}" },
+          "edges": [{ "targetNode": "say" }] },
+        { "id": "say", "actionType": "core.echo",
+          "parameters": { "text": "{{ for n in trigger.names }}{{ n | string.upcase }} {{ end }}" } },
+    ]))
+}
+
+fn said(ended: &fermata_runtime::Ended) -> Value {
+    serde_json::from_str(ended.outputs.as_deref().unwrap_or("null")).unwrap()
+}
+
+#[tokio::test]
+async fn limits_that_were_lowered_do_not_touch_what_was_published() {
+    for forget in [false, true] {
+        let bed = Bed::with(generous(), |registry| registry).await;
+        bed.publish(&wordy()).await;
+        let trigger = json!({ "ms": 300, "names": ["ada", "bob"] });
+        let in_flight = bed.engine.start(ask(trigger.clone())).await.unwrap().run;
+        let place = stop(bed).await;
+        if forget {
+            // As a program left it that stored no plans.
+            place.home.set_plans(None).await;
+        }
+        let bed = next(&place, strict());
+        let ended = bed.engine.wait(in_flight, PATIENCE).await.unwrap().expect("it ends");
+        assert_eq!(ended.status, Status::Succeeded, "{ended:?}");
+        assert_eq!(said(&ended), json!({ "text": "ADA BOB " }));
+        let (_, ended) = bed.engine.start_and_wait(ask(trigger), PATIENCE).await.unwrap();
+        let ended = ended.expect("it ends");
+        assert_eq!(
+            (ended.status, said(&ended)),
+            (Status::Succeeded, json!({ "text": "ADA BOB " }))
+        );
+        // New documents are measured by the limits of today.
+        let text = wordy().to_string();
+        match bed
+            .engine
+            .workflows()
+            .save_draft("under-test", text.as_bytes(), "t.json", None)
+            .await
+        {
+            Err(EngineError::Refused(Refusal::InvalidDocument(_))) => {}
+            other => panic!("{other:?}"),
+        }
+        let plan = place.plan("under-test", 1).await.unwrap();
+        assert!(plan.is_some(), "a version is compiled once");
+    }
+}
+
+#[tokio::test]
+async fn publishing_the_same_document_again_keeps_its_policies() {
+    let document = workflow(json!([{ "id": "a", "actionType": "core.echo", "parameters": {} }]));
+    let bed = Bed::with(quick(), |registry| registry).await;
+    bed.publish(&document).await;
+    let place = stop(bed).await;
+    let mut settings = quick();
+    settings.dialects.policies.timeout_ms = 7;
+    settings.dialects.workflow_timeout_ms = Some(7);
+    let bed = next(&place, settings);
+    let text = document.to_string();
+    let workflows = bed.engine.workflows();
+    workflows
+        .save_draft("under-test", text.as_bytes(), "t.json", None)
+        .await
+        .unwrap();
+    let published = workflows.publish("under-test", true).await.unwrap();
+    assert_eq!((published.version, published.created), (1, false));
+    let plan = &workflows.compiled("under-test", 1).await.unwrap().plan;
+    assert_eq!(
+        (plan.timeout_ms, plan.nodes[0].policies.timeout_ms),
+        (Some(3_600_000), 300_000)
+    );
+}
+
+/// A run that has begun and sleeps, of a workflow whose plan nobody can read. `timeout_ms` is the run's.
+async fn unreadable(settings: Settings, timeout_ms: u64) -> (Bed, RunId) {
+    let bed = Bed::with(quick(), |registry| registry).await;
+    let mut document = workflow(json!([
+        { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 100 },
+          "edges": [{ "targetNode": "end" }] },
+        { "id": "end", "actionType": "core.echo", "parameters": {} },
+    ]));
+    document["timeoutMs"] = timeout_ms.into();
+    bed.publish(&document).await;
+    let run = bed.engine.start(ask(json!({}))).await.unwrap().run;
+    let place = stop(bed).await;
+    place.home.set_plans(Some(LATER)).await;
+    (next(&place, settings), run)
+}
+
+/// Waits until a run was looked at and released.
+async fn quarantined(bed: &Bed, run: RunId) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let stored = bed.store.load(run).await.unwrap().unwrap();
+        if stored.takeovers > 0 && stored.owner.is_none() {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it is not looked at");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_plan_cannot_be_read_can_be_cancelled() {
+    let (bed, run) = unreadable(quick(), 3_600_000).await;
+    quarantined(&bed, run).await;
+    bed.engine.cancel(run, "not needed any more").await.unwrap();
+    let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.status, Status::Cancelled);
+    let record = bed.store.run(run).await.unwrap().unwrap();
+    assert_eq!(record.reason.as_deref(), Some("not needed any more"));
+    assert!(record.ended_at.is_some() && !record.held());
+}
+
+#[tokio::test]
+async fn a_run_whose_plan_cannot_be_read_ends_at_its_deadline() {
+    let (bed, run) = unreadable(quick(), 1_500).await;
+    let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(
+        (ended.status, ended.reason.as_deref()),
+        (Status::Failed, Some("timeout"))
+    );
+    assert!(ended.error.as_deref().unwrap().contains("RUN_TIMEOUT"));
+}
+
+#[tokio::test]
+async fn a_run_whose_plan_cannot_be_read_is_dead_lettered_after_a_few_tries() {
+    let settings = Settings {
+        poison_delay: Duration::from_millis(20),
+        ..quick()
+    };
+    let (bed, run) = unreadable(settings, 3_600_000).await;
+    let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(
+        (ended.status, ended.reason.as_deref()),
+        (Status::Failed, Some("dead_letter"))
+    );
+    let filter = DeadLetterFilter {
+        limit: 10,
+        ..DeadLetterFilter::default()
+    };
+    let letter = bed.engine.dead_letters(filter).await.unwrap().items.remove(0);
+    assert_eq!((letter.reason, letter.attempts), (DeadReason::Poison, 3));
+    assert!(letter.last_error.unwrap().contains("format 99"), "it says why");
+}
+
+/// The scope is data: a plan that no dialect makes today has its roots where it says.
+#[tokio::test]
+async fn a_plan_says_what_its_expressions_see() {
+    let bed = Bed::with(quick(), |registry| registry).await;
+    // A version must be there for runs to refer to.
+    bed.publish(&workflow(
+        json!([{ "id": "a", "actionType": "core.echo", "parameters": {} }]),
+    ))
+    .await;
+    let echo = |parameters: Value| Kind::Action {
+        action: "core.echo".to_owned(),
+        parameters,
+    };
+    let plan = PlanBuilder::new("under-test")
+        .plan(|plan| {
+            plan.scope.names = vec![
+                Name::new("event.data", Source::Trigger),
+                Name::new("event.kind", Source::Fixed(json!("row"))),
+                Name::new("steps", Source::Entries),
+                Name::new("state", Source::State),
+            ];
+        })
+        .node(
+            "first",
+            echo(json!({ "count": 2, "by": "{{ event.data.by }}", "kind": "{{ event.kind }}" })),
+        )
+        .edge(
+            "second",
+            fermata_core::When::Success,
+            Some("state.count === 2 && steps.first.by === 'ada'"),
+        )
+        .node(
+            "second",
+            echo(json!({ "count": "{{ steps.first.count }}", "extra": "{{ state.extra }}" })),
+        )
+        .then("third")
+        .node("third", echo(json!({ "state": "{{ state }}" })));
+    bed.engine.workflows().install(plan.build().unwrap(), 1).unwrap();
+    let trigger = json!({ "by": "ada", "count": 1, "extra": "kept" });
+    let (_, ended) = bed.engine.start_and_wait(ask(trigger), PATIENCE).await.unwrap();
+    let ended = ended.expect("it ends");
+    assert_eq!(ended.status, Status::Succeeded, "{ended:?}");
+    let state = json!({ "by": "ada", "count": 2, "extra": "kept", "kind": "row" });
+    assert_eq!(said(&ended), json!({ "state": state }));
+}
