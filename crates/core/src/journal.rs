@@ -303,6 +303,19 @@ pub fn decode(text: &str) -> Result<Vec<Event>, JournalError> {
     }
 }
 
+/// When the time of a run is up, as its journal recorded at its start. Needs neither the plan nor a format that this
+/// program knows: it is asked when a run cannot be advanced.
+pub fn recorded_deadline(journal: &[String]) -> Option<Timestamp> {
+    journal.iter().find_map(|row| {
+        let row: Value = serde_json::from_str(row).ok()?;
+        let started = row["events"]
+            .as_array()?
+            .iter()
+            .find(|event| event["type"] == "started")?;
+        Timestamp::deserialize(&started["deadline"]).ok()
+    })
+}
+
 impl Event {
     /// The event's name, as it stands in the journal.
     pub fn name(&self) -> &'static str {

@@ -4,19 +4,18 @@
 //! down; a terminal status is final, so asking again makes a new run; asking twice makes one.
 
 use crate::{
-    engine::{Accepted, Ended, Engine, Request, Shared},
+    engine::{Accepted, Engine, Request, Shared},
     error::{EngineError, Refusal},
-    runner::nothing_but,
+    runner::quarantine::{self, Settled},
 };
 use fermata_core::{RunId, Status};
 use fermata_store::{
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     reads::{Page, RunFilter, RunRecord},
-    runs::{CommitAnswer, Principal, StatusChange, StoredRun, Then},
+    runs::{Principal, StoredRun},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::time::Duration;
 use uuid::Uuid;
 
 /// The reason of runs that were given up.
@@ -25,8 +24,6 @@ const REASON: &str = "dead_letter";
 const PURGED_AT_ONCE: u32 = 1000;
 /// The most characters of an error message in a letter.
 const MAX_MESSAGE: usize = 2000;
-/// Pauses before a burial that was not confirmed is tried again, in milliseconds.
-const PAUSES: [u64; 3] = [50, 250, 1000];
 
 /// What was asked for, as it stands in a letter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -123,45 +120,17 @@ pub(crate) async fn bury(shared: &Shared, held: Held, reason: DeadReason, what: 
         payload: serde_json::to_string(&Asked::of(record)).unwrap_or_else(|error| error.to_string()),
     };
     let id = letter.id;
-    let mut commit = nothing_but(shared, held.run, held.epoch, Then::Keep);
-    commit.status = Some(StatusChange {
-        status: Status::Failed,
-        started_at: None,
-        ended_at: Some(now),
-        reason: Some(REASON.to_owned()),
-        error: Some(error.clone()),
-        outputs: None,
-        context_snapshot: None,
-    });
     let queue = shared.settings.dead_letters.as_deref();
-    commit.dead_letter = queue.map(|_| Box::new(letter));
-    let mut pauses = PAUSES.into_iter();
-    loop {
-        match (shared.store.commit(commit.clone()).await, pauses.next()) {
-            (CommitAnswer::Committed { .. }, _) => break,
-            (CommitAnswer::Unknown(_), Some(pause)) => tokio::time::sleep(Duration::from_millis(pause)).await,
-            (CommitAnswer::Unknown(_), None) => return false,
-            // The end of the run counts for more than its letter.
-            (CommitAnswer::Rejected(what), _) if commit.dead_letter.take().is_some() => {
-                tracing::error!(run = %held.run, %what, "the dead letter of a run was rejected; the run ends without one");
-            }
-            (CommitAnswer::Rejected(what), _) => {
-                tracing::error!(run = %held.run, %what, "the end of a run was rejected");
-                return false;
-            }
-            // It was done before, or another runner has it.
-            (CommitAnswer::Fenced | CommitAnswer::Conflict(_), _) => return true,
+    let letter = queue.map(|_| Box::new(letter));
+    let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
+    match quarantine::end(shared, held.run, held.epoch, change, letter).await {
+        Settled::Ended => {
+            tracing::error!(run = %held.run, queue, letter = %id, reason = reason.as_str(), %what, "a run was given up");
+            true
         }
+        Settled::Elsewhere => true,
+        Settled::No => false,
     }
-    tracing::error!(run = %held.run, queue, letter = %id, reason = reason.as_str(), %what, "a run was given up");
-    let ended = Ended {
-        status: Status::Failed,
-        reason: Some(REASON.to_owned()),
-        error: Some(error),
-        outputs: None,
-    };
-    shared.tell_end(held.run, ended);
-    true
 }
 
 /// A message that every database can store.

@@ -261,7 +261,8 @@ impl Driver {
     async fn drive_guarded(&mut self) {
         if let Err(panic) = AssertUnwindSafe(self.drive()).catch_unwind().await {
             let what = attempt::panic_text(panic.as_ref());
-            runner::give_up(&self.shared, self.meta.id, self.meta.epoch, &what).await;
+            let what = format!("its driver panicked: {what}");
+            self.quarantine(&what).await;
         }
     }
 
@@ -284,22 +285,22 @@ impl Driver {
                     continue;
                 }
                 Ok(Next::Leave) | Err(Trouble::Lost) => return,
-                Err(Trouble::Stuck(what)) => return self.put_aside(&what).await,
+                Err(Trouble::Stuck(what)) => return self.quarantine(&what).await,
                 Err(Trouble::Rejected(what)) => return self.fail_rejected(&what).await,
                 Err(Trouble::Reload(reports)) => incoming = reports.into_iter().map(Incoming::Report).collect(),
             }
             match self.reload().await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(what) => return self.put_aside(&what).await,
+                Err(what) => return self.quarantine(&what).await,
             }
             incoming.extend(self.fetch_mail().await);
             touched = self.run.active().collect();
         }
     }
 
-    async fn put_aside(&mut self, what: &str) {
-        runner::put_aside(&self.shared, self.meta.id, self.meta.epoch, what).await;
+    async fn quarantine(&mut self, what: &str) {
+        runner::quarantine(&self.shared, self.meta.id, self.meta.epoch, what).await;
     }
 
     /// Ends a run whose commit was rejected. Leaving it to another runner would repeat its effects, so this is tried for as

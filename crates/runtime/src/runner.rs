@@ -10,11 +10,12 @@ mod claims;
 mod heart;
 pub(crate) mod probation;
 pub(crate) mod pulse;
+pub(crate) mod quarantine;
 mod resume;
 mod strays;
 
 pub(crate) use claims::CLAIM_BATCH;
-pub(crate) use resume::{give_up, put_aside};
+pub(crate) use quarantine::quarantine;
 
 use crate::{engine::Shared, runners};
 use claims::Claims;

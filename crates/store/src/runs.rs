@@ -234,10 +234,12 @@ pub enum Then {
         wake_at: Timestamp,
     },
     /// The run was claimed and could not be advanced, and leaves the runner: this claim stays counted in its
-    /// `takeovers`. Mail that is there already does not make it due before its time.
+    /// `takeovers`. Messages that were looked at do not make it due before its time; a newer one does.
     GiveUp {
         /// When it is due.
         wake_at: Timestamp,
+        /// The newest message that was looked at. It stays in the inbox.
+        examined: u64,
     },
 }
 
@@ -251,14 +253,15 @@ impl Then {
         }
     }
 
-    /// If the run leaves its runner: when it is due. Mail that was not seen makes a parked run due at once, so no wake-up
-    /// is lost between a delivery and a parking.
-    pub(crate) fn released(self, now: Timestamp, unseen_mail: bool) -> Option<Option<Timestamp>> {
+    /// If the run leaves its runner: when it is due. A message that was not seen makes the run due at once, so no wake-up is
+    /// lost between a delivery and a release. `inbox_seq` is the newest message, `seen` the newest that was consumed.
+    pub(crate) fn released(self, now: Timestamp, inbox_seq: u64, seen: u64) -> Option<Option<Timestamp>> {
         match self {
             Then::Keep => None,
-            Then::Park { .. } if unseen_mail => Some(Some(now)),
+            Then::Park { .. } if inbox_seq > seen => Some(Some(now)),
             Then::Park { wake_at } => Some(wake_at),
-            Then::Decline { wake_at } | Then::GiveUp { wake_at } => Some(Some(wake_at)),
+            Then::GiveUp { examined, .. } if inbox_seq > examined.max(seen) => Some(Some(now)),
+            Then::Decline { wake_at } | Then::GiveUp { wake_at, .. } => Some(Some(wake_at)),
         }
     }
 }

@@ -1,8 +1,12 @@
-//! What becomes of claimed runs: most are driven, some are buried, put aside or declined.
+//! What becomes of claimed runs: most are driven, some are dead-lettered, quarantined or declined.
 //!
 //! What must stay true: whatever may take this process down begins after all others are where they belong.
 
-use super::{nothing_but, probation::Probation};
+use super::{
+    nothing_but,
+    probation::Probation,
+    quarantine::{self, quarantine},
+};
 use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
@@ -11,7 +15,7 @@ use crate::{
     error::{EngineError, Refusal},
     scope::Payloads,
 };
-use fermata_core::{RunId, Status};
+use fermata_core::Status;
 use fermata_store::{
     StoreError,
     dead_letters::DeadReason,
@@ -53,7 +57,11 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
     }
 }
 
+/// Gives back a run that must wait for its try. It is cancelled meanwhile, and its time is up, all the same.
 async fn decline(shared: &Shared, run: &StoredRun) {
+    if matches!(quarantine::ended(shared, run).await, Ok(None)) {
+        return;
+    }
     let pause = shared.settings.lease_ttl / 3;
     let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
@@ -68,7 +76,7 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
     let compiled = match compiled {
         Ok(compiled) => compiled,
         Err(EngineError::Store(error)) => return try_again(shared, &stored, &error).await,
-        Err(error) => return put_aside(shared, stored.id, stored.epoch, &error.to_string()).await,
+        Err(error) => return quarantine(shared, stored.id, stored.epoch, &error.to_string()).await,
     };
     // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
     let begins = stored.journal.is_empty();
@@ -88,12 +96,12 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
             dead_letters::bury(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
             return;
         }
-        Err(what) => return put_aside(shared, stored.id, stored.epoch, &what).await,
+        Err(what) => return quarantine(shared, stored.id, stored.epoch, &what).await,
     };
     match Driver::recover(shared.clone(), &stored, compiled, payloads, archived, probation, gaps) {
         Ok(Some(driver)) => driver.spawn(),
         Ok(None) => {} // if it is still ours, it is given back as a stray
-        Err(what) => put_aside(shared, stored.id, stored.epoch, &what).await,
+        Err(what) => quarantine(shared, stored.id, stored.epoch, &what).await,
     }
 }
 
@@ -147,23 +155,5 @@ async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError) {
     tracing::warn!(run = %run.id, %error, "a run cannot be loaded; trying again in {pause} ms");
     let wake_at = shared.clock.now().plus_millis(pause);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
-    shared.store.commit(commit).await; // what is not confirmed is found as a stray
-}
-
-/// Releases a run that this program cannot advance, to be looked at again later: another program may know better.
-pub(crate) async fn put_aside(shared: &Shared, run: RunId, epoch: u64, what: &str) {
-    let pause = shared.settings.poison_delay;
-    tracing::error!(%run, %what, "a run cannot be advanced; it is put aside for {} s", pause.as_secs());
-    let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
-    let commit = nothing_but(shared, run, epoch, Then::Decline { wake_at });
-    shared.store.commit(commit).await; // what is not confirmed is found as a stray
-}
-
-/// Releases a run whose driver panicked. That counts.
-pub(crate) async fn give_up(shared: &Shared, run: RunId, epoch: u64, what: &str) {
-    let pause = shared.settings.poison_delay;
-    tracing::error!(%run, %what, "the driver of a run panicked; the run is put aside for {} s", pause.as_secs());
-    let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
-    let commit = nothing_but(shared, run, epoch, Then::GiveUp { wake_at });
     shared.store.commit(commit).await; // what is not confirmed is found as a stray
 }

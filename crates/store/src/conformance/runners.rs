@@ -239,7 +239,10 @@ pub async fn given_up_runs_were_taken(store: &Arc<dyn Store>) {
         assert_eq!(u64::from(take(store, run).await.takeovers), epoch);
         let mut commit = step(run, epoch, 0);
         commit.events.clear();
-        commit.then = Then::GiveUp { wake_at: at(300) };
+        commit.then = Then::GiveUp {
+            wake_at: at(300),
+            examined: 0,
+        };
         committed(store, commit).await;
         let record = store.run(run).await.unwrap().unwrap();
         assert_eq!((record.held(), record.wake_at), (false, Some(at(300))));
@@ -247,4 +250,37 @@ pub async fn given_up_runs_were_taken(store: &Arc<dyn Store>) {
     take(store, run).await;
     committed(store, park(run, 4, 1, Some(1))).await;
     assert_eq!(take(store, run).await.takeovers, 1);
+}
+
+/// A message that was looked at does not bring a run back before its time. One that comes between the look and the commit
+/// does, and so does one that comes later.
+pub async fn messages_bring_given_up_runs_back(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let run = pending(store, "r1").await;
+    tell(store, run).await;
+    let give_up = |epoch: u64, examined: u64| {
+        let mut commit = step(run, epoch, 0);
+        commit.events.clear();
+        commit.then = Then::GiveUp {
+            wake_at: at(9000),
+            examined,
+        };
+        commit
+    };
+    let due = async || store.run(run).await.unwrap().unwrap().wake_at;
+    take(store, run).await;
+    committed(store, give_up(1, 1)).await;
+    assert_eq!(due().await, Some(at(9000)), "it was looked at");
+    assert_eq!(store.inbox(run, 0).await.unwrap().len(), 1, "and stays");
+    take(store, run).await;
+    tell(store, run).await;
+    let commit = give_up(2, 1);
+    let now = commit.at;
+    committed(store, commit).await;
+    assert_eq!(due().await, Some(now), "the second was not looked at");
+    take(store, run).await;
+    committed(store, give_up(3, 2)).await;
+    assert_eq!(due().await, Some(at(9000)));
+    tell(store, run).await;
+    assert_ne!(due().await, Some(at(9000)), "what comes later wakes it");
 }

@@ -187,7 +187,7 @@ impl State {
         if terminal {
             entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
             self.place(id, None, None);
-        } else if let Some(wake_at) = commit.then.released(at, inbox_seq > entry.inbox_seen) {
+        } else if let Some(wake_at) = commit.then.released(at, inbox_seq, entry.inbox_seen) {
             self.place(id, None, wake_at);
             self.news.extend(wake_at.map(News::Due));
         }

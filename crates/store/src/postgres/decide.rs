@@ -186,7 +186,7 @@ impl<'a> Deciding<'a, '_> {
             update.released = true;
             update.wake_at = None;
             self.writes.ended.push(commit.run.0);
-        } else if let Some(due) = commit.then.released(commit.at, run.inbox_seq > seen) {
+        } else if let Some(due) = commit.then.released(commit.at, run.inbox_seq, seen) {
             update.released = true;
             update.wake_at = due.map(|at| at.0);
             update.takeovers = small(commit.then.takeovers(run.takeovers));

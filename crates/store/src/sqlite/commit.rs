@@ -207,7 +207,7 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::R
     if terminal {
         return close_waits(tx, commit.run);
     }
-    match commit.then.released(commit.at, fence.inbox_seq > seen) {
+    match commit.then.released(commit.at, fence.inbox_seq, seen) {
         Some(wake_at) => {
             let takeovers = commit.then.takeovers(fence.takeovers);
             let row = params![run, takeovers, signed(seen), wake_at.map(|at| at.0)];

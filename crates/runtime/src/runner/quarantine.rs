@@ -1,0 +1,152 @@
+//! Runs that this program cannot advance: their plan or journal cannot be read, or their driver failed.
+//!
+//! | what is found | what follows |
+//! | --- | --- |
+//! | a cancel in the inbox | the run ends as `Cancelled` |
+//! | its deadline has passed | the run ends as `Failed`, reason `timeout` |
+//! | it was claimed `max_poison_retries` times in a row without a commit | the run ends as a dead letter |
+//! | none of these | it is released, and due again after `poison_delay`, at its deadline, or with the next message |
+//!
+//! What must stay true: ending a run needs its row, its inbox and the deadline in its journal, but not its plan, and it is
+//! not replayed. So it ends without a journal row, as a dead letter does. Each claim counts toward the poison limit.
+
+use super::nothing_but;
+use crate::{
+    dead_letters::{self, Held},
+    engine::{Ended, Shared},
+};
+use fermata_core::{RunId, Status, Timestamp, code, recorded_deadline};
+use fermata_store::{
+    StoreError,
+    dead_letters::{DeadLetter, DeadReason},
+    runs::{CommitAnswer, Letter, StatusChange, StoredRun, Then},
+};
+use serde_json::json;
+use std::time::Duration;
+
+/// Pauses before an end that was not confirmed is committed again, in milliseconds.
+const PAUSES: [u64; 3] = [50, 250, 1000];
+
+/// Releases a run that cannot be advanced, or ends it.
+pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &str) {
+    let stored = match shared.store.load(run).await {
+        Ok(Some(stored)) if stored.owner == Some(shared.me.id) && stored.epoch == epoch => stored,
+        Ok(_) => return,
+        Err(error) => {
+            return tracing::error!(%run, %what, %error, "a run cannot be advanced, nor read; it is given back");
+        }
+    };
+    let examined = match ended(shared, &stored).await {
+        Ok(Some(examined)) => examined,
+        Ok(None) => return,
+        Err(error) => {
+            return tracing::error!(%run, %what, %error, "a run cannot be advanced, nor read; it is given back");
+        }
+    };
+    let settings = &shared.settings;
+    if stored.takeovers >= settings.max_poison_retries {
+        let what = format!("{what}; claimed {} times in a row without a commit", stored.takeovers);
+        dead_letters::bury(shared, Held::of(&stored), DeadReason::Poison, &what).await;
+        return;
+    }
+    let pause = settings.poison_delay;
+    tracing::error!(
+        %run, %what, takeovers = stored.takeovers,
+        "a run cannot be advanced; it is quarantined for {} s, and can be cancelled", pause.as_secs()
+    );
+    let rested = shared.clock.now().plus_millis(pause.as_millis() as u64);
+    let wake_at = recorded_deadline(&stored.journal).map_or(rested, |deadline| deadline.min(rested));
+    let then = Then::GiveUp { wake_at, examined };
+    let commit = nothing_but(shared, run, epoch, then);
+    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+}
+
+/// Ends a claimed run that was cancelled or whose time is up, without replay. If there is no reason to: the newest message
+/// that was looked at.
+pub(super) async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, StoreError> {
+    let messages = match stored.inbox_seq > stored.inbox_seen {
+        true => shared.store.inbox(stored.id, stored.inbox_seen).await?,
+        false => Vec::new(),
+    };
+    let examined = messages.last().map_or(stored.inbox_seen, |message| message.seq);
+    let cancel = messages.into_iter().find_map(|message| match message.letter {
+        Letter::Cancel { reason } => Some(reason),
+        Letter::Callback { .. } => None,
+    });
+    let now = shared.clock.now();
+    let late = recorded_deadline(&stored.journal).is_some_and(|deadline| deadline <= now);
+    let (status, reason, error) = match cancel {
+        Some(reason) => (Status::Cancelled, reason, None),
+        None if late => {
+            let message = "the run took longer than it is allowed to, and could not be advanced";
+            let error = json!({ "code": code::RUN_TIMEOUT, "message": message });
+            (Status::Failed, "timeout".to_owned(), Some(error.to_string()))
+        }
+        None => return Ok(Some(examined)),
+    };
+    tracing::warn!(run = %stored.id, status = status.as_str(), %reason, "a run that could not be advanced was ended");
+    // What is not confirmed comes again as a stray.
+    end(shared, stored.id, stored.epoch, change(status, now, reason, error), None).await;
+    Ok(None)
+}
+
+/// A terminal status of a run that is not replayed.
+pub(crate) fn change(status: Status, at: Timestamp, reason: String, error: Option<String>) -> StatusChange {
+    StatusChange {
+        status,
+        started_at: None,
+        ended_at: Some(at),
+        reason: Some(reason),
+        error,
+        outputs: None,
+        context_snapshot: None,
+    }
+}
+
+/// Whether a run has ended.
+pub(crate) enum Settled {
+    /// It ended now.
+    Ended,
+    /// It was ended before, or another runner has it.
+    Elsewhere,
+    /// It may still be held by this process.
+    No,
+}
+
+/// Commits the end of a run that this process holds, and tells those who wait for it.
+pub(crate) async fn end(
+    shared: &Shared,
+    run: RunId,
+    epoch: u64,
+    change: StatusChange,
+    dead_letter: Option<Box<DeadLetter>>,
+) -> Settled {
+    let ended = Ended {
+        status: change.status,
+        reason: change.reason.clone(),
+        error: change.error.clone(),
+        outputs: None,
+    };
+    let mut commit = nothing_but(shared, run, epoch, Then::Keep);
+    commit.status = Some(change);
+    commit.dead_letter = dead_letter;
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        match (shared.store.commit(commit.clone()).await, pauses.next()) {
+            (CommitAnswer::Committed { .. }, _) => break,
+            (CommitAnswer::Unknown(_), Some(pause)) => tokio::time::sleep(Duration::from_millis(pause)).await,
+            (CommitAnswer::Unknown(_), None) => return Settled::No,
+            // The end of the run counts for more than its letter.
+            (CommitAnswer::Rejected(what), _) if commit.dead_letter.take().is_some() => {
+                tracing::error!(%run, %what, "the dead letter of a run was rejected; the run ends without one");
+            }
+            (CommitAnswer::Rejected(what), _) => {
+                tracing::error!(%run, %what, "the end of a run was rejected");
+                return Settled::No;
+            }
+            (CommitAnswer::Fenced | CommitAnswer::Conflict(_), _) => return Settled::Elsewhere,
+        }
+    }
+    shared.tell_end(run, ended);
+    Settled::Ended
+}
