@@ -90,7 +90,7 @@ pub enum Kind {
         /// `{"durationMs": …}`; may be a template.
         parameters: Value,
         /// The longest that it may last: a longer sleep fails when this time is up.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
     /// Holds until a callback arrives.

@@ -6,6 +6,7 @@ mod graph;
 mod plan;
 mod schema;
 mod schema_cost;
+mod time;
 mod trigger;
 mod view;
 
@@ -39,6 +40,7 @@ pub fn compile(
     trigger::check(&mut check);
     let graph = graph::check(&mut check, &view);
     actions::check(&mut check, &view);
+    time::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
     check.finish("nodes", || plan::build(&view, document.value(), settings))
 }

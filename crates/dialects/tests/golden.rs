@@ -211,6 +211,7 @@ const CODES: [(&str, &[&str]); 2] = [
             "INVALID_TRIGGER_SCHEMA",
             "INVALID_URL",
             "INVALID_VALUE",
+            "LONGER_THAN_RUN",
             "MISSING_FIELD",
             "NAME_LOOKS_LIKE_ID",
             "NODE_NOT_UPSTREAM",

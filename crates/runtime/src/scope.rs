@@ -199,7 +199,9 @@ impl Payloads {
             matches!(phase, Phase::Finished { outcome, .. } if outcome.is_success())
         });
         let given = succeeded.filter_map(|ix| self.entries.get(ix).map(Arc::as_ref));
-        let objects = std::iter::once(&*self.trigger).chain(given).filter_map(Value::as_object);
+        let objects = std::iter::once(&*self.trigger)
+            .chain(given)
+            .filter_map(Value::as_object);
         Data::object(objects.flatten().map(|(key, value)| (key.as_str(), Data::Json(value))))
     }
 

@@ -105,7 +105,7 @@ impl StoredPlan {
         // The version is read first: the rest of a later format may look like anything.
         match serde_json::from_str::<Version>(text)?.v {
             1 => Ok(Plan::new(serde_json::from_str::<Reading>(text)?.plan)?),
-            0 => Err(serde::de::Error::custom("format 0 never existed")).map_err(PlanError::Malformed),
+            0 => Err(PlanError::Malformed(serde::de::Error::custom("format 0 never existed"))),
             later => Err(PlanError::TooNew(later)),
         }
     }

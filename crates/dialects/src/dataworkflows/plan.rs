@@ -3,7 +3,7 @@
 //! The order of nodes and edges is the document's; `onFailure` is a node's last edge.
 
 use super::view::{Node, View};
-use super::text;
+use super::{text, time};
 use crate::compile::Settings;
 use fermata_core::plan::{ContextPolicy, Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
 use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, When};
@@ -11,17 +11,21 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The action that is a durable sleep, not a call.
-const DELAY: &str = "core.delay";
+pub(super) const DELAY: &str = "core.delay";
 
 pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
     let owned = |key: &str| text(document, key).unwrap_or_default().to_owned();
+    let nodes: Vec<fermata_core::Node> = view.nodes.iter().map(|node| build_node(view, node, settings)).collect();
+    let pauses = nodes
+        .iter()
+        .any(|node| matches!(node.kind, Kind::Sleep { .. } | Kind::Wait { .. }));
     Plan::new(StoredPlan {
         workflow: owned("id"),
         display_name: owned("displayName"),
         dialect: "dataworkflows".to_owned(),
-        nodes: view.nodes.iter().map(|node| build_node(view, node, settings)).collect(),
+        nodes,
         on_failure: OnFailure::FailFast,
-        timeout_ms: settings.workflow_timeout_ms,
+        timeout_ms: time::allowed_ms(document, settings, pauses),
         trigger_schema: document.get("triggerSchema").cloned(),
         context: context(document.get("contextSnapshot"), &settings.context),
         scope: scope(),
@@ -143,7 +147,7 @@ fn context(given: Option<&Value>, settings: &ContextPolicy) -> ContextPolicy {
 
 /// A whole number as JSON Schema understands it: `1000`, and `1e3` too. Larger ones than fit are
 /// as good as the largest that does.
-fn whole(value: &Value) -> Option<u64> {
+pub(super) fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let number: f64 = value.as_number()?.as_str().parse().ok()?;
         (number >= 0.0).then_some(number as u64)

@@ -160,7 +160,8 @@ section! {
         max_active_runs: Positive = Positive::of(Settings::default().max_active_runs),
         /// How long one attempt of a step may take, if its document does not say.
         default_action_timeout_ms: Millis<1> = millis(DialectSettings::default().policies.timeout_ms),
-        /// How long a run may take from its start, pauses included.
+        /// How long a run may take from its start, pauses included, if its document does not say. Where the graph sleeps or
+        /// waits it is 30 days at least. Settled when a version is published.
         default_workflow_timeout_ms: Millis<1> = millis(3_600_000),
         /// A run that has nothing to do for longer than this leaves memory.
         park_after_ms: Millis = Millis(Settings::default().park_after),
@@ -241,7 +242,7 @@ section! {
 section! {
     /// How large documents may be (§10.3).
     DocumentLimits {
-        /// Nodes a workflow may have.
+        /// Nodes a workflow may have when it is saved or published.
         max_nodes_per_workflow: Positive = Positive::of(DialectSettings::default().max_nodes),
     }
 }
@@ -296,7 +297,8 @@ section! {
         dead_letter_queue_name: String = "workflow-dlq".to_owned(),
         /// A run that was claimed more often than this in a row, without any process coming to a commit, is given up.
         max_poison_message_retries: Positive = Positive::of(Settings::default().max_poison_retries as usize),
-        /// How long a run rests that this program could not advance, before it is looked at again.
+        /// How long a run rests that this program could not advance, before it is looked at again. A cancel and its
+        /// deadline are obeyed meanwhile.
         poison_message_delay_ms: Millis = Millis(Settings::default().poison_delay),
     }
 }

@@ -86,7 +86,14 @@ pub(super) async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<
     };
     tracing::warn!(run = %stored.id, status = status.as_str(), %reason, "a run that could not be advanced was ended");
     // What is not confirmed comes again as a stray.
-    end(shared, stored.id, stored.epoch, change(status, now, reason, error), None).await;
+    end(
+        shared,
+        stored.id,
+        stored.epoch,
+        change(status, now, reason, error),
+        None,
+    )
+    .await;
     Ok(None)
 }
 

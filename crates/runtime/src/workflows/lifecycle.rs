@@ -207,9 +207,7 @@ impl Workflows {
         };
         let (_, compiled) = self.check_document(&draft.source, &head.id, Stage::Publish).await?;
         let plan = compiled.plan.encode();
-        let snapshot = self
-            .store
-            .snapshot(head.uid, &draft.checksum, &plan, self.clock.now());
+        let snapshot = self.store.snapshot(head.uid, &draft.checksum, &plan, self.clock.now());
         match snapshot.await? {
             Published::Version(publication) => Ok(Some(publication.version)),
             Published::Changed | Published::NoDraft | Published::Refused(_) => Ok(None),

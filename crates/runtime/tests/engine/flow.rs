@@ -311,15 +311,10 @@ async fn a_short_pause_ends_by_itself() {
 
 #[tokio::test]
 async fn a_run_over_its_time_fails() {
-    let mut settings = Settings::default();
-    settings.dialects.workflow_timeout_ms = Some(30);
-    let left = Bed::with(settings, |registry| registry)
-        .await
-        .carry(
-            workflow(json!([{ "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } }])),
-            json!({}),
-        )
-        .await;
+    let pause = json!({ "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } });
+    let mut document = workflow(json!([pause]));
+    document["timeoutMs"] = json!(30);
+    let left = Bed::new().await.carry(document, json!({})).await;
     assert_eq!(
         (left.status(), left.ended.reason.as_deref()),
         (Status::Failed, Some("timeout"))

@@ -10,6 +10,7 @@ use fermata_runtime::{
 use fermata_store::dead_letters::{DeadLetterFilter, DeadReason};
 use serde_json::{Value, json};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A plan of a program that is not written yet.
 const LATER: &str = r#"{"v":99,"graph":"something else"}"#;
@@ -68,6 +69,10 @@ fn ask(trigger: Value) -> Request {
     }
 }
 
+async fn uid(bed: &Bed) -> Uuid {
+    bed.engine.workflows().get("under-test").await.unwrap().uid
+}
+
 /// Pauses, then says something that needs a block and a function.
 fn wordy() -> Value {
     workflow(json!([
@@ -115,7 +120,7 @@ async fn limits_that_were_lowered_do_not_touch_what_was_published() {
             Err(EngineError::Refused(Refusal::InvalidDocument(_))) => {}
             other => panic!("{other:?}"),
         }
-        let plan = place.plan("under-test", 1).await.unwrap();
+        let plan = place.plan(uid(&bed).await, 1).await.unwrap();
         assert!(plan.is_some(), "a version is compiled once");
     }
 }
@@ -138,7 +143,7 @@ async fn publishing_the_same_document_again_keeps_its_policies() {
         .unwrap();
     let published = workflows.publish("under-test", true).await.unwrap();
     assert_eq!((published.version, published.created), (1, false));
-    let plan = &workflows.compiled("under-test", 1).await.unwrap().plan;
+    let plan = &workflows.compiled(uid(&bed).await, "under-test", 1).await.unwrap().plan;
     assert_eq!(
         (plan.timeout_ms, plan.nodes[0].policies.timeout_ms),
         (Some(3_600_000), 300_000)
@@ -255,7 +260,8 @@ async fn a_plan_says_what_its_expressions_see() {
         )
         .then("third")
         .node("third", echo(json!({ "state": "{{ state }}" })));
-    bed.engine.workflows().install(plan.build().unwrap(), 1).unwrap();
+    let uid = uid(&bed).await;
+    bed.engine.workflows().install(uid, plan.build().unwrap(), 1).unwrap();
     let trigger = json!({ "by": "ada", "count": 1, "extra": "kept" });
     let (_, ended) = bed.engine.start_and_wait(ask(trigger), PATIENCE).await.unwrap();
     let ended = ended.expect("it ends");

@@ -84,7 +84,12 @@ async fn ids_from_before_the_rule() {
     let rule = DraftRule::NewOrDraft { uid };
     bed.store.save_draft(draft, rule, None).await.unwrap();
     let activation = Activation::Activate { enabled: true };
-    bed.store.publish(uid, "1", activation, Timestamp(2)).await.unwrap();
+    bed.store
+        .publish(uid, "1", "{}", activation, Timestamp(2))
+        .await
+        .unwrap();
+    // Such versions are older than stored plans.
+    bed.store.home.set_plans(None).await;
     let request = Request {
         workflow_id: "under-test".to_owned(),
         trigger: json!({}),

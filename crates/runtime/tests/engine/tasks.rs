@@ -42,9 +42,9 @@ impl Bed {
     }
 }
 
-fn word(overview: &Overview, node: &str) -> &'static str {
+fn word<'a>(overview: &'a Overview, node: &str) -> &'a str {
     let found = overview.nodes.iter().find(|view| view.node.as_str() == node);
-    found.expect("the node is there").status
+    &found.expect("the node is there").status
 }
 
 fn message(overview: &Overview, node: &str) -> String {
@@ -117,7 +117,7 @@ async fn conditions_see_an_answer_that_is_a_failure() {
         .await;
     let (status, overview) = bed.end(run).await;
     assert_eq!(status, Status::Succeeded, "a failure that was handled");
-    let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
+    let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["failed", "skipped", "success"]);
     assert_eq!(overview.nodes[0].status_code, Some(402));
     let requests = requests.lock().unwrap().clone();
@@ -142,7 +142,7 @@ async fn a_condition_sees_null_of_what_was_skipped() {
         .await;
     let (status, overview) = bed.end(run).await;
     assert_eq!(status, Status::Succeeded);
-    let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
+    let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["skipped", "skipped", "success", "success", "skipped"]);
 }
 
@@ -236,7 +236,7 @@ async fn a_callback_has_an_address_before_its_wait_and_brings_its_body() {
     assert_eq!(bed.engine.answer("nobody", "1").await.unwrap(), Answer::NotFound);
     let (status, overview) = bed.end(run).await;
     assert_eq!(status, Status::Succeeded);
-    let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
+    let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["success", "received", "success", "skipped"]);
     assert!(requests.lock().unwrap()[1].ends_with("p-1 received"));
 }
@@ -273,7 +273,7 @@ async fn a_wait_that_nobody_answers_times_out_and_others_branch_on_it() {
     let run = bed.trigger(tasks, json!({})).await;
     let (status, overview) = bed.end(run).await;
     assert_eq!(status, Status::Succeeded, "`late` handled it");
-    let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
+    let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["timeout", "success", "skipped"]);
     let token = bed.store.waits(run).await.unwrap()[0].token.clone();
     assert_eq!(

@@ -90,6 +90,7 @@ async fn prepare(world: &World) {
             draft,
             rule: ReleaseRule::New { uid: uid(index) },
             enabled: true,
+            plan: plan.encode(),
         };
         memory.release(release).await.expect("the memory store publishes");
     }

@@ -104,7 +104,10 @@ pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
     let first = draft(WORKFLOW, "one");
     store.save_draft(first, new_or_draft(WORKFLOW), None).await.unwrap();
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);
-    store.publish(uid(WORKFLOW), "one", "{}", ACTIVATE, at(2)).await.unwrap();
+    store
+        .publish(uid(WORKFLOW), "one", "{}", ACTIVATE, at(2))
+        .await
+        .unwrap();
     let change = |from, status, enabled| {
         let from = vec![from];
         store.set_enablement(uid(WORKFLOW), Enablement { from, status, enabled }, at(3))
@@ -140,7 +143,10 @@ pub async fn pinned_versions_must_exist(store: &Arc<dyn Store>) {
         .save_draft(draft(WORKFLOW, "two"), existing_draft(WORKFLOW), None)
         .await
         .unwrap();
-    store.publish(uid(WORKFLOW), "two", "{}", ACTIVATE, at(3)).await.unwrap();
+    store
+        .publish(uid(WORKFLOW), "two", "{}", ACTIVATE, at(3))
+        .await
+        .unwrap();
     for (version, pinned, fits) in [
         (1, false, false),
         (2, false, true),

@@ -13,7 +13,10 @@ async fn plan(store: &Arc<dyn Store>, version: u32) -> Option<String> {
 
 /// Publishing, a snapshot and a release each store the plan with the version they make.
 pub async fn plans_are_stored_with_their_versions(store: &Arc<dyn Store>) {
-    store.save_draft(draft("w", "one"), new_or_draft("w"), None).await.unwrap();
+    store
+        .save_draft(draft("w", "one"), new_or_draft("w"), None)
+        .await
+        .unwrap();
     assert_eq!(plan(store, 1).await, None);
     store.snapshot(uid("w"), "one", "snapshot", at(2)).await.unwrap();
     assert_eq!(plan(store, 1).await.as_deref(), Some("snapshot"));
@@ -21,7 +24,10 @@ pub async fn plans_are_stored_with_their_versions(store: &Arc<dyn Store>) {
         .save_draft(draft("w", "two"), DraftRule::Existing { uid: uid("w") }, None)
         .await
         .unwrap();
-    store.publish(uid("w"), "two", "published", ACTIVATE, at(3)).await.unwrap();
+    store
+        .publish(uid("w"), "two", "published", ACTIVATE, at(3))
+        .await
+        .unwrap();
     assert_eq!(plan(store, 2).await.as_deref(), Some("published"));
     let release = Release {
         rule: ReleaseRule::Existing { uid: uid("w") },
@@ -37,7 +43,10 @@ pub async fn plans_are_stored_with_their_versions(store: &Arc<dyn Store>) {
 
 /// The policies in a plan are settled: publishing the same document again does not change them.
 pub async fn publishing_the_same_keeps_the_plan(store: &Arc<dyn Store>) {
-    store.save_draft(draft("w", "one"), new_or_draft("w"), None).await.unwrap();
+    store
+        .save_draft(draft("w", "one"), new_or_draft("w"), None)
+        .await
+        .unwrap();
     store.publish(uid("w"), "one", "first", ACTIVATE, at(2)).await.unwrap();
     store.publish(uid("w"), "one", "second", ACTIVATE, at(3)).await.unwrap();
     store

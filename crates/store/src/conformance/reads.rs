@@ -422,7 +422,10 @@ pub async fn zeros_in_texts(store: &Arc<dyn Store>) {
     document.display_name = "a\0name".to_owned();
     document.description = Some("\0".to_owned());
     store.save_draft(document, new_or_draft(WORKFLOW), None).await.unwrap();
-    store.publish(uid(WORKFLOW), "one", "{}", ACTIVATE, at(2)).await.unwrap();
+    store
+        .publish(uid(WORKFLOW), "one", "{}", ACTIVATE, at(2))
+        .await
+        .unwrap();
     let mut run = new_run("r1");
     run.correlation_id = Some("c\0".to_owned());
     run.principal.user_id = "u\0".to_owned();

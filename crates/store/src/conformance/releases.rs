@@ -117,7 +117,10 @@ pub async fn releasing_activates_what_was_staged(store: &Arc<dyn Store>) {
         .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    store.publish(uid("w"), "two", "{}", Activation::Stage, at(3)).await.unwrap();
+    store
+        .publish(uid("w"), "two", "{}", Activation::Stage, at(3))
+        .await
+        .unwrap();
     let again = released(store, existing("w", "two")).await;
     assert_eq!((again.version, again.created), (2, false));
     assert_eq!(again.workflow.current_version, Some(2));
@@ -133,7 +136,10 @@ pub async fn documents_say_whether_runs_start(store: &Arc<dyn Store>) {
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Created);
     for enabled in [false, true] {
         let activation = Activation::Activate { enabled };
-        store.publish(uid(WORKFLOW), "one", "{}", activation, at(4)).await.unwrap();
+        store
+            .publish(uid(WORKFLOW), "one", "{}", activation, at(4))
+            .await
+            .unwrap();
         let row = store.workflow(WORKFLOW).await.unwrap().unwrap();
         assert_eq!((row.status, row.enabled), (Lifecycle::Active, enabled));
     }

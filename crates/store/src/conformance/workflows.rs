@@ -183,7 +183,12 @@ pub async fn activation_is_optional(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     assert_eq!(
-        version(store.publish(uid("w"), "two", "{}", Activation::Stage, at(3)).await.unwrap()),
+        version(
+            store
+                .publish(uid("w"), "two", "{}", Activation::Stage, at(3))
+                .await
+                .unwrap()
+        ),
         (2, true, Lifecycle::Active)
     );
     let row = store.workflow("w").await.unwrap().unwrap();
@@ -397,7 +402,10 @@ pub async fn versions_are_listed_newest_first(store: &Arc<dyn Store>) {
             .save_draft(draft("w", checksum), existing_draft("w"), None)
             .await
             .unwrap();
-        store.publish(uid("w"), checksum, "{}", ACTIVATE, at(number)).await.unwrap();
+        store
+            .publish(uid("w"), checksum, "{}", ACTIVATE, at(number))
+            .await
+            .unwrap();
     }
     let list = |before, limit| async move {
         let page = store.versions(uid("w"), before, limit).await.unwrap();

@@ -32,6 +32,7 @@ async fn fill(ends: &Ends) {
         draft,
         rule: ReleaseRule::New { uid: WORKFLOW },
         enabled: true,
+        plan: "{}".to_owned(),
     };
     store.release(release).await.expect("a workflow");
     for number in 0..RUNS {

@@ -150,7 +150,10 @@ async fn publish(store: &Arc<dyn Store>, id: &str, checksum: &str) {
         None => new_or_draft(id),
     };
     store.save_draft(draft(id, checksum), rule, None).await.unwrap();
-    store.publish(uid(id), checksum, "{}", ACTIVATE, Timestamp(2)).await.unwrap();
+    store
+        .publish(uid(id), checksum, "{}", ACTIVATE, Timestamp(2))
+        .await
+        .unwrap();
 }
 
 async fn set(store: &Arc<dyn Store>, id: &str, status: Option<Lifecycle>, enabled: bool) {

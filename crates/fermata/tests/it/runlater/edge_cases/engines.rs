@@ -181,7 +181,7 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
     let ended = engines[round % 2].wait(run, PATIENCE).await.expect("it is there");
     assert_eq!(ended.expect("no event is lost").status, Status::Succeeded);
     let overview = engines[0].overview(run).await.expect("it is there");
-    let words: Vec<_> = overview.nodes.iter().map(|node| node.status).collect();
+    let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["received", "received", "success", "success", "success"]);
 }
 

@@ -91,8 +91,8 @@ impl Simulated {
     }
 }
 
-fn statuses(overview: &Overview) -> Vec<&'static str> {
-    overview.nodes.iter().map(|node| node.status).collect()
+fn statuses(overview: &Overview) -> Vec<&str> {
+    overview.nodes.iter().map(|node| node.status.as_str()).collect()
 }
 
 /// Milliseconds from one time to another of the same or the next day.
