@@ -284,7 +284,9 @@ async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, args: &BenchArg
                 if count == 0 {
                     return anyhow::Ok(());
                 }
-                let runs: Vec<_> = (0..count).map(|_| sample.copy(RunnerId(Uuid::nil()))).collect();
+                let runs: Vec<_> = (0..count)
+                    .map(|_| sample.copy(RunnerId(Uuid::nil()), sample.new_run.workflow_uid))
+                    .collect();
                 writer.write(&runs, &script, pace).await?;
             }
         })

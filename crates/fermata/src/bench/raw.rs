@@ -31,9 +31,10 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The same run under another id.
-    pub fn copy(&self, runner: RunnerId) -> NewRun {
+    /// The same run under another id, of the workflow that has this uid where it is written.
+    pub fn copy(&self, runner: RunnerId, workflow_uid: Uuid) -> NewRun {
         let mut new = self.new_run.clone();
+        new.workflow_uid = workflow_uid;
         new.id = RunId(Uuid::now_v7());
         if let Some(born) = &mut new.born {
             born.runner = runner;
@@ -161,10 +162,15 @@ pub(super) async fn write(
     // An engine may work on the same store, and would take over what seems to belong to a dead runner.
     let alive_until = SystemClock.now().plus_millis(LONG.as_millis() as u64);
     store.heartbeat(&me, alive_until).await?;
+    let workflow = store
+        .workflow(THREE)
+        .await?
+        .context("the workflow is not published")?
+        .uid;
     let (rows, sample) = (store.clone(), sample.clone());
     let all = repeat(runs, concurrency, move || {
         let (store, sample) = (rows.clone(), sample.clone());
-        async move { write_one(store.as_ref(), &sample, runner).await }
+        async move { write_one(store.as_ref(), &sample, runner, workflow).await }
     });
     let all = all.await?;
     store.retire(runner).await?;
@@ -172,8 +178,8 @@ pub(super) async fn write(
 }
 
 /// All writes of a run are on their way before the first is answered; the committer keeps their order.
-async fn write_one(store: &dyn Store, sample: &Sample, runner: RunnerId) -> anyhow::Result<()> {
-    let new = sample.copy(runner);
+async fn write_one(store: &dyn Store, sample: &Sample, runner: RunnerId, workflow: Uuid) -> anyhow::Result<()> {
+    let new = sample.copy(runner, workflow);
     let id = new.id;
     let commits = sample.commits.iter().map(|commit| {
         let mut commit = commit.clone();
