@@ -63,7 +63,7 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
 
 /// Ends a claimed run that was cancelled or whose time is up, without replay. If there is no reason to: the newest message
 /// that was looked at.
-pub(super) async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, StoreError> {
+async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, StoreError> {
     let messages = match stored.inbox_seq > stored.inbox_seen {
         true => shared.store.inbox(stored.id, stored.inbox_seen).await?,
         false => Vec::new(),

@@ -2,11 +2,7 @@
 //!
 //! What must stay true: whatever may take this process down begins after all others are where they belong.
 
-use super::{
-    nothing_but,
-    probation::Probation,
-    quarantine::{self, quarantine},
-};
+use super::{nothing_but, probation::Probation, quarantine::quarantine};
 use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
@@ -57,11 +53,9 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
     }
 }
 
-/// Gives back a run that must wait for its try. It is cancelled meanwhile, and its time is up, all the same.
+/// Gives back a run that must wait for its try. A cancel or its deadline takes effect with that try, a few `lease_ttl` later at
+/// most: the run can be replayed, so it ends with a journal row like others.
 async fn decline(shared: &Shared, run: &StoredRun) {
-    if matches!(quarantine::ended(shared, run).await, Ok(None)) {
-        return;
-    }
     let pause = shared.settings.lease_ttl / 3;
     let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
