@@ -162,7 +162,8 @@ async fn a_suspended_process_starts_nothing_that_was_taken_over() {
 
 #[tokio::test]
 async fn a_paused_machine_whose_wall_clock_was_corrected_starts_nothing_that_was_taken_over() {
-    queued_attempts_after(|machine| machine.wall.store(HOUR, SeqCst)).await;
+    // In memory the wall clock is also the engine's time, so it is not set beyond the deadline of the runs.
+    queued_attempts_after(|machine| machine.wall.store(HOUR / 60, SeqCst)).await;
 }
 
 /// Heartbeats come while no worker of the engine's runtime is free.
