@@ -126,7 +126,6 @@ async fn queued_attempts_after(suspend: impl FnOnce(&Machine)) {
     }
     let names = || came.lock().unwrap().clone();
     until("the first has the slot", async || names() == ["first"]).await;
-    suspend(&machine);
     let other = Runner {
         id: RunnerId(Uuid::now_v7()),
         host: "elsewhere".to_owned(),
@@ -145,6 +144,7 @@ async fn queued_attempts_after(suspend: impl FnOnce(&Machine)) {
         dead_before: Some(Timestamp(i64::MAX)),
     };
     assert_eq!(place.claim(takeover).await.unwrap().runs.len(), 1);
+    suspend(&machine); // afterwards: a heartbeat in between would read the list of held runs too early
     gate.add_permits(2);
     for run in [runs[0], runs[2]] {
         let ended = engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
