@@ -58,6 +58,11 @@ impl Shared {
         by_count.min(self.places_in_memory())
     }
 
+    /// Whether one run may be held beyond the limits, for its message: a cancel takes effect also while there is no room.
+    pub fn has_spare_place(&self) -> bool {
+        self.settings.role.works() && self.pulse.is_open() && self.held().len() <= self.settings.max_active_runs
+    }
+
     /// How many more runs fit into the memory for payloads, if they are like those that were claimed lately.
     fn places_in_memory(&self) -> usize {
         let free = self.payloads.free();

@@ -144,10 +144,12 @@ impl Claims {
             .min(CLAIM_BATCH)
     }
 
-    /// Claims free runs with new messages, as far as there is room. They are due, so the others are not forgotten.
+    /// Claims free runs with new messages, as far as there is room, and one of them where there is none. They are due, so the
+    /// others are not forgotten.
     async fn claim_messaged(&mut self, now: Timestamp) {
         while !self.messaged.is_empty() && !self.shared.stopping.is_cancelled() {
-            let room = self.shared.places().min(CLAIM_BATCH);
+            let spare = usize::from(self.shared.has_spare_place());
+            let room = self.shared.places().min(CLAIM_BATCH).max(spare);
             if room == 0 {
                 self.messaged.clear();
                 return self.note_due(now);
