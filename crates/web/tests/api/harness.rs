@@ -75,6 +75,9 @@ impl Server {
             let engine = engine.clone();
             async move { engine.run().await }
         });
+        if engine.settings().role.works() {
+            engine.ready().await; // so that runs start where they are accepted
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (shutdown, told) = oneshot::channel::<()>();
