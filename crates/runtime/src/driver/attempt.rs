@@ -136,7 +136,7 @@ impl Driver {
         let halt = self.halt.clone();
         let action_type = node.kind.action_type().to_owned();
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
-        let (tenant, priority) = (self.meta.tenant.clone(), self.meta.priority);
+        let (tenant, priority, epoch) = (self.meta.tenant.clone(), self.meta.priority, self.meta.epoch);
         let queued = self.probation.as_ref().map(Probation::queue);
         let execute = async move {
             let behalf = Behalf {
@@ -179,6 +179,10 @@ impl Driver {
                 () = call.cancelled.cancelled() => return report,
                 () = shared.stopping.cancelled() => return report,
                 () = shared.pulse.opens() => {}
+            }
+            if shared.is_lost(call.run, epoch) {
+                drop(turn);
+                return std::future::pending().await; // its driver is about to be dropped
             }
             let memory = call.memory.clone();
             let started_at = shared.clock.now();

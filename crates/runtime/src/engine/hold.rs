@@ -120,8 +120,10 @@ impl Shared {
         if gaps.is_some_and(|gaps| gaps != self.pulse.gaps()) {
             return None;
         }
-        held.insert(run, entry);
+        // A driver under an older epoch has lost the run.
+        let older = held.insert(run, entry).and_then(|older| older.task);
         drop(held);
+        older.iter().for_each(AbortHandle::abort);
         Some(Hold {
             shared: self.clone(),
             run,
@@ -151,6 +153,13 @@ impl Shared {
             }
             entry.task = Some(task);
         }
+    }
+
+    /// Whether a run was taken over. To be asked after [`Pulse::opens`](crate::runner::pulse::Pulse::opens): a task that
+    /// executes at that moment is dropped only afterwards.
+    pub fn is_lost(&self, run: RunId, epoch: u64) -> bool {
+        let held = self.held();
+        held.get(&run).is_none_or(|entry| entry.epoch != epoch || entry.lost)
     }
 
     /// The leases under which this process drives runs that the store has.

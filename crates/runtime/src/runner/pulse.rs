@@ -87,8 +87,11 @@ impl Pulse {
         (state.last, state.ahead) = (Some(sent), ahead);
         let unchecked = !state.checked;
         drop(state);
+        if unchecked {
+            return Some(self.gaps());
+        }
         self.changed.notify_waiters();
-        unchecked.then(|| self.gaps())
+        None
     }
 
     /// The list of held runs was read after the heartbeat that ended this gap, and what is missing there was dropped.
