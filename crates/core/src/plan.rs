@@ -193,6 +193,31 @@ pub struct Templates {
     pub loops: bool,
     /// Whether functions and pipes are allowed.
     pub functions: bool,
+    /// Parameters whose templates take only some values. Nodes of other actions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<Place>,
+}
+
+/// A parameter that stands where not every value fits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// The action that takes it.
+    pub action: String,
+    /// JSON pointer to it; it is meant with everything below.
+    pub parameter: String,
+    /// What fits.
+    pub takes: Takes,
+}
+
+/// What the templates of a parameter take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Takes {
+    /// Texts, numbers and booleans.
+    Text,
+    /// The same, encoded for the part of a URL that they stand in.
+    Url,
 }
 
 impl Default for Templates {
@@ -202,6 +227,7 @@ impl Default for Templates {
             null_text: String::new(),
             loops: false,
             functions: false,
+            places: Vec::new(),
         }
     }
 }

@@ -188,6 +188,7 @@ impl Settings {
             null_text: self.templates.null_text.clone(),
             loops: self.templates.loops,
             functions: self.templates.functions,
+            places: Vec::new(),
         }
     }
 }

@@ -49,7 +49,7 @@ pub fn compile(
     steps::check(&mut check, &view, &meant);
     let graph = graph::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
-    check.finish("tasks", || plan::build(&view, document.value(), settings))
+    check.finish("tasks", || plan::build(&view, document.value(), settings, stage))
 }
 
 /// What a pointer leads to, in words.

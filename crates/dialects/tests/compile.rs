@@ -1,5 +1,6 @@
 //! Compiling, whatever the document: an answer, in time, and never a plan from a wrong document.
 
+use fermata_core::plan::Takes;
 use fermata_dialects::{AnyAction, Catalog, CatalogEntry, Dialect, Document, DocumentLimits, Settings, Stage, compile};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -347,5 +348,16 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn addresses_of_versions_without_a_stored_plan_stay_as_they_were() {
+    let value = json!({ "name": "w", "tasks": { "a": { "url": "https://example.com/{{trigger.body.id}}" } } });
+    for (stage, takes) in [(Stage::Publish, Takes::Url), (Stage::Settle, Takes::Text)] {
+        let compiled = compile(&document(&value), &Settings::default(), &AnyAction, stage).unwrap();
+        let places = &compiled.plan.templates.places;
+        let url = places.iter().find(|place| place.parameter == "/url");
+        assert_eq!(url.map(|place| place.takes), Some(takes), "{stage:?}");
     }
 }

@@ -3,12 +3,15 @@
 //! What must stay true: what an expression means depends on the plan alone. Settings only bound what evaluating it may cost.
 
 use crate::{entry::skipped, trigger::TriggerSchema};
-use fermata_core::{Join, Kind, Language, NodeIx, Plan, plan::Source};
+use fermata_core::{
+    Join, Kind, Language, Node, NodeIx, Plan,
+    plan::{Source, Takes},
+};
 use fermata_expr::{
     ReadPath, SyntaxKind,
     js::{Expression, scan_reads},
     paths::Comparison,
-    template::{Options, Syntax, ValueTemplate},
+    template::{Options, Place, Syntax, ValueTemplate},
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -136,7 +139,7 @@ impl Compiled {
                 Kind::Action { parameters, .. } | Kind::Sleep { parameters, .. } => Some(parameters),
             };
             let parse = |value: &Value| {
-                let parsed = ValueTemplate::parse(value, &templates).map_err(|errors| {
+                let parsed = ValueTemplate::parse_at(value, &templates, &places(&plan, node)).map_err(|errors| {
                     let texts = errors
                         .iter()
                         .map(|(pointer, error)| format!("{pointer}: {}", error.message));
@@ -173,6 +176,23 @@ impl Compiled {
             trigger,
         })
     }
+}
+
+/// Where the parameters of a node take only some values.
+fn places<'p>(plan: &'p Plan, node: &Node) -> Vec<(&'p str, Place)> {
+    let of_action = plan
+        .templates
+        .places
+        .iter()
+        .filter(|place| place.action == node.kind.action_type());
+    let place = |place: &'p fermata_core::plan::Place| {
+        let takes = match place.takes {
+            Takes::Text => Place::Text,
+            Takes::Url => Place::Url,
+        };
+        (place.parameter.as_str(), takes)
+    };
+    of_action.map(place).collect()
 }
 
 /// Which entries paths such as `context.data['a'].x` lead into, and whether some lead to the addresses of callbacks.

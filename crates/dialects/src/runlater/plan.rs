@@ -7,10 +7,11 @@ use super::duration::{self, Unit, whole};
 use super::max_duration_seconds;
 use super::view::{Step, Task, View};
 use crate::check::text;
-use crate::compile::Settings;
+use crate::compile::{Settings, Stage};
 use crate::http_request::ACTION;
 use fermata_core::plan::{
-    ContextPolicy, Entries, Form, GraphError, Member, Name, Overflow, Scope, Source, StoredPlan, Words,
+    ContextPolicy, Entries, Form, GraphError, Member, Name, Overflow, Place, Scope, Source, StoredPlan, Takes,
+    Templates, Words,
 };
 use fermata_core::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, When, code};
 use serde_json::{Map, Value, json};
@@ -22,7 +23,7 @@ const METHOD: &str = "POST";
 const RETRIES: u64 = 5;
 const TIMEOUT_MS: u64 = 30_000;
 
-pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
+pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: Stage) -> Result<Plan, GraphError> {
     let mut nodes: Vec<Node> = view.tasks.iter().map(|task| build_node(task, settings)).collect();
     for (at, task) in view.tasks.iter().enumerate() {
         let needs: HashSet<&str> = task.needs.iter().map(|need| need.name).collect();
@@ -53,8 +54,26 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         },
         scope: scope(),
         language: Language::Paths,
-        templates: settings.template_rules(),
+        templates: Templates {
+            places: places(stage),
+            ..settings.template_rules()
+        },
     })
+}
+
+/// Headers and addresses take text only. In versions that were published before values in addresses were encoded, they
+/// stay as they are.
+fn places(stage: Stage) -> Vec<Place> {
+    let place = |parameter: &str, takes: Takes| Place {
+        action: ACTION.to_owned(),
+        parameter: parameter.to_owned(),
+        takes,
+    };
+    let url = match stage {
+        Stage::Settle => Takes::Text,
+        Stage::Save | Stage::Publish | Stage::Run => Takes::Url,
+    };
+    vec![place("/url", url), place("/headers", Takes::Text)]
 }
 
 /// `trigger.body`, `tasks.<node>` and `wait.<node>.url`. The entry of a task is how it went; skipped tasks have one too.

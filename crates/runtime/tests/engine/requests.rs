@@ -57,3 +57,35 @@ async fn only_redirects_that_keep_the_request_and_the_origin_are_followed() {
     }
     assert!(targets(&elsewhere_requests).is_empty(), "a redirect left its origin");
 }
+
+#[tokio::test]
+async fn values_in_an_address_are_encoded_and_only_text_is_sent() {
+    let (url, requests) = service(vec![fine()]).await;
+    let bed = Bed::new().await;
+    let tasks = json!({
+        "path": { "url": format!("{url}/orders/{{{{trigger.body.id}}}}?q={{{{trigger.body.id}}}}&n={{{{trigger.body.n}}}}") },
+        "base": { "needs": ["path"], "url": "{{trigger.body.base}}/{{trigger.body['a b']}}",
+                  "headers": { "x-number": "{{trigger.body.n}}" } },
+        "host": { "url": "http://{{trigger.body.evil}}/" },
+        "no-url": { "url": "{{trigger.body.nothing}}" },
+        "no-header": { "url": url, "headers": { "x": "{{trigger.body.nothing}}" } },
+        "object": { "url": url, "headers": { "x": "{{trigger.body.object}}" } },
+        "list": { "url": format!("{url}/{{{{trigger.body.list}}}}") },
+    });
+    let trigger = json!({ "id": "a/../b?c=d&e", "n": 7, "base": format!("{url}/v1"), "a b": "größe", "evil": "a@b",
+                          "nothing": null, "object": {}, "list": [1] });
+    let run = bed.trigger(tasks, trigger).await;
+    let (_, overview) = bed.end(run).await;
+    let encoded = "a%2F..%2Fb%3Fc%3Dd%26e";
+    let expected = [
+        format!("/orders/{encoded}?q={encoded}&n=7"),
+        "/v1/gr%C3%B6%C3%9Fe".to_owned(),
+    ];
+    assert_eq!(targets(&requests), expected, "{overview:?}");
+    assert!(requests.lock().unwrap()[1].contains("x-number: 7"));
+    for node in &overview.nodes[2..] {
+        assert_eq!(node.status, "template_error", "{node:?}");
+        let message = &node.failure.as_ref().unwrap().message;
+        assert!(message.contains("{{trigger.body."), "{message}");
+    }
+}
