@@ -177,12 +177,13 @@ async fn a_broken_connection_is_repeated() {
 async fn a_long_body_is_cut_and_reading_it_is_an_error() {
     let (url, _) = service(vec![answer("200 OK", "", &"x".repeat(300 * 1024))]).await;
     let mut node = call(&url, json!({}));
-    node["edges"] = json!([{ "targetNode": "flag" }, { "targetNode": "read" }]);
+    node["edges"] = json!([{ "targetNode": "flag" }]);
     let left = Bed::new().await
         .carry(
             workflow(json!([
                 node,
-                { "id": "flag", "actionType": "core.echo", "parameters": { "cut": "{{ context.data.call.isTruncated }}" } },
+                { "id": "flag", "actionType": "core.echo", "parameters": { "cut": "{{ context.data.call.isTruncated }}" },
+                  "edges": [{ "targetNode": "read" }] },
                 { "id": "read", "actionType": "core.echo", "parameters": { "body": "{{ context.data.call.body }}" } },
             ])),
             json!({}),
@@ -206,14 +207,15 @@ async fn looking_into_a_body_that_is_no_json_is_an_error_that_says_so() {
     )])
     .await;
     let mut node = call(&url, json!({}));
-    node["edges"] = json!([{ "targetNode": "whole" }, { "targetNode": "read" }]);
+    node["edges"] = json!([{ "targetNode": "whole" }]);
     let left = Bed::new()
         .await
         .carry(
             workflow(json!([
                 node,
                 { "id": "whole", "actionType": "core.echo", "parameters": {
-                    "body": "{{ context.data.call.body }}", "error": "{{ context.data.call.bodyError }}" } },
+                    "body": "{{ context.data.call.body }}", "error": "{{ context.data.call.bodyError }}" },
+                  "edges": [{ "targetNode": "read" }] },
                 { "id": "read", "actionType": "core.echo", "parameters": { "a": "{{ context.data.call.body.a }}" } },
             ])),
             json!({}),
