@@ -44,6 +44,8 @@ Exit codes: 0 stopped as asked, 1 it could not start or go on, 2 the call is wro
 
 /// How long open requests may go on after the engine has stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How long the server waits for the first heartbeat before it accepts requests.
+const FIRST_HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Serves until a signal comes.
 pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
@@ -88,6 +90,10 @@ impl Running {
         };
         let worker = engine.clone();
         let working = tokio::spawn(async move { worker.run().await });
+        // Runs that are accepted start in this process from the first one on. A database that does not answer delays nothing.
+        if engine.settings().role.works() {
+            let _ = tokio::time::timeout(FIRST_HEARTBEAT, engine.ready()).await;
+        }
         let serving = match listener {
             Some(listener) => tokio::spawn(fermata_web::serve(listener, engine.clone(), config.web(), quitting)),
             None => tokio::spawn(async {
