@@ -99,7 +99,7 @@ fn members(at: &str, value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                // What is the document's own, or somebody's choice of a name.
+                // Data of the document, or a name that its author chose.
                 let opaque = ["parameters", "triggerSchema", "failedWith", "fixed"].contains(&key.as_str());
                 let path = format!("{at}.{key}");
                 if !opaque {
@@ -116,7 +116,7 @@ fn members(at: &str, value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What the newest format can say. Whoever adds to it adds a plan that says it.
+/// All that the newest format can express. A new field or variant needs a fixture that uses it.
 #[test]
 fn the_stored_plans_show_every_field_and_every_word() {
     let mut found = BTreeSet::new();

@@ -59,7 +59,7 @@ impl Offload {
             Ok(value) => value,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The runtime is shutting down, and with it whoever waits for this.
+                // The runtime is shutting down, and the waiting task with it.
                 Err(_) => std::future::pending().await,
             },
         }
