@@ -36,7 +36,7 @@ pub enum Fact {
         /// What it gave.
         result: Result<Output, Failure>,
         /// Randomness for the retry delay, a fraction of `u32::MAX`.
-        luck: u32,
+        jitter: u32,
     },
     /// The conditions of a node's edges were evaluated.
     Judged {

@@ -1,6 +1,6 @@
 //! The pure heart of Fermata: plans, events, effects and the conductor.
 //!
-//! Nothing here does I/O, reads a clock or rolls dice: time and randomness arrive inside an
+//! Nothing here does I/O, reads a clock or rolls rng: time and randomness arrive inside an
 //! [`Input`]. A run is a [`Run`]; it is changed by [`apply`] alone, and [`apply`] takes only
 //! [`Event`]s that [`decide`] chose. What is left to do in the world is [`outstanding`].
 //!

@@ -30,8 +30,8 @@ impl Retry {
     };
 
     /// The wait after attempt number `attempt` failed with `failure`, or `None` when it was the last.
-    /// `luck` is the randomness: a fraction of `u32::MAX`.
-    pub fn delay_after(&self, attempt: u32, failure: &Failure, luck: u32) -> Option<u64> {
+    /// `jitter` is the randomness: a fraction of `u32::MAX`.
+    pub fn delay_after(&self, attempt: u32, failure: &Failure, jitter: u32) -> Option<u64> {
         if !failure.retriable || attempt >= self.max_attempts.max(1) {
             return None;
         }
@@ -40,7 +40,7 @@ impl Retry {
         let factor = self.backoff_factor.powi(exponent).min(MAX_DELAY_MS as f64);
         let full = (self.base_delay_ms as f64 * factor).min(MAX_DELAY_MS as f64);
         let drawn = if self.jitter {
-            full * (f64::from(luck) / f64::from(u32::MAX))
+            full * (f64::from(jitter) / f64::from(u32::MAX))
         } else {
             full
         };

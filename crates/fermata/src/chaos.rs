@@ -10,7 +10,6 @@
 mod audit;
 mod check;
 mod database;
-mod dice;
 mod evidence;
 mod faults;
 mod fleet;
@@ -20,6 +19,7 @@ mod load;
 mod proxy;
 mod reaper;
 mod report;
+mod rng;
 mod service;
 mod wire;
 mod workflows;

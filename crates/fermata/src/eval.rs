@@ -66,7 +66,7 @@ struct Rules {
 }
 
 /// An evaluation that gave no value.
-struct Trouble {
+struct EvalFailure {
     kind: &'static str,
     message: String,
     offset: usize,
@@ -98,13 +98,13 @@ pub async fn eval(args: EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
             cli::print("null\n");
             Ok(ExitCode::SUCCESS)
         }
-        Err(trouble) => {
-            let place = Place::of(expression, trouble.offset, trouble.length);
+        Err(failure) => {
+            let place = Place::of(expression, failure.offset, failure.length);
             let (line, column) = (place.line, place.column);
-            cli::say(format_args!("error[{}]: {}", trouble.kind, trouble.message));
+            cli::say(format_args!("error[{}]: {}", failure.kind, failure.message));
             cli::say(format_args!(" --> expression:{line}:{column}"));
             cli::say(excerpt::draw(expression, place).trim_end());
-            Ok(match trouble.syntax {
+            Ok(match failure.syntax {
                 true => ExitCode::from(USAGE),
                 false => ExitCode::FAILURE,
             })
@@ -113,49 +113,49 @@ pub async fn eval(args: EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// The value; `None` is JavaScript's `undefined`.
-async fn evaluate(language: Language, source: &str, data: &Value, rules: &Rules) -> Result<Option<Value>, Trouble> {
+async fn evaluate(language: Language, source: &str, data: &Value, rules: &Rules) -> Result<Option<Value>, EvalFailure> {
     let scope = Data::Json(data);
     let outcome = match language {
         Language::Js => Expression::parse(source)
-            .map_err(Trouble::from)
+            .map_err(EvalFailure::from)
             .and_then(|expression| Ok(expression.evaluate(&scope, &rules.limits)?)),
         Language::Template => Template::parse(source, &rules.templates)
-            .map_err(Trouble::from)
+            .map_err(EvalFailure::from)
             .and_then(|template| Ok(Some(template.render(&scope, &rules.templates)?))),
     };
     match outcome {
-        Err(trouble) if trouble.kind == NOT_COVERED && language == Language::Js => {
-            beyond(source, data, rules, trouble).await
+        Err(failure) if failure.kind == NOT_COVERED && language == Language::Js => {
+            beyond(source, data, rules, failure).await
         }
         outcome => outcome,
     }
 }
 
 /// JavaScript that the native subset does not cover.
-async fn beyond(source: &str, data: &Value, rules: &Rules, trouble: Trouble) -> Result<Option<Value>, Trouble> {
+async fn beyond(source: &str, data: &Value, rules: &Rules, failure: EvalFailure) -> Result<Option<Value>, EvalFailure> {
     let nothing = Value::Object(serde_json::Map::new());
     let data = if data.is_object() { data } else { &nothing };
     let value = rules.sandbox.evaluate(source, data, &rules.limits).await;
     value.map_err(|error| match error {
-        SandboxError::Syntax(error) => Trouble::from(error),
-        SandboxError::Failed(error) => Trouble::from(error),
-        other => Trouble {
+        SandboxError::Syntax(error) => EvalFailure::from(error),
+        SandboxError::Failed(error) => EvalFailure::from(error),
+        other => EvalFailure {
             kind: match other.is_timeout() {
                 true => "Timeout",
-                false => trouble.kind,
+                false => failure.kind,
             },
             message: other.to_string(),
             syntax: false,
-            ..trouble
+            ..failure
         },
     })
 }
 
 const NOT_COVERED: &str = "NotCovered";
 
-impl From<SyntaxError> for Trouble {
-    fn from(error: SyntaxError) -> Trouble {
-        Trouble {
+impl From<SyntaxError> for EvalFailure {
+    fn from(error: SyntaxError) -> EvalFailure {
+        EvalFailure {
             kind: match error.kind {
                 SyntaxKind::Invalid => "Syntax",
                 SyntaxKind::NotCovered => NOT_COVERED,
@@ -168,9 +168,9 @@ impl From<SyntaxError> for Trouble {
     }
 }
 
-impl From<EvalError> for Trouble {
-    fn from(error: EvalError) -> Trouble {
-        Trouble {
+impl From<EvalError> for EvalFailure {
+    fn from(error: EvalError) -> EvalFailure {
+        EvalFailure {
             kind: match error.kind {
                 EvalErrorKind::Thrown => "Thrown",
                 EvalErrorKind::Undefined => "Undefined",

@@ -1,4 +1,4 @@
-//! Runs that are given up: buried with all that is needed to ask for them again, and asked for again.
+//! Runs that are given up: dead_lettered with all that is needed to ask for them again, and asked for again.
 //!
 //! What must stay true: a burial needs nothing of the run but its row, since its journal may be what takes its readers
 //! down; a terminal status is final, so asking again makes a new run; asking twice makes one.
@@ -89,7 +89,7 @@ impl Held {
 
 /// Fails a run that this process holds and leaves a dead letter, in one commit without events. False if that is not known
 /// to be done, and the run may still be held here: it is found as a stray then.
-pub(crate) async fn bury(shared: &Shared, held: Held, reason: DeadReason, what: &str) -> bool {
+pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadReason, what: &str) -> bool {
     let record = match shared.store.run(held.run).await {
         Ok(Some(record)) => record,
         Ok(None) => return true,

@@ -14,6 +14,7 @@ mod step;
 mod stop;
 
 use crate::{
+    action_slots::Arrival,
     compiled::Compiled,
     dead_letters::{self, Held},
     engine::{Hold, Shared},
@@ -21,7 +22,6 @@ use crate::{
     runner::{self, probation::Probation},
     scope::Payloads,
     slots::Slot,
-    turns::Arrival,
 };
 use attempt::Report;
 use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
@@ -31,7 +31,7 @@ use fermata_store::{
     runs::{CommitAnswer, Conflict, Enqueued, NewRun, StoredRun},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use incoming::{Incoming, Next, Trouble};
+use incoming::{Incoming, Next, StepError};
 pub(crate) use meta::Meta;
 use serde_json::Value;
 use std::{
@@ -95,7 +95,13 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// A run that starts in this process. Its first step is part of its creation.
-    pub fn born(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
+    pub fn for_new_run(
+        shared: Arc<Shared>,
+        meta: Meta,
+        compiled: Arc<Compiled>,
+        run: Run,
+        payloads: Payloads,
+    ) -> Driver {
         let hold = shared.hold_new(meta.id, meta.epoch);
         Driver {
             seq: 1,
@@ -138,7 +144,7 @@ impl Driver {
         }
     }
 
-    /// A run that was claimed when there had been so many gaps (`runner/pulse.rs`), rebuilt from its journal. `None` if
+    /// A run that was claimed when there had been so many gaps (`runner/lease_gate.rs`), rebuilt from its journal. `None` if
     /// its lease may be lost.
     pub fn recover(
         shared: Arc<Shared>,
@@ -157,7 +163,7 @@ impl Driver {
         driver.unread = stored.inbox_seq > stored.inbox_seen;
         driver.archived = archived;
         driver.probation = probation;
-        driver.arrival = Some(driver.shared.turns.expect());
+        driver.arrival = Some(driver.shared.action_slots.expect());
         let Some(hold) = driver.shared.hold(stored.id, stored.epoch, gaps) else {
             return Ok(None);
         };
@@ -187,12 +193,12 @@ impl Driver {
 
     /// Stores the run and drives it. Both in a task of its own: once the run may be durable it is held by this
     /// process, which must drive it, whether or not whoever asked for it still waits for the answer.
-    pub async fn bear(mut self, new: NewRun, memory: Option<Arc<Share>>) -> Result<Enqueued, StoreError> {
+    pub async fn store_and_drive(mut self, new: NewRun, memory: Option<Arc<Share>>) -> Result<Enqueued, StoreError> {
         let shared = self.shared.clone();
         let holder = shared.clone();
         let (tracker, abandon) = (shared.tasks.clone(), shared.abandon.clone());
         let (tell, told) = oneshot::channel();
-        let (run, epoch, gaps) = (self.meta.id, self.meta.epoch, shared.pulse.gaps());
+        let (run, epoch, gaps) = (self.meta.id, self.meta.epoch, shared.lease_gate.gaps());
         let bear = async move {
             let mut tell = Some(tell);
             loop {
@@ -231,7 +237,7 @@ impl Driver {
     /// A new run is stored. If there was a gap since it was sent, another process may have taken it over.
     async fn still_holds(&mut self, mut gaps: u64) -> bool {
         while !self.shared.is_stored(self.meta.id, self.meta.epoch, gaps) {
-            gaps = self.shared.pulse.gaps();
+            gaps = self.shared.lease_gate.gaps();
             if !matches!(self.reload().await, Ok(true)) {
                 return false;
             }
@@ -270,7 +276,7 @@ impl Driver {
         let mut incoming = Vec::new();
         let mut touched: Vec<NodeIx> = self.run.active().collect();
         if self.unread {
-            incoming.extend(self.fetch_mail().await);
+            incoming.extend(self.fetch_messages().await);
         }
         loop {
             // A run that has not begun begins, also when that was not committed the first time.
@@ -284,17 +290,17 @@ impl Driver {
                     touched = Vec::new();
                     continue;
                 }
-                Ok(Next::Leave) | Err(Trouble::Lost) => return,
-                Err(Trouble::Stuck(what)) => return self.quarantine(&what).await,
-                Err(Trouble::Rejected(what)) => return self.fail_rejected(&what).await,
-                Err(Trouble::Reload(reports)) => incoming = reports.into_iter().map(Incoming::Report).collect(),
+                Ok(Next::Leave) | Err(StepError::Lost) => return,
+                Err(StepError::Stuck(what)) => return self.quarantine(&what).await,
+                Err(StepError::Rejected(what)) => return self.fail_rejected(&what).await,
+                Err(StepError::Reload(reports)) => incoming = reports.into_iter().map(Incoming::Report).collect(),
             }
             match self.reload().await {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(what) => return self.quarantine(&what).await,
             }
-            incoming.extend(self.fetch_mail().await);
+            incoming.extend(self.fetch_messages().await);
             touched = self.run.active().collect();
         }
     }
@@ -312,7 +318,7 @@ impl Driver {
             takeovers: 0,
         };
         let mut failures = 8;
-        while !dead_letters::bury(&self.shared, held, DeadReason::Rejected, what).await {
+        while !dead_letters::dead_letter_run(&self.shared, held, DeadReason::Rejected, what).await {
             if self.shared.stopping.is_cancelled() {
                 return;
             }
@@ -322,7 +328,7 @@ impl Driver {
     }
 
     /// One round: decide, commit, act, and wait for what happens next.
-    async fn step(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Next, Trouble> {
+    async fn step(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Next, StepError> {
         let mut step = self.decide(incoming, touched).await?;
         let mut next = Vec::new();
         if step.is_worth_a_commit() {
@@ -349,14 +355,14 @@ impl Driver {
             }
             self.payloads.forget_if_scarce();
             if inbox_seq > self.inbox_seen {
-                next.extend(self.fetch_mail().await);
+                next.extend(self.fetch_messages().await);
             }
         }
         // What is about to be cancelled does not begin.
         if !next.iter().any(Incoming::is_cancel)
-            && let Err(trouble) = self.act().await
+            && let Err(error) = self.act().await
         {
-            return Err(trouble.with(next));
+            return Err(error.with(next));
         }
         if self.arrival.is_some() && next.is_empty() {
             // Attempts ask for their turns when they are looked at for the first time.
@@ -388,7 +394,7 @@ impl Driver {
     }
 
     /// Takes note of a commit's answer; the newest letter in the inbox if it is durable.
-    fn settle(&mut self, answer: CommitAnswer, step: &Step, next: &mut Vec<Incoming>) -> Result<u64, Trouble> {
+    fn settle(&mut self, answer: CommitAnswer, step: &Step, next: &mut Vec<Incoming>) -> Result<u64, StepError> {
         let undecided = |next: &mut Vec<Incoming>| {
             let later = next.drain(..).filter_map(Incoming::into_report);
             step.reports.iter().cloned().chain(later).collect::<Vec<_>>()
@@ -402,7 +408,7 @@ impl Driver {
             }
             CommitAnswer::Fenced => {
                 tracing::info!(run = %self.meta.id, "the lease is another's; letting go");
-                Err(Trouble::Lost)
+                Err(StepError::Lost)
             }
             CommitAnswer::Conflict(Conflict::Link { link, owner }) => {
                 let mut reports = undecided(next);
@@ -411,13 +417,15 @@ impl Driver {
                         *report = Arc::new(report.with_link_conflict(&link, owner));
                     }
                 }
-                Err(Trouble::Reload(reports))
+                Err(StepError::Reload(reports))
             }
-            CommitAnswer::Conflict(Conflict::Answered { .. } | Conflict::Seq) => Err(Trouble::Reload(undecided(next))),
+            CommitAnswer::Conflict(Conflict::Answered { .. } | Conflict::Seq) => {
+                Err(StepError::Reload(undecided(next)))
+            }
             CommitAnswer::Unknown(what) => {
                 tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; loading the run again");
                 self.unconfirmed += 1;
-                Err(Trouble::Reload(undecided(next)))
+                Err(StepError::Reload(undecided(next)))
             }
             CommitAnswer::Rejected(what) => {
                 let nodes = step
@@ -429,7 +437,7 @@ impl Driver {
                     true => String::new(),
                     false => format!(" after node {}", nodes.join(", ")),
                 };
-                Err(Trouble::Rejected(format!("the step{of} cannot be stored: {what}")))
+                Err(StepError::Rejected(format!("the step{of} cannot be stored: {what}")))
             }
         }
     }
@@ -457,11 +465,11 @@ impl Driver {
 
     /// Whether the run is this driver's. After a commit that released it and was not confirmed, nobody's epoch is newer.
     fn holds(&self, stored: &StoredRun) -> bool {
-        stored.owner == Some(self.shared.me.id) && stored.epoch == self.meta.epoch
+        stored.owner == Some(self.shared.runner.id) && stored.epoch == self.meta.epoch
     }
 
     /// Starts what is ready, and tells what is no longer wanted.
-    async fn act(&mut self) -> Result<(), Trouble> {
+    async fn act(&mut self) -> Result<(), StepError> {
         if self.run.stop().is_some() {
             self.wind_down();
             return Ok(());
@@ -501,7 +509,7 @@ impl Driver {
                 vec![Incoming::Slot(ix, attempt, slot)]
             }
             Some(fact) = self.judging.next(), if !self.judging.is_empty() => vec![Incoming::Verdicts(fact)],
-            () = mail.notified() => self.fetch_mail().await,
+            () = mail.notified() => self.fetch_messages().await,
             () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => vec![Incoming::Tick],
             () = shared.stopping.cancelled(), if !stopping => vec![Incoming::Tick],
         }
@@ -522,9 +530,9 @@ impl Driver {
             .collect()
     }
 
-    async fn fetch_mail(&mut self) -> Vec<Incoming> {
+    async fn fetch_messages(&mut self) -> Vec<Incoming> {
         match self.shared.store.inbox(self.meta.id, self.inbox_seen).await {
-            Ok(mail) => mail.into_iter().map(Incoming::Mail).collect(),
+            Ok(mail) => mail.into_iter().map(Incoming::StoredMessage).collect(),
             Err(error) => {
                 tracing::warn!(run = %self.meta.id, %error, "the inbox cannot be read; trying again");
                 self.mail.notify_one();

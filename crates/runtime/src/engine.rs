@@ -4,6 +4,7 @@ mod hold;
 mod wait;
 
 use crate::{
+    action_slots::ActionSlots,
     actions::Registry,
     clock::{Clock, EngineClock},
     compiled::Compiled,
@@ -11,12 +12,11 @@ use crate::{
     error::{EngineError, Refusal},
     memory::{self, Budget, Share},
     offload::{LARGE, Offload},
-    runner::{self, pulse::Pulse},
+    runner::{self, lease_gate::LeaseGate},
     runners,
     sandbox::Sandbox,
     settings::Settings,
     slots::Behalf,
-    turns::Turns,
     workflows::{Head, Workflows},
 };
 use fermata_core::{Event, Fact, Input, NodeId, Run, RunId, Status, Timestamp, advance};
@@ -25,7 +25,7 @@ use fermata_store::{
     definitions::Lifecycle,
     reads::RunFilter,
     runners::Runner,
-    runs::{Answer, Attempt, Born, Delivery, Enqueued, Letter, NewRun, Principal, WaitChange},
+    runs::{Answer, Attempt, Delivery, Enqueued, InboxMessage, LocalStart, NewRun, Principal, WaitChange},
 };
 use serde_json::Value;
 use std::{
@@ -66,9 +66,9 @@ pub(crate) struct Shared {
     /// Database time.
     pub clock: Arc<dyn Clock>,
     /// The runner of this process.
-    pub me: Runner,
-    pub turns: Arc<Turns>,
-    pub pulse: Pulse,
+    pub runner: Runner,
+    pub action_slots: Arc<ActionSlots>,
+    pub lease_gate: LeaseGate,
     /// Memory for the payloads of held runs.
     pub payloads: Arc<Budget>,
     /// Memory for what services answered.
@@ -87,14 +87,14 @@ pub(crate) struct Shared {
     pub abandon: CancellationToken,
     pub tasks: TaskTracker,
     /// The claim loop looks again when told so.
-    pub look: Arc<Notify>,
+    pub wake_claims: Arc<Notify>,
     /// Asks for pending messages of held runs.
-    pub look_for_mail: Notify,
+    pub check_messages: Notify,
     held: Mutex<HashMap<RunId, Held>>,
     waiters: Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>,
     /// Claimed runs in a row that could not be read.
     pub read_failures: AtomicU32,
-    dice: AtomicU64,
+    rng: AtomicU64,
     /// Keeps ids in the order in which they are made.
     ids: Mutex<ContextV7>,
 }
@@ -166,7 +166,7 @@ impl Engine {
             store: store.clone(),
             machine: machine.clone(),
         });
-        let look = Arc::new(Notify::new());
+        let wake_claims = Arc::new(Notify::new());
         let shared = Shared {
             workflows: Workflows::new(
                 store.clone(),
@@ -177,14 +177,14 @@ impl Engine {
             ),
             sandbox,
             offload: Offload::default(),
-            turns: Turns::new(settings.max_parallel_actions, look.clone()),
-            pulse: Pulse::new(settings.lease_ttl, machine),
+            action_slots: ActionSlots::new(settings.max_parallel_actions, wake_claims.clone()),
+            lease_gate: LeaseGate::new(settings.lease_ttl, machine),
             payloads: Budget::new(settings.payload_bytes),
             responses: Budget::new(settings.response_bytes),
             largest_claimed: AtomicU64::new(0),
             probation: Arc::new(Semaphore::new(runner::probation::PLACES as usize)),
-            me: runners::describe(&settings, clock.now()),
-            dice: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
+            runner: runners::describe(&settings, clock.now()),
+            rng: AtomicU64::new(settings.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)),
             control: store.control().unwrap_or_else(|| store.clone()),
             store,
             registry,
@@ -194,8 +194,8 @@ impl Engine {
             stopping: CancellationToken::new(),
             abandon: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            look,
-            look_for_mail: Notify::new(),
+            wake_claims,
+            check_messages: Notify::new(),
             read_failures: AtomicU32::new(0),
             ids: Mutex::new(ContextV7::new()),
             held: Mutex::default(),
@@ -219,7 +219,7 @@ impl Engine {
 
     /// Waits until others know that this process lives. Before that it takes no runs. [`Engine::run`] must have begun.
     pub async fn ready(&self) {
-        self.shared.pulse.begun().await;
+        self.shared.lease_gate.begun().await;
     }
 
     /// Whether it was told to stop.
@@ -352,11 +352,11 @@ impl Engine {
         }
         let mut new = new_run(id, request, given, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
-        let unborn = compiled.and_then(|compiled| self.conceive(&mut new, compiled, given));
+        let local_start = compiled.and_then(|compiled| self.prepare_local_start(&mut new, compiled, given));
         let memory = request.memory.clone();
-        let (status, answer) = match unborn {
+        let (status, answer) = match local_start {
             None => (Status::Pending, shared.enqueue_to_the_end(new, memory).await?),
-            Some(driver) => (Status::Running, driver.bear(new, memory).await?),
+            Some(driver) => (Status::Running, driver.store_and_drive(new, memory).await?),
         };
         match answer {
             Enqueued::Created => Ok(Some(Accepted {
@@ -417,14 +417,14 @@ impl Engine {
     }
 
     /// If this process works and has room, the run is born held by this process, with its first step already decided.
-    fn conceive(&self, new: &mut NewRun, compiled: Arc<Compiled>, given: &Given) -> Option<Driver> {
+    fn prepare_local_start(&self, new: &mut NewRun, compiled: Arc<Compiled>, given: &Given) -> Option<Driver> {
         let shared = &self.shared;
         let behalf = Behalf {
             tenant: &new.tenant,
             workflow: &new.workflow_id,
             priority: 0,
         };
-        if !shared.may_bear(behalf) || shared.stopping.is_cancelled() {
+        if !shared.can_start_here(behalf) || shared.stopping.is_cancelled() {
             return None;
         }
         let spec = given.spec.as_ref().map_or(0, |spec| memory::size(&spec.value));
@@ -435,8 +435,8 @@ impl Engine {
         let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
         let mut waits = shared.wait_tokens(&run);
         waits.extend(events.iter().filter_map(|event| wait_limit(&run, event)));
-        new.born = Some(Born {
-            runner: shared.me.id,
+        new.local_start = Some(LocalStart {
+            runner: shared.runner.id,
             events,
             started_at: new.created_at,
             waits,
@@ -446,13 +446,13 @@ impl Engine {
         let bytes = given.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
         let spec = spec.map(|spec| spec.value.clone());
         let mut payloads = crate::scope::Payloads::new(given.trigger.value.clone(), spec, bytes).counted(share);
-        let tokens = new.born.iter().flat_map(|born| &born.waits);
+        let tokens = new.local_start.iter().flat_map(|local_start| &local_start.waits);
         let tokens = tokens.filter_map(|change| match change {
             WaitChange::Open { node, token } => Some((node, token.as_str())),
             WaitChange::Limit { .. } | WaitChange::Close { .. } => None,
         });
         payloads.learn_waits(tokens, &shared.settings.public_url);
-        Some(Driver::born(shared.clone(), meta, compiled, run, payloads))
+        Some(Driver::for_new_run(shared.clone(), meta, compiled, run, payloads))
     }
 
     /// Answers the wait behind a callback's token. Durable when this returns; the run is woken at once.
@@ -463,7 +463,7 @@ impl Engine {
 
     /// Asks a run to stop. A run that is over stays as it is.
     pub async fn cancel(&self, run: RunId, reason: &str) -> Result<Status, EngineError> {
-        let letter = Letter::Cancel {
+        let letter = InboxMessage::Cancel {
             reason: reason.to_owned(),
         };
         match self.shared.store.deliver(run, letter, self.shared.clock.now()).await? {
@@ -552,7 +552,7 @@ fn new_run(id: RunId, request: &Request, given: &Given, head: &Head, version: u3
         principal: request.principal.clone(),
         parent: None,
         created_at: shared.clock.now(),
-        born: None,
+        local_start: None,
     }
 }
 
@@ -562,8 +562,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// Randomness for retry delays: a splitmix64 sequence.
-    pub fn luck(&self) -> u32 {
-        let mut z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    pub fn jitter(&self) -> u32 {
+        let mut z = self.rng.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 32) as u32

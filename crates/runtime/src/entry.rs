@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// How a node went, with what it gave.
-pub(crate) enum Went<'a> {
+pub(crate) enum NodeResult<'a> {
     /// It succeeded.
-    Well(Arc<Value>),
+    Succeeded(Arc<Value>),
     /// It failed, and may have learned something all the same.
-    Badly(&'a Failure, Option<&'a Value>),
+    Failed(&'a Failure, Option<&'a Value>),
 }
 
 /// The member of an answer that says its body was cut. Entries keep its name.
@@ -29,7 +29,7 @@ struct Known<'a> {
 }
 
 /// The entry of a node that ended.
-pub(crate) fn entry(plan: &Plan, ix: NodeIx, went: Went<'_>) -> Arc<Value> {
+pub(crate) fn entry(plan: &Plan, ix: NodeIx, result: NodeResult<'_>) -> Arc<Value> {
     let node = plan.node(ix);
     let (entries, words) = (&plan.scope.entries, &plan.scope.words);
     let known = Known {
@@ -38,8 +38,8 @@ pub(crate) fn entry(plan: &Plan, ix: NodeIx, went: Went<'_>) -> Arc<Value> {
         output: None,
         failure: None,
     };
-    match went {
-        Went::Well(outputs) => {
+    match result {
+        NodeResult::Succeeded(outputs) => {
             let form = match node.kind {
                 Kind::Wait { .. } => &entries.answered,
                 Kind::Action { .. } | Kind::Sleep { .. } => &entries.succeeded,
@@ -50,7 +50,7 @@ pub(crate) fn entry(plan: &Plan, ix: NodeIx, went: Went<'_>) -> Arc<Value> {
             let output = Some(&*outputs);
             Arc::new(make(form, &Known { output, ..known }))
         }
-        Went::Badly(failure, output) => {
+        NodeResult::Failed(failure, output) => {
             let known = Known {
                 status: words.failure(failure),
                 output,

@@ -8,6 +8,7 @@
 //! * One commit is in flight for each run; what happens meanwhile goes into the next.
 //! * A run that only waits for time or mail leaves memory.
 
+mod action_slots;
 pub mod actions;
 pub mod clock;
 mod compiled;
@@ -29,7 +30,6 @@ mod settings;
 mod slots;
 pub mod timeline;
 mod trigger;
-mod turns;
 mod workflows;
 
 pub use compiled::Compiled;

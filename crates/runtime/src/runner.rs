@@ -3,16 +3,16 @@
 //!
 //! What must stay true:
 //! * A heartbeat is there before anything is held, and until everything is handed back; nothing is taken while none gets
-//!   through (`pulse.rs`, `heart.rs`).
+//!   through (`lease_gate.rs`, `heartbeat.rs`).
 //! * No hint is needed: whatever another process does is seen after `poll_interval`.
 
 mod claims;
-mod heart;
+mod heartbeat;
+pub(crate) mod lease_gate;
+mod orphaned_leases;
 pub(crate) mod probation;
-pub(crate) mod pulse;
 pub(crate) mod quarantine;
 mod resume;
-mod strays;
 
 pub(crate) use claims::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
@@ -21,15 +21,15 @@ use crate::{engine::Shared, runners};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
-use heart::End;
+use heartbeat::End;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let news = shared.store.news();
+    let news = shared.store.changes();
     let (end, ending) = oneshot::channel();
-    let mut beating = heart::beat(&shared, ending);
+    let mut beating = heartbeat::beat(&shared, ending);
     let mut in_order = false;
     let working = async {
         runners::warn_of_other_addresses(&shared).await;
@@ -46,7 +46,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         biased;
         () = working => {}
         () = &mut beating => {} // also while work is handed back, or others would take it
-        () = mail_loop(&shared) => {}
+        () = message_loop(&shared) => {}
     }
     let _ = end.send(if in_order { End::Retire } else { End::Leave }); // it may have ended
     if in_order {
@@ -71,17 +71,17 @@ async fn hand_back(shared: &Shared) -> bool {
 
 /// Wakes the drivers of runs that have messages which this process was not told of: they came through another one, or
 /// there were too many notifications.
-async fn mail_loop(shared: &Shared) {
+async fn message_loop(shared: &Shared) {
     loop {
         tokio::select! {
             biased;
-            () = shared.look_for_mail.notified() => {}
+            () = shared.check_messages.notified() => {}
             () = tokio::time::sleep(shared.settings.poll_interval) => {}
         }
         if shared.holds_nothing() {
             continue;
         }
-        match shared.control.unread(shared.me.id).await {
+        match shared.control.runs_with_messages(shared.runner.id).await {
             Ok(runs) => runs.into_iter().for_each(|run| {
                 shared.ring(run);
             }),
@@ -94,7 +94,7 @@ async fn mail_loop(shared: &Shared) {
 pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -> RunCommit {
     RunCommit {
         run,
-        runner: shared.me.id,
+        runner: shared.runner.id,
         epoch,
         seq: 0,
         at: shared.clock.now(),

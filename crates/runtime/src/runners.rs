@@ -35,14 +35,14 @@ pub(crate) async fn warn_of_other_addresses(shared: &Shared) {
     let oldest = shared.clock.now().0 - shared.settings.lease_ttl.as_micros() as i64;
     let others = page.items.into_iter().filter(|record| record.heartbeat_at.0 >= oldest);
     for RunnerRecord { runner, .. } in others {
-        if !runner.public_url.is_empty() && runner.public_url != shared.me.public_url {
+        if !runner.public_url.is_empty() && runner.public_url != shared.runner.public_url {
             tracing::warn!(
                 "the process {} on {} tells another address for callbacks ({}) than this one ({}); set server.public_url to \
                  the same in all processes",
                 runner.pid,
                 runner.host,
                 runner.public_url,
-                shared.me.public_url
+                shared.runner.public_url
             );
         }
     }

@@ -18,14 +18,14 @@
 
 #[path = "simulation/check.rs"]
 mod check;
-#[path = "simulation/dice.rs"]
-mod dice;
 #[path = "simulation/effects.rs"]
 mod effects;
 #[path = "simulation/outside.rs"]
 mod outside;
 #[path = "simulation/play.rs"]
 mod play;
+#[path = "simulation/rng.rs"]
+mod rng;
 #[path = "simulation/scenario.rs"]
 mod scenario;
 #[path = "simulation/store.rs"]
@@ -71,7 +71,7 @@ const EVERYTHING: [&str; 29] = [
     "parked for good",
     "read error",
     "robbed",
-    "run buried",
+    "run dead-lettered",
     "run cancelled",
     "run failed",
     "run succeeded",
@@ -194,7 +194,7 @@ fn every_commit_may_be_the_last() {
     }
 }
 
-/// A run that takes its process down is buried, and nobody with it, however long others take to come to a commit.
+/// A run that takes its process down is dead_lettered, and nobody with it, however long others take to come to a commit.
 #[test]
 fn poison_is_buried_alone() {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
@@ -211,7 +211,7 @@ fn poison_is_buried_alone() {
             panic!("seed {seed}: {violation}");
         }
     }
-    assert_eq!(seen.get("run buried"), Some(&seeds));
+    assert_eq!(seen.get("run dead-lettered"), Some(&seeds));
     assert!(
         seen.contains_key("declined"),
         "nobody else was on its last try: {seen:?}"

@@ -21,7 +21,7 @@ use fermata_store::{
         PostgresSettings, PostgresStore,
         raw::{Pace, RawWriter, Script},
     },
-    runs::{Attempt, AttemptStatus, Born, CommitAnswer, NewRun, Principal, RunCommit, StatusChange, Then},
+    runs::{Attempt, AttemptStatus, CommitAnswer, LocalStart, NewRun, Principal, RunCommit, StatusChange, Then},
     sqlite::SqliteStore,
 };
 use std::{
@@ -240,7 +240,7 @@ fn new_run(runner: RunnerId) -> NewRun {
         principal: Principal::default(),
         parent: None,
         created_at: at,
-        born: Some(Born {
+        local_start: Some(LocalStart {
             runner,
             events: vec![started, opened("one", at)],
             started_at: at,

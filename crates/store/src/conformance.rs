@@ -29,8 +29,8 @@ use crate::{
     definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
     runners::{Lease, Runner},
     runs::{
-        Attempt, AttemptStatus, Born, Claim, CommitAnswer, Enqueued, Link, NewRun, Principal, RunCommit, StatusChange,
-        StoredRun, Then, WaitChange,
+        Attempt, AttemptStatus, Claim, CommitAnswer, Enqueued, Link, LocalStart, NewRun, Principal, RunCommit,
+        StatusChange, StoredRun, Then, WaitChange,
     },
 };
 use fermata_core::{Event, NodeId, Output, RunId, RunnerId, Status, Timestamp};
@@ -77,7 +77,7 @@ macro_rules! conformance_tests {
                 soft_deleted_workflows_stay_for_their_runs, runs_outlive_their_workflow, a_deleted_name_can_be_used_again,
                 runs_belong_to_one_workflow_of_a_name, request_ids_of_a_deleted_workflow_stay_taken,
                 drafts_over_old_runs_are_deleted, concurrent_releases;
-            enqueue: pending_run_is_stored_whole, born_run_is_held_and_running, request_id_is_unique_for_each_tenant,
+            enqueue: pending_run_is_stored_whole, locally_started_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
                 concurrent_twins_make_one_run, drafts_take_pinned_runs_only;
             claim: free_runs_in_order_of_due_time, not_before_they_are_due, limit_and_next_due, claim_gives_all_there_is,
@@ -233,7 +233,7 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         },
         parent: None,
         created_at: at(100),
-        born: None,
+        local_start: None,
     }
 }
 
@@ -367,12 +367,12 @@ pub(crate) async fn pending(store: &Arc<dyn Store>, request_id: &str) -> RunId {
 }
 
 /// Stores a run that [`ME`] holds under epoch 1, with one journal row and these waits.
-pub(crate) async fn born(store: &Arc<dyn Store>, request_id: &str, waits: Vec<WaitChange>) -> (RunId, RunnerId) {
-    (born_by(store, ME, request_id, waits).await, ME)
+pub(crate) async fn held_run(store: &Arc<dyn Store>, request_id: &str, waits: Vec<WaitChange>) -> (RunId, RunnerId) {
+    (run_held_by(store, ME, request_id, waits).await, ME)
 }
 
 /// The same of another runner.
-pub(crate) async fn born_by(
+pub(crate) async fn run_held_by(
     store: &Arc<dyn Store>,
     owner: RunnerId,
     request_id: &str,
@@ -380,7 +380,7 @@ pub(crate) async fn born_by(
 ) -> RunId {
     let mut run = new_run(request_id);
     let id = run.id;
-    run.born = Some(Born {
+    run.local_start = Some(LocalStart {
         runner: owner,
         events: started(),
         started_at: at(100),

@@ -1,4 +1,4 @@
-//! Runs that cannot be run: buried with all that is needed to start them again.
+//! Runs that cannot be run: dead_lettered with all that is needed to start them again.
 
 use fermata_core::{RunId, Timestamp};
 use uuid::Uuid;

@@ -40,7 +40,8 @@ use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window};
 use runners::{Lease, Runner, RunnerRecord};
 use runs::{
-    Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun, WaitRecord,
+    Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, StoredMessage,
+    StoredRun, WaitRecord,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -52,7 +53,7 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// What a store may tell everyone in this process who cares. A hint: losing one costs time, never truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum ChangeHint {
     /// A run may be claimable now or at this time.
     Due(Timestamp),
     /// Something was put into a run's inbox.
@@ -149,7 +150,7 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, commit: RunCommit) -> CommitAnswer;
 
     /// Puts a letter into a run's inbox and wakes the run.
-    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery>;
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery>;
 
     /// Answers the wait behind `token`: payload, inbox row and wake-up are one transaction. Refused from the wait's
     /// deadline on, also while its run has not noticed that it is over.
@@ -159,7 +160,7 @@ pub trait Store: Send + Sync + 'static {
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>>;
 
     /// Unconsumed mail of a run, oldest first.
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>>;
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>>;
 
     /// The waits of a run.
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>>;
@@ -183,7 +184,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// The runs that a runner holds and that have letters which were not consumed. Costs as much as it finds, so that
     /// a runner may ask again and again.
-    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>>;
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>>;
 
     /// The runs that a runner holds, by id, as the store believes; only those after `after`, if given.
     async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>>;
@@ -239,7 +240,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Hints about changes made through this store in this process.
-    fn news(&self) -> tokio::sync::broadcast::Receiver<News>;
+    fn changes(&self) -> tokio::sync::broadcast::Receiver<ChangeHint>;
 
     /// Flushes and closes. Later calls fail.
     async fn close(&self) -> Result<()>;

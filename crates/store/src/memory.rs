@@ -11,7 +11,7 @@ mod runners;
 mod runs;
 
 use crate::{
-    News, Result, Store, StoreError,
+    ChangeHint, Result, Store, StoreError,
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
@@ -20,8 +20,8 @@ use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runners::{Lease, Runner, RunnerRecord},
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
-        WaitRecord,
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, StoredMessage,
+        StoredRun, WaitRecord,
     },
 };
 use async_trait::async_trait;
@@ -67,7 +67,7 @@ struct State {
     tokens: BTreeMap<String, RunId>,
     runners: BTreeMap<RunnerId, (Runner, Timestamp)>,
     dead_letters: BTreeMap<Uuid, DeadLetter>,
-    news: Vec<News>,
+    news: Vec<ChangeHint>,
 }
 
 /// A store in memory. Clones share it.
@@ -75,7 +75,7 @@ struct State {
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
     generation: u64,
-    news: broadcast::Sender<News>,
+    news: broadcast::Sender<ChangeHint>,
 }
 
 impl Default for MemoryStore {
@@ -204,8 +204,11 @@ impl Store for MemoryStore {
     }
 
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
-        let born = run.born.as_ref().filter(|born| !born.events.is_empty());
-        let first = born.map(|born| encode(&born.events));
+        let local_start = run
+            .local_start
+            .as_ref()
+            .filter(|local_start| !local_start.events.is_empty());
+        let first = local_start.map(|local_start| encode(&local_start.events));
         self.with(|state| state.enqueue(run, first))
     }
 
@@ -222,7 +225,7 @@ impl Store for MemoryStore {
         answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
-    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
         self.with(|state| state.deliver(run, letter, at))
     }
 
@@ -234,7 +237,7 @@ impl Store for MemoryStore {
         self.with(|state| state.runs.get(&run).map(runs::Entry::stored))
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
         self.with(|state| state.inbox(run, after))
     }
 
@@ -262,7 +265,7 @@ impl Store for MemoryStore {
     async fn retire(&self, runner: RunnerId) -> Result<()> {
         self.with(|state| {
             state.runners.remove(&runner);
-            state.news.push(News::Due(Timestamp::default()));
+            state.news.push(ChangeHint::Due(Timestamp::default()));
         })
     }
 
@@ -270,8 +273,8 @@ impl Store for MemoryStore {
         self.with(|state| state.list_runners(before, limit))
     }
 
-    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
-        self.with(|state| state.unread(runner))
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        self.with(|state| state.runs_with_messages(runner))
     }
 
     async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
@@ -322,7 +325,7 @@ impl Store for MemoryStore {
         self.with(|_| ())
     }
 
-    fn news(&self) -> broadcast::Receiver<News> {
+    fn changes(&self) -> broadcast::Receiver<ChangeHint> {
         self.news.subscribe()
     }
 

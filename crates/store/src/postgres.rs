@@ -16,6 +16,7 @@ mod committer;
 mod dead_letters;
 mod decide;
 mod definitions;
+mod error;
 mod facts;
 mod hints;
 mod lists;
@@ -35,11 +36,10 @@ mod sql;
 mod tests;
 mod tls;
 pub(crate) mod transfer;
-mod trouble;
 mod work;
 
 use crate::{
-    News, Result, Store, StoreError,
+    ChangeHint, Result, Store, StoreError,
     clock::DatabaseClock,
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
@@ -49,8 +49,8 @@ use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runners::{Lease, Runner, RunnerRecord},
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
-        WaitRecord, journal_text, letter_text,
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, StoredMessage,
+        StoredRun, WaitRecord, journal_text, message_text,
     },
     schema::{Migrate, Program, Schema, Step},
 };
@@ -59,6 +59,7 @@ use async_trait::async_trait;
 use backoff::Backoff;
 use columns::storable;
 use committer::Committers;
+use error::{PgError, Remedy};
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use hints::{Hints, Listening, Tidings};
 use sessions::{Sessions, patiently};
@@ -68,7 +69,6 @@ use std::{
 };
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_postgres::Client;
-use trouble::{Remedy, Trouble};
 use uuid::Uuid;
 use work::{Outcome, Work};
 
@@ -205,7 +205,7 @@ async fn writing_session(address: &Address, settings: &PostgresSettings) -> Resu
     loop {
         let (client, task) = first_session(address, settings).await?;
         let sql = "SELECT current_setting('transaction_read_only') = 'on', pg_is_in_recovery()";
-        let failed = |error| Trouble::Server(error).explain(&address.place);
+        let failed = |error| PgError::Server(error).explain(&address.place);
         let row = client.query_one(sql, &[]).await.map_err(failed)?;
         if !row.get::<_, bool>(0) {
             return Ok((client, task));
@@ -244,12 +244,12 @@ async fn first_session(address: &Address, settings: &PostgresSettings) -> Result
         };
         // Of several hosts only the last one's error is known.
         let distrusted = address.is_one_host() && tls::distrust(&error).is_some();
-        let trouble = Trouble::Server(error);
-        match trouble.remedy() {
-            Remedy::Reconnect if distrusted => return Err(address.unopenable(&trouble)),
+        let error = PgError::Server(error);
+        match error.remedy() {
+            Remedy::Reconnect if distrusted => return Err(address.unopenable(&error)),
             Remedy::Reconnect if Instant::now() < until => backoff.pause().await,
-            Remedy::Reconnect => return Err(trouble.explain(&address.place)),
-            _ => return Err(address.unopenable(&trouble)),
+            Remedy::Reconnect => return Err(error.explain(&address.place)),
+            _ => return Err(address.unopenable(&error)),
         }
     }
 }
@@ -373,7 +373,10 @@ impl Store for PostgresStore {
     }
 
     async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
-        let events = run.born.as_mut().map(|born| std::mem::take(&mut born.events));
+        let events = run
+            .local_start
+            .as_mut()
+            .map(|local_start| std::mem::take(&mut local_start.events));
         let first = journal_text(events.unwrap_or_default());
         let run = Box::new(run);
         match self.write(Work::Enqueue { run, first }).await? {
@@ -405,8 +408,8 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
-        let letter = letter_text(&letter);
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        let letter = message_text(&letter);
         match self.write(Work::Deliver { run, letter, at }).await? {
             Outcome::Delivered(answer) => Ok(answer),
             other => Err(mistaken(&other)),
@@ -423,7 +426,7 @@ impl Store for PostgresStore {
         let work = Work::Answer {
             token: token.to_owned(),
             run,
-            letter: letter_text(&Letter::Callback { node: node.clone() }),
+            letter: message_text(&InboxMessage::Callback { node: node.clone() }),
             node,
             payload: payload.to_owned(),
             at,
@@ -438,7 +441,7 @@ impl Store for PostgresStore {
         patiently!(self.sessions, |session| claim::load(&session, run))
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
         patiently!(self.sessions, |session| reads::inbox(&session, run, after))
     }
 
@@ -485,8 +488,8 @@ impl Store for PostgresStore {
         ))
     }
 
-    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
-        patiently!(self.sessions, |session| runners::unread(&session, runner))
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        patiently!(self.sessions, |session| runners::runs_with_messages(&session, runner))
     }
 
     async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
@@ -536,7 +539,7 @@ impl Store for PostgresStore {
     async fn ping(&self) -> Result<()> {
         patiently!(self.sessions, |session| async {
             let pinged = session.execute(runners::PING, &[]).await;
-            pinged.map_err(Trouble::Server).map(|_| ())
+            pinged.map_err(PgError::Server).map(|_| ())
         })
     }
 
@@ -556,7 +559,7 @@ impl Store for PostgresStore {
         }))
     }
 
-    fn news(&self) -> broadcast::Receiver<News> {
+    fn changes(&self) -> broadcast::Receiver<ChangeHint> {
         self.hints.subscribe()
     }
 

@@ -38,12 +38,12 @@ pub struct NewRun {
     /// When it was asked for.
     pub created_at: Timestamp,
     /// With a runner, the run is born held by it, under epoch 1, and `first` is committed with it.
-    pub born: Option<Born>,
+    pub local_start: Option<LocalStart>,
 }
 
 /// The lease and first commit of a run that starts where it was accepted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Born {
+pub struct LocalStart {
     /// Who holds it.
     pub runner: RunnerId,
     /// The first journal row (seq 1) and its waits. The run is `Running` from then on.
@@ -437,7 +437,7 @@ pub enum Conflict {
 /// Something from outside for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Letter {
+pub enum InboxMessage {
     /// Stop.
     Cancel {
         /// Why.
@@ -452,13 +452,13 @@ pub enum Letter {
 
 /// A letter in an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mail {
+pub struct StoredMessage {
     /// Its place, from 1.
     pub seq: u64,
     /// When it came.
     pub at: Timestamp,
     /// What it says.
-    pub letter: Letter,
+    pub letter: InboxMessage,
 }
 
 /// What became of a letter.
@@ -514,6 +514,6 @@ pub(crate) fn journal_text(events: Vec<Event>) -> Option<String> {
 }
 
 /// A letter as it is stored.
-pub(crate) fn letter_text(letter: &Letter) -> String {
+pub(crate) fn message_text(letter: &InboxMessage) -> String {
     serde_json::to_string(letter).unwrap_or_else(|error| unreachable!("letters are always JSON: {error}"))
 }

@@ -25,7 +25,7 @@ pub(crate) mod transfer;
 mod writer;
 
 use crate::{
-    News, Result, Store, StoreError,
+    ChangeHint, Result, Store, StoreError,
     clock::{DatabaseClock, since_boot, wall},
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
@@ -35,8 +35,8 @@ use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runners::{Lease, Runner, RunnerRecord},
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
-        WaitRecord, journal_text, letter_text,
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, StoredMessage,
+        StoredRun, WaitRecord, journal_text, message_text,
     },
     schema::Migrate,
 };
@@ -65,7 +65,7 @@ const NEWS: usize = 1024;
 pub struct SqliteStore {
     readers: Readers,
     writer: Arc<Writer>,
-    news: broadcast::Sender<News>,
+    news: broadcast::Sender<ChangeHint>,
     clock: Arc<DatabaseClock>,
 }
 
@@ -224,7 +224,10 @@ impl Store for SqliteStore {
     }
 
     async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
-        let events = run.born.as_mut().map(|born| std::mem::take(&mut born.events));
+        let events = run
+            .local_start
+            .as_mut()
+            .map(|local_start| std::mem::take(&mut local_start.events));
         let first = journal_text(events.unwrap_or_default());
         self.writer
             .write(move |tx| enqueue::enqueue(tx, &run, first.as_deref()))
@@ -247,8 +250,8 @@ impl Store for SqliteStore {
         answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
-    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
-        let letter = letter_text(&letter);
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        let letter = message_text(&letter);
         self.writer.write(move |tx| inbox::deliver(tx, run, &letter, at)).await
     }
 
@@ -263,7 +266,7 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| claim::load(connection, run)).await
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
         self.readers
             .read(move |connection| reads::inbox(connection, run, after))
             .await
@@ -303,9 +306,9 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
         self.readers
-            .read(move |connection| runners::unread(connection, runner))
+            .read(move |connection| runners::runs_with_messages(connection, runner))
             .await
     }
 
@@ -393,7 +396,7 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn news(&self) -> broadcast::Receiver<News> {
+    fn changes(&self) -> broadcast::Receiver<ChangeHint> {
         self.news.subscribe()
     }
 

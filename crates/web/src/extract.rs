@@ -65,16 +65,16 @@ fn uuid(text: &str, of: &str) -> Result<Uuid, ApiError> {
 }
 
 /// The id of a dead letter in the path.
-pub(crate) struct LetterId(pub Uuid);
+pub(crate) struct DeadLetterId(pub Uuid);
 
-impl<S: Send + Sync> FromRequestParts<S> for LetterId {
+impl<S: Send + Sync> FromRequestParts<S> for DeadLetterId {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Path(text) = Path::<String>::from_request_parts(parts, state)
             .await
             .map_err(bad_path)?;
-        uuid(&text, "a dead letter").map(LetterId)
+        uuid(&text, "a dead letter").map(DeadLetterId)
     }
 }
 

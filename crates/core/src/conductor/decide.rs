@@ -19,8 +19,8 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
             node,
             attempt,
             result,
-            luck,
-        } => returned(run, at, node, *attempt, result, *luck),
+            jitter,
+        } => returned(run, at, node, *attempt, result, *jitter),
         Fact::Judged { node, verdicts } => judged(run, node, verdicts),
         Fact::Guarded { node, verdict } => guarded(run, at, node, verdict),
         Fact::Timed { node, duration_ms } => timed(run, at, node, duration_ms),
@@ -51,7 +51,7 @@ fn returned(
     node: &NodeId,
     attempt: u32,
     result: &Result<Output, Failure>,
-    luck: u32,
+    jitter: u32,
 ) -> Vec<Event> {
     let is_action = |ix| matches!(run.plan.node(ix).kind, Kind::Action { .. });
     let Some((ix, _)) = open_attempt(run, node, attempt).filter(|(ix, _)| is_action(*ix)) else {
@@ -69,7 +69,7 @@ fn returned(
         Err(failure) => failure,
     };
     let retry = &run.plan.node(ix).policies.retry;
-    match retry.delay_after(attempt, failure, luck) {
+    match retry.delay_after(attempt, failure, jitter) {
         Some(delay) if run.stop.is_none() => vec![Event::Retried {
             node: node.clone(),
             attempt,

@@ -169,7 +169,7 @@ fn returned(node: &str, attempt: u32, result: Result<Output, Failure>) -> Fact {
         node: node.into(),
         attempt,
         result,
-        luck: u32::MAX,
+        jitter: u32::MAX,
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 /// A small random generator (xorshift64*), so that a size and a seed say all there is to a case.
 #[derive(Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed ^ 0x9E37_79B9_7F4A_7C15 | 1)
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed ^ 0x9E37_79B9_7F4A_7C15 | 1)
     }
 
     /// A number below `sides`.
@@ -107,14 +107,14 @@ pub fn name(at: usize) -> String {
 
 impl Sketch {
     pub fn random(size: usize, seed: u64, style: Style) -> Sketch {
-        let mut dice = Dice::new(seed);
-        let reach = 1 + dice.roll(12);
-        let trouble = dice.pick(&[0, 5, 30]);
-        let nodes = (0..size).map(|at| random_node(&mut dice, at, size, reach, trouble, style));
+        let mut rng = Rng::new(seed);
+        let reach = 1 + rng.roll(12);
+        let trouble = rng.pick(&[0, 5, 30]);
+        let nodes = (0..size).map(|at| random_node(&mut rng, at, size, reach, trouble, style));
         let nodes: Vec<_> = nodes.collect();
         let mut places: Vec<usize> = (0..size).collect();
         for at in (1..size).rev() {
-            places.swap(at, dice.roll(at + 1));
+            places.swap(at, rng.roll(at + 1));
         }
         Sketch {
             nodes,
@@ -126,8 +126,8 @@ impl Sketch {
 
     /// Gives the run a deadline, most of the time.
     pub fn with_deadline(mut self, seed: u64) -> Sketch {
-        let mut dice = Dice::new(seed.rotate_left(7));
-        self.timeout_ms = dice.happens(70).then(|| dice.roll(30_000) as u64);
+        let mut rng = Rng::new(seed.rotate_left(7));
+        self.timeout_ms = rng.happens(70).then(|| rng.roll(30_000) as u64);
         self
     }
 
@@ -205,38 +205,38 @@ impl SketchNode {
     }
 }
 
-fn random_node(dice: &mut Dice, at: usize, size: usize, reach: usize, trouble: usize, style: Style) -> SketchNode {
-    let task = match dice.roll(10) {
+fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, trouble: usize, style: Style) -> SketchNode {
+    let task = match rng.roll(10) {
         0 => Task::Sleep {
-            millis: (!dice.happens(trouble)).then(|| dice.roll(3000) as u64),
+            millis: (!rng.happens(trouble)).then(|| rng.roll(3000) as u64),
         },
         1 => Task::Wait {
-            timeout_ms: dice.happens(60).then(|| dice.roll(5000) as u64),
+            timeout_ms: rng.happens(60).then(|| rng.roll(5000) as u64),
         },
         _ => Task::Action {
-            max_attempts: dice.roll(5) as u32,
+            max_attempts: rng.roll(5) as u32,
             gives: (0..5)
-                .map(|_| match dice.happens(trouble) {
-                    true => dice.pick(&[Gives::Flaky, Gives::Flaky, Gives::Bad]),
+                .map(|_| match rng.happens(trouble) {
+                    true => rng.pick(&[Gives::Flaky, Gives::Flaky, Gives::Bad]),
                     false => Gives::Output,
                 })
                 .collect(),
         },
     };
-    let guard = dice.happens(50);
-    let join = match (style, dice.roll(10)) {
+    let guard = rng.happens(50);
+    let join = match (style, rng.roll(10)) {
         (_, 0) => SketchJoin::Guard(guard),
         (Style::Relaxed, 1..=3) => SketchJoin::Guard(guard),
         (Style::Relaxed, _) | (_, 1..=3) => SketchJoin::All,
         _ => SketchJoin::Any,
     };
     let left = size - at - 1;
-    let count = if left == 0 { 0 } else { dice.roll(5) };
+    let count = if left == 0 { 0 } else { rng.roll(5) };
     let edges = (0..count).map(|_| SketchEdge {
-        to: at + 1 + dice.roll(left.min(reach)),
+        to: at + 1 + rng.roll(left.min(reach)),
         when: match style {
             Style::Relaxed => When::Success,
-            Style::FailFast => dice.pick(&[
+            Style::FailFast => rng.pick(&[
                 When::Success,
                 When::Success,
                 When::Success,
@@ -247,7 +247,7 @@ fn random_node(dice: &mut Dice, at: usize, size: usize, reach: usize, trouble: u
         },
         condition: match style {
             Style::Relaxed => None,
-            Style::FailFast => dice.happens(40).then(|| dice.happens(60)),
+            Style::FailFast => rng.happens(40).then(|| rng.happens(60)),
         },
     });
     SketchNode {
@@ -256,7 +256,7 @@ fn random_node(dice: &mut Dice, at: usize, size: usize, reach: usize, trouble: u
         first_match: false,
         edges: edges.collect(),
     }
-    .route(style == Style::FailFast && dice.happens(40))
+    .route(style == Style::FailFast && rng.happens(40))
 }
 
 impl SketchNode {

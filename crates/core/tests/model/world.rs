@@ -1,6 +1,6 @@
 //! A runner without a world: it does what is outstanding, in random order, and crashes now and then.
 
-use crate::sketch::{Dice, Gives, Sketch, SketchJoin, Task, name};
+use crate::sketch::{Gives, Rng, Sketch, SketchJoin, Task, name};
 use fermata_core::{
     Effect, Event, Fact, Failure, Input, NodeId, Output, Phase, Run, Timestamp, Verdict, advance, apply, code, decide,
     decode, encode, outstanding,
@@ -12,7 +12,7 @@ pub struct World {
     pub journal: Vec<Event>,
     rows: Vec<String>,
     now: Timestamp,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl World {
@@ -23,7 +23,7 @@ impl World {
             journal: Vec::new(),
             rows: Vec::new(),
             now: Timestamp(0),
-            dice: Dice::new(!seed),
+            rng: Rng::new(!seed),
         }
     }
 
@@ -91,7 +91,7 @@ impl World {
         let mut patience = 100 + 20 * self.sketch.nodes.len();
         while !self.run.status().is_terminal() {
             self.check_effects();
-            if self.dice.happens(trouble) {
+            if self.rng.happens(trouble) {
                 self.make_trouble();
                 continue;
             }
@@ -99,12 +99,12 @@ impl World {
                 .checked_sub(1)
                 .expect("a run ends within a bounded number of inputs");
             let effects = outstanding(&self.run);
-            let some = self.dice.roll(effects.len().max(1));
+            let some = self.rng.roll(effects.len().max(1));
             match effects.get(some) {
                 Some(effect) => self.perform(effect.clone()),
                 None => self.answer_someone(),
             }
-            if self.dice.happens(10) {
+            if self.rng.happens(10) {
                 self.answer_someone();
             }
         }
@@ -136,7 +136,7 @@ impl World {
                 self.now = self.now.max(due);
                 self.execute(node, attempt)
             }
-            Effect::Abort { node, attempt } => match self.dice.happens(50) {
+            Effect::Abort { node, attempt } => match self.rng.happens(50) {
                 true => Fact::Aborted { node, attempt },
                 false => self.execute(node, attempt),
             },
@@ -174,7 +174,7 @@ impl World {
                 Gives::Flaky => Err(Failure::retriable("FLAKY", "x")),
                 Gives::Bad => Err(Failure::permanent("BAD", "x")),
             },
-            luck: self.dice.roll(1 << 31) as u32,
+            jitter: self.rng.roll(1 << 31) as u32,
         }
     }
 
@@ -184,13 +184,13 @@ impl World {
         let waits: Vec<usize> = (0..self.sketch.nodes.len()).filter(is_wait).collect();
         let is_open = |at: &usize| matches!(self.run.node(self.sketch.ix(*at)).phase, Phase::Open(_));
         let open: Vec<usize> = waits.iter().copied().filter(is_open).collect();
-        let among = if open.is_empty() || self.dice.happens(20) {
+        let among = if open.is_empty() || self.rng.happens(20) {
             waits
         } else {
             open
         };
         if !among.is_empty() {
-            let node = name(self.dice.pick(&among)).into();
+            let node = name(self.rng.pick(&among)).into();
             self.feed(Fact::Callback {
                 node,
                 output: Output::EMPTY,
@@ -199,7 +199,7 @@ impl World {
     }
 
     fn make_trouble(&mut self) {
-        match self.dice.roll(100) {
+        match self.rng.roll(100) {
             0..40 => self.crash(),
             40 => {
                 self.feed(Fact::Cancel {
@@ -207,7 +207,7 @@ impl World {
                 });
             }
             41..60 => {
-                let later = self.dice.roll(1000) as u64;
+                let later = self.rng.roll(1000) as u64;
                 self.pass(later);
                 self.feed(Fact::Tick);
             }
@@ -218,7 +218,7 @@ impl World {
 
     /// Facts that do not fit, about everybody; none of them may decide anything.
     fn talk_nonsense(&mut self) {
-        let at = self.dice.roll(self.sketch.nodes.len());
+        let at = self.rng.roll(self.sketch.nodes.len());
         let phase = self.run.node(self.sketch.ix(at)).phase.clone();
         let task = &self.sketch.nodes[at].task;
         let (is_action, is_sleep) = (matches!(task, Task::Action { .. }), matches!(task, Task::Sleep { .. }));
@@ -226,14 +226,14 @@ impl World {
         let node: NodeId = name(at).into();
         let mut facts = Vec::new();
         let wrong = match &phase {
-            Phase::Open(open) if is_action => open.attempt + 1 + self.dice.roll(2) as u32,
+            Phase::Open(open) if is_action => open.attempt + 1 + self.rng.roll(2) as u32,
             _ => 1,
         };
         facts.push(Fact::Returned {
             node: node.clone(),
             attempt: wrong,
             result: Ok(Output::EMPTY),
-            luck: 0,
+            jitter: 0,
         });
         facts.push(Fact::Aborted {
             node: node.clone(),

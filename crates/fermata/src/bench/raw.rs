@@ -15,7 +15,7 @@ use fermata_store::{
     memory::MemoryStore,
     reads::{ActionRecord, RunRecord, Window},
     runners::Runner,
-    runs::{Attempt, Born, CommitAnswer, Enqueued, NewRun, RunCommit, StatusChange, Then},
+    runs::{Attempt, CommitAnswer, Enqueued, LocalStart, NewRun, RunCommit, StatusChange, Then},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -36,8 +36,8 @@ impl Sample {
         let mut new = self.new_run.clone();
         new.workflow_uid = workflow_uid;
         new.id = RunId(Uuid::now_v7());
-        if let Some(born) = &mut new.born {
-            born.runner = runner;
+        if let Some(local_start) = &mut new.local_start {
+            local_start.runner = runner;
         }
         new.request_id = Uuid::now_v7().to_string();
         new
@@ -90,7 +90,7 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         principal: record.principal.clone(),
         parent: None,
         created_at: record.created_at,
-        born: Some(Born {
+        local_start: Some(LocalStart {
             runner: RunnerId(Uuid::nil()),
             events: first.to_vec(),
             started_at: record.created_at,

@@ -3,7 +3,7 @@
 //! What must stay true: in a run that is long enough every kind of fault that was asked for happens, and processes are
 //! killed every 1 to 10 seconds.
 
-use super::dice::Dice;
+use super::rng::Rng;
 use clap::ValueEnum;
 use fermata_store::cluster::Stop;
 use serde::Serialize;
@@ -139,8 +139,8 @@ pub fn plan(seed: u64, scene: &Scene, kinds: &[Kind]) -> Vec<Planned> {
     if wanted(Kind::Kill) {
         kills(seed, scene, &mut plan);
     }
-    let mut dice = Dice::new(seed, "faults");
-    others(&mut dice, scene, kinds, &mut plan);
+    let mut rng = Rng::new(seed, "faults");
+    others(&mut rng, scene, kinds, &mut plan);
     if wanted(Kind::Failover) {
         // A new standby takes a while to make, so there is time for a second one in a long run only.
         let parts: &[u32] = if scene.length.as_secs() >= 60 { &[35, 75] } else { &[45] };
@@ -154,20 +154,20 @@ pub fn plan(seed: u64, scene: &Scene, kinds: &[Kind]) -> Vec<Planned> {
 }
 
 fn kills(seed: u64, scene: &Scene, plan: &mut Vec<Planned>) {
-    let mut dice = Dice::new(seed, "kills");
-    let mut at = dice.millis(1000, 4000);
+    let mut rng = Rng::new(seed, "kills");
+    let mut at = rng.millis(1000, 4000);
     while at < scene.length {
         let fault = Fault::Kill {
-            who: dice.below(scene.processes as u64) as usize,
-            down: dice.millis(0, 1500),
+            who: rng.below(scene.processes as u64) as usize,
+            down: rng.millis(0, 1500),
         };
         plan.push(Planned { at, fault });
-        at += dice.millis(1000, 10_000);
+        at += rng.millis(1000, 10_000);
     }
 }
 
 /// The rest comes from a deck that is shuffled again when it is used up, so that every kind has its turn.
-fn others(dice: &mut Dice, scene: &Scene, kinds: &[Kind], plan: &mut Vec<Planned>) {
+fn others(rng: &mut Rng, scene: &Scene, kinds: &[Kind], plan: &mut Vec<Planned>) {
     let often = [Kind::Stop, Kind::Stop, Kind::Stop, Kind::Commit, Kind::Commit];
     let once = [Kind::Cut, Kind::Delay, Kind::Hang, Kind::Restart, Kind::Standby];
     let deck: Vec<Kind> = often
@@ -176,50 +176,50 @@ fn others(dice: &mut Dice, scene: &Scene, kinds: &[Kind], plan: &mut Vec<Planned
         .filter(|kind| kinds.contains(kind))
         .collect();
     let mut left = Vec::new();
-    let mut at = dice.millis(500, 1500);
+    let mut at = rng.millis(500, 1500);
     while at < scene.length && !deck.is_empty() {
         if left.is_empty() {
             left.clone_from(&deck);
-            dice.shuffle(&mut left);
+            rng.shuffle(&mut left);
         }
         let Some(kind) = left.pop() else { break };
         plan.push(Planned {
             at,
-            fault: draw(dice, kind, scene),
+            fault: draw(rng, kind, scene),
         });
-        at += dice.millis(700, 2500);
+        at += rng.millis(700, 2500);
     }
 }
 
-fn draw(dice: &mut Dice, kind: Kind, scene: &Scene) -> Fault {
+fn draw(rng: &mut Rng, kind: Kind, scene: &Scene) -> Fault {
     let stops = [Stop::Fast, Stop::Immediate, Stop::Kill];
     match kind {
         Kind::Kill | Kind::Stop => Fault::Stop {
-            who: dice.below(scene.processes as u64) as usize,
+            who: rng.below(scene.processes as u64) as usize,
             // At once it may still be in time to commit before whoever took over does.
-            pause: match dice.chance(50) {
+            pause: match rng.chance(50) {
                 true => Duration::ZERO,
-                false => dice.millis(0, 2500),
+                false => rng.millis(0, 2500),
             },
         },
         Kind::Cut => Fault::Cut,
         Kind::Delay => Fault::Delay {
-            late: dice.millis(20, 200),
-            pause: dice.millis(1000, 3000),
+            late: rng.millis(20, 200),
+            pause: rng.millis(1000, 3000),
         },
         Kind::Hang => Fault::Hang {
-            pause: dice.millis(500, 4000),
+            pause: rng.millis(500, 4000),
         },
         Kind::Commit => Fault::Commit {
-            connections: dice.between(2, 12) as u32,
+            connections: rng.between(2, 12) as u32,
         },
         Kind::Restart => Fault::Restart {
-            how: dice.pick(&stops),
-            down: dice.millis(0, 3000),
+            how: rng.pick(&stops),
+            down: rng.millis(0, 3000),
         },
         Kind::Standby => Fault::Standby {
-            how: dice.pick(&stops),
-            down: dice.millis(0, 3000),
+            how: rng.pick(&stops),
+            down: rng.millis(0, 3000),
         },
         Kind::Failover => Fault::Failover,
     }

@@ -4,10 +4,10 @@
 //! acknowledged is sent again under the same requestId, so that in the end every one is answered.
 
 use super::{
-    dice::Dice,
     evidence::{Note, now},
     fleet::Member,
     ledger::Ledger,
+    rng::Rng,
     service::Asked,
     workflows::{Workflow, trigger},
 };
@@ -109,35 +109,35 @@ impl Load {
     }
 
     async fn keep_starting(self: Arc<Self>, number: u64) {
-        let mut dice = Dice::new(self.seed, &format!("client {number}"));
+        let mut rng = Rng::new(self.seed, &format!("client {number}"));
         let mut cancels = JoinSet::new();
         let pause = Duration::from_secs_f64(WORKERS as f64 / self.rate.max(0.1));
         while !self.is_over() || self.orders.load(Ordering::Relaxed) < self.workflows.len() as u64 {
             let begun = tokio::time::Instant::now();
             let order = self.orders.fetch_add(1, Ordering::Relaxed);
-            let request = Start::draw(&self, order, &mut dice);
-            if let Some(run) = self.start(&request, &mut dice).await
+            let request = Start::draw(&self, order, &mut rng);
+            if let Some(run) = self.start(&request, &mut rng).await
                 && let Some(wait) = request.cancel_after
             {
-                let dice = Dice::new(self.seed, &format!("cancel {order}"));
-                cancels.spawn(self.clone().cancel(run, wait, dice));
+                let rng = Rng::new(self.seed, &format!("cancel {order}"));
+                cancels.spawn(self.clone().cancel(run, wait, rng));
             }
-            tokio::time::sleep_until(begun + pause.mul_f64(0.5 + dice.below(100) as f64 / 100.0)).await;
+            tokio::time::sleep_until(begun + pause.mul_f64(0.5 + rng.below(100) as f64 / 100.0)).await;
         }
         while cancels.join_next().await.is_some() {}
     }
 
     /// Sends a start until it is acknowledged; its run.
-    async fn start(&self, start: &Start<'_>, dice: &mut Dice) -> Option<String> {
+    async fn start(&self, start: &Start<'_>, rng: &mut Rng) -> Option<String> {
         match start.manner {
-            Manner::Once => self.start_once(start, dice.roll()).await,
+            Manner::Once => self.start_once(start, rng.roll()).await,
             Manner::Twice => {
-                self.start_once(start, dice.roll()).await?;
-                self.start_once(start, dice.roll()).await
+                self.start_once(start, rng.roll()).await?;
+                self.start_once(start, rng.roll()).await
             }
             // By two clients, at two servers.
             Manner::AtOnce => {
-                let first = dice.roll();
+                let first = rng.roll();
                 let both = tokio::join!(self.start_once(start, first), self.start_once(start, first + 1));
                 both.0.and(both.1)
             }
@@ -183,12 +183,12 @@ impl Load {
     }
 
     /// Sends a cancel until it is acknowledged.
-    async fn cancel(self: Arc<Self>, run: String, wait: Duration, mut dice: Dice) {
+    async fn cancel(self: Arc<Self>, run: String, wait: Duration, mut rng: Rng) {
         tokio::time::sleep(wait).await;
         self.note(&Note::Cancelling { run: run.clone() }).await;
         let path = format!("/api/v1/executions/{run}/cancel");
         loop {
-            match self.post(self.server(dice.roll()), &path, None, &json!({})).await {
+            match self.post(self.server(rng.roll()), &path, None, &json!({})).await {
                 Some(told) if told.status < 300 => {
                     let status = told.body["status"].as_str().unwrap_or_default().to_owned();
                     let note = Note::Cancelled { at: now(), run, status };
@@ -212,8 +212,8 @@ impl Load {
             while let Some(asked) = asked.recv().await {
                 // A call that is repeated asks again for the same.
                 if known.insert((asked.run.clone(), asked.node.clone())) {
-                    let dice = Dice::new(load.seed, &format!("{} {}", asked.node, known.len()));
-                    callers.spawn(load.clone().call(asked, dice));
+                    let rng = Rng::new(load.seed, &format!("{} {}", asked.node, known.len()));
+                    callers.spawn(load.clone().call(asked, rng));
                 }
             }
             while callers.join_next().await.is_some() {}
@@ -221,15 +221,15 @@ impl Load {
     }
 
     /// Sends a callback until it is taken, or was; and sometimes once more.
-    async fn call(self: Arc<Self>, asked: Asked, mut dice: Dice) {
+    async fn call(self: Arc<Self>, asked: Asked, mut rng: Rng) {
         // Early, in time, or too late for a wait with a limit.
-        let wait = if dice.chance(40) {
-            dice.millis(0, 50)
+        let wait = if rng.chance(40) {
+            rng.millis(0, 50)
         } else {
-            dice.millis(300, 4000)
+            rng.millis(300, 4000)
         };
         tokio::time::sleep(wait).await;
-        let mut again = dice.chance(50);
+        let mut again = rng.chance(50);
         for number in 0.. {
             // Each try brings something else, so that it shows which one was taken.
             let payload = json!({ "run": asked.run, "node": asked.node, "try": number });
@@ -240,7 +240,7 @@ impl Load {
                 payload: payload.clone(),
             })
             .await;
-            match self.post(self.server(dice.roll()), &asked.path, None, &payload).await {
+            match self.post(self.server(rng.roll()), &asked.path, None, &payload).await {
                 Some(told) if told.status < 300 => {
                     let at = now();
                     self.note(&Note::Called { at, run, node, payload }).await;
@@ -317,9 +317,9 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    fn workflow<'a>(load: &'a Load, dice: &mut Dice) -> &'a Workflow {
+    fn workflow<'a>(load: &'a Load, rng: &mut Rng) -> &'a Workflow {
         let all: u64 = load.workflows.iter().map(|workflow| workflow.weight).sum();
-        let mut drawn = dice.below(all);
+        let mut drawn = rng.below(all);
         let mut workflows = load.workflows.iter();
         let workflow = workflows.find(|workflow| match drawn.checked_sub(workflow.weight) {
             Some(rest) => {
@@ -331,17 +331,17 @@ impl Start<'_> {
         workflow.unwrap_or(&load.workflows[0])
     }
 
-    fn draw<'a>(load: &'a Load, order: u64, dice: &mut Dice) -> Start<'a> {
-        let drawn = Start::workflow(load, dice);
+    fn draw<'a>(load: &'a Load, order: u64, rng: &mut Rng) -> Start<'a> {
+        let drawn = Start::workflow(load, rng);
         // However slow the machine is, every workflow has its turn.
         let workflow = load.workflows.get(order as usize).unwrap_or(drawn);
         let request = format!("order-{order}");
-        let trigger = trigger(order, dice);
+        let trigger = trigger(order, rng);
         let name = workflow.name;
         let tenant = if workflow.triggered {
             ""
         } else {
-            dice.pick(&["", "", "blue"])
+            rng.pick(&["", "", "blue"])
         };
         let (path, body) = match workflow.triggered {
             true => (format!("/api/v1/workflows/{name}/trigger"), trigger),
@@ -350,19 +350,19 @@ impl Start<'_> {
                 if !tenant.is_empty() {
                     body["tenantId"] = tenant.into();
                 }
-                if dice.chance(20) {
-                    body["priority"] = dice.between(1, 9).into();
+                if rng.chance(20) {
+                    body["priority"] = rng.between(1, 9).into();
                 }
                 (format!("/api/v1/workflows/{name}/execute"), body)
             }
         };
-        let manner = match dice.below(10) {
+        let manner = match rng.below(10) {
             0..6 => Manner::Once,
             6..8 => Manner::Twice,
             _ => Manner::AtOnce,
         };
         // What does not end by itself is always cancelled.
-        let cancels = workflow.ends.is_empty() || dice.chance(7);
+        let cancels = workflow.ends.is_empty() || rng.chance(7);
         Start {
             workflow,
             request,
@@ -370,7 +370,7 @@ impl Start<'_> {
             path,
             body,
             manner,
-            cancel_after: cancels.then(|| dice.millis(0, 3000)),
+            cancel_after: cancels.then(|| rng.millis(0, 3000)),
         }
     }
 }

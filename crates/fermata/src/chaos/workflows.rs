@@ -3,7 +3,7 @@
 //! A trigger is `{ "order", "word", "fails", "slowMs", "pauseMs" }`; every call of a step has the order in its body, so that
 //! it shows whose it is.
 
-use super::dice::Dice;
+use super::rng::Rng;
 use fermata_core::Status;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -84,17 +84,17 @@ fn is_wrong(url: &Value) -> bool {
 }
 
 /// What a run is started with.
-pub fn trigger(order: u64, dice: &mut Dice) -> Value {
-    let slow = match dice.chance(40) {
-        true => dice.between(500, 4000),
-        false => dice.between(0, 100),
+pub fn trigger(order: u64, rng: &mut Rng) -> Value {
+    let slow = match rng.chance(40) {
+        true => rng.between(500, 4000),
+        false => rng.between(0, 100),
     };
     json!({
         "order": order,
         "word": if order.is_multiple_of(2) { "even" } else { "odd" },
-        "fails": dice.below(4),
+        "fails": rng.below(4),
         "slowMs": slow,
-        "pauseMs": dice.between(50, 3000),
+        "pauseMs": rng.between(50, 3000),
     })
 }
 

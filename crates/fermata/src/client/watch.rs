@@ -41,7 +41,7 @@ pub(super) async fn watch(
     };
     let mut pause = SHORTEST_PAUSE;
     let run = loop {
-        let (run, events) = follower.news().await?;
+        let (run, events) = follower.changes().await?;
         if let Some(progress) = &progress {
             progress.replay(&events, &|node, attempt| {
                 follower.timings.get(&(node.clone(), attempt)).copied()
@@ -120,7 +120,7 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     /// The run as it is now, and what happened since the last time.
-    async fn news(&mut self) -> Result<(Value, Vec<Event>), ClientError> {
+    async fn changes(&mut self) -> Result<(Value, Vec<Event>), ClientError> {
         let run = self.window("events", self.events).await?;
         let shown = run["events"].as_array().map(Vec::as_slice).unwrap_or_default();
         if !shown.is_empty() {

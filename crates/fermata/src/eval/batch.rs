@@ -1,6 +1,6 @@
 //! `fermata eval --batch`: a line in, a line out, until the input ends. No line ends the program.
 
-use super::{Language, Rules, Trouble, evaluate};
+use super::{EvalFailure, Language, Rules, evaluate};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, BufRead, Write};
@@ -75,7 +75,7 @@ async fn answer(line: &[u8], rules: &Rules) -> Value {
     match evaluate(asked.language, &asked.expression, &asked.data, rules).await {
         Ok(Some(value)) => json!({ "value": value }),
         Ok(None) => json!({ "value": null, "undefined": true }),
-        Err(Trouble {
+        Err(EvalFailure {
             kind, message, offset, ..
         }) => json!({ "error": { "kind": kind, "message": message, "offset": offset } }),
     }

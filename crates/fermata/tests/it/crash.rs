@@ -150,18 +150,18 @@ pub fn number(name: &str, default: u64) -> u64 {
 }
 
 /// The next number of a sequence that a seed decides.
-pub fn throw(dice: &mut u64) -> u64 {
-    *dice = dice
+pub fn throw(rng: &mut u64) -> u64 {
+    *rng = rng
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1_442_695_040_888_963_407);
-    *dice >> 33
+    *rng >> 33
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
     let crashes = number("FERMATA_CRASHES", 20);
-    let mut dice = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
-    println!("seed {dice}");
+    let mut rng = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
+    println!("seed {rng}");
     let effects = Effects::default();
     let service = start_service(effects.clone()).await;
     let mut server = Server::start_with(&[], &[PATIENT_WITH_RUNS]);
@@ -175,7 +175,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
     });
     let workers: Vec<_> = (0..6).map(|_| tokio::spawn(load.clone().keep_starting())).collect();
     for _ in 0..crashes {
-        tokio::time::sleep(Duration::from_millis(20 + throw(&mut dice) % 280)).await;
+        tokio::time::sleep(Duration::from_millis(20 + throw(&mut rng) % 280)).await;
         tokio::task::block_in_place(|| {
             server.kill9();
             server.restart();

@@ -119,7 +119,7 @@ async fn poison_is_given_up_and_others_go_on() {
     };
     assert_eq!(
         deaths, 4,
-        "once where it was born, and three times where it was claimed"
+        "once where it was started, and three times where it was claimed"
     );
     assert_eq!(
         (&given_up["reason"], &given_up["error"]["code"]),

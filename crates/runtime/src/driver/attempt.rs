@@ -1,12 +1,12 @@
 //! Attempts: rendering parameters, calling actions, and what comes back.
 
-use super::{Driver, Trouble, judge::Rendered, step::Step};
+use super::{Driver, StepError, judge::Rendered, step::Step};
 use crate::{
     actions::{Action, Call, Failed, ResourceLink, Success},
     clock::{Clock, until},
     compiled::Needs,
     engine::Shared,
-    entry::{Went, entry},
+    entry::{NodeResult, entry},
     memory::Reserved,
     offload::{Offload, short_text},
     runner::probation::Probation,
@@ -105,7 +105,7 @@ impl Report {
 
 impl Driver {
     /// Puts an attempt on its way. It waits for its slot itself, unless it has one.
-    pub(super) async fn start(&mut self, ix: NodeIx, attempt: u32) -> Result<(), Trouble> {
+    pub(super) async fn start(&mut self, ix: NodeIx, attempt: u32) -> Result<(), StepError> {
         if self.run.must_record_start(ix) {
             self.queue_for_slot(ix, attempt);
             return Ok(());
@@ -170,7 +170,7 @@ impl Driver {
                     biased;
                     () = call.cancelled.cancelled() => return report,
                     () = shared.stopping.cancelled() => return report, // the runner that claims the run next starts it
-                    turn = shared.turns.take(call.run, behalf) => turn,
+                    turn = shared.action_slots.take(call.run, behalf) => turn,
                 },
             };
             // The run may have been taken over while this process was stopped.
@@ -178,7 +178,7 @@ impl Driver {
                 biased;
                 () = call.cancelled.cancelled() => return report,
                 () = shared.stopping.cancelled() => return report,
-                () = shared.pulse.opens() => {}
+                () = shared.lease_gate.opens() => {}
             }
             if shared.is_lost(call.run, epoch) {
                 drop(turn);
@@ -232,7 +232,7 @@ impl Driver {
                 biased;
                 () = unwanted.cancelled() => None,
                 () = shared.stopping.cancelled() => None,
-                slot = shared.turns.take(run, behalf) => Some(slot),
+                slot = shared.action_slots.take(run, behalf) => Some(slot),
             };
             (ix, attempt, slot)
         };
@@ -240,7 +240,7 @@ impl Driver {
     }
 
     /// Fetches what an expression needs and is not in memory.
-    pub(super) async fn ensure(&mut self, needs: &Needs, sees: u32, step: &Step) -> Result<(), Trouble> {
+    pub(super) async fn ensure(&mut self, needs: &Needs, sees: u32, step: &Step) -> Result<(), StepError> {
         if needs.waits && !self.payloads.knows_waits() {
             let waits = self.shared.store.waits(self.meta.id).await;
             let waits = waits.map_err(|error| self.read_failed(&error, step))?;
@@ -255,12 +255,12 @@ impl Driver {
     }
 
     /// Keeps what later nodes see of a node that ended and gave `bytes`.
-    pub(super) fn learn(&mut self, ix: NodeIx, went: Went<'_>, bytes: usize) {
-        let entry = entry(&self.compiled.plan, ix, went);
+    pub(super) fn learn(&mut self, ix: NodeIx, result: NodeResult<'_>, bytes: usize) {
+        let entry = entry(&self.compiled.plan, ix, result);
         self.payloads.learn(ix, entry, bytes);
     }
 
-    pub(super) async fn fetch(&mut self, nodes: Vec<NodeIx>, step: &Step) -> Result<(), Trouble> {
+    pub(super) async fn fetch(&mut self, nodes: Vec<NodeIx>, step: &Step) -> Result<(), StepError> {
         let ids: Vec<NodeId> = nodes.iter().map(|ix| self.compiled.plan.node(*ix).id.clone()).collect();
         let rows = self.shared.store.last_attempts(self.meta.id, &ids).await;
         let rows = rows.map_err(|error| self.read_failed(&error, step))?;
@@ -279,12 +279,12 @@ impl Driver {
             };
             let bytes = row.outputs.as_ref().map_or(0, String::len);
             let failure: Option<Failure> = row.error.and_then(|text| serde_json::from_str(&text).ok());
-            let went = match (row.status, &failure) {
-                (AttemptStatus::Succeeded, _) => Went::Well(Arc::new(outputs.unwrap_or_default())),
-                (_, Some(failure)) => Went::Badly(failure, outputs.as_ref()),
+            let result = match (row.status, &failure) {
+                (AttemptStatus::Succeeded, _) => NodeResult::Succeeded(Arc::new(outputs.unwrap_or_default())),
+                (_, Some(failure)) => NodeResult::Failed(failure, outputs.as_ref()),
                 (_, None) => continue,
             };
-            self.learn(ix, went, bytes);
+            self.learn(ix, result, bytes);
         }
         Ok(())
     }

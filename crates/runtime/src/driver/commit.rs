@@ -1,7 +1,7 @@
 //! From a step to the commit that makes it durable.
 
 use super::{
-    Driver, Trouble,
+    Driver, StepError,
     step::{Step, to_text},
 };
 use crate::engine::Ended;
@@ -12,11 +12,11 @@ use std::{collections::BTreeMap, mem::take, sync::Arc};
 
 impl Driver {
     /// Everything the store must write for `step`, moved out of it.
-    pub(super) async fn build(&mut self, step: &mut Step) -> Result<RunCommit, Trouble> {
+    pub(super) async fn build(&mut self, step: &mut Step) -> Result<RunCommit, StepError> {
         let status = self.status_change(step).await?;
         Ok(RunCommit {
             run: self.meta.id,
-            runner: self.shared.me.id,
+            runner: self.shared.runner.id,
             epoch: self.meta.epoch,
             seq: self.seq + 1,
             at: step.at,
@@ -34,7 +34,7 @@ impl Driver {
         })
     }
 
-    async fn status_change(&mut self, step: &Step) -> Result<Option<StatusChange>, Trouble> {
+    async fn status_change(&mut self, step: &Step) -> Result<Option<StatusChange>, StepError> {
         let started_at = step.events.iter().find_map(|event| match event {
             Event::Started { at, .. } => Some(*at),
             _ => None,

@@ -3,14 +3,14 @@
 use super::attempt::Report;
 use crate::slots::Slot;
 use fermata_core::{Fact, NodeIx};
-use fermata_store::runs::{Letter, Mail};
+use fermata_store::runs::{InboxMessage, StoredMessage};
 use std::sync::Arc;
 
 /// What may happen to a run while it is held.
 pub(super) enum Incoming {
     Start,
     Report(Arc<Report>),
-    Mail(Mail),
+    StoredMessage(StoredMessage),
     /// What the sandbox says of the conditions of a node.
     Verdicts(Fact),
     /// An attempt whose start must be recorded has its slot, or lost its place in the queue.
@@ -22,7 +22,7 @@ pub(super) enum Incoming {
 
 impl Incoming {
     pub fn is_cancel(&self) -> bool {
-        matches!(self, Incoming::Mail(mail) if matches!(mail.letter, Letter::Cancel { .. }))
+        matches!(self, Incoming::StoredMessage(mail) if matches!(mail.letter, InboxMessage::Cancel { .. }))
     }
 
     pub fn into_report(self) -> Option<Arc<Report>> {
@@ -40,7 +40,7 @@ pub(super) enum Next {
 }
 
 /// Why a driver cannot go on with its run as it is in memory.
-pub(super) enum Trouble {
+pub(super) enum StepError {
     /// It must be loaded again; these reports are still to be decided.
     Reload(Vec<Arc<Report>>),
     /// It is not ours any more.
@@ -51,13 +51,13 @@ pub(super) enum Trouble {
     Rejected(String),
 }
 
-impl Trouble {
-    /// The same trouble, with more reports that are still to be decided.
-    pub fn with(self, more: impl IntoIterator<Item = Incoming>) -> Trouble {
+impl StepError {
+    /// The same error, with more reports that are still to be decided.
+    pub fn with(self, more: impl IntoIterator<Item = Incoming>) -> StepError {
         match self {
-            Trouble::Reload(mut reports) => {
+            StepError::Reload(mut reports) => {
                 reports.extend(more.into_iter().filter_map(Incoming::into_report));
-                Trouble::Reload(reports)
+                StepError::Reload(reports)
             }
             other => other,
         }

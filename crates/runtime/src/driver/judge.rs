@@ -5,7 +5,7 @@
 //! ended the node is committed first, and mail, time and a stop are heeded meanwhile. Having no effects, an evaluation that is
 //! forgotten is asked for again.
 
-use super::{Driver, Trouble, step::Step};
+use super::{Driver, StepError, step::Step};
 use crate::{
     compiled::{Compiled, Condition, Needs},
     offload::LARGE,
@@ -80,7 +80,7 @@ impl Driver {
         edges: Vec<u32>,
         first_only: bool,
         step: &Step,
-    ) -> Result<Judged, Trouble> {
+    ) -> Result<Judged, StepError> {
         let Some(ix) = self.compiled.plan.find(node.as_str()) else {
             let verdicts = Vec::new();
             return Ok(Judged::Now(Fact::Judged { node, verdicts }));
@@ -99,7 +99,7 @@ impl Driver {
     }
 
     /// Evaluates the guard of a node.
-    pub(super) async fn guard(&mut self, node: NodeId, step: &Step) -> Result<Judged, Trouble> {
+    pub(super) async fn guard(&mut self, node: NodeId, step: &Step) -> Result<Judged, StepError> {
         let ix = self.compiled.plan.find(node.as_str());
         let Some(ix) = ix.filter(|ix| self.compiled.nodes[ix.at()].guard.is_some()) else {
             let verdict = Verdict::plain(0, true);
@@ -123,7 +123,7 @@ impl Driver {
         asked: Asked,
         step: &Step,
         fact: impl FnOnce(Vec<Verdict>) -> Fact + Send + 'static,
-    ) -> Result<Judged, Trouble> {
+    ) -> Result<Judged, StepError> {
         let compiled = self.compiled.clone();
         let mut bytes = 0;
         for (_, (_, needs)) in asked.conditions(&compiled) {
@@ -165,7 +165,7 @@ impl Driver {
     }
 
     /// How long a sleep is to last.
-    pub(super) async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Judged, Trouble> {
+    pub(super) async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Judged, StepError> {
         let node = self.compiled.plan.node(ix).id.clone();
         let fact = |rendered: Result<Value, Failure>| Fact::Timed {
             node,
@@ -178,7 +178,7 @@ impl Driver {
     }
 
     /// Renders a node's parameters with what it may see.
-    pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Rendered, Trouble> {
+    pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Rendered, StepError> {
         let compiled = self.compiled.clone();
         let Some((_, needs)) = &compiled.nodes[ix.at()].parameters else {
             return Ok(Rendered::Now(Ok(Value::Null)));

@@ -1,9 +1,9 @@
 //! Deciding: what happened becomes events and the rows that belong to them.
 
-use super::{Driver, Incoming, Report, Trouble, judge::Judged};
-use crate::{engine::wait_limit, entry::Went};
+use super::{Driver, Incoming, Report, StepError, judge::Judged};
+use crate::{engine::wait_limit, entry::NodeResult};
 use fermata_core::{Effect, Event, Fact, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
-use fermata_store::runs::{Attempt, AttemptStatus, Letter, Link, Mail, WaitChange};
+use fermata_store::runs::{Attempt, AttemptStatus, InboxMessage, Link, StoredMessage, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(super) struct Step {
     pub reports: Vec<Arc<Report>>,
     /// Whether the run leaves memory, and until when.
     pub parks: Option<Option<Timestamp>>,
-    read_mail: bool,
+    read_messages: bool,
     /// Whether the run has lived for long enough to be trusted again, which the store must know.
     proven: bool,
 }
@@ -35,19 +35,19 @@ impl Step {
             inbox_seen: 0,
             reports: Vec::new(),
             parks: None,
-            read_mail: false,
+            read_messages: false,
             proven: false,
         }
     }
 
     pub fn is_worth_a_commit(&self) -> bool {
-        !self.events.is_empty() || self.parks.is_some() || self.read_mail || self.proven
+        !self.events.is_empty() || self.parks.is_some() || self.read_messages || self.proven
     }
 }
 
 impl Driver {
     /// Decides what follows from all that came in, evaluating conditions on the way.
-    pub(super) async fn decide(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Step, Trouble> {
+    pub(super) async fn decide(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Step, StepError> {
         let mut step = Step {
             inbox_seen: self.inbox_seen,
             ..Step::nothing(self.shared.clock.now())
@@ -60,8 +60,8 @@ impl Driver {
         let mut looked_at = 0;
         loop {
             while let Some(incoming) = queue.pop_front() {
-                if let Err(trouble) = self.take(incoming, &mut step).await {
-                    return Err(trouble.with(queue));
+                if let Err(error) = self.take(incoming, &mut step).await {
+                    return Err(error.with(queue));
                 }
             }
             touched.extend(self.touched_by(&step.events[looked_at..]));
@@ -81,7 +81,7 @@ impl Driver {
         Ok(step)
     }
 
-    async fn take(&mut self, incoming: Incoming, step: &mut Step) -> Result<(), Trouble> {
+    async fn take(&mut self, incoming: Incoming, step: &mut Step) -> Result<(), StepError> {
         let fact = match incoming {
             Incoming::Start => {
                 let vars = Value::Object(self.shared.settings.vars.clone());
@@ -101,7 +101,7 @@ impl Driver {
                 self.wake_waiting(step.at);
                 Fact::Tick
             }
-            Incoming::Mail(mail) => match self.open_letter(mail, step).await? {
+            Incoming::StoredMessage(mail) => match self.take_message(mail, step).await? {
                 Some(fact) => fact,
                 None => return Ok(()),
             },
@@ -133,7 +133,7 @@ impl Driver {
                             Ok(success) => Ok(Output::of(&success.outputs, success.text.len())),
                             Err(failed) => Err(failed.failure.clone()),
                         },
-                        luck: self.shared.luck(),
+                        jitter: self.shared.jitter(),
                     },
                 };
                 step.reports.push(report.clone());
@@ -143,18 +143,18 @@ impl Driver {
         self.advance(fact, None, step).await
     }
 
-    async fn open_letter(&mut self, mail: Mail, step: &mut Step) -> Result<Option<Fact>, Trouble> {
+    async fn take_message(&mut self, mail: StoredMessage, step: &mut Step) -> Result<Option<Fact>, StepError> {
         if mail.seq <= step.inbox_seen {
             return Ok(None);
         }
         step.inbox_seen = mail.seq;
-        step.read_mail = true;
+        step.read_messages = true;
         Ok(match mail.letter {
-            Letter::Cancel { reason } => {
+            InboxMessage::Cancel { reason } => {
                 self.cancel_asked = true;
                 Some(Fact::Cancel { reason })
             }
-            Letter::Callback { node } => match self.compiled.plan.find(node.as_str()) {
+            InboxMessage::Callback { node } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) => {
                     let (payload, text) = self.answer_of(ix, step).await?;
@@ -166,7 +166,7 @@ impl Driver {
     }
 
     /// The payload of the callback that answered a wait.
-    async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<(Arc<Value>, String), Trouble> {
+    async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<(Arc<Value>, String), StepError> {
         if let Some(payload) = self.answers.get(&ix) {
             return Ok(payload.clone());
         }
@@ -192,18 +192,18 @@ impl Driver {
         Ok(answer)
     }
 
-    pub(super) fn read_failed(&self, error: &fermata_store::StoreError, step: &Step) -> Trouble {
+    pub(super) fn read_failed(&self, error: &fermata_store::StoreError, step: &Step) -> StepError {
         tracing::warn!(run = %self.meta.id, %error, "a payload cannot be read; loading the run again");
-        Trouble::Reload(step.reports.clone())
+        StepError::Reload(step.reports.clone())
     }
 
     /// Advances the run and notes the rows that belong to its events.
-    async fn advance(&mut self, fact: Fact, report: Option<&Report>, step: &mut Step) -> Result<(), Trouble> {
+    async fn advance(&mut self, fact: Fact, report: Option<&Report>, step: &mut Step) -> Result<(), StepError> {
         let input = self.input(fact);
         let events = match advance(&mut self.run, input) {
             Ok(events) => events,
             Err(illegal) => {
-                return Err(Trouble::Stuck(format!("the conductor contradicts itself: {illegal}")));
+                return Err(StepError::Stuck(format!("the conductor contradicts itself: {illegal}")));
             }
         };
         for event in events {
@@ -214,7 +214,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn record(&mut self, event: &Event, report: Option<&Report>, step: &mut Step) -> Result<(), Trouble> {
+    async fn record(&mut self, event: &Event, report: Option<&Report>, step: &mut Step) -> Result<(), StepError> {
         let (node, attempt, outcome) = match event {
             Event::Skipped { node, .. } => (node, 1, None),
             Event::Retried {
@@ -258,7 +258,7 @@ impl Driver {
                     None if is_wait => self.answer_of(ix, step).await?,
                     None => (Arc::new(json!({})), "{}".to_owned()),
                 };
-                self.learn(ix, Went::Well(value), text.len());
+                self.learn(ix, NodeResult::Succeeded(value), text.len());
                 row.outputs = Some(text);
             }
             Some(Err((failure, again))) => {
@@ -274,7 +274,7 @@ impl Driver {
                 row.outputs = outputs.map(Value::to_string);
                 if !again {
                     let bytes = row.outputs.as_ref().map_or(0, String::len);
-                    self.learn(ix, Went::Badly(failure, outputs), bytes);
+                    self.learn(ix, NodeResult::Failed(failure, outputs), bytes);
                 }
                 if report.is_none() && is_action {
                     return Ok(()); // it ends with a failure that was recorded before: no attempt ran
@@ -304,7 +304,7 @@ impl Driver {
     }
 
     /// Evaluates what must be evaluated before the run can go on; false if nothing came of it now.
-    async fn evaluate(&mut self, step: &mut Step) -> Result<bool, Trouble> {
+    async fn evaluate(&mut self, step: &mut Step) -> Result<bool, StepError> {
         let untimed = std::mem::take(&mut self.untimed);
         let mut any = false;
         for effect in conductor::evaluations(&self.run) {
@@ -334,7 +334,7 @@ impl Driver {
     }
 
     /// Decides what an evaluation says, or keeps it going; whether it was decided.
-    async fn take_judged(&mut self, node: NodeId, judged: Judged, step: &mut Step) -> Result<bool, Trouble> {
+    async fn take_judged(&mut self, node: NodeId, judged: Judged, step: &mut Step) -> Result<bool, StepError> {
         match judged {
             Judged::Now(fact) => {
                 self.advance(fact, None, step).await?;

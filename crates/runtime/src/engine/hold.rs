@@ -44,14 +44,14 @@ impl Shared {
 
     /// Whether a new run may be held by this process from its start. While many runs wait for a slot here, new ones wait in
     /// the store, where every process sees them, unless they get a slot at once.
-    pub fn may_bear(&self, behalf: Behalf<'_>) -> bool {
+    pub fn can_start_here(&self, behalf: Behalf<'_>) -> bool {
         let may_wait = self.settings.max_parallel_actions.max(CLAIM_BATCH);
-        self.places() > 0 && (self.turns.waiting() < may_wait || self.turns.has_room_for(behalf))
+        self.places() > 0 && (self.action_slots.waiting() < may_wait || self.action_slots.has_room_for(behalf))
     }
 
     /// How many more runs there is memory for, if something may start here.
     pub fn places(&self) -> usize {
-        if !self.settings.role.works() || !self.pulse.is_open() {
+        if !self.settings.role.works() || !self.lease_gate.is_open() {
             return 0;
         }
         let by_count = self.settings.max_active_runs.saturating_sub(self.held().len());
@@ -60,7 +60,7 @@ impl Shared {
 
     /// Whether one run may be held beyond the limits, for its message: a cancel takes effect also while there is no room.
     pub fn has_spare_place(&self) -> bool {
-        self.settings.role.works() && self.pulse.is_open() && self.held().len() <= self.settings.max_active_runs
+        self.settings.role.works() && self.lease_gate.is_open() && self.held().len() <= self.settings.max_active_runs
     }
 
     /// How many more runs fit into the memory for payloads, if they are like those that were claimed lately.
@@ -95,7 +95,7 @@ impl Shared {
         self.held().get(&run).is_some_and(|held| held.epoch == epoch)
     }
 
-    /// This process drives a run now whose lease it asked for when there had been so many gaps (`pulse.rs`). `None` if
+    /// This process drives a run now whose lease it asked for when there had been so many gaps (`lease_gate.rs`). `None` if
     /// there was one since then: the lease may be lost.
     pub fn hold(self: &Arc<Self>, run: RunId, epoch: u64, gaps: u64) -> Option<Hold> {
         self.hold_as(run, epoch, Some(gaps))
@@ -117,7 +117,7 @@ impl Shared {
             task: None,
         };
         let mut held = self.held();
-        if gaps.is_some_and(|gaps| gaps != self.pulse.gaps()) {
+        if gaps.is_some_and(|gaps| gaps != self.lease_gate.gaps()) {
             return None;
         }
         // A driver under an older epoch has lost the run.
@@ -136,7 +136,7 @@ impl Shared {
     pub fn is_stored(&self, run: RunId, epoch: u64, gaps: u64) -> bool {
         let mut held = self.held();
         let entry = held.get_mut(&run).filter(|entry| entry.epoch == epoch);
-        let valid = gaps == self.pulse.gaps();
+        let valid = gaps == self.lease_gate.gaps();
         if let Some(entry) = entry.filter(|_| valid) {
             entry.stored = true;
         }
@@ -155,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Whether a run was taken over. To be asked after [`Pulse::opens`](crate::runner::pulse::Pulse::opens): a task that
+    /// Whether a run was taken over. To be asked after [`LeaseGate::opens`](crate::runner::lease_gate::LeaseGate::opens): a task that
     /// executes at that moment is dropped only afterwards.
     pub fn is_lost(&self, run: RunId, epoch: u64) -> bool {
         let held = self.held();
@@ -187,7 +187,7 @@ impl Shared {
             held.remove(&run);
         }
         drop(held);
-        self.look.notify_one();
+        self.wake_claims.notify_one();
     }
 
     /// Tells the driver of a run to look into its inbox; false if the run is not held here.

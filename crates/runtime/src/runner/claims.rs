@@ -1,7 +1,7 @@
 //! Which runs come to this process, and when it asks for them.
 //!
 //! What must stay true:
-//! * One task claims. When it asks again, what came with the last claim is driven, buried or given back.
+//! * One task claims. When it asks again, what came with the last claim is driven, dead_lettered or given back.
 //! * Free runs with new messages are claimed first, many in one transaction, and only while there is room. What there is no
 //!   room for is due in the store.
 //! * The store is asked when something is due, when a claim came back full, and every `poll_interval`. What is due is not
@@ -11,7 +11,7 @@
 use super::resume;
 use crate::{clock::until, engine::Shared, settings::Settings};
 use fermata_core::{RunId, Timestamp};
-use fermata_store::{News, runs::Claim};
+use fermata_store::{ChangeHint, runs::Claim};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{
     sync::broadcast::{
@@ -35,7 +35,7 @@ pub(super) struct Claims {
     /// When something is due, as far as it is known.
     due: Option<Timestamp>,
     look_for_dead: Instant,
-    pub(super) look_for_strays: Instant,
+    pub(super) check_for_orphaned_leases: Instant,
     /// Whether the store is asked in any case.
     ask: bool,
     /// Whether one is claimed also where there is no room: it may need no turn.
@@ -53,7 +53,7 @@ impl Claims {
             messaged: BTreeSet::new(),
             due: None,
             look_for_dead: now,
-            look_for_strays: now + shared.settings.lease_ttl,
+            check_for_orphaned_leases: now + shared.settings.lease_ttl,
             ask: true,
             spare: false,
             eager: 0,
@@ -64,11 +64,11 @@ impl Claims {
 
     /// Until the process is told to stop. What was asked for is taken: whoever goes away before the answer leaves runs
     /// behind that nobody drives.
-    pub(super) async fn run(mut self, mut news: Receiver<News>) {
+    pub(super) async fn run(mut self, mut news: Receiver<ChangeHint>) {
         while !self.shared.stopping.is_cancelled() {
             let now = self.shared.clock.now();
-            if self.look_for_strays <= Instant::now() {
-                self.give_back_strays().await;
+            if self.check_for_orphaned_leases <= Instant::now() {
+                self.release_orphaned_leases().await;
             }
             self.claim_messaged(now).await;
             let full = self.claim_due(now).await;
@@ -82,7 +82,7 @@ impl Claims {
                 biased;
                 () = shared.stopping.cancelled() => return,
                 heard = news.recv(), if !self.silent => self.hear(heard, now),
-                () = shared.look.notified(), if full => {}
+                () = shared.wake_claims.notified(), if full => {}
                 () = tokio::time::sleep(pause) => (self.ask, self.spare) = (true, full),
             }
             // What was heard meanwhile is heard at once; only then is the store asked again.
@@ -91,7 +91,7 @@ impl Claims {
     }
 
     /// Takes in all notifications that are there, also that some were missed.
-    fn hear_rest(&mut self, news: &mut Receiver<News>, now: Timestamp) {
+    fn hear_rest(&mut self, news: &mut Receiver<ChangeHint>, now: Timestamp) {
         loop {
             match news.try_recv() {
                 Ok(more) => self.hear(Ok(more), now),
@@ -101,16 +101,16 @@ impl Claims {
         }
     }
 
-    fn hear(&mut self, heard: Result<News, RecvError>, now: Timestamp) {
+    fn hear(&mut self, heard: Result<ChangeHint, RecvError>, now: Timestamp) {
         match heard {
-            Ok(News::Due(at)) => self.note_due(at),
-            Ok(News::Inbox(run)) => {
+            Ok(ChangeHint::Due(at)) => self.note_due(at),
+            Ok(ChangeHint::Inbox(run)) => {
                 if !self.shared.ring(run) && self.shared.settings.role.works() {
                     self.messaged.insert(run);
                 }
             }
             Err(RecvError::Lagged(_)) => {
-                self.shared.look_for_mail.notify_one();
+                self.shared.check_messages.notify_one();
                 self.note_due(now);
             }
             Err(RecvError::Closed) => self.silent = true,
@@ -124,7 +124,7 @@ impl Claims {
     /// How many runs may come. Free turns want to be used; what would have to wait for one should wait in the store, where
     /// another process may have one. While runs come and go without using up the turns, more of them may come at once.
     fn limit(&mut self) -> usize {
-        let turns = &self.shared.turns;
+        let turns = &self.shared.action_slots;
         let (vacated, arrived) = (turns.vacated(), turns.arrived());
         let (arriving, idle) = (turns.arriving(), turns.idle());
         let fits = match turns.waiting() {
@@ -160,7 +160,7 @@ impl Claims {
             };
             let only: Vec<RunId> = std::mem::replace(&mut self.messaged, rest).into_iter().collect();
             let claim = Claim {
-                runner: self.shared.me.id,
+                runner: self.shared.runner.id,
                 limit: only.len() as u32,
                 now,
                 only,
@@ -182,11 +182,11 @@ impl Claims {
         (self.ask, self.spare, self.due) = (false, false, None);
         let takes_over = self.look_for_dead <= Instant::now();
         let claim = Claim {
-            runner: self.shared.me.id,
+            runner: self.shared.runner.id,
             limit: limit as u32,
             now,
             only: Vec::new(),
-            dead_before: takes_over.then(|| self.shared.pulse.dead_before(now)),
+            dead_before: takes_over.then(|| self.shared.lease_gate.dead_before(now)),
         };
         let came = self.take(claim).await;
         let all = came < limit;
@@ -207,20 +207,20 @@ impl Claims {
     }
 
     async fn take(&mut self, claim: Claim) -> usize {
-        let gaps = self.shared.pulse.gaps();
+        let gaps = self.shared.lease_gate.gaps();
         match self.shared.control.claim(claim).await {
             Ok(claimed) => {
                 let count = claimed.runs.len();
                 resume::all(&self.shared, claimed.runs, gaps).await;
-                if gaps != self.shared.pulse.gaps() {
-                    self.look_for_strays = Instant::now(); // what came may not be driven
+                if gaps != self.shared.lease_gate.gaps() {
+                    self.check_for_orphaned_leases = Instant::now(); // what came may not be driven
                 }
                 claimed.next_due.into_iter().for_each(|at| self.note_due(at));
                 count
             }
             Err(error) => {
                 tracing::warn!(%error, "runs could not be claimed; trying again");
-                self.look_for_strays = Instant::now(); // the claim may have been made all the same
+                self.check_for_orphaned_leases = Instant::now(); // the claim may have been made all the same
                 self.ask = true;
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 0
@@ -250,13 +250,13 @@ mod tests {
         let held = engine.shared.hold_new(RunId(Uuid::now_v7()), 1);
         let (say, mut news) = broadcast::channel(2);
         for micros in 1..=10 {
-            say.send(News::Due(Timestamp(micros))).unwrap();
+            say.send(ChangeHint::Due(Timestamp(micros))).unwrap();
         }
         let mut claims = Claims::new(engine.shared.clone());
         claims.hear_rest(&mut news, Timestamp(5));
         assert_eq!(claims.due, Some(Timestamp(5)), "the store is asked for runs at once");
         assert!(held.mail.notified().now_or_never().is_none(), "no run is woken");
-        let asked = || engine.shared.look_for_mail.notified().now_or_never().is_some();
+        let asked = || engine.shared.check_messages.notified().now_or_never().is_some();
         assert!(asked() && !asked(), "the store is asked for pending messages once");
     }
 
@@ -282,13 +282,17 @@ mod tests {
         }
         let shared = engine.shared.clone();
         let now = shared.clock.now();
-        shared.store.heartbeat(&shared.me, now).await.unwrap();
-        let gap = shared.pulse.beat(shared.pulse.moment(), now).expect("the first one");
-        shared.pulse.checked(gap);
+        shared.store.heartbeat(&shared.runner, now).await.unwrap();
+        let gap = shared
+            .lease_gate
+            .beat(shared.lease_gate.moment(), now)
+            .expect("the first one");
+        shared.lease_gate.checked(gap);
         let mut claims = Claims::new(shared.clone());
-        runs.iter().for_each(|run| claims.hear(Ok(News::Inbox(*run)), now));
+        runs.iter()
+            .for_each(|run| claims.hear(Ok(ChangeHint::Inbox(*run)), now));
         claims.claim_messaged(now).await;
-        let held = store.held(shared.me.id, None, 10).await.unwrap();
+        let held = store.held(shared.runner.id, None, 10).await.unwrap();
         assert_eq!(held.iter().map(|lease| lease.run).collect::<Vec<_>>(), runs[..4]);
         assert!(claims.due.is_some_and(|due| due <= now), "the others are due");
         engine.crash();

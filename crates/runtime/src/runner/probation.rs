@@ -3,7 +3,7 @@
 //! A run that takes its process down takes everything down that the process holds, so each of its tries counts against
 //! all runs that did not come to a commit meanwhile. Therefore runs that were claimed before without a commit are *on
 //! probation*, and whoever is on its last try is the only one on probation in this process; others wait in the store,
-//! which does not count. So a run is buried as poison only if it was alone with those that nobody has a reason to
+//! which does not count. So a run is dead_lettered as poison only if it was alone with those that nobody has a reason to
 //! suspect.
 //!
 //! A run is trusted again when it comes to a commit, or when its actions have executed for `lease_ttl` without harm; the

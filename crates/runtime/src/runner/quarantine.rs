@@ -19,7 +19,7 @@ use fermata_core::{RunId, Status, Timestamp, code, recorded_deadline};
 use fermata_store::{
     StoreError,
     dead_letters::{DeadLetter, DeadReason},
-    runs::{CommitAnswer, Letter, StatusChange, StoredRun, Then},
+    runs::{CommitAnswer, InboxMessage, StatusChange, StoredRun, Then},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const PAUSES: [u64; 3] = [50, 250, 1000];
 /// Releases a run that cannot be advanced, or ends it.
 pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &str) {
     let stored = match shared.store.load(run).await {
-        Ok(Some(stored)) if stored.owner == Some(shared.me.id) && stored.epoch == epoch => stored,
+        Ok(Some(stored)) if stored.owner == Some(shared.runner.id) && stored.epoch == epoch => stored,
         Ok(_) => return,
         Err(error) => {
             return tracing::error!(%run, %what, %error, "a run cannot be advanced, nor read; it is given back");
@@ -46,7 +46,7 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
     let settings = &shared.settings;
     if stored.takeovers >= settings.max_poison_retries {
         let what = format!("{what}; claimed {} times in a row without a commit", stored.takeovers);
-        dead_letters::bury(shared, Held::of(&stored), DeadReason::Poison, &what).await;
+        dead_letters::dead_letter_run(shared, Held::of(&stored), DeadReason::Poison, &what).await;
         return;
     }
     let pause = settings.poison_delay;
@@ -70,8 +70,8 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
     };
     let examined = messages.last().map_or(stored.inbox_seen, |message| message.seq);
     let cancel = messages.into_iter().find_map(|message| match message.letter {
-        Letter::Cancel { reason } => Some(reason),
-        Letter::Callback { .. } => None,
+        InboxMessage::Cancel { reason } => Some(reason),
+        InboxMessage::Callback { .. } => None,
     });
     let now = shared.clock.now();
     let late = recorded_deadline(&stored.journal).is_some_and(|deadline| deadline <= now);

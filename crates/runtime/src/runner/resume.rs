@@ -25,7 +25,7 @@ use uuid::Uuid;
 const FIRST_PAUSE_MS: u64 = 100;
 const MOST_DOUBLINGS: u32 = 6;
 
-/// Drives what was claimed when there had been so many gaps (`pulse.rs`).
+/// Drives what was claimed when there had been so many gaps (`lease_gate.rs`).
 pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
     let (poison, rest): (Vec<_>, Vec<_>) = runs
         .into_iter()
@@ -35,7 +35,7 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
             "claimed {} times in a row, and no runner came to a commit; it may have taken them down",
             run.takeovers
         );
-        dead_letters::bury(shared, Held::of(&run), DeadReason::Poison, &what).await;
+        dead_letters::dead_letter_run(shared, Held::of(&run), DeadReason::Poison, &what).await;
     }
     let (suspects, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(Probation::concerns);
     let mut on_probation = Vec::new();
@@ -87,7 +87,7 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
     let payloads = match payloads {
         Ok(payloads) => payloads,
         Err(what) if begins && !archived => {
-            dead_letters::bury(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
+            dead_letters::dead_letter_run(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
             return;
         }
         Err(what) => return quarantine(shared, stored.id, stored.epoch, &what).await,

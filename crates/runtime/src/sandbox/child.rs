@@ -43,7 +43,7 @@ fn serve(input: &mut impl Read, output: &mut impl Write, mut missing: Vec<String
 fn answer(id: u64, outcome: Outcome, missing: Vec<String>) -> io::Result<Vec<u8>> {
     let (value, error) = match outcome {
         Ok(value) => (value, None),
-        Err(trouble) => (None, Some(trouble)),
+        Err(error) => (None, Some(error)),
     };
     frame(&Answer {
         id,

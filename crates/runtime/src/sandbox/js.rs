@@ -4,7 +4,7 @@
 //! can be made before it is needed, which is what keeps the answer quick. This file trusts QuickJS to be correct but
 //! not to stop: builtins such as `join` ignore the interrupt, and then the parent kills this process.
 
-use super::protocol::{Op, Question, Trouble};
+use super::protocol::{EvaluationError, Op, Question};
 use fermata_expr::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 use rquickjs::{
     Coerced, Context, Ctx, Error, FromJs, Object, Runtime, Value,
@@ -62,7 +62,7 @@ pub(super) struct Engine {
 }
 
 /// A value as JSON, or `undefined`.
-pub(super) type Outcome = Result<Option<Box<RawValue>>, Trouble>;
+pub(super) type Outcome = Result<Option<Box<RawValue>>, EvaluationError>;
 
 impl Engine {
     /// An engine; `weight` is what one weighs, if that is known.
@@ -116,9 +116,9 @@ impl Engine {
     }
 
     /// What went wrong, for a person.
-    fn explain(&self, ctx: &Ctx<'_>, question: &Question<'_>, error: &Error) -> Trouble {
+    fn explain(&self, ctx: &Ctx<'_>, question: &Question<'_>, error: &Error) -> EvaluationError {
         let failed = |kind, message: String| {
-            Trouble::Failed(EvalError {
+            EvaluationError::Failed(EvalError {
                 kind,
                 message,
                 offset: 0,
@@ -145,7 +145,7 @@ impl Engine {
                 ..
             } => return failed(EvalErrorKind::OutputLimit, message.clone()),
             Error::InvalidString(_) => {
-                return Trouble::Syntax(SyntaxError {
+                return EvaluationError::Syntax(SyntaxError {
                     kind: SyntaxKind::Invalid,
                     message: "a source cannot hold a NUL character".to_owned(),
                     offset: question.source.find('\0').unwrap_or(0),
@@ -165,7 +165,7 @@ impl Engine {
             "RangeError" | "InternalError" if thrown.message.contains("call stack size exceeded") => {
                 failed(EvalErrorKind::DepthLimit, "calls nest too deeply".to_owned())
             }
-            "SyntaxError" if !thrown.ran => Trouble::Syntax(thrown.syntax(&question.source, before)),
+            "SyntaxError" if !thrown.ran => EvaluationError::Syntax(thrown.syntax(&question.source, before)),
             _ => failed(EvalErrorKind::Thrown, thrown.text()),
         }
     }

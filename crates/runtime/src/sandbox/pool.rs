@@ -5,7 +5,7 @@
 
 use super::{
     SandboxError, SandboxSettings,
-    protocol::{Answered, Asked, Budget, LONGEST_ANSWER, Language, Op, Trouble, frame},
+    protocol::{Answered, Asked, Budget, EvaluationError, LONGEST_ANSWER, Language, Op, frame},
 };
 use crate::slots::{Behalf, Slots};
 use fermata_expr::Limits;
@@ -188,8 +188,8 @@ impl Pool {
                     }
                     return match answer.error {
                         None => Ok(answer.value),
-                        Some(Trouble::Syntax(error)) => Err(SandboxError::Syntax(error)),
-                        Some(Trouble::Failed(error)) => Err(SandboxError::Failed(error)),
+                        Some(EvaluationError::Syntax(error)) => Err(SandboxError::Syntax(error)),
+                        Some(EvaluationError::Failed(error)) => Err(SandboxError::Failed(error)),
                     };
                 }
                 Ok(Err(Broken::Gone(how))) => died = Some(worker.last_words(how).await),

@@ -82,7 +82,7 @@ pub(super) struct Question<'a> {
 /// Why there is no value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Trouble {
+pub(super) enum EvaluationError {
     /// The source is no program.
     Syntax(SyntaxError),
     /// The program failed.
@@ -101,7 +101,7 @@ pub(super) struct Answer<V> {
     )]
     pub value: Option<V>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Trouble>,
+    pub error: Option<EvaluationError>,
     /// What the child could not give up. Said once, with its first answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,

@@ -63,7 +63,7 @@ async fn smuggled(store: &Place, trigger: &str) -> NewRun {
         },
         parent: None,
         created_at: now(),
-        born: None,
+        local_start: None,
     }
 }
 
@@ -311,7 +311,7 @@ async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
     assert!(letters(&bed.engine).await.is_empty());
 }
 
-/// A parked run is not poison, however often it is parked and claimed, and its wait closes when it is buried.
+/// A parked run is not poison, however often it is parked and claimed, and its wait closes when it is dead_lettered.
 #[tokio::test]
 async fn waiting_runs_are_buried_with_their_waits() {
     let bed = Bed::with(quick(), |registry| registry).await;

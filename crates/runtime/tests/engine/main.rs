@@ -1,6 +1,7 @@
 //! The engine end to end: real documents, real actions, the memory store (PostgreSQL for what starts by SQL, and for
 //! all with `FERMATA_TEST_DATABASE=postgres`), an HTTP service on loopback.
 
+mod action_slots;
 mod conditions;
 mod cost;
 mod dead_letters;
@@ -19,5 +20,4 @@ mod sql;
 mod stopping;
 mod support;
 mod tasks;
-mod turns;
 mod workflows;

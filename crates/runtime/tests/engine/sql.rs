@@ -12,7 +12,7 @@ use fermata_runtime::{
     timeline,
 };
 use fermata_store::{
-    News, Store,
+    ChangeHint, Store,
     conformance::cluster::Database,
     dead_letters::{DeadLetterFilter, DeadReason},
     postgres::PostgresStore,
@@ -88,12 +88,12 @@ impl Bed {
 
     /// Waits until the engine hears what is told in the database.
     async fn until_heard(&self) {
-        let mut news = self.store.news();
+        let mut news = self.store.changes();
         let heard = async {
             loop {
                 self.sql("NOTIFY fermata_news, 'test d0'").await;
                 let told = tokio::time::timeout(Duration::from_millis(50), news.recv()).await;
-                if let Ok(Ok(News::Due(_))) = told {
+                if let Ok(Ok(ChangeHint::Due(_))) = told {
                     return;
                 }
             }
@@ -277,8 +277,8 @@ async fn triggers_that_do_not_fit_go_to_the_dead_letters() {
         ..DeadLetterFilter::default()
     };
     let letters = bed.engine.dead_letters(filter).await.unwrap().items;
-    let buried: BTreeSet<RunId> = letters.iter().map(|letter| letter.run).collect();
-    assert_eq!(buried, BTreeSet::from([wrong, deep, left]));
+    let dead_lettered: BTreeSet<RunId> = letters.iter().map(|letter| letter.run).collect();
+    assert_eq!(dead_lettered, BTreeSet::from([wrong, deep, left]));
     assert_eq!(bed.said(), [json!(1)]);
 }
 

@@ -128,18 +128,18 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     if let Some((killer, Ending::Kill)) = &world.scenario.doom {
         let kills = *killer == tracked.request.1;
         ensure!(
-            kills == tracked.buried,
-            "it kills: {kills}, it was buried: {}",
-            tracked.buried
+            kills == tracked.dead_lettered,
+            "it kills: {kills}, it was dead-lettered: {}",
+            tracked.dead_lettered
         );
     }
-    let buried = letters.iter().filter(|letter| letter.run == id).count();
+    let dead_lettered = letters.iter().filter(|letter| letter.run == id).count();
     ensure!(
-        buried == usize::from(tracked.buried),
-        "{buried} dead letters, buried: {}",
-        tracked.buried
+        dead_lettered == usize::from(tracked.dead_lettered),
+        "{dead_lettered} dead letters, dead-lettered: {}",
+        tracked.dead_lettered
     );
-    if tracked.buried {
+    if tracked.dead_lettered {
         ensure!(
             record.reason.as_deref() == Some("dead_letter"),
             "its reason is {:?}",

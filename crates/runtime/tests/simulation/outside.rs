@@ -4,7 +4,7 @@ use super::world::{Callback, Tracked, World};
 use fermata_core::{Kind, NodeId, RunId, Status};
 use fermata_store::{
     Store,
-    runs::{Answer, Delivery, Letter, RunCommit, WaitChange},
+    runs::{Answer, Delivery, InboxMessage, RunCommit, WaitChange},
 };
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
             return;
         };
         let now = self.now();
-        let value = self.lock().dice.below(10);
+        let value = self.lock().rng.below(10);
         let payload = format!("{{\"v\":{value},\"at\":{}}}", now.0);
         let Ok(answer) = memory.answer(&wait.token, &payload, now).await else {
             return;
@@ -87,7 +87,7 @@ impl World {
     pub async fn cancel(&self, run: RunId) {
         let memory = self.lock().memory.clone();
         let now = self.now();
-        let letter = Letter::Cancel {
+        let letter = InboxMessage::Cancel {
             reason: "enough".to_owned(),
         };
         let delivery = memory.deliver(run, letter, now).await;
@@ -116,8 +116,8 @@ impl World {
                 self.scenario.rates.meddle
             };
             (
-                inner.dice.chance(often),
-                inner.dice.chance(self.scenario.rates.meddle / 6),
+                inner.rng.chance(often),
+                inner.rng.chance(self.scenario.rates.meddle / 6),
             )
         };
         if callback {

@@ -2,7 +2,7 @@
 
 use super::{
     check,
-    dice::{Dice, table},
+    rng::{Rng, table},
     scenario::{ACTION, Blow, Ending, HORIZON_MS, Scenario, Wish},
     store::FaultyStore,
     world::{Inner, Life, MAX_CLAIMS, Process, World},
@@ -124,7 +124,7 @@ async fn live(world: Arc<World>, slot: usize) {
         process.died.cancel();
         world.note(|| format!("{} is gone", process.life));
         world.gone(process.life);
-        let pause = world.lock().dice.pick(&[0, 10, 300, 3000]);
+        let pause = world.lock().rng.pick(&[0, 10, 300, 3000]);
         sleep(Duration::from_millis(pause)).await;
     }
 }
@@ -312,7 +312,7 @@ fn wish_for(world: &Arc<World>, wish: &Wish) -> Vec<JoinHandle<()>> {
 /// Asks for a run until somebody says that it will be done.
 async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
     sleep(Duration::from_millis(at)).await;
-    let mut dice = table(world.scenario.seed, &["start", &wish.request, &nth.to_string()]);
+    let mut rng = table(world.scenario.seed, &["start", &wish.request, &nth.to_string()]);
     loop {
         let Some(process) = world.some_process() else {
             sleep(Duration::from_millis(100)).await;
@@ -323,12 +323,12 @@ async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
             request_id: Some(wish.request.clone()),
             trigger: wish.trigger.clone(),
             tenant: wish.tenant.clone(),
-            id: Some(run_id(&mut dice)),
+            id: Some(run_id(&mut rng)),
             ..Request::default()
         };
-        let impatient = dice.chance(world.scenario.rates.impatient) && world.lock().rough;
-        let wait_ms = dice.chance(300).then(|| dice.between(1, 8000));
-        let patience = Duration::from_millis(dice.pick(&[0, 1, 20, 400]));
+        let impatient = rng.chance(world.scenario.rates.impatient) && world.lock().rough;
+        let wait_ms = rng.chance(300).then(|| rng.between(1, 8000));
+        let patience = Duration::from_millis(rng.pick(&[0, 1, 20, 400]));
         let answer = tokio::select! {
             biased;
             () = process.died.cancelled() => None,
@@ -349,7 +349,7 @@ async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
             Some(Err(EngineError::Store(_) | EngineError::Stopping)) | None => {}
             Some(Err(error)) => return world.violate(format!("{} was refused: {error}", wish.request)),
         }
-        sleep(Duration::from_millis(dice.between(5, 500))).await;
+        sleep(Duration::from_millis(rng.between(5, 500))).await;
     }
 }
 
@@ -365,8 +365,8 @@ async fn ask(
     }
 }
 
-fn run_id(dice: &mut Dice) -> RunId {
-    RunId(Uuid::from_u64_pair(dice.roll(), dice.roll()))
+fn run_id(rng: &mut Rng) -> RunId {
+    RunId(Uuid::from_u64_pair(rng.roll(), rng.roll()))
 }
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
 //! What a seed means: workflows, who wants what and when, and how bad the weather is.
 
-use super::dice::{Dice, table};
+use super::rng::{Rng, table};
 use fermata_core::{
     Join, Kind, NodeId, OnFailure, Plan, Retry, Route, When,
     plan::{GraphError, PlanBuilder},
@@ -93,18 +93,18 @@ pub struct Scenario {
 
 impl Scenario {
     pub fn of(seed: u64) -> Scenario {
-        let mut dice = Dice::new(seed);
-        let plans: Vec<Plan> = (0..dice.between(1, 2))
-            .filter_map(|at| plan(&mut dice, &format!("w{at}")).ok())
+        let mut rng = Rng::new(seed);
+        let plans: Vec<Plan> = (0..rng.between(1, 2))
+            .filter_map(|at| plan(&mut rng, &format!("w{at}")).ok())
             .collect();
-        let wishes = (0..dice.between(1, 4)).map(|at| wish(&mut dice, at, &plans)).collect();
-        let slots = if dice.chance(250) { 2 } else { 1 };
-        let rates = rates(&mut dice);
+        let wishes = (0..rng.between(1, 4)).map(|at| wish(&mut rng, at, &plans)).collect();
+        let slots = if rng.chance(250) { 2 } else { 1 };
+        let rates = rates(&mut rng);
         let mut blows = Vec::new();
         if rates.is_rough() {
-            for _ in 0..dice.below(3) {
-                let blow = dice.pick(&[Blow::Stop, Blow::Stop, Blow::Crash]);
-                blows.push((dice.below(HORIZON_MS), dice.below(slots as u64) as usize, blow));
+            for _ in 0..rng.below(3) {
+                let blow = rng.pick(&[Blow::Stop, Blow::Stop, Blow::Crash]);
+                blows.push((rng.below(HORIZON_MS), rng.below(slots as u64) as usize, blow));
             }
         }
         Scenario {
@@ -113,14 +113,14 @@ impl Scenario {
             wishes,
             rates,
             slots,
-            reopen: slots == 1 && dice.chance(700),
+            reopen: slots == 1 && rng.chance(700),
             blows,
             strike: None,
             doom: None,
             prompt_ms: None,
-            max_active_runs: dice.pick(&[1, 2, 100, 100]),
-            max_parallel_actions: dice.pick(&[1, 2, 10, 10]),
-            park_after: Duration::from_millis(dice.pick(&[0, 200, 2000])),
+            max_active_runs: rng.pick(&[1, 2, 100, 100]),
+            max_parallel_actions: rng.pick(&[1, 2, 10, 10]),
+            park_after: Duration::from_millis(rng.pick(&[0, 200, 2000])),
         }
     }
 
@@ -193,7 +193,7 @@ impl Scenario {
 
     /// Nothing goes wrong but one run, which begins with an action that takes its process down.
     pub fn poisoned(seed: u64) -> Scenario {
-        let mut dice = Dice::new(seed ^ 0x0dead);
+        let mut rng = Rng::new(seed ^ 0x0dead);
         let mut scenario = Scenario::of(seed);
         let slow_actions = |plan: &Plan| plan.nodes.iter().any(|node| matches!(node.kind, Kind::Action { .. }));
         scenario.plans.retain(slow_actions);
@@ -203,17 +203,17 @@ impl Scenario {
         scenario.plans.extend(deadly.build());
         let last = scenario.plans.len() - 1;
         scenario.wishes.retain(|wish| wish.workflow < last);
-        for at in 0..dice.between(1, 4) {
+        for at in 0..rng.between(1, 4) {
             scenario
                 .wishes
-                .push(wish(&mut dice, 10 + at, &scenario.plans[..last.max(1)]));
+                .push(wish(&mut rng, 10 + at, &scenario.plans[..last.max(1)]));
         }
         scenario.wishes.push(Wish {
             request: "killer".to_owned(),
             tenant: String::new(),
             workflow: last,
             trigger: json!({}),
-            starts_ms: vec![dice.below(3000)],
+            starts_ms: vec![rng.below(3000)],
             callbacks: Vec::new(),
             cancel_ms: None,
         });
@@ -253,18 +253,18 @@ impl Scenario {
 
     /// How an attempt behaves when it is called for the `repetition`th time.
     pub fn script(&self, request: &str, node: &str, attempt: u32, repetition: u32) -> Script {
-        let mut dice = table(
+        let mut rng = table(
             self.seed,
             &[request, node, &attempt.to_string(), &repetition.to_string()],
         );
-        let millis = match dice.below(10) {
+        let millis = match rng.below(10) {
             0..=3 => None,
-            4..=7 => Some(dice.between(1, 60)),
-            _ => Some(dice.between(100, 5000)),
+            4..=7 => Some(rng.between(1, 60)),
+            _ => Some(rng.between(100, 5000)),
         };
-        let ending = match dice.below(100) {
+        let ending = match rng.below(100) {
             0..=64 => Ending::Success,
-            65..=86 => Ending::Flaky(dice.chance(200).then_some(1500)),
+            65..=86 => Ending::Flaky(rng.chance(200).then_some(1500)),
             87..=93 => Ending::Broken,
             _ => Ending::Hang,
         };
@@ -273,13 +273,13 @@ impl Scenario {
             Some((doomed, ending)) if doomed == request => (millis.map(|millis| millis.min(2500)), *ending),
             _ => (millis, ending),
         };
-        let link = dice.chance(200).then(|| format!("thing-{}", dice.below(3)));
+        let link = rng.chance(200).then(|| format!("thing-{}", rng.below(3)));
         Script {
             millis,
             ending,
             link,
-            obedient: dice.chance(500) || self.prompt_ms.is_some(),
-            value: dice.below(10),
+            obedient: rng.chance(500) || self.prompt_ms.is_some(),
+            value: rng.below(10),
         }
     }
 }
@@ -326,16 +326,16 @@ impl Rates {
 }
 
 /// Some seeds are calm, some have one kind of trouble, most have several.
-fn rates(dice: &mut Dice) -> Rates {
+fn rates(rng: &mut Rng) -> Rates {
     let mut rates = Rates {
-        slow: dice.pick(&[0, 100, 300]),
-        meddle: dice.pick(&[0, 20, 60]),
+        slow: rng.pick(&[0, 100, 300]),
+        meddle: rng.pick(&[0, 20, 60]),
         ..Rates::default()
     };
-    if dice.chance(120) {
+    if rng.chance(120) {
         return rates;
     }
-    let mut some = |often: &[u64]| if dice.chance(500) { dice.pick(often) } else { 0 };
+    let mut some = |often: &[u64]| if rng.chance(500) { rng.pick(often) } else { 0 };
     rates.crash_before = some(&[10, 40, 100]);
     rates.crash_after = some(&[10, 40, 100, 200]);
     rates.unknown_applied = some(&[20, 80, 200]);
@@ -351,37 +351,37 @@ fn rates(dice: &mut Dice) -> Rates {
     rates
 }
 
-fn wish(dice: &mut Dice, at: u64, plans: &[Plan]) -> Wish {
-    let workflow = dice.below(plans.len() as u64) as usize;
-    let first = dice.below(4000);
+fn wish(rng: &mut Rng, at: u64, plans: &[Plan]) -> Wish {
+    let workflow = rng.below(plans.len() as u64) as usize;
+    let first = rng.below(4000);
     let mut starts_ms = vec![first];
-    for _ in 0..dice.below(3) {
-        let again = dice.pick(&[0, 1, 5, 100, 2000, 9000, 20_000]);
+    for _ in 0..rng.below(3) {
+        let again = rng.pick(&[0, 1, 5, 100, 2000, 9000, 20_000]);
         starts_ms.push(first + again);
     }
     let mut callbacks = Vec::new();
     for node in plans[workflow].nodes.iter() {
         if matches!(node.kind, Kind::Wait { .. }) {
-            for _ in 0..dice.below(4) {
-                callbacks.push((first + dice.below(15_000), node.id.clone()));
+            for _ in 0..rng.below(4) {
+                callbacks.push((first + rng.below(15_000), node.id.clone()));
             }
         }
     }
     Wish {
         request: format!("r{at}"),
-        tenant: dice.pick(&["", "", "t1"]).to_owned(),
+        tenant: rng.pick(&["", "", "t1"]).to_owned(),
         workflow,
-        trigger: json!({ "x": dice.below(3) }),
+        trigger: json!({ "x": rng.below(3) }),
         starts_ms,
         callbacks,
-        cancel_ms: dice.chance(250).then(|| first + dice.below(15_000)),
+        cancel_ms: rng.chance(250).then(|| first + rng.below(15_000)),
     }
 }
 
-fn plan(dice: &mut Dice, id: &str) -> Result<Plan, GraphError> {
-    let count = dice.between(1, 12);
-    let continues = dice.chance(400);
-    let timeout = dice.chance(350).then(|| dice.between(1500, 40_000));
+fn plan(rng: &mut Rng, id: &str) -> Result<Plan, GraphError> {
+    let count = rng.between(1, 12);
+    let continues = rng.chance(400);
+    let timeout = rng.chance(350).then(|| rng.between(1500, 40_000));
     let mut builder = PlanBuilder::new(id).plan(|plan| {
         plan.on_failure = if continues {
             OnFailure::Continue
@@ -391,12 +391,12 @@ fn plan(dice: &mut Dice, id: &str) -> Result<Plan, GraphError> {
         plan.timeout_ms = timeout;
     });
     for at in 0..count {
-        builder = node(dice, builder, at);
+        builder = node(rng, builder, at);
         for target in at + 1..count {
             // Mostly short hops, so that most nodes are reached and joins meet.
             let near = if target == at + 1 { 700 } else { 180 };
-            if dice.chance(near) {
-                let when = dice.pick(&[
+            if rng.chance(near) {
+                let when = rng.pick(&[
                     When::Success,
                     When::Success,
                     When::Success,
@@ -404,7 +404,7 @@ fn plan(dice: &mut Dice, id: &str) -> Result<Plan, GraphError> {
                     When::Failure,
                     When::Unhandled,
                 ]);
-                let condition = dice.chance(250).then(|| condition(dice, at + 1));
+                let condition = rng.chance(250).then(|| condition(rng, at + 1));
                 builder = builder.edge(&format!("n{target}"), when, condition.as_deref());
             }
         }
@@ -413,23 +413,23 @@ fn plan(dice: &mut Dice, id: &str) -> Result<Plan, GraphError> {
 }
 
 /// Whether a node gave more than a number. Which node and which number, the checks read out of it again.
-fn condition(dice: &mut Dice, before: u64) -> String {
-    let node = dice.below(before);
-    let above = dice.pick(&[-1, 2, 4]);
+fn condition(rng: &mut Rng, before: u64) -> String {
+    let node = rng.below(before);
+    let above = rng.pick(&[-1, 2, 4]);
     format!("context.data['n{node}'].v > {above}")
 }
 
-fn node(dice: &mut Dice, builder: PlanBuilder, at: u64) -> PlanBuilder {
+fn node(rng: &mut Rng, builder: PlanBuilder, at: u64) -> PlanBuilder {
     let id = format!("n{at}");
-    let seen = format!("{{{{ context.data['n{}'].v ?? 'none' }}}}", dice.below(at + 1));
-    let builder = match dice.below(100) {
+    let seen = format!("{{{{ context.data['n{}'].v ?? 'none' }}}}", rng.below(at + 1));
+    let builder = match rng.below(100) {
         0..=64 => builder.action_with(&id, ACTION, json!({ "own": at, "x": "{{ trigger.x }}", "from": seen })),
         65..=81 => {
-            let millis = dice.pick(&[0, 1, 50, 1000, 2500, 8000, 45_000]);
-            let millis = match dice.chance(300) {
+            let millis = rng.pick(&[0, 1, 50, 1000, 2500, 8000, 45_000]);
+            let millis = match rng.chance(300) {
                 true => json!(format!(
                     "{{{{ context.data['n{}'].v ?? {millis} }}}}",
-                    dice.below(at + 1)
+                    rng.below(at + 1)
                 )),
                 false => json!(millis),
             };
@@ -439,28 +439,28 @@ fn node(dice: &mut Dice, builder: PlanBuilder, at: u64) -> PlanBuilder {
                 Kind::Sleep {
                     action: "core.delay".to_owned(),
                     parameters,
-                    timeout_ms: dice.pick(&[None, None, None, Some(500)]),
+                    timeout_ms: rng.pick(&[None, None, None, Some(500)]),
                 },
             )
         }
         _ => {
-            let timeout_ms = dice.pick(&[None, Some(1), Some(700), Some(4000), Some(20_000)]);
+            let timeout_ms = rng.pick(&[None, Some(1), Some(700), Some(4000), Some(20_000)]);
             builder.node(&id, Kind::Wait { timeout_ms })
         }
     };
     let retry = Retry {
-        max_attempts: dice.pick(&[0, 1, 2, 3, 4]) as u32,
-        base_delay_ms: dice.pick(&[0, 10, 800, 3000]),
+        max_attempts: rng.pick(&[0, 1, 2, 3, 4]) as u32,
+        base_delay_ms: rng.pick(&[0, 10, 800, 3000]),
         backoff_factor: 2.0,
-        jitter: dice.chance(500),
+        jitter: rng.chance(500),
     };
-    let timeout_ms = dice.pick(&[500, 3000, 6000]);
-    let rerender = dice.chance(300);
-    let route = dice.pick(&[Route::Parallel, Route::Parallel, Route::FirstMatch]);
-    let join = match dice.below(10) {
+    let timeout_ms = rng.pick(&[500, 3000, 6000]);
+    let rerender = rng.chance(300);
+    let route = rng.pick(&[Route::Parallel, Route::Parallel, Route::FirstMatch]);
+    let join = match rng.below(10) {
         0..=4 => Join::Any,
         5..=7 => Join::All,
-        _ if at > 0 => Join::Guard(condition(dice, at)),
+        _ if at > 0 => Join::Guard(condition(rng, at)),
         _ => Join::Any,
     };
     builder.with(|node| {

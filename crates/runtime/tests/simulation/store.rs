@@ -7,7 +7,7 @@ use super::{
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
-    News, Result, Store, StoreError,
+    ChangeHint, Result, Store, StoreError,
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
@@ -17,8 +17,8 @@ use fermata_store::{
     reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
     runners::{Lease, Runner, RunnerRecord},
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Mail, NewRun, RunCommit, StoredRun,
-        Then, WaitRecord,
+        Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit,
+        StoredMessage, StoredRun, Then, WaitRecord,
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -44,12 +44,12 @@ impl FaultyStore {
         self.stay_if_dead().await;
         let pause = {
             let mut inner = self.world.lock();
-            let slow = inner.rough && inner.dice.chance(self.world.scenario.rates.slow);
+            let slow = inner.rough && inner.rng.chance(self.world.scenario.rates.slow);
             slow.then(|| {
-                if inner.dice.chance(100) {
-                    inner.dice.between(500, 4000)
+                if inner.rng.chance(100) {
+                    inner.rng.between(500, 4000)
                 } else {
-                    inner.dice.between(1, 60)
+                    inner.rng.between(1, 60)
                 }
             })
         };
@@ -82,9 +82,9 @@ impl FaultyStore {
             return None;
         }
         let rates = self.world.scenario.rates;
-        let mut left = inner.dice.below(1000);
+        let mut left = inner.rng.below(1000);
         let crashes = inner.crashes < MAX_CRASHES;
-        let kept = inner.dice.chance(300);
+        let kept = inner.rng.chance(300);
         let odds = [
             (rates.crash_before * u64::from(crashes), Strike::CrashBefore),
             (rates.crash_after * u64::from(crashes), Strike::CrashAfter),
@@ -111,7 +111,7 @@ impl FaultyStore {
     fn maybe(&self, permille: u64, what: &str) -> Result<()> {
         let now = self.world.now();
         let mut inner = self.world.lock();
-        if inner.rough && inner.dice.chance(permille) {
+        if inner.rough && inner.rng.chance(permille) {
             inner.count("read error");
             inner.note(now, || format!("{what} fails for {}", self.life));
             return Err(StoreError::Failed(format!("{what} fails by lot")));
@@ -123,7 +123,7 @@ impl FaultyStore {
     fn loses_claim(&self) -> bool {
         let now = self.world.now();
         let mut inner = self.world.lock();
-        let lost = inner.rough && inner.dice.chance(self.world.scenario.rates.claim_lost);
+        let lost = inner.rough && inner.rng.chance(self.world.scenario.rates.claim_lost);
         if lost {
             inner.count("claim lost");
             inner.note(now, || format!("{} does not learn what it claimed", self.life));
@@ -275,7 +275,7 @@ impl Store for FaultyStore {
         answer
     }
 
-    async fn deliver(&self, run: RunId, letter: Letter, at: Timestamp) -> Result<Delivery> {
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
         self.memory.deliver(run, letter, at).await
     }
 
@@ -289,7 +289,7 @@ impl Store for FaultyStore {
         self.memory.load(run).await
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<Mail>> {
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
         self.read("inbox").await?;
         self.memory.inbox(run, after).await
     }
@@ -321,9 +321,9 @@ impl Store for FaultyStore {
         self.memory.retire(runner).await
     }
 
-    async fn unread(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
         self.read("unread").await?;
-        self.memory.unread(runner).await
+        self.memory.runs_with_messages(runner).await
     }
 
     async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
@@ -460,8 +460,8 @@ impl Store for FaultyStore {
         Some(self.world.now())
     }
 
-    fn news(&self) -> broadcast::Receiver<News> {
-        let mut all = self.memory.news();
+    fn changes(&self) -> broadcast::Receiver<ChangeHint> {
+        let mut all = self.memory.changes();
         let deaf = self.world.scenario.rates.deaf;
         if deaf == 0 {
             return all;
@@ -472,7 +472,7 @@ impl Store for FaultyStore {
             while let Ok(news) = all.recv().await {
                 let lost = {
                     let mut inner = world.lock();
-                    inner.rough && inner.dice.chance(deaf)
+                    inner.rough && inner.rng.chance(deaf)
                 };
                 if !lost && tell.send(news).is_err() {
                     return;

@@ -4,7 +4,7 @@
 //! tells it what it was answered. What contradicts a promise at once is noted at once, as a violation.
 
 use super::{
-    dice::{Dice, digest},
+    rng::{Rng, digest},
     scenario::{Scenario, Strike},
 };
 use fermata_core::{Event, NodeId, Outcome, Run, RunId, SkipReason, Status, Timestamp, apply, code};
@@ -40,7 +40,7 @@ pub struct World {
 }
 
 pub struct Inner {
-    pub dice: Dice,
+    pub rng: Rng,
     /// The newest handle: what another, healthy process would use.
     pub memory: MemoryStore,
     /// Whether things go wrong.
@@ -90,13 +90,13 @@ pub struct Tracked {
     /// Claims since the last commit.
     pub claims: u32,
     /// Whether it was given up.
-    pub buried: bool,
+    pub dead_lettered: bool,
 }
 
 impl Tracked {
     /// What its row must say.
     pub fn status(&self) -> Status {
-        match self.buried {
+        match self.dead_lettered {
             true => Status::Failed,
             false => self.run.status(),
         }
@@ -130,7 +130,7 @@ impl World {
     pub fn new(scenario: Scenario, memory: MemoryStore, verbose: bool) -> Arc<World> {
         let rough = !scenario.is_calm() || scenario.rates.meddle > 0 || scenario.rates.slow > 0;
         let inner = Inner {
-            dice: Dice::new(scenario.seed ^ 0x5eed),
+            rng: Rng::new(scenario.seed ^ 0x5eed),
             memory,
             rough,
             crashes: 0,
@@ -241,7 +241,7 @@ impl World {
     pub fn some_process(&self) -> Option<Process> {
         let mut inner = self.lock();
         let count = inner.alive.len() as u64;
-        let at = inner.dice.below(count) as usize;
+        let at = inner.rng.below(count) as usize;
         inner.alive.values().nth(at).cloned()
     }
 
@@ -262,18 +262,18 @@ impl World {
             request,
             run: Run::new(Arc::new(plan.clone())),
             rows: 0,
-            epoch: u64::from(new.born.is_some()),
-            holder: new.born.as_ref().map(|_| life),
+            epoch: u64::from(new.local_start.is_some()),
+            holder: new.local_start.as_ref().map(|_| life),
             mistaken: BTreeSet::new(),
             moved_at: now,
             stopped_at: None,
             stop_told: false,
             claims: 0,
-            buried: false,
+            dead_lettered: false,
         };
         inner.runs.insert(new.id, tracked);
-        if let Some(born) = &new.born {
-            inner.advance(now, new.id, &born.events);
+        if let Some(local_start) = &new.local_start {
+            inner.advance(now, new.id, &local_start.events);
         }
     }
 
@@ -324,7 +324,7 @@ impl World {
             );
         }
         if let Some(letter) = &commit.dead_letter {
-            return inner.buried(now, commit, letter.reason);
+            return inner.dead_lettered(now, commit, letter.reason);
         }
         inner.advance(now, id, &commit.events);
         let Some(tracked) = inner.runs.get_mut(&id) else { return };
@@ -381,18 +381,18 @@ impl Inner {
     }
 
     /// A run was given up, which must be for a reason.
-    fn buried(&mut self, now: Timestamp, commit: &RunCommit, reason: DeadReason) {
-        self.count("run buried");
+    fn dead_lettered(&mut self, now: Timestamp, commit: &RunCommit, reason: DeadReason) {
+        self.count("run dead-lettered");
         let short = self.short(commit.run);
-        self.note(now, || format!("{short} is buried: {}", reason.as_str()));
+        self.note(now, || format!("{short} is dead-lettered: {}", reason.as_str()));
         let Some(tracked) = self.runs.get_mut(&commit.run) else {
             return;
         };
-        (tracked.buried, tracked.holder) = (true, None);
+        (tracked.dead_lettered, tracked.holder) = (true, None);
         (tracked.moved_at, tracked.stopped_at) = (now, Some(now));
         let claims = tracked.claims;
         if reason != DeadReason::Poison || claims <= MAX_CLAIMS || !commit.events.is_empty() {
-            let what = format!("{short} was buried after {claims} claims: {}", reason.as_str());
+            let what = format!("{short} was dead-lettered after {claims} claims: {}", reason.as_str());
             self.violate(now, what);
         }
     }

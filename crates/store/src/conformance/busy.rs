@@ -3,7 +3,7 @@
 use super::{ME, WORKFLOW, at, committed, end, new_run, open, started, step};
 use crate::{
     Store,
-    runs::{Born, Enqueued},
+    runs::{Enqueued, LocalStart},
 };
 use fermata_core::Status;
 use std::{
@@ -58,7 +58,7 @@ pub(crate) async fn all_get_on(workers: &[Worker]) {
 
 async fn carry_one(store: &Arc<dyn Store>, name: &str) {
     let mut run = new_run(name);
-    run.born = Some(Born {
+    run.local_start = Some(LocalStart {
         runner: ME,
         events: started(),
         started_at: at(100),

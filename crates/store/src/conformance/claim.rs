@@ -101,7 +101,7 @@ pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
 /// Nobody claims what another holds.
 pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, _) = born(store, "r1", Vec::new()).await;
+    let (id, _) = held_run(store, "r1", Vec::new()).await;
     assert!(ids(store, claim(runner(), 9, 1000)).await.is_empty());
     let mut only = claim(runner(), 9, 1000);
     only.only = vec![id];
@@ -111,9 +111,9 @@ pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
 /// A runner never heard of, or not for too long, loses what it holds, and its commits change nothing then.
 pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (never, _) = born(store, "r1", Vec::new()).await;
+    let (never, _) = held_run(store, "r1", Vec::new()).await;
     let owner = runner();
-    let lapsed = born_by(store, owner, "r2", Vec::new()).await;
+    let lapsed = run_held_by(store, owner, "r2", Vec::new()).await;
     store.heartbeat(&described(owner), at(499)).await.unwrap();
     let free = pending(store, "r3").await;
     let heir = taking_over(500);
@@ -137,7 +137,7 @@ pub async fn dead_owners_runs_and_free_ones_share(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut orphans = BTreeSet::new();
     for index in 0..5 {
-        orphans.insert(born_by(store, runner(), &format!("r{index}"), Vec::new()).await);
+        orphans.insert(run_held_by(store, runner(), &format!("r{index}"), Vec::new()).await);
     }
     for time in 10..20 {
         due(store, time).await;
@@ -162,7 +162,7 @@ pub async fn dead_owners_runs_and_free_ones_share(store: &Arc<dyn Store>) {
 /// A heartbeat in time keeps what a runner holds.
 pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, owner) = born(store, "r1", Vec::new()).await;
+    let (id, owner) = held_run(store, "r1", Vec::new()).await;
     store.heartbeat(&described(owner), at(400)).await.unwrap();
     store.heartbeat(&described(owner), at(500)).await.unwrap();
     assert!(ids(store, taking_over(500)).await.is_empty());
@@ -172,7 +172,7 @@ pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
 /// A runner that says goodbye gives up what it holds at once.
 pub async fn retired_runners_lose_their_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, owner) = born(store, "r1", Vec::new()).await;
+    let (id, owner) = held_run(store, "r1", Vec::new()).await;
     store.heartbeat(&described(owner), at(500)).await.unwrap();
     assert!(ids(store, taking_over(500)).await.is_empty());
     store.retire(owner).await.unwrap();
@@ -183,7 +183,7 @@ pub async fn retired_runners_lose_their_runs(store: &Arc<dyn Store>) {
 /// Whoever asks does not take over its own runs.
 pub async fn the_asker_is_alive(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, owner) = born(store, "r1", Vec::new()).await;
+    let (id, owner) = held_run(store, "r1", Vec::new()).await;
     let mut wish = taking_over(500);
     wish.runner = owner;
     assert!(ids(store, wish.clone()).await.is_empty());
@@ -199,7 +199,7 @@ pub async fn only_these_runs(store: &Arc<dyn Store>) {
         free.push(pending(store, request).await);
     }
     let other = pending(store, "r4").await;
-    let (held, _) = born(store, "r5", Vec::new()).await;
+    let (held, _) = held_run(store, "r5", Vec::new()).await;
     let mut wish = claim(runner(), 2, 50);
     wish.only = vec![free[0], free[1], free[2], held, run_id()];
     assert_eq!(ids(store, wish.clone()).await, free[..2]);
@@ -211,7 +211,7 @@ pub async fn only_these_runs(store: &Arc<dyn Store>) {
 /// One run, whenever it is due, if it is free or its owner is dead.
 pub async fn only_one_run(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let id = born_by(store, runner(), "r1", Vec::new()).await;
+    let id = run_held_by(store, runner(), "r1", Vec::new()).await;
     pending(store, "r2").await;
     let mut wish = claim(ME, 5, 50);
     wish.only = vec![run_id()];
@@ -274,7 +274,7 @@ pub async fn takeovers_count_and_reset(store: &Arc<dyn Store>) {
 /// What is over is over.
 pub async fn terminal_runs_are_never_claimed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, _) = born(store, "r1", Vec::new()).await;
+    let (id, _) = held_run(store, "r1", Vec::new()).await;
     committed(store, end(id, 1, 2, Status::Cancelled)).await;
     assert!(ids(store, taking_over(1000)).await.is_empty());
     let mut wish = taking_over(1000);

@@ -10,7 +10,7 @@ pub(crate) const ALL: Window = Window { limit: 1000, offset: 0 };
 
 async fn held(store: &Arc<dyn Store>) -> RunId {
     activate(store, WORKFLOW).await;
-    born(store, "r1", Vec::new()).await.0
+    held_run(store, "r1", Vec::new()).await.0
 }
 
 /// Everything that can be seen of a run.
@@ -76,7 +76,7 @@ pub async fn journal_and_attempts_are_written(store: &Arc<dyn Store>) {
 /// After a take-over, commits of the earlier owner leave no trace.
 pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let run = born_by(store, runner(), "r1", vec![open("w", "t1")]).await;
+    let run = run_held_by(store, runner(), "r1", vec![open("w", "t1")]).await;
     let mut wish = claim(ME, 1, 1000);
     wish.dead_before = Some(at(0));
     assert_eq!(store.claim(wish).await.unwrap().runs[0].epoch, 2);
@@ -96,7 +96,7 @@ pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
 pub async fn only_the_owner_commits(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let owner = runner();
-    let run = born_by(store, owner, "r1", vec![open("w", "t1")]).await;
+    let run = run_held_by(store, owner, "r1", vec![open("w", "t1")]).await;
     let before = everything(store, run).await;
     assert_eq!(store.commit(greedy(run, 1, 2)).await, CommitAnswer::Fenced);
     assert_eq!(store.commit(park(run, 1, 2, Some(1))).await, CommitAnswer::Fenced);
@@ -239,7 +239,7 @@ pub async fn parking_frees_the_run(store: &Arc<dyn Store>) {
 /// Mail that came before the parking and was not seen wakes the run at once.
 pub async fn parking_with_unseen_mail_is_due_at_once(store: &Arc<dyn Store>) {
     let run = held(store).await;
-    let letter = crate::runs::Letter::Cancel {
+    let letter = crate::runs::InboxMessage::Cancel {
         reason: "enough".to_owned(),
     };
     store.deliver(run, letter, at(150)).await.unwrap();
@@ -265,7 +265,7 @@ pub async fn parking_with_unseen_mail_is_due_at_once(store: &Arc<dyn Store>) {
 /// A resource belongs to one run.
 pub async fn links_are_unique_across_runs(store: &Arc<dyn Store>) {
     let run = held(store).await;
-    let (other, _) = born(store, "r2", Vec::new()).await;
+    let (other, _) = held_run(store, "r2", Vec::new()).await;
     let mut first = step(run, 1, 2);
     first.links = vec![link("m1")];
     committed(store, first).await;
@@ -302,11 +302,11 @@ pub async fn own_links_again_are_fine(store: &Arc<dyn Store>) {
 /// Whatever else the commit wanted.
 pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (other, _) = born(store, "r1", Vec::new()).await;
+    let (other, _) = held_run(store, "r1", Vec::new()).await;
     let mut theirs = step(other, 1, 2);
     theirs.links = vec![link("taken")];
     committed(store, theirs).await;
-    let (run, _) = born(store, "r2", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(store, "r2", vec![open("w", "t1")]).await;
     store.answer("t1", "1", at(150)).await.unwrap();
     let before = everything(store, run).await;
     let mut linking = greedy(run, 1, 2);
@@ -329,13 +329,13 @@ pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
 /// One refused member leaves the others of its batch alone.
 pub async fn conflicts_do_not_fail_neighbours(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (owner, _) = born(store, "owner", Vec::new()).await;
+    let (owner, _) = held_run(store, "owner", Vec::new()).await;
     let mut first = step(owner, 1, 2);
     first.links = vec![link("m1")];
     committed(store, first).await;
     let mut runs = Vec::new();
     for index in 0..60 {
-        runs.push(born(store, &format!("r{index}"), Vec::new()).await.0);
+        runs.push(held_run(store, &format!("r{index}"), Vec::new()).await.0);
     }
     let tasks = runs.iter().enumerate().map(|(index, run)| {
         let mut commit = end(*run, 1, 2, Status::Succeeded);
@@ -377,7 +377,7 @@ pub async fn the_first_record_of_an_attempt_stands(store: &Arc<dyn Store>) {
 /// A closed wait takes no answer; closing works by node, whatever its tokens, and a new token may be opened with it.
 pub async fn waits_close_for_good(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w"), open("w", "t3"), close("never opened")];
     committed(store, commit).await;
@@ -406,7 +406,7 @@ pub async fn waits_close_for_good(store: &Arc<dyn Store>) {
 /// A timeout loses against an answer that came first.
 pub async fn an_unseen_answer_beats_a_close(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     store.answer("t1", "1", at(300)).await.unwrap();
     let mut other = step(run, 1, 2);
     other.waits = vec![close("x")];
@@ -424,7 +424,7 @@ pub async fn an_unseen_answer_beats_a_close(store: &Arc<dyn Store>) {
 /// A run that knows of the answer may close the wait.
 pub async fn a_seen_answer_does_not(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     store.answer("t1", r#"{"yes":1}"#, at(300)).await.unwrap();
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w")];
@@ -437,7 +437,7 @@ pub async fn a_seen_answer_does_not(store: &Arc<dyn Store>) {
 /// The end of a run is the end of its mail and its waits.
 pub async fn terminal_closes_waits_and_drops_mail(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     store.answer("t2", "1", at(150)).await.unwrap();
     committed(store, end(run, 1, 2, Status::Cancelled)).await;
     assert!(store.inbox(run, 0).await.unwrap().is_empty());
@@ -474,7 +474,7 @@ pub async fn rejected_commits_do_not_fail_neighbours(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut tasks = Vec::new();
     for index in 0..30 {
-        let (run, _) = born(store, &format!("r{index}"), Vec::new()).await;
+        let (run, _) = held_run(store, &format!("r{index}"), Vec::new()).await;
         let commit = if index % 10 == 3 {
             unstorable(run)
         } else {

@@ -30,7 +30,7 @@ fn burial(run: RunId, epoch: u64, letter: DeadLetter) -> RunCommit {
 }
 
 /// A letter of some run of a workflow.
-async fn buried(store: &Arc<dyn Store>, workflow: &str, reason: DeadReason) -> Uuid {
+async fn dead_lettered(store: &Arc<dyn Store>, workflow: &str, reason: DeadReason) -> Uuid {
     let run = run_of(workflow, &Uuid::now_v7().to_string());
     let id = run.id;
     store.enqueue(run).await.unwrap();
@@ -56,7 +56,7 @@ fn all() -> DeadLetterFilter {
 /// The letter and the end of the run are one; the run's waits close.
 pub async fn a_run_is_buried(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     let letter = letter(run, WORKFLOW, DeadReason::Poison);
     committed(store, burial(run, 1, letter.clone())).await;
     let record = store.run(run).await.unwrap().unwrap();
@@ -84,8 +84,8 @@ pub async fn a_run_is_buried(store: &Arc<dyn Store>) {
 /// Whoever does not hold a run cannot bury it.
 pub async fn burials_are_fenced(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let theirs = born_by(store, runner(), "r1", Vec::new()).await;
-    let (run, _) = born(store, "r2", Vec::new()).await;
+    let theirs = run_held_by(store, runner(), "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r2", Vec::new()).await;
     let letter = |run| letter(run, WORKFLOW, DeadReason::Poison);
     assert_eq!(
         store.commit(burial(theirs, 1, letter(theirs))).await,
@@ -111,7 +111,7 @@ pub async fn dead_letters_are_paged_and_filtered(store: &Arc<dyn Store>) {
         ("b", poison),
         ("a", poison),
     ] {
-        letters.push((buried(store, workflow, reason).await, workflow, reason));
+        letters.push((dead_lettered(store, workflow, reason).await, workflow, reason));
     }
     letters.reverse();
     let of = |fits: &dyn Fn(&str, DeadReason) -> bool| -> (Vec<Uuid>, bool) {
@@ -150,10 +150,10 @@ pub async fn dead_letters_are_removed(store: &Arc<dyn Store>) {
     let (poison, trigger) = (DeadReason::Poison, DeadReason::InvalidTrigger);
     activate(store, "a").await;
     activate(store, "b").await;
-    let first = buried(store, "a", poison).await;
-    let second = buried(store, "b", trigger).await;
-    let third = buried(store, "b", poison).await;
-    let fourth = buried(store, "b", poison).await;
+    let first = dead_lettered(store, "a", poison).await;
+    let second = dead_lettered(store, "b", trigger).await;
+    let third = dead_lettered(store, "b", poison).await;
+    let fourth = dead_lettered(store, "b", poison).await;
     assert!(store.delete_dead_letter(first).await.unwrap());
     assert!(!store.delete_dead_letter(first).await.unwrap());
     assert_eq!(ids(store, all()).await.0, [fourth, third, second]);

@@ -48,9 +48,9 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
 }
 
 /// A born run has its lease, its first journal row and its waits at once.
-pub async fn born_run_is_held_and_running(store: &Arc<dyn Store>) {
+pub async fn locally_started_run_is_held_and_running(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let (id, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     let row = store.run(id).await.unwrap().unwrap();
     assert_eq!(
         (row.status, row.started_at, row.held()),
@@ -68,7 +68,7 @@ pub async fn born_run_is_held_and_running(store: &Arc<dyn Store>) {
 /// One run for each (tenant, requestId); another tenant may use the same.
 pub async fn request_id_is_unique_for_each_tenant(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (id, _) = born(store, "r1", Vec::new()).await;
+    let (id, _) = held_run(store, "r1", Vec::new()).await;
     let again = store.enqueue(new_run("r1")).await.unwrap();
     let status = Status::Running;
     assert_eq!(again, Enqueued::Existing { run: id, status });

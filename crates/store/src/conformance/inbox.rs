@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::{
-    News,
-    runs::{Answer, Delivery, Letter, Mail},
+    ChangeHint,
+    runs::{Answer, Delivery, InboxMessage, StoredMessage},
 };
 
-fn cancel(reason: &str) -> Letter {
-    Letter::Cancel {
+fn cancel(reason: &str) -> InboxMessage {
+    InboxMessage::Cancel {
         reason: reason.to_owned(),
     }
 }
@@ -15,7 +15,7 @@ fn cancel(reason: &str) -> Letter {
 /// Letters stand in the order in which they came.
 pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     let status = Status::Running;
     assert_eq!(
         store.deliver(run, cancel("one"), at(1)).await.unwrap(),
@@ -31,14 +31,14 @@ pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
         }
     );
     store.deliver(run, cancel("three"), at(3)).await.unwrap();
-    let mail = |seq, time, letter| Mail {
+    let mail = |seq, time, letter| StoredMessage {
         seq,
         at: at(time),
         letter,
     };
     let expected = [
         mail(1, 1, cancel("one")),
-        mail(2, 2, Letter::Callback { node }),
+        mail(2, 2, InboxMessage::Callback { node }),
         mail(3, 3, cancel("three")),
     ];
     assert_eq!(store.inbox(run, 0).await.unwrap(), expected);
@@ -52,7 +52,7 @@ pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
 /// What a commit has seen is not read again; numbers go on.
 pub async fn consumed_letters_go(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     store.deliver(run, cancel("one"), at(1)).await.unwrap();
     store.deliver(run, cancel("two"), at(2)).await.unwrap();
     let mut commit = step(run, 1, 2);
@@ -75,7 +75,7 @@ pub async fn consumed_letters_go(store: &Arc<dyn Store>) {
 /// A commit that claims to have seen what has not come does not lose it.
 pub async fn reading_ahead_loses_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     let mut commit = park(run, 1, 2, None);
     commit.inbox_seen = 5;
     committed(store, commit).await;
@@ -88,7 +88,7 @@ pub async fn reading_ahead_loses_nothing(store: &Arc<dyn Store>) {
 /// A free run is due when mail comes, but never later than it was; a held one learns of it from its commits.
 pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     let wake_at = async || store.run(run).await.unwrap().unwrap().wake_at;
     let held = wake_at().await;
     assert!(held.is_some(), "a held run can be found when its owner dies");
@@ -110,7 +110,7 @@ pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
 /// Nothing is written for them.
 pub async fn terminal_and_unknown_runs_take_no_mail(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     committed(store, end(run, 1, 2, Status::Failed)).await;
     let status = Status::Failed;
     assert_eq!(
@@ -134,7 +134,7 @@ pub async fn terminal_and_unknown_runs_take_no_mail(store: &Arc<dyn Store>) {
 /// The first answer stands; it wakes a parked run.
 pub async fn answers_are_taken_once(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     committed(store, park(run, 1, 2, None)).await;
     assert!(matches!(
         store.answer("t1", "1", at(300)).await.unwrap(),
@@ -149,7 +149,7 @@ pub async fn answers_are_taken_once(store: &Arc<dyn Store>) {
 /// Nobody can answer these, and trying changes nothing.
 pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     assert_eq!(store.answer("nobody", "1", at(1)).await.unwrap(), Answer::NotFound);
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w")];
@@ -172,7 +172,7 @@ pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
 pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let waits = vec![open("v", "t1"), open("w", "t2"), open("x", "t3"), limit("v", 300)];
-    let (run, _) = born(store, "r1", waits).await;
+    let (run, _) = held_run(store, "r1", waits).await;
     let mut commit = step(run, 1, 2);
     commit.waits = vec![limit("w", 500), open("y", "t4"), limit("y", 500)];
     committed(store, commit).await;
@@ -195,7 +195,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
 /// A token that is there already stays as it is, so a commit can be repeated.
 pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     store.answer("t1", "1", at(1)).await.unwrap();
     let mut commit = step(run, 1, 2);
     commit.waits = vec![open("w", "t1")];
@@ -210,24 +210,24 @@ pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
 /// Who listens hears of runs that became claimable and of mail.
 pub async fn news_are_told(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let mut news = store.news();
+    let mut news = store.changes();
     let mut heard = |count: usize| {
-        let all: Vec<News> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+        let all: Vec<ChangeHint> = std::iter::from_fn(|| news.try_recv().ok()).collect();
         assert_eq!(all.len(), count, "{all:?}");
         all
     };
     let run = pending(store, "r1").await;
-    assert_eq!(heard(1), [News::Due(at(100))]);
-    let (held, _) = born(store, "r2", Vec::new()).await;
+    assert_eq!(heard(1), [ChangeHint::Due(at(100))]);
+    let (held, _) = held_run(store, "r2", Vec::new()).await;
     heard(0);
     store.deliver(held, cancel("one"), at(7)).await.unwrap();
-    assert_eq!(heard(1), [News::Inbox(held)]);
+    assert_eq!(heard(1), [ChangeHint::Inbox(held)]);
     store.deliver(run, cancel("one"), at(7)).await.unwrap();
-    assert_eq!(heard(2), [News::Inbox(run), News::Due(at(7))]);
+    assert_eq!(heard(2), [ChangeHint::Inbox(run), ChangeHint::Due(at(7))]);
     let mut parking = park(held, 1, 2, Some(900));
     parking.inbox_seen = 1;
     committed(store, parking).await;
-    assert_eq!(heard(1), [News::Due(at(900))]);
+    assert_eq!(heard(1), [ChangeHint::Due(at(900))]);
     take(store, held).await;
     let mut forever = park(held, 2, 3, None);
     forever.inbox_seen = 1;

@@ -1,7 +1,7 @@
 //! What must hold when many do things at once.
 
 use super::*;
-use crate::runs::{Answer, Conflict, Letter};
+use crate::runs::{Answer, Conflict, InboxMessage};
 use std::collections::BTreeSet;
 
 /// Two claimers never get the same run, and together they get all.
@@ -38,8 +38,8 @@ pub async fn claimers_never_share_a_run(store: &Arc<dyn Store>) {
 pub async fn no_wake_up_is_lost(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for round in 0..200 {
-        let (run, _) = born(store, &format!("r{round}"), Vec::new()).await;
-        let letter = Letter::Cancel {
+        let (run, _) = held_run(store, &format!("r{round}"), Vec::new()).await;
+        let letter = InboxMessage::Cancel {
             reason: "race".to_owned(),
         };
         let (theirs, ours) = (Arc::clone(store), Arc::clone(store));
@@ -59,7 +59,7 @@ pub async fn an_answer_or_a_close_wins_never_both(store: &Arc<dyn Store>) {
     let mut answered = 0;
     for round in 0..200 {
         let token = format!("t{round}");
-        let (run, _) = born(store, &format!("r{round}"), vec![open("w", &token)]).await;
+        let (run, _) = held_run(store, &format!("r{round}"), vec![open("w", &token)]).await;
         let mut commit = step(run, 1, 2);
         commit.waits = vec![close("w")];
         let (theirs, ours) = (Arc::clone(store), Arc::clone(store));
@@ -82,7 +82,7 @@ pub async fn an_answer_or_a_close_wins_never_both(store: &Arc<dyn Store>) {
 /// The same commit sent many times is written once.
 pub async fn one_commit_for_each_place(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     for seq in 2..30 {
         let tasks: Vec<_> = (0..8)
             .map(|_| {
@@ -108,7 +108,7 @@ pub async fn links_have_one_owner(store: &Arc<dyn Store>) {
     for round in 0..20 {
         let mut tasks = Vec::new();
         for index in 0..8 {
-            let (run, _) = born(store, &format!("r{round}-{index}"), Vec::new()).await;
+            let (run, _) = held_run(store, &format!("r{round}-{index}"), Vec::new()).await;
             let mut commit = step(run, 1, 2);
             commit.links = vec![link(&format!("m{round}"))];
             let store = Arc::clone(store);

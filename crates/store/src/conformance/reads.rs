@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     definitions::WorkflowFilter,
     reads::{Order, RunFilter, RunRecord, Window},
-    runs::{Answer, Letter},
+    runs::{Answer, InboxMessage},
 };
 
 fn filter(limit: u32) -> RunFilter {
@@ -74,7 +74,7 @@ async fn mixture(store: &Arc<dyn Store>) -> Vec<RunRecord> {
         let mut run = run_of([WORKFLOW, "other"][index % 2], &format!("R{index}"));
         run.tenant = ["", "acme", "zeta"][index % 3].to_owned();
         run.correlation_id = [None, Some("Trace-1".to_owned())][index % 2].clone();
-        run.born = (index % 5 != 0).then(|| Born {
+        run.local_start = (index % 5 != 0).then(|| LocalStart {
             runner: ME,
             events: started(),
             started_at: at(100),
@@ -281,7 +281,7 @@ pub async fn children_are_found(store: &Arc<dyn Store>) {
 /// The last attempt of some nodes or of all, and any one.
 pub async fn attempts_by_node_and_number(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     let mut commit = step(run, 1, 2);
     commit.attempts = vec![
         attempt("b", 1, 10),
@@ -312,7 +312,7 @@ pub async fn attempts_by_node_and_number(store: &Arc<dyn Store>) {
 /// Oldest first, with the number of all.
 pub async fn windows_of_actions(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     let mut commit = step(run, 1, 2);
     commit.attempts = [("d", 10), ("c", 30), ("b", 20), ("a", 20)]
         .map(|(node, end)| attempt(node, 1, end))
@@ -337,7 +337,7 @@ pub async fn windows_of_actions(store: &Arc<dyn Store>) {
 /// Oldest first, with the number of all.
 pub async fn windows_of_events(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     for seq in 2..=5 {
         committed(store, step(run, 1, seq)).await;
     }
@@ -353,7 +353,7 @@ pub async fn windows_of_events(store: &Arc<dyn Store>) {
 /// In the order in which they were made.
 pub async fn links_are_listed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     for (seq, id) in [(2, "b"), (3, "a")] {
         let mut commit = step(run, 1, seq);
         commit.links = vec![link(id)];
@@ -390,7 +390,7 @@ pub async fn load_shows_the_lease(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
     take(store, run).await;
-    let letter = Letter::Cancel { reason: "x".to_owned() };
+    let letter = InboxMessage::Cancel { reason: "x".to_owned() };
     store.deliver(run, letter, at(1)).await.unwrap();
     for _ in 0..2 {
         let stored = store.load(run).await.unwrap().unwrap();
@@ -405,7 +405,7 @@ pub async fn load_shows_the_lease(store: &Arc<dyn Store>) {
 pub async fn ping_and_close(store: &Arc<dyn Store>) {
     use crate::StoreError::Closed;
     activate(store, WORKFLOW).await;
-    let (run, _) = born(store, "r1", Vec::new()).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
     store.ping().await.unwrap();
     store.close().await.unwrap();
     store.close().await.unwrap();
@@ -430,7 +430,7 @@ pub async fn zeros_in_texts(store: &Arc<dyn Store>) {
     run.correlation_id = Some("c\0".to_owned());
     run.principal.user_id = "u\0".to_owned();
     run.principal.email = Some("\0@example.com".to_owned());
-    run.born = Some(Born {
+    run.local_start = Some(LocalStart {
         runner: ME,
         events: started(),
         started_at: at(100),

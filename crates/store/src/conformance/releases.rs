@@ -235,9 +235,9 @@ fn runs_of(workflow: Uuid) -> RunFilter {
 pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
     released(store, release_new(WORKFLOW, "one")).await;
     let waiting = pending(store, "waiting").await;
-    let (parked, _) = born(store, "parked", vec![open("a", "token")]).await;
+    let (parked, _) = held_run(store, "parked", vec![open("a", "token")]).await;
     committed(store, park(parked, 1, 2, None)).await;
-    let (held, _) = born(store, "held", Vec::new()).await;
+    let (held, _) = held_run(store, "held", Vec::new()).await;
     assert!(store.soft_delete_workflow(uid(WORKFLOW), at(9)).await.unwrap());
 
     committed(store, end(held, 1, 2, Status::Succeeded)).await;

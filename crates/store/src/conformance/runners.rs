@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     reads::{Order, RunFilter},
-    runs::Letter,
+    runs::InboxMessage,
 };
 
 const DAY: i64 = 24 * 60 * 60 * 1_000_000;
@@ -24,7 +24,10 @@ async fn listed(store: &Arc<dyn Store>) -> Vec<(RunnerId, u64)> {
 
 async fn tell(store: &Arc<dyn Store>, run: RunId) {
     let reason = "enough".to_owned();
-    store.deliver(run, Letter::Cancel { reason }, at(500)).await.unwrap();
+    store
+        .deliver(run, InboxMessage::Cancel { reason }, at(500))
+        .await
+        .unwrap();
 }
 
 /// The newest first, in pages, each with what it holds.
@@ -36,10 +39,10 @@ pub async fn runners_are_listed(store: &Arc<dyn Store>) {
         beat(store, id, time).await;
     }
     for request in ["r1", "r2", "r3"] {
-        born_by(store, second, request, Vec::new()).await;
+        run_held_by(store, second, request, Vec::new()).await;
     }
-    let parked = born_by(store, third, "r4", Vec::new()).await;
-    born(store, "r5", Vec::new()).await;
+    let parked = run_held_by(store, third, "r4", Vec::new()).await;
+    held_run(store, "r5", Vec::new()).await;
     assert_eq!(listed(store).await, [(third, 1), (second, 3), (first, 0)]);
     let mut parking = park(parked, 1, 2, Some(900));
     parking.runner = third;
@@ -76,7 +79,7 @@ pub async fn silent_runners_are_forgotten(store: &Arc<dyn Store>) {
     for id in [idle, holder, awake] {
         beat(store, id, 1000).await;
     }
-    let run = born_by(store, holder, "r1", Vec::new()).await;
+    let run = run_held_by(store, holder, "r1", Vec::new()).await;
     beat(store, awake, 1000 + DAY).await;
     assert_eq!(
         listed(store).await,
@@ -95,11 +98,11 @@ pub async fn silent_runners_are_forgotten(store: &Arc<dyn Store>) {
 /// Mail that was not consumed, of runs that this runner holds.
 pub async fn unread_mail_of_held_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let (mine, _) = born(store, "r1", Vec::new()).await;
-    let (quiet, _) = born(store, "r2", Vec::new()).await;
-    let theirs = born_by(store, runner(), "r3", Vec::new()).await;
+    let (mine, _) = held_run(store, "r1", Vec::new()).await;
+    let (quiet, _) = held_run(store, "r2", Vec::new()).await;
+    let theirs = run_held_by(store, runner(), "r3", Vec::new()).await;
     let free = pending(store, "r4").await;
-    let unread = || async { store.unread(ME).await.unwrap() };
+    let unread = || async { store.runs_with_messages(ME).await.unwrap() };
     assert_eq!(unread().await, []);
     for run in [mine, theirs, free] {
         tell(store, run).await;
@@ -126,10 +129,10 @@ pub async fn held_runs_are_told(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut mine = Vec::new();
     for index in 0..5 {
-        let (run, _) = born(store, &format!("r{index}"), Vec::new()).await;
+        let (run, _) = held_run(store, &format!("r{index}"), Vec::new()).await;
         mine.push(Lease { run, epoch: 1 });
     }
-    born_by(store, runner(), "theirs", Vec::new()).await;
+    run_held_by(store, runner(), "theirs", Vec::new()).await;
     pending(store, "free").await;
     mine.sort_by_key(|lease| lease.run);
     assert_eq!(store.held(ME, None, 100).await.unwrap(), mine);
@@ -150,9 +153,9 @@ pub async fn who_holds_what_is_told(store: &Arc<dyn Store>) {
     let them = runner();
     let mut mine = Vec::new();
     for index in 0..5 {
-        mine.push(born(store, &format!("r{index}"), Vec::new()).await.0);
+        mine.push(held_run(store, &format!("r{index}"), Vec::new()).await.0);
     }
-    let theirs = born_by(store, them, "theirs", Vec::new()).await;
+    let theirs = run_held_by(store, them, "theirs", Vec::new()).await;
     pending(store, "free").await;
     committed(store, end(mine[4], 1, 2, Status::Failed)).await;
     assert_eq!(store.run(theirs).await.unwrap().unwrap().runner, Some(them));

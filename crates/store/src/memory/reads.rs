@@ -3,7 +3,7 @@
 use super::{State, runs::Entry};
 use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, RunFilter, RunPage, RunRecord, Window},
-    runs::{Mail, WaitRecord},
+    runs::{StoredMessage, WaitRecord},
 };
 use fermata_core::{NodeId, RunId};
 use std::ops::{Bound, RangeBounds};
@@ -116,7 +116,7 @@ impl State {
         links
     }
 
-    pub(super) fn inbox(&self, run: RunId, after: u64) -> Vec<Mail> {
+    pub(super) fn inbox(&self, run: RunId, after: u64) -> Vec<StoredMessage> {
         let mail = self.runs.get(&run).into_iter().flat_map(|entry| &entry.inbox);
         mail.filter(|mail| mail.seq > after).cloned().collect()
     }

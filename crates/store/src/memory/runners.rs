@@ -35,13 +35,13 @@ impl State {
         Page::cut(records.take(limit as usize + 1).collect(), limit)
     }
 
-    pub(super) fn unread(&self, runner: RunnerId) -> Vec<RunId> {
-        let has_mail = |id: &RunId| {
+    pub(super) fn runs_with_messages(&self, runner: RunnerId) -> Vec<RunId> {
+        let has_messages = |id: &RunId| {
             self.runs
                 .get(id)
                 .is_some_and(|entry| entry.inbox_seq > entry.inbox_seen)
         };
-        self.of_runner(runner).filter(has_mail).collect()
+        self.of_runner(runner).filter(has_messages).collect()
     }
 
     pub(super) fn held_by(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Vec<Lease> {

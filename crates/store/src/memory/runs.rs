@@ -2,13 +2,13 @@
 
 use super::State;
 use crate::{
-    News,
+    ChangeHint,
     definitions::WorkflowState,
     priority,
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, Letter, Link, Mail, NewRun,
-        RunCommit, StatusChange, StoredRun, WaitChange, WaitRecord,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, Link, NewRun,
+        RunCommit, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
     },
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) attempts: BTreeMap<(NodeId, u32), ActionRecord>,
     pub(super) links: Vec<LinkRecord>,
     pub(super) waits: Vec<Wait>,
-    pub(super) inbox: Vec<Mail>,
+    pub(super) inbox: Vec<StoredMessage>,
 }
 
 /// A wait, and the letter that announced its answer.
@@ -62,27 +62,27 @@ impl State {
             return Enqueued::Stale;
         }
         let (id, created_at) = (new.id, new.created_at);
-        let born = new.born.take();
+        let local_start = new.local_start.take();
         self.requests.insert(request, id);
         self.by_workflow.entry(new.workflow_uid).or_default().insert(id);
         if let Some(parent) = new.parent {
             self.children.entry(parent).or_default().insert(id);
         }
         self.runs.insert(id, Entry::new(new));
-        match born {
+        match local_start {
             None => {
                 self.place(id, None, Some(created_at));
-                self.news.push(News::Due(created_at));
+                self.news.push(ChangeHint::Due(created_at));
             }
-            Some(born) => {
-                self.place(id, Some(born.runner), Some(created_at));
+            Some(local_start) => {
+                self.place(id, Some(local_start.runner), Some(created_at));
                 if let Some(entry) = self.runs.get_mut(&id) {
                     entry.status = Status::Running;
                     entry.epoch = 1;
-                    entry.started_at = Some(born.started_at);
-                    entry.write(1, born.started_at, first);
+                    entry.started_at = Some(local_start.started_at);
+                    entry.write(1, local_start.started_at, first);
                 }
-                for change in born.waits {
+                for change in local_start.waits {
                     self.change_wait(id, change);
                 }
             }
@@ -189,7 +189,7 @@ impl State {
             self.place(id, None, None);
         } else if let Some(wake_at) = commit.then.released(at, inbox_seq, entry.inbox_seen) {
             self.place(id, None, wake_at);
-            self.news.extend(wake_at.map(News::Due));
+            self.news.extend(wake_at.map(ChangeHint::Due));
         }
         if let Some(letter) = commit.dead_letter {
             self.dead_letters.insert(letter.id, *letter);
@@ -272,7 +272,7 @@ impl State {
         }
     }
 
-    pub(super) fn deliver(&mut self, run: RunId, letter: Letter, at: Timestamp) -> Delivery {
+    pub(super) fn deliver(&mut self, run: RunId, letter: InboxMessage, at: Timestamp) -> Delivery {
         let Some(entry) = self.runs.get_mut(&run) else {
             return Delivery::NotFound;
         };
@@ -281,17 +281,17 @@ impl State {
             return Delivery::Terminal { status };
         }
         entry.inbox_seq += 1;
-        entry.inbox.push(Mail {
+        entry.inbox.push(StoredMessage {
             seq: entry.inbox_seq,
             at,
             letter,
         });
         let free = entry.lease_owner.is_none();
         let wake_at = entry.wake_at.map_or(at, |wake_at| wake_at.min(at));
-        self.news.push(News::Inbox(run));
+        self.news.push(ChangeHint::Inbox(run));
         if free {
             self.place(run, None, Some(wake_at));
-            self.news.push(News::Due(at));
+            self.news.push(ChangeHint::Due(at));
         }
         Delivery::Delivered { status }
     }
@@ -317,7 +317,7 @@ impl State {
         wait.record.payload = Some(payload.to_owned());
         wait.answer_seq = Some(seq);
         let node = wait.record.node.clone();
-        self.deliver(run, Letter::Callback { node: node.clone() }, at);
+        self.deliver(run, InboxMessage::Callback { node: node.clone() }, at);
         Answer::Accepted { run, node }
     }
 }

@@ -5,9 +5,9 @@
 //! made without a look at parameters, so that they are what the tests have seen, and made anew as tables grow.
 
 use super::{
+    error::{PgError, words},
     settings::PostgresSettings,
     tls::TlsWish,
-    trouble::{Trouble, words},
 };
 use crate::{Result, StoreError};
 use deadpool_postgres::Connect;
@@ -121,10 +121,10 @@ impl Address {
     }
 
     /// Why there is no store at this address.
-    pub(super) fn unopenable(&self, trouble: &Trouble) -> StoreError {
+    pub(super) fn unopenable(&self, error: &PgError) -> StoreError {
         StoreError::Unopenable {
             path: self.place.clone(),
-            what: trouble.to_string(),
+            what: error.to_string(),
         }
     }
 }

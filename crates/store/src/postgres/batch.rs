@@ -14,12 +14,12 @@
 use super::{
     address::Address,
     decide::decide,
+    error::{PgError, Remedy},
     facts::Facts,
     hints::Tidings,
     look::{Question, Wish},
     pipeline::{Query, send},
     sql::Statements,
-    trouble::{Remedy, Trouble},
     work::{Fate, Outcome, Work},
 };
 use crate::runs::Enqueued;
@@ -40,9 +40,9 @@ const PLANS_LAST: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Nothing was written.
-    Nothing(Trouble),
+    Nothing(PgError),
     /// `COMMIT` was sent, and no answer came.
-    Unknown(Trouble),
+    Unknown(PgError),
 }
 
 /// What became of each member, and what to tell of it.
@@ -67,7 +67,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub(super) async fn connect(address: &Address, answer_within: Duration) -> Result<Session, Trouble> {
+    pub(super) async fn connect(address: &Address, answer_within: Duration) -> Result<Session, PgError> {
         let connect = async {
             let (client, task) = address.session().await?;
             client.batch_execute(LOCK_PATIENCE).await?;
@@ -83,7 +83,7 @@ impl Session {
                 trips: Default::default(),
             })
         };
-        timeout(answer_within, connect).await.unwrap_or(Err(Trouble::Silent))
+        timeout(answer_within, connect).await.unwrap_or(Err(PgError::Silent))
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -95,10 +95,10 @@ impl Session {
         let begin = self.begin();
         let facts = match self.look(begin, batch).await {
             Ok(facts) => facts,
-            Err(trouble) => {
+            Err(error) => {
                 // If this fails too, the connection is lost, which the next batch will see.
                 let _ = timeout(self.answer_within, self.client.batch_execute("ROLLBACK")).await;
-                return Err(Failure::Nothing(trouble));
+                return Err(Failure::Nothing(error));
             }
         };
         let (fates, mut writes) = decide(batch, &facts);
@@ -111,7 +111,7 @@ impl Session {
             // An end without a beginning: nothing was to be written.
             Ok(Err(error)) if queries.is_empty() => return Err(Failure::Nothing(error.into())),
             Ok(Err(error)) => return Err(self.judge(error)),
-            Err(_) => return Err(Failure::Unknown(Trouble::Silent)),
+            Err(_) => return Err(Failure::Unknown(PgError::Silent)),
         };
         if writes.runs.is_empty() {
             return Ok((fates, tidings));
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// The first round trip; and another if something could not be locked, which may be because it is not there.
-    async fn look(&self, begin: &str, batch: &[&Work]) -> Result<Facts, Trouble> {
+    async fn look(&self, begin: &str, batch: &[&Work]) -> Result<Facts, PgError> {
         let wish = Wish::of(batch);
         let mut facts = Facts::default();
         self.ask(Some(begin), wish.queries(&self.sql), &mut facts).await?;
@@ -148,13 +148,13 @@ impl Session {
         begin: Option<&str>,
         queries: Vec<(Query<'_>, Question)>,
         facts: &mut Facts,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgError> {
         let (queries, questions): (Vec<_>, Vec<_>) = queries.into_iter().unzip();
         if begin.is_some() || !queries.is_empty() {
             self.count_trip();
         }
         let answers = timeout(self.answer_within, send(&self.client, begin, &queries, None)).await;
-        let answers = answers.map_err(|_| Trouble::Silent)??;
+        let answers = answers.map_err(|_| PgError::Silent)??;
         for (question, rows) in questions.into_iter().zip(answers) {
             facts.learn(question, &rows)?;
         }
@@ -177,10 +177,10 @@ impl Session {
     /// whatever comes after it; but when it goes away, `COMMIT` may have been done.
     fn judge(&self, error: tokio_postgres::Error) -> Failure {
         let answered = error.as_db_error().is_some() || !self.client.is_closed();
-        let trouble = Trouble::Server(error);
-        match answered && trouble.remedy() != Remedy::Reconnect || trouble.came_too_late() {
-            true => Failure::Nothing(trouble),
-            false => Failure::Unknown(trouble),
+        let error = PgError::Server(error);
+        match answered && error.remedy() != Remedy::Reconnect || error.came_too_late() {
+            true => Failure::Nothing(error),
+            false => Failure::Unknown(error),
         }
     }
 }

@@ -12,9 +12,9 @@
 
 use super::{
     columns::{get, plain, principal},
+    error::PgError,
     queue::{self, Group},
     sessions::commit,
-    trouble::Trouble,
 };
 use crate::{
     priority,
@@ -84,7 +84,7 @@ pub(super) async fn claim(
     claim: &Claim,
     dead_before: Option<i64>,
     walked: &Mutex<Group>,
-) -> Result<Claimed, Trouble> {
+) -> Result<Claimed, PgError> {
     let tx = session.transaction().await?;
     let ids = match claim.only.is_empty() {
         false => these(&tx, claim, dead_before).await?,
@@ -128,7 +128,7 @@ pub(super) async fn claim(
     })
 }
 
-async fn these(tx: &Transaction<'_>, claim: &Claim, dead_before: Option<i64>) -> Result<Vec<Uuid>, Trouble> {
+async fn these(tx: &Transaction<'_>, claim: &Claim, dead_before: Option<i64>) -> Result<Vec<Uuid>, PgError> {
     let statement = tx.prepare_cached(THESE).await?;
     let runs: Vec<Uuid> = claim.only.iter().map(|run| run.0).collect();
     let limit = i64::from(claim.limit);
@@ -144,7 +144,7 @@ async fn due(
     claim: &Claim,
     dead_before: Option<i64>,
     walked: &Mutex<Group>,
-) -> Result<Vec<Uuid>, Trouble> {
+) -> Result<Vec<Uuid>, PgError> {
     let mut ids = match dead_before {
         Some(dead_before) => orphans(tx, claim, dead_before).await?,
         None => Vec::new(),
@@ -159,14 +159,14 @@ async fn due(
     Ok(ids)
 }
 
-async fn orphans(tx: &Transaction<'_>, claim: &Claim, dead_before: i64) -> Result<Vec<Uuid>, Trouble> {
+async fn orphans(tx: &Transaction<'_>, claim: &Claim, dead_before: i64) -> Result<Vec<Uuid>, PgError> {
     let orphaned = tx.prepare_cached(ORPHANED).await?;
     let limit = i64::from(claim.limit);
     let rows = tx.query(&orphaned, &[&claim.runner.0, &dead_before, &limit]).await?;
     rows.iter().map(|row| plain(row, 0)).collect()
 }
 
-fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {
+fn stored_run(row: &Row) -> Result<StoredRun, PgError> {
     Ok(StoredRun {
         id: get(row, 0)?,
         workflow_id: plain(row, 1)?,
@@ -189,7 +189,7 @@ fn stored_run(row: &Row) -> Result<StoredRun, Trouble> {
 }
 
 /// A run with its journal.
-pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Option<StoredRun>, Trouble> {
+pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Option<StoredRun>, PgError> {
     let statement = client.prepare_cached(&load_query()).await?;
     let Some(row) = client.query_opt(&statement, &[&run.0]).await? else {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! How values stand in columns. Reading anything that this program does not write is an error, never a guess.
 
-use super::trouble::Trouble;
+use super::error::PgError;
 use crate::{
     dead_letters::DeadReason,
     definitions::Lifecycle,
@@ -12,21 +12,21 @@ use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
 
 /// A column as the driver reads it.
-pub(super) fn plain<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Trouble> {
+pub(super) fn plain<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, PgError> {
     Ok(row.try_get(at)?)
 }
 
 /// A value as this crate writes it.
 pub(super) trait Column: Sized {
     type Plain: for<'a> FromSql<'a>;
-    fn read(plain: Self::Plain) -> Result<Self, Trouble>;
+    fn read(plain: Self::Plain) -> Result<Self, PgError>;
 }
 
 macro_rules! columns {
     ($($type:ty: $plain:ty => |$value:ident| $read:expr;)+) => {
         $(impl Column for $type {
             type Plain = $plain;
-            fn read($value: $plain) -> Result<Self, Trouble> {
+            fn read($value: $plain) -> Result<Self, PgError> {
                 $read
             }
         })+
@@ -46,17 +46,17 @@ columns! {
     DeadReason: String => |word| DeadReason::parse(&word).ok_or_else(|| strange(word));
 }
 
-fn strange(value: impl std::fmt::Display) -> Trouble {
-    Trouble::Strange(format!("`{value}` is not known here"))
+fn strange(value: impl std::fmt::Display) -> PgError {
+    PgError::Strange(format!("`{value}` is not known here"))
 }
 
 /// Any [`Column`].
-pub(super) fn get<T: Column>(row: &Row, at: usize) -> Result<T, Trouble> {
+pub(super) fn get<T: Column>(row: &Row, at: usize) -> Result<T, PgError> {
     T::read(plain(row, at)?)
 }
 
 /// Any [`Column`], or NULL.
-pub(super) fn maybe<T: Column>(row: &Row, at: usize) -> Result<Option<T>, Trouble> {
+pub(super) fn maybe<T: Column>(row: &Row, at: usize) -> Result<Option<T>, PgError> {
     plain::<Option<T::Plain>>(row, at)?.map(T::read).transpose()
 }
 
@@ -84,7 +84,7 @@ pub(super) fn storable(text: &str) -> bool {
 }
 
 /// Three columns from `at`: user id, email, display name.
-pub(super) fn principal(row: &Row, at: usize) -> Result<Principal, Trouble> {
+pub(super) fn principal(row: &Row, at: usize) -> Result<Principal, PgError> {
     Ok(Principal {
         user_id: plain(row, at)?,
         email: plain(row, at + 1)?,

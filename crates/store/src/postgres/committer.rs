@@ -15,9 +15,9 @@ use super::{
     address::Address,
     backoff::{self, Backoff},
     batch::{Failure, Session, Written},
+    error::{PgError, Remedy},
     hints::{Hints, Tidings},
     settings::PostgresSettings,
-    trouble::{Remedy, Trouble},
     work::{Fate, Outcome, Work},
 };
 use crate::{Result, StoreError};
@@ -277,31 +277,29 @@ impl Committer {
                 }
                 Err(failure) => failure,
             };
-            let trouble = match failure {
-                Failure::Unknown(trouble) => {
+            let error = match failure {
+                Failure::Unknown(error) => {
                     self.session = None;
-                    tracing::error!(members = batch.len(), "the outcome of a batch is unknown: {trouble}");
-                    batch
-                        .into_iter()
-                        .for_each(|member| member.answer(Err(trouble.unknown())));
+                    tracing::error!(members = batch.len(), "the outcome of a batch is unknown: {error}");
+                    batch.into_iter().for_each(|member| member.answer(Err(error.unknown())));
                     return;
                 }
-                Failure::Nothing(trouble) => trouble,
+                Failure::Nothing(error) => error,
             };
-            match trouble.remedy() {
+            match error.remedy() {
                 Remedy::Reconnect => {
                     self.session = None;
-                    batch = self.still_patient(batch, &trouble);
+                    batch = self.still_patient(batch, &error);
                     self.backoff.pause().await;
                 }
                 Remedy::Again if collisions < MAX_TRIES => {
                     collisions += 1;
-                    tracing::debug!("a batch collided with others and is tried again: {trouble}");
+                    tracing::debug!("a batch collided with others and is tried again: {error}");
                     self.backoff.moment().await;
                 }
                 // Whatever is in the way, it is in everybody's: somebody locked a table.
                 Remedy::Later if self.stuck >= STUCK => {
-                    batch.into_iter().for_each(|member| self.put_off(member, &trouble));
+                    batch.into_iter().for_each(|member| self.put_off(member, &error));
                     return;
                 }
                 // Only the member at fault should fail, or wait.
@@ -315,16 +313,16 @@ impl Committer {
                     self.stuck += 1;
                     for mut member in batch {
                         member.alone = true;
-                        self.put_off(member, &trouble);
+                        self.put_off(member, &error);
                     }
                     return;
                 }
                 _ => {
-                    tracing::error!(members = batch.len(), "a batch was not written: {trouble}");
+                    tracing::error!(members = batch.len(), "a batch was not written: {error}");
                     let place = &self.address.place;
                     batch
                         .into_iter()
-                        .for_each(|member| member.answer(Err(trouble.explain(place))));
+                        .for_each(|member| member.answer(Err(error.explain(place))));
                     return;
                 }
             }
@@ -346,12 +344,12 @@ impl Committer {
     }
 
     /// Those whose callers still wait for the database to come back; the others are told.
-    fn still_patient(&self, batch: Vec<Member>, trouble: &Trouble) -> Vec<Member> {
+    fn still_patient(&self, batch: Vec<Member>, error: &PgError) -> Vec<Member> {
         let (patient, rest): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .partition(|member| member.since.elapsed() < self.patience);
         for member in rest {
-            member.answer(Err(trouble.explain(&self.address.place)));
+            member.answer(Err(error.explain(&self.address.place)));
         }
         patient
     }
@@ -365,19 +363,19 @@ impl Committer {
                 // What another batch stored is there now to be found.
                 Fate::Beaten if member.beaten < MAX_TRIES => {
                     member.beaten += 1;
-                    self.put_off(member, &Trouble::Collision);
+                    self.put_off(member, &PgError::Collision);
                 }
                 Fate::Beaten => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
-                Fate::Locked => self.put_off(member, &Trouble::Locked),
+                Fate::Locked => self.put_off(member, &PgError::Locked),
             }
         }
     }
 
     /// Tries a member again later, before all that waits behind it; or tells it that nothing was written.
-    fn put_off(&mut self, mut member: Member, trouble: &Trouble) {
+    fn put_off(&mut self, mut member: Member, error: &PgError) {
         if member.since.elapsed() >= self.lock_patience {
-            tracing::warn!(run = %member.work.run(), "given up after {} tries: {trouble}", member.tries + 1);
-            return member.answer(Err(trouble.explain(&self.address.place)));
+            tracing::warn!(run = %member.work.run(), "given up after {} tries: {error}", member.tries + 1);
+            return member.answer(Err(error.explain(&self.address.place)));
         }
         member.rests_until = Instant::now() + backoff::rest(member.tries);
         member.tries += 1;

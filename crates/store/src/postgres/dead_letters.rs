@@ -2,8 +2,8 @@
 
 use super::{
     columns::{get, plain},
+    error::PgError,
     sessions::commit,
-    trouble::Trouble,
 };
 use crate::{
     dead_letters::{DeadLetter, DeadLetterFilter},
@@ -14,7 +14,7 @@ use deadpool_postgres::{GenericClient, Object};
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-fn letter_row(row: &Row) -> Result<DeadLetter, Trouble> {
+fn letter_row(row: &Row) -> Result<DeadLetter, PgError> {
     Ok(DeadLetter {
         id: plain(row, 0)?,
         at: get(row, 1)?,
@@ -31,7 +31,7 @@ fn letter_row(row: &Row) -> Result<DeadLetter, Trouble> {
 }
 
 /// One letter.
-pub(super) async fn one(client: &impl GenericClient, id: Uuid) -> Result<Option<DeadLetter>, Trouble> {
+pub(super) async fn one(client: &impl GenericClient, id: Uuid) -> Result<Option<DeadLetter>, PgError> {
     let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, payload_json FROM dead_letters WHERE id = $1");
     let statement = client.prepare_cached(&sql).await?;
     let row = client.query_opt(&statement, &[&id]).await?;
@@ -39,7 +39,7 @@ pub(super) async fn one(client: &impl GenericClient, id: Uuid) -> Result<Option<
 }
 
 /// Letters that fit, without payloads.
-pub(super) async fn list(client: &impl GenericClient, filter: &DeadLetterFilter) -> Result<Page<DeadLetter>, Trouble> {
+pub(super) async fn list(client: &impl GenericClient, filter: &DeadLetterFilter) -> Result<Page<DeadLetter>, PgError> {
     let (fitting, params) = fitting(filter, i64::from(filter.limit) + 1);
     let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, '' FROM {fitting}");
     let statement = client.prepare_cached(&sql).await?;
@@ -87,7 +87,7 @@ fn borrowed(params: &[Box<dyn ToSql + Sync + Send>]) -> Vec<&(dyn ToSql + Sync)>
 }
 
 /// Removes a letter; whether there was one.
-pub(super) async fn delete(session: &mut Object, id: Uuid) -> Result<bool, Trouble> {
+pub(super) async fn delete(session: &mut Object, id: Uuid) -> Result<bool, PgError> {
     let tx = session.transaction().await?;
     let statement = tx.prepare_cached(&dollars(DELETE_DEAD_LETTER)).await?;
     let removed = tx.execute(&statement, &[&id]).await?;
@@ -96,7 +96,7 @@ pub(super) async fn delete(session: &mut Object, id: Uuid) -> Result<bool, Troub
 }
 
 /// Removes letters that fit; how many.
-pub(super) async fn purge(session: &mut Object, filter: &DeadLetterFilter) -> Result<u64, Trouble> {
+pub(super) async fn purge(session: &mut Object, filter: &DeadLetterFilter) -> Result<u64, PgError> {
     let (fitting, params) = fitting(filter, i64::from(filter.limit));
     let sql = format!("DELETE FROM dead_letters WHERE id IN (SELECT id FROM {fitting})");
     let tx = session.transaction().await?;

@@ -81,14 +81,14 @@ impl<'a> Deciding<'a, '_> {
             return Enqueued::Stale;
         }
         self.writes.runs.push(run);
-        match &run.born {
+        match &run.local_start {
             None => self.writes.tidings.due(run.created_at),
-            Some(born) => {
+            Some(local_start) => {
                 if let Some(first) = first {
-                    self.writes.first_events.push(run.id, 1, born.started_at, first);
+                    self.writes.first_events.push(run.id, 1, local_start.started_at, first);
                 }
-                self.writes.first_waits.open(run.id, &born.waits, false);
-                self.limit(run.id, &born.waits);
+                self.writes.first_waits.open(run.id, &local_start.waits, false);
+                self.limit(run.id, &local_start.waits);
             }
         }
         Enqueued::Created
@@ -174,7 +174,7 @@ impl<'a> Deciding<'a, '_> {
             false => commit.inbox_seen.min(run.inbox_seq).max(run.inbox_seen),
         };
         if seen > run.inbox_seen {
-            self.writes.read_mail.push((commit.run, signed(seen)));
+            self.writes.read_messages.push((commit.run, signed(seen)));
         }
         let mut update = RunUpdate {
             inbox_seen: signed(seen),
@@ -261,7 +261,7 @@ pub(super) fn resource(link: &Link) -> Resource {
 
 /// The status of a run that is stored now.
 pub(super) fn first_status(run: &NewRun) -> Status {
-    match run.born {
+    match run.local_start {
         Some(_) => Status::Running,
         None => Status::Pending,
     }

@@ -6,8 +6,8 @@
 
 use super::{
     columns::{get, maybe, plain, small, text},
+    error::PgError,
     sessions::commit,
-    trouble::Trouble,
 };
 use crate::{
     definitions::{
@@ -35,16 +35,16 @@ const LOCK_KNOWN: &str = concat!(statements::workflow_columns!(), "WHERE uid = ?
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
+async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, PgError> {
     let statement = client.prepare_cached(&dollars(sql)).await?;
     Ok(client.query(&statement, params).await?)
 }
 
-async fn row(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Option<Row>, Trouble> {
+async fn row(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Option<Row>, PgError> {
     Ok(rows(client, sql, params).await?.pop())
 }
 
-async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<u64, Trouble> {
+async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<u64, PgError> {
     let statement = client.prepare_cached(&dollars(sql)).await?;
     Ok(client.execute(&statement, params).await?)
 }
@@ -57,7 +57,7 @@ enum Which<'a> {
 }
 
 /// A workflow that was not deleted, locked until the transaction ends.
-async fn locked(tx: &Transaction<'_>, which: Which<'_>) -> Result<Option<Workflow>, Trouble> {
+async fn locked(tx: &Transaction<'_>, which: Which<'_>) -> Result<Option<Workflow>, PgError> {
     let row = match which {
         Which::Named(name) => row(tx, LOCK_NAMED, &[&name]).await?,
         Which::Known(uid) => row(tx, LOCK_KNOWN, &[&uid]).await?,
@@ -72,7 +72,7 @@ pub(super) async fn save_draft(
     new: &Draft,
     rule: DraftRule,
     guard: Option<&DraftGuard>,
-) -> Result<Saved, Trouble> {
+) -> Result<Saved, PgError> {
     let tx = session.transaction().await?;
     let which = match rule {
         DraftRule::NewOrDraft { .. } => Which::Named(&new.id),
@@ -125,7 +125,7 @@ pub(super) async fn publish(
     plan: &str,
     mode: PublishMode,
     at: Timestamp,
-) -> Result<Published, Trouble> {
+) -> Result<Published, PgError> {
     let tx = session.transaction().await?;
     let Some(workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(Published::NotFound);
@@ -149,7 +149,7 @@ pub(super) async fn publish(
 }
 
 /// Makes a document the current version at once.
-pub(super) async fn release(session: &mut Object, release: &Release) -> Result<Released, Trouble> {
+pub(super) async fn release(session: &mut Object, release: &Release) -> Result<Released, PgError> {
     let Release {
         draft,
         rule,
@@ -182,7 +182,7 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
 }
 
 /// The newest version, if it has this checksum.
-async fn newest(tx: &Transaction<'_>, workflow: &Workflow, checksum: &str) -> Result<Option<u32>, Trouble> {
+async fn newest(tx: &Transaction<'_>, workflow: &Workflow, checksum: &str) -> Result<Option<u32>, PgError> {
     let Some(version) = workflow.latest_version else {
         return Ok(None);
     };
@@ -197,7 +197,7 @@ async fn version_of(
     workflow: &Workflow,
     draft: &Draft,
     at: Timestamp,
-) -> Result<(u32, bool), Trouble> {
+) -> Result<(u32, bool), PgError> {
     if let Some(version) = newest(tx, workflow, &draft.checksum).await? {
         return Ok((version, false));
     }
@@ -230,7 +230,7 @@ async fn insert_plan(
     version: u32,
     plan: &str,
     at: Timestamp,
-) -> Result<(), Trouble> {
+) -> Result<(), PgError> {
     let row: Params<'_> = &[&uid, &small(version), &plan, &at.0];
     execute(client, statements::ADD_PLAN, row).await?;
     Ok(())
@@ -243,13 +243,13 @@ pub(super) async fn add_plan(
     version: u32,
     text: &str,
     at: Timestamp,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, PgError> {
     insert_plan(client, uid, version, text, at).await?;
     plan(client, uid, version).await
 }
 
 /// The plan of a version.
-pub(super) async fn plan(client: &impl GenericClient, uid: Uuid, version: u32) -> Result<Option<String>, Trouble> {
+pub(super) async fn plan(client: &impl GenericClient, uid: Uuid, version: u32) -> Result<Option<String>, PgError> {
     let row = row(client, statements::PLAN, &[&uid, &small(version)]).await?;
     row.as_ref().map(|row| plain(row, 0)).transpose()
 }
@@ -262,7 +262,7 @@ async fn published(
     (version, created): (u32, bool),
     mode: PublishMode,
     at: Timestamp,
-) -> Result<Publication, Trouble> {
+) -> Result<Publication, PgError> {
     if mode != PublishMode::Snapshot {
         execute(tx, statements::DELETE_DRAFT, &[&workflow.uid]).await?;
     }
@@ -276,7 +276,7 @@ async fn published(
 }
 
 /// Removes a workflow that nothing needs.
-pub(super) async fn delete(session: &mut Object, uid: Uuid) -> Result<Deleted, Trouble> {
+pub(super) async fn delete(session: &mut Object, uid: Uuid) -> Result<Deleted, PgError> {
     let tx = session.transaction().await?;
     // Waits for new runs of it to be stored; the next statement sees them.
     execute(&tx, "SELECT 1 FROM workflows WHERE uid = ?1 FOR UPDATE", &[&uid]).await?;
@@ -299,7 +299,7 @@ pub(super) async fn delete(session: &mut Object, uid: Uuid) -> Result<Deleted, T
 }
 
 /// Deletes a workflow and leaves its versions and runs.
-pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) -> Result<bool, Trouble> {
+pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) -> Result<bool, PgError> {
     let tx = session.transaction().await?;
     let Some(workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(false);
@@ -312,7 +312,7 @@ pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) 
 }
 
 /// Remembers the newest version, so that another workflow of this name goes on from there.
-async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
+async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     if let Some(latest) = workflow.latest_version {
         execute(tx, statements::SET_MARK, &[&workflow.id, &small(latest)]).await?;
     }
@@ -325,7 +325,7 @@ pub(super) async fn set_enablement(
     uid: Uuid,
     change: &Enablement,
     at: Timestamp,
-) -> Result<Option<(Workflow, bool)>, Trouble> {
+) -> Result<Option<(Workflow, bool)>, PgError> {
     let tx = session.transaction().await?;
     let Some(mut workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(None);
@@ -342,7 +342,7 @@ pub(super) async fn set_enablement(
 }
 
 /// Another process may be making the same one: then the row is not ours, and everything is looked at again.
-async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
+async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     let status = workflow.status.as_str();
     let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
     let row: Params<'_> = &[
@@ -357,12 +357,12 @@ async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
         &workflow.updated_at.0,
     ];
     match execute(tx, statements::CREATE_WORKFLOW, row).await? {
-        0 => Err(Trouble::Collision),
+        0 => Err(PgError::Collision),
         _ => Ok(()),
     }
 }
 
-async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), Trouble> {
+async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     let status = workflow.status.as_str();
     let (current, latest) = (workflow.current_version.map(small), workflow.latest_version.map(small));
     let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
@@ -382,18 +382,18 @@ async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
 }
 
 /// The workflow that has this name now.
-pub(super) async fn workflow(client: &impl GenericClient, id: &str) -> Result<Option<Workflow>, Trouble> {
+pub(super) async fn workflow(client: &impl GenericClient, id: &str) -> Result<Option<Workflow>, PgError> {
     let row = row(client, statements::WORKFLOW, &[&id]).await?;
     row.as_ref().map(workflow_row).transpose()
 }
 
 /// The workflow with this uid, also one that was soft-deleted.
-pub(super) async fn workflow_by_uid(client: &impl GenericClient, uid: Uuid) -> Result<Option<Workflow>, Trouble> {
+pub(super) async fn workflow_by_uid(client: &impl GenericClient, uid: Uuid) -> Result<Option<Workflow>, PgError> {
     let row = row(client, statements::WORKFLOW_BY_UID, &[&uid]).await?;
     row.as_ref().map(workflow_row).transpose()
 }
 
-fn workflow_row(row: &Row) -> Result<Workflow, Trouble> {
+fn workflow_row(row: &Row) -> Result<Workflow, PgError> {
     Ok(Workflow {
         id: plain(row, 0)?,
         uid: plain(row, 1)?,
@@ -411,7 +411,7 @@ fn workflow_row(row: &Row) -> Result<Workflow, Trouble> {
 }
 
 /// Workflows by name. The filter is applied here and not in SQL, so that "any case" means the same in every store.
-pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, Trouble> {
+pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, PgError> {
     let sql = format!("{} LIMIT ?2", statements::WORKFLOWS);
     let wanted = filter.limit as usize + 1;
     // No name is between a text and the same with a zero and more behind it.
@@ -434,7 +434,7 @@ pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilt
 }
 
 /// A workflow's draft.
-pub(super) async fn draft(client: &impl GenericClient, workflow: Uuid) -> Result<Option<Draft>, Trouble> {
+pub(super) async fn draft(client: &impl GenericClient, workflow: Uuid) -> Result<Option<Draft>, PgError> {
     let Some(row) = row(client, statements::DRAFT, &[&workflow]).await? else {
         return Ok(None);
     };
@@ -454,7 +454,7 @@ pub(super) async fn definition(
     client: &impl GenericClient,
     workflow: Uuid,
     version: u32,
-) -> Result<Option<Definition>, Trouble> {
+) -> Result<Option<Definition>, PgError> {
     let Some(row) = row(client, statements::DEFINITION, &[&workflow, &small(version)]).await? else {
         return Ok(None);
     };
@@ -474,7 +474,7 @@ pub(super) async fn versions(
     workflow: Uuid,
     before: Option<u32>,
     limit: u32,
-) -> Result<Page<VersionRow>, Trouble> {
+) -> Result<Page<VersionRow>, PgError> {
     let before = before.map_or(i32::MAX, small);
     let params: Params<'_> = &[&workflow, &before, &(i64::from(limit) + 1)];
     let rows = rows(client, statements::VERSIONS, params).await?;
@@ -486,5 +486,5 @@ pub(super) async fn versions(
             created_at: get(row, 3)?,
         })
     });
-    Ok(Page::cut(versions.collect::<Result<_, Trouble>>()?, limit))
+    Ok(Page::cut(versions.collect::<Result<_, PgError>>()?, limit))
 }

@@ -7,8 +7,8 @@
 //!   sent by processes that do not work: where somebody works he takes the run, and the others need not race for it.
 //! * A connection that was lost is made again; whoever listens looks for itself then.
 
-use super::{address::Address, backoff::Backoff, trouble::Trouble};
-use crate::{News, clock::DatabaseClock, runners::Runner};
+use super::{address::Address, backoff::Backoff, error::PgError};
+use crate::{ChangeHint, clock::DatabaseClock, runners::Runner};
 use fermata_core::{RunId, Timestamp};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,7 +31,7 @@ const RUNS_IN_MESSAGE: usize = 90;
 /// What a batch has to tell.
 #[derive(Debug, Default)]
 pub(super) struct Tidings {
-    news: Vec<News>,
+    news: Vec<ChangeHint>,
     /// Runs with mail, and who holds them.
     mail: Vec<(RunId, Option<Uuid>)>,
 }
@@ -39,12 +39,12 @@ pub(super) struct Tidings {
 impl Tidings {
     /// A run is free, and due then.
     pub(super) fn due(&mut self, at: Timestamp) {
-        self.news.push(News::Due(at));
+        self.news.push(ChangeHint::Due(at));
     }
 
     /// A run has mail.
     pub(super) fn mail(&mut self, run: RunId, owner: Option<Uuid>) {
-        self.news.push(News::Inbox(run));
+        self.news.push(ChangeHint::Inbox(run));
         self.mail.push((run, owner));
     }
 }
@@ -62,7 +62,7 @@ type Runners = Arc<Mutex<HashMap<Uuid, bool>>>;
 /// The way to everyone who cares.
 #[derive(Clone)]
 pub(super) struct Hints {
-    local: broadcast::Sender<News>,
+    local: broadcast::Sender<ChangeHint>,
     remote: Option<mpsc::UnboundedSender<Outgoing>>,
     runners: Runners,
     clock: Arc<DatabaseClock>,
@@ -91,7 +91,7 @@ impl Hints {
         (hints, listening)
     }
 
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<News> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<ChangeHint> {
         self.local.subscribe()
     }
 
@@ -114,7 +114,7 @@ impl Hints {
         let Some(remote) = &self.remote else { return };
         let now = self.clock.now();
         let due = tidings.news.iter().filter_map(|news| match news {
-            News::Due(at) if *at <= now => Some(*at),
+            ChangeHint::Due(at) if *at <= now => Some(*at),
             _ => None,
         });
         let ours = lock(&self.runners);
@@ -158,7 +158,7 @@ struct Listener {
     address: Address,
     /// Tells our own messages from those of others.
     me: Uuid,
-    local: broadcast::Sender<News>,
+    local: broadcast::Sender<ChangeHint>,
     runners: Runners,
     outgoing: mpsc::UnboundedReceiver<Outgoing>,
     backoff: Backoff,
@@ -170,14 +170,14 @@ impl Listener {
         loop {
             match self.listen(again).await {
                 Ok(()) => return,
-                Err(trouble) => tracing::warn!("hints from other processes are not heard: {trouble}"),
+                Err(error) => tracing::warn!("hints from other processes are not heard: {error}"),
             }
             again = true;
             self.backoff.pause().await;
         }
     }
 
-    async fn listen(&mut self, again: bool) -> Result<(), Trouble> {
+    async fn listen(&mut self, again: bool) -> Result<(), PgError> {
         let (client, mut wire) = self.address.open().await?;
         let (heard, mut messages) = mpsc::unbounded_channel();
         let polling = async move {
@@ -194,13 +194,13 @@ impl Listener {
         let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
         self.backoff.reset();
         if again {
-            let _ = self.local.send(News::Due(Timestamp::default()));
+            let _ = self.local.send(ChangeHint::Due(Timestamp::default()));
         }
         loop {
             tokio::select! {
                 message = messages.recv() => match message {
                     Some(message) => self.hear(&message),
-                    None => return Err(Trouble::NoConnection("the connection was lost".to_owned())),
+                    None => return Err(PgError::NoConnection("the connection was lost".to_owned())),
                 },
                 outgoing = self.outgoing.recv() => {
                     let Some(mut outgoing) = outgoing else { return Ok(()) };
@@ -227,7 +227,7 @@ impl Listener {
         }
         for word in words {
             let news = match word.split_at_checked(1) {
-                Some(("d", at)) => at.parse().ok().map(|at| News::Due(Timestamp(at))),
+                Some(("d", at)) => at.parse().ok().map(|at| ChangeHint::Due(Timestamp(at))),
                 Some(("m", mail)) => self.mail(mail),
                 _ => None,
             };
@@ -238,13 +238,15 @@ impl Listener {
     }
 
     /// Mail for a runner of this process, or for whoever takes its run.
-    fn mail(&self, mail: &str) -> Option<News> {
+    fn mail(&self, mail: &str) -> Option<ChangeHint> {
         let Some((run, owner)) = mail.split_once('@') else {
-            return mail.parse().ok().map(News::Inbox);
+            return mail.parse().ok().map(ChangeHint::Inbox);
         };
         let owner: Uuid = owner.parse().ok()?;
         let run = run.parse().ok()?;
-        lock(&self.runners).contains_key(&owner).then_some(News::Inbox(run))
+        lock(&self.runners)
+            .contains_key(&owner)
+            .then_some(ChangeHint::Inbox(run))
     }
 }
 

@@ -5,8 +5,8 @@
 
 use super::{
     columns::{get, plain, storable},
+    error::PgError,
     reads::run_row,
-    trouble::Trouble,
 };
 use crate::{
     lists::{Bound, Flavour, Found, Walk, budget, page, walks},
@@ -31,7 +31,7 @@ pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
 pub(super) const LAST: Uuid = Uuid::max();
 
 /// Runs that fit.
-pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, Trouble> {
+pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, PgError> {
     let texts = [
         &filter.tenant,
         &filter.correlation_id,
@@ -62,7 +62,7 @@ pub(super) fn rows_query() -> String {
 }
 
 /// The only runs that can fit, if an index names them.
-async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<Option<Vec<RunId>>, Trouble> {
+async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<Option<Vec<RunId>>, PgError> {
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
     };
@@ -85,7 +85,7 @@ pub(super) fn walk_query(walk: &Walk, limit: u32, budget: usize) -> String {
     )
 }
 
-async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Result<Found, Trouble> {
+async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Result<Found, PgError> {
     let values = walk.values.iter().map(|value| -> (Box<dyn ToSql + Sync + Send>, Type) {
         match value {
             Bound::Text(text) => (Box::new(text.clone()), Type::TEXT),
@@ -124,7 +124,7 @@ pub(super) async fn children(
     parent: RunId,
     after: Option<RunId>,
     limit: u32,
-) -> Result<Page<RunRecord>, Trouble> {
+) -> Result<Page<RunRecord>, PgError> {
     let statement = client.prepare_cached(&children_query()).await?;
     let after = after.map_or(Uuid::nil(), |after| after.0);
     let rows = client

@@ -2,10 +2,10 @@
 
 use super::{
     columns::{get, maybe, plain, signed, text},
+    error::PgError,
     facts::{Facts, Requested, RunFacts},
     pipeline::Query,
     sql::Statements,
-    trouble::Trouble,
     work::Work,
 };
 use crate::{
@@ -137,7 +137,7 @@ impl<'a> Wish<'a> {
 
 impl Facts {
     /// Takes in the answer to a question.
-    pub(super) fn learn(&mut self, question: Question, rows: &[Row]) -> Result<(), Trouble> {
+    pub(super) fn learn(&mut self, question: Question, rows: &[Row]) -> Result<(), PgError> {
         for row in rows {
             match question {
                 Question::Workflows => {

@@ -5,7 +5,7 @@
 //! never stops those who work for longer than [`TABLE_PATIENCE`]. The names of our bookkeeping begin with `fermata_`: an
 //! application may keep its own tables in the same database.
 
-use super::{address::Address, transfer, trouble::Trouble};
+use super::{address::Address, error::PgError, transfer};
 use crate::{
     Result, StoreError,
     schema::{Applied, Back, Loss, Migrate, Migration, Program, Schema, Step},
@@ -149,7 +149,7 @@ pub(super) async fn migrate(
 ) -> Result<()> {
     let place = &address.place;
     check_server(client, address).await?;
-    let opening = |error| address.unopenable(&Trouble::Server(error));
+    let opening = |error| address.unopenable(&PgError::Server(error));
     let version = version(client).await.map_err(opening)?;
     if version.is_some() {
         check_compatible(program, client, place).await?;
@@ -166,7 +166,7 @@ pub(super) async fn migrate(
 
 /// What was applied, and for whom.
 pub(super) async fn schema(client: &Client, address: &Address) -> Result<Schema> {
-    let opening = |error| address.unopenable(&Trouble::Server(error));
+    let opening = |error| address.unopenable(&PgError::Server(error));
     let there = version(client).await.map_err(opening)?.is_some();
     let (oldest_program, applied) = match there {
         true => (
@@ -185,7 +185,7 @@ pub(super) async fn schema(client: &Client, address: &Address) -> Result<Schema>
 /// Undoes the newest migration, if nobody uses the database and nothing is lost.
 pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<Step> {
     let place = &address.place;
-    let failed = |error| Trouble::Server(error).explain(place);
+    let failed = |error| PgError::Server(error).explain(place);
     if version(client).await.map_err(failed)?.is_none() {
         return PROGRAM.way_back(&[], place).map(|way| way.step());
     }
@@ -195,7 +195,7 @@ pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<
     patient(&tx).await.map_err(failed)?;
     tx.batch_execute(TABLE_PATIENCE).await.map_err(failed)?;
     let mark = transfer::mark_text(tx.client()).await;
-    let mark = mark.map_err(|trouble| trouble.explain(place))?;
+    let mark = mark.map_err(|error| error.explain(place))?;
     transfer::refuse_marked(mark.as_deref(), place)?;
     let way = PROGRAM.way_back(&applied(tx.client()).await.map_err(failed)?, place)?;
     let mut counts = Vec::new();
@@ -216,7 +216,7 @@ pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<
 
 /// Refuses a database that somebody uses; those who were just told to stop get a moment.
 async fn check_unused(client: &Client, place: &str) -> Result<()> {
-    let failed = |error| Trouble::Server(error).explain(place);
+    let failed = |error| PgError::Server(error).explain(place);
     let mut glances = 0;
     loop {
         let row = client.query_one(USERS, &[]).await.map_err(failed)?;
@@ -240,7 +240,7 @@ async fn check_unused(client: &Client, place: &str) -> Result<()> {
 
 /// Refuses what no statement here is written for.
 async fn check_server(client: &Client, address: &Address) -> Result<()> {
-    let opening = |error| address.unopenable(&Trouble::Server(error));
+    let opening = |error| address.unopenable(&PgError::Server(error));
     let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'),
         current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on'";
     let row = client.query_one(sql, &[]).await.map_err(opening)?;
@@ -295,7 +295,7 @@ async fn oldest_program(client: &Client, place: &str) -> Result<Option<String>> 
     let row = client.query_opt(sql, &[]).await;
     let row = row.map_err(|error| StoreError::Damaged {
         path: place.to_owned(),
-        what: Trouble::Server(error).to_string(),
+        what: PgError::Server(error).to_string(),
     })?;
     Ok(row.map(|row| row.get(0)))
 }

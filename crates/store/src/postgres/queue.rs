@@ -11,7 +11,7 @@
 
 use super::{
     columns::{get, plain},
-    trouble::Trouble,
+    error::PgError,
 };
 use crate::{
     priority::{self, Due, MAX_GROUPS, Places, Queue},
@@ -119,10 +119,10 @@ pub(super) type Group = (String, Uuid);
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The free runs that a claim takes, locked.
-pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Group>) -> Result<Vec<Uuid>, Trouble> {
+pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Group>) -> Result<Vec<Uuid>, PgError> {
     let any = tx.prepare_cached(ANY_PRIORITY).await?;
     let looked_at = i64::from(priority::looked_at(claim.limit, false));
-    let any = async { tx.query_opt(&any, &[]).await.map_err(Trouble::Server) };
+    let any = async { tx.query_opt(&any, &[]).await.map_err(PgError::Server) };
     let few: Params<'_> = &[&claim.now.0, &looked_at];
     let (any, mut front) = futures::try_join!(any, dues(tx, FRONT, few))?;
     let prioritised = any.is_some();
@@ -143,7 +143,7 @@ pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Gro
     let take = tx.prepare_cached(TAKE).await?;
     let taken = tx.query(&take, &[&beyond]).await?;
     let taken = taken.iter().map(|row| plain(row, 0));
-    let taken = taken.collect::<Result<HashSet<Uuid>, Trouble>>()?;
+    let taken = taken.collect::<Result<HashSet<Uuid>, PgError>>()?;
     let ours = |id: &Uuid| locked.contains(id) || taken.contains(id);
     Ok(chosen.into_iter().filter(ours).collect())
 }
@@ -154,7 +154,7 @@ async fn choose(
     prioritised: bool,
     front: Vec<Due>,
     walked: &Mutex<Group>,
-) -> Result<Vec<Uuid>, Trouble> {
+) -> Result<Vec<Uuid>, PgError> {
     let places = Places {
         count: claim.limit as usize,
         prioritised,
@@ -174,13 +174,13 @@ async fn choose(
     }
 }
 
-async fn dues(tx: &Transaction<'_>, sql: &str, params: Params<'_>) -> Result<Vec<Due>, Trouble> {
+async fn dues(tx: &Transaction<'_>, sql: &str, params: Params<'_>) -> Result<Vec<Due>, PgError> {
     let statement = tx.prepare_cached(sql).await?;
     let rows = tx.query(&statement, params).await?;
     rows.iter().map(due_row).collect()
 }
 
-fn due_row(row: &Row) -> Result<Due, Trouble> {
+fn due_row(row: &Row) -> Result<Due, PgError> {
     Ok(Due {
         run: get(row, 0)?,
         wake_at: get(row, 1)?,
@@ -242,7 +242,7 @@ impl Queue for Known {
 
 impl Known {
     /// Urgent runs of every workflow that may get a place.
-    async fn fetch_urgent(&mut self, tx: &Transaction<'_>, claim: &Claim, front: &[Due]) -> Result<(), Trouble> {
+    async fn fetch_urgent(&mut self, tx: &Transaction<'_>, claim: &Claim, front: &[Due]) -> Result<(), PgError> {
         let groups = self.groups.values().flat_map(|waiting| &waiting.runs);
         let heads = self.heads.iter().flatten();
         let all = front.iter().chain(heads).chain(groups);
@@ -264,7 +264,7 @@ impl Known {
         claim: &Claim,
         but: Option<String>,
         walked: &Mutex<Group>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PgError> {
         let start = walked.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let most = MAX_GROUPS as i64;
         let mut heads = dues(tx, HEADS, &[&start.0, &start.1, &but, &most]).await?;
@@ -286,7 +286,7 @@ impl Known {
     }
 
     /// The first runs of all groups; or all that may matter of one whose first runs were not enough.
-    async fn fetch_groups(&mut self, tx: &Transaction<'_>, claim: &Claim, group: Group) -> Result<(), Trouble> {
+    async fn fetch_groups(&mut self, tx: &Transaction<'_>, claim: &Claim, group: Group) -> Result<(), PgError> {
         let most = claim.limit as usize + 1;
         let (groups, limit): (Vec<Group>, usize) = match self.groups.contains_key(&group) {
             true => (vec![group], most),

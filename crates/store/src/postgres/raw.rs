@@ -7,11 +7,11 @@
 use super::{
     address::Address,
     columns::small,
+    error::PgError,
     pipeline::send,
     rows::{RunUpdate, Writes},
     settings::PostgresSettings,
     sql::Statements,
-    trouble::Trouble,
 };
 use crate::{
     Result,
@@ -40,8 +40,9 @@ pub enum Pace {
 impl Script {
     /// Texts are made once: they are the same for all runs.
     pub fn new(run: &NewRun, commits: &[RunCommit]) -> Script {
-        let first = run.born.as_ref();
-        let first = first.and_then(|born| Some((born.started_at, journal_text(born.events.clone())?)));
+        let first = run.local_start.as_ref();
+        let first =
+            first.and_then(|local_start| Some((local_start.started_at, journal_text(local_start.events.clone())?)));
         let commits = commits.iter().map(|commit| {
             let text = journal_text(commit.events.clone());
             (commit.clone(), text)
@@ -74,7 +75,7 @@ impl RawWriter {
     /// [`StoreError::Unopenable`](crate::StoreError::Unopenable) if it cannot be reached.
     pub async fn connect(url: &str) -> Result<RawWriter> {
         let address = Address::parse(url, &PostgresSettings::default())?;
-        let refused = |error| address.unopenable(&Trouble::Server(error));
+        let refused = |error| address.unopenable(&PgError::Server(error));
         let (client, task) = address.session().await.map_err(refused)?;
         let sql = Statements::prepare(&client).await.map_err(refused)?;
         Ok(RawWriter {
@@ -117,7 +118,7 @@ impl RawWriter {
         let queries = writes.queries(&self.sql);
         let sent = send(&self.client, Some("BEGIN"), &queries, Some("COMMIT")).await;
         sent.map(drop)
-            .map_err(|error| Trouble::Server(error).explain(&self.address.place))
+            .map_err(|error| PgError::Server(error).explain(&self.address.place))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::{
     columns::{get, maybe, plain, principal, signed, small, storable},
-    trouble::Trouble,
+    error::PgError,
 };
 use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
-    runs::{Letter, Mail, WaitRecord},
+    runs::{InboxMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
 use deadpool_postgres::GenericClient;
@@ -16,13 +16,13 @@ use tokio_postgres::{Row, types::ToSql};
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A statement that both databases understand.
-async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
+async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, PgError> {
     let statement = client.prepare_cached(&dollars(sql)).await?;
     Ok(client.query(&statement, params).await?)
 }
 
 /// A row of `LIST_COLUMNS`, or the same with payloads.
-pub(super) fn run_row(row: &Row) -> Result<RunRecord, Trouble> {
+pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
     Ok(RunRecord {
         id: get(row, 0)?,
         workflow_id: plain(row, 1)?,
@@ -50,13 +50,13 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, Trouble> {
 }
 
 /// A run's row.
-pub(super) async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<RunRecord>, Trouble> {
+pub(super) async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<RunRecord>, PgError> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions WHERE id = ?1");
     let row = rows(client, &sql, &[&id.0]).await?.pop();
     row.as_ref().map(run_row).transpose()
 }
 
-fn action_row(row: &Row) -> Result<ActionRecord, Trouble> {
+fn action_row(row: &Row) -> Result<ActionRecord, PgError> {
     Ok(ActionRecord {
         node: get(row, 0)?,
         attempt: get(row, 1)?,
@@ -75,7 +75,7 @@ pub(super) async fn actions(
     client: &impl GenericClient,
     run: RunId,
     window: Window,
-) -> Result<(Vec<ActionRecord>, u64), Trouble> {
+) -> Result<(Vec<ActionRecord>, u64), PgError> {
     let (actions, total) = windowed(client, &statements::actions(), statements::COUNT_ACTIONS, run, window).await?;
     Ok((actions.iter().map(action_row).collect::<Result<_, _>>()?, total))
 }
@@ -87,7 +87,7 @@ async fn windowed(
     count: &str,
     run: RunId,
     window: Window,
-) -> Result<(Vec<Row>, u64), Trouble> {
+) -> Result<(Vec<Row>, u64), PgError> {
     let (limit, offset) = (i64::from(window.limit), i64::from(window.offset));
     let window: Params<'_> = &[&run.0, &limit, &offset];
     let just_run: Params<'_> = &[&run.0];
@@ -101,7 +101,7 @@ pub(super) async fn last_attempts(
     client: &impl GenericClient,
     run: RunId,
     nodes: &[NodeId],
-) -> Result<Vec<ActionRecord>, Trouble> {
+) -> Result<Vec<ActionRecord>, PgError> {
     if nodes.is_empty() {
         let found = rows(client, &statements::last_attempts(), &[&run.0]).await?;
         return found.iter().map(action_row).collect();
@@ -129,7 +129,7 @@ pub(super) async fn attempt(
     run: RunId,
     node: &NodeId,
     attempt: u32,
-) -> Result<Option<ActionRecord>, Trouble> {
+) -> Result<Option<ActionRecord>, PgError> {
     let params: Params<'_> = &[&run.0, &node.as_str(), &small(attempt)];
     let row = rows(client, &statements::attempt(), params).await?.pop();
     row.as_ref().map(action_row).transpose()
@@ -140,7 +140,7 @@ pub(super) async fn events(
     client: &impl GenericClient,
     run: RunId,
     window: Window,
-) -> Result<(Vec<EventRecord>, u64), Trouble> {
+) -> Result<(Vec<EventRecord>, u64), PgError> {
     let (found, total) = windowed(client, statements::EVENTS, statements::COUNT_EVENTS, run, window).await?;
     let events = found.iter().map(|row| {
         Ok(EventRecord {
@@ -149,11 +149,11 @@ pub(super) async fn events(
             data: plain(row, 2)?,
         })
     });
-    Ok((events.collect::<Result<_, Trouble>>()?, total))
+    Ok((events.collect::<Result<_, PgError>>()?, total))
 }
 
 /// External resources of a run, in the order they were made.
-pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec<LinkRecord>, Trouble> {
+pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec<LinkRecord>, PgError> {
     let found = rows(client, statements::LINKS, &[&run.0]).await?;
     let links = found.iter().map(|row| {
         Ok(LinkRecord {
@@ -170,12 +170,12 @@ pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec
 }
 
 /// Mail beyond `after`, oldest first.
-pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -> Result<Vec<Mail>, Trouble> {
+pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -> Result<Vec<StoredMessage>, PgError> {
     let found = rows(client, statements::INBOX, &[&run.0, &signed(after)]).await?;
     let mail = found.iter().map(|row| {
-        let letter: Letter =
-            serde_json::from_str(plain(row, 2)?).map_err(|error| Trouble::Strange(error.to_string()))?;
-        Ok(Mail {
+        let letter: InboxMessage =
+            serde_json::from_str(plain(row, 2)?).map_err(|error| PgError::Strange(error.to_string()))?;
+        Ok(StoredMessage {
             seq: get(row, 0)?,
             at: get(row, 1)?,
             letter,
@@ -185,7 +185,7 @@ pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -
 }
 
 /// The waits of a run, by node and token.
-pub(super) async fn waits(client: &impl GenericClient, run: RunId) -> Result<Vec<WaitRecord>, Trouble> {
+pub(super) async fn waits(client: &impl GenericClient, run: RunId) -> Result<Vec<WaitRecord>, PgError> {
     let found = rows(client, statements::WAITS, &[&run.0]).await?;
     let waits = found.iter().map(|row| {
         Ok(WaitRecord {
@@ -199,7 +199,7 @@ pub(super) async fn waits(client: &impl GenericClient, run: RunId) -> Result<Vec
 }
 
 /// The run and node that a token belongs to.
-pub(super) async fn token(client: &impl GenericClient, token: &str) -> Result<Option<(RunId, NodeId)>, Trouble> {
+pub(super) async fn token(client: &impl GenericClient, token: &str) -> Result<Option<(RunId, NodeId)>, PgError> {
     let sql = "SELECT workflow_execution_id, node_id FROM run_waits WHERE token = ?1";
     let row = rows(client, sql, &[&token]).await?.pop();
     row.map(|row| Ok((get(&row, 0)?, get(&row, 1)?))).transpose()

@@ -35,7 +35,7 @@ pub(super) struct Writes<'a> {
     /// Runs that are over: their waits close.
     pub(super) ended: Vec<Uuid>,
     /// Runs whose letters up to this one may go.
-    pub(super) read_mail: Vec<(RunId, i64)>,
+    pub(super) read_messages: Vec<(RunId, i64)>,
     pub(super) letters: Vec<(RunId, i64, Timestamp, &'a str)>,
     /// Token, payload, and the letter that announces it.
     pub(super) answers: Vec<(&'a str, &'a str, i64)>,
@@ -106,7 +106,7 @@ impl<'a> Writes<'a> {
         if !self.ended.is_empty() {
             queries.push(Query::new(&sql.close_all_waits).bind(self.ended.clone()));
         }
-        self.mail_queries(sql, &mut queries);
+        self.message_queries(sql, &mut queries);
         if !self.dead_letters.is_empty() {
             queries.push(self.insert_dead_letters(&sql.insert_dead_letters));
         }
@@ -116,10 +116,10 @@ impl<'a> Writes<'a> {
         queries
     }
 
-    fn mail_queries(&self, sql: &'a Statements, queries: &mut Vec<Query<'a>>) {
-        if !self.read_mail.is_empty() {
-            let query = Query::new(&sql.drop_mail).column(&self.read_mail, |mail| mail.0.0);
-            queries.push(query.column(&self.read_mail, |mail| mail.1));
+    fn message_queries(&self, sql: &'a Statements, queries: &mut Vec<Query<'a>>) {
+        if !self.read_messages.is_empty() {
+            let query = Query::new(&sql.drop_messages).column(&self.read_messages, |mail| mail.0.0);
+            queries.push(query.column(&self.read_messages, |mail| mail.1));
         }
         if !self.letters.is_empty() {
             let query = Query::new(&sql.insert_letters)
@@ -143,7 +143,9 @@ impl<'a> Writes<'a> {
         Query::new(statement)
             .column(runs, |run| run.id.0)
             .column(runs, |run| first_status(run).as_str())
-            .column(runs, |run| run.born.as_ref().map(|born| born.runner.0))
+            .column(runs, |run| {
+                run.local_start.as_ref().map(|local_start| local_start.runner.0)
+            })
             .column(runs, |run| run.workflow_id.as_str())
             .column(runs, |run| small(run.workflow_version))
             .column(runs, |run| run.tenant.as_str())
@@ -155,7 +157,9 @@ impl<'a> Writes<'a> {
             .column(runs, |run| run.principal.email.as_deref().map(text))
             .column(runs, |run| run.principal.display_name.as_deref().map(text))
             .column(runs, |run| run.created_at.0)
-            .column(runs, |run| run.born.as_ref().map(|born| born.started_at.0))
+            .column(runs, |run| {
+                run.local_start.as_ref().map(|local_start| local_start.started_at.0)
+            })
             .column(runs, |run| run.trigger.as_str())
             .column(runs, |run| run.spec.as_deref())
             .column(runs, |run| run.workflow_uid)

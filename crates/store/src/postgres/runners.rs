@@ -5,7 +5,7 @@
 
 use super::{
     columns::{get, plain, signed},
-    trouble::Trouble,
+    error::PgError,
 };
 use crate::{
     clock::{DatabaseClock, since_boot},
@@ -75,7 +75,7 @@ pub(super) const HELD: &str = "SELECT id, lease_epoch FROM (SELECT id, lease_epo
 const NOW: &str = concat!("SELECT ", clock!());
 
 /// Looks at the database's clock for the first time.
-pub(super) async fn clock(client: &impl GenericClient) -> Result<DatabaseClock, Trouble> {
+pub(super) async fn clock(client: &impl GenericClient) -> Result<DatabaseClock, PgError> {
     let statement = client.prepare_cached(NOW).await?;
     let before = since_boot();
     let theirs: i64 = plain(&client.query_one(&statement, &[]).await?, 0)?;
@@ -88,7 +88,7 @@ pub(super) async fn heartbeat(
     runner: &Runner,
     at: Timestamp,
     clock: &DatabaseClock,
-) -> Result<(), Trouble> {
+) -> Result<(), PgError> {
     let beat = session.prepare_cached(BEAT).await?;
     let (id, at, pid) = (runner.id.0, clock.theirs(at), i64::from(runner.pid));
     let row: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
@@ -110,7 +110,7 @@ pub(super) async fn heartbeat(
 }
 
 /// Forgets a runner.
-pub(super) async fn retire(session: &Object, runner: RunnerId) -> Result<(), Trouble> {
+pub(super) async fn retire(session: &Object, runner: RunnerId) -> Result<(), PgError> {
     let forget = session.prepare_cached(&dollars(statements::RETIRE)).await?;
     session.execute(&forget, &[&runner.0]).await?;
     Ok(())
@@ -122,7 +122,7 @@ pub(super) async fn runners(
     before: Option<RunnerId>,
     limit: u32,
     clock: &DatabaseClock,
-) -> Result<Page<RunnerRecord>, Trouble> {
+) -> Result<Page<RunnerRecord>, PgError> {
     let statement = client.prepare_cached(RUNNERS).await?;
     let before: Option<Uuid> = before.map(|before| before.0);
     let rows = client.query(&statement, &[&before, &(i64::from(limit) + 1)]).await?;
@@ -132,7 +132,7 @@ pub(super) async fn runners(
             runner: Runner {
                 id: get(row, 0)?,
                 host: plain(row, 2)?,
-                pid: u32::try_from(pid).map_err(|_| Trouble::Strange(format!("{pid} is no process")))?,
+                pid: u32::try_from(pid).map_err(|_| PgError::Strange(format!("{pid} is no process")))?,
                 version: plain(row, 4)?,
                 role: plain(row, 5)?,
                 started_at: get(row, 6)?,
@@ -142,11 +142,11 @@ pub(super) async fn runners(
             held: get(row, 8)?,
         })
     });
-    Ok(Page::cut(records.collect::<Result<_, Trouble>>()?, limit))
+    Ok(Page::cut(records.collect::<Result<_, PgError>>()?, limit))
 }
 
 /// Held runs with mail.
-pub(super) async fn unread(client: &impl GenericClient, runner: RunnerId) -> Result<Vec<RunId>, Trouble> {
+pub(super) async fn runs_with_messages(client: &impl GenericClient, runner: RunnerId) -> Result<Vec<RunId>, PgError> {
     let statement = client.prepare_cached(UNREAD).await?;
     let rows = client.query(&statement, &[&runner.0]).await?;
     rows.iter().map(|row| get(row, 0)).collect()
@@ -158,7 +158,7 @@ pub(super) async fn held(
     runner: RunnerId,
     after: Option<RunId>,
     limit: u32,
-) -> Result<Vec<Lease>, Trouble> {
+) -> Result<Vec<Lease>, PgError> {
     let statement = client.prepare_cached(HELD).await?;
     let after: Option<Uuid> = after.map(|after| after.0);
     let rows = client

@@ -7,8 +7,8 @@
 use super::{
     address::Address,
     backoff::Backoff,
+    error::{PgError, Remedy},
     settings::PostgresSettings,
-    trouble::{Remedy, Trouble},
 };
 use crate::{Result, StoreError};
 use deadpool_postgres::{
@@ -71,14 +71,14 @@ impl Sessions {
         Ok(sessions)
     }
 
-    pub(super) async fn get(&self) -> Result<Object, Trouble> {
+    pub(super) async fn get(&self) -> Result<Object, PgError> {
         self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => Trouble::Server(error),
-            PoolError::Closed => Trouble::Closed,
+            PoolError::Backend(error) => PgError::Server(error),
+            PoolError::Closed => PgError::Closed,
             PoolError::Timeout(_) => {
-                Trouble::NoConnection("all connections are busy, or no new one could be made in time".to_owned())
+                PgError::NoConnection("all connections are busy, or no new one could be made in time".to_owned())
             }
-            other => Trouble::NoConnection(other.to_string()),
+            other => PgError::NoConnection(other.to_string()),
         })
     }
 
@@ -127,12 +127,12 @@ pub(super) struct Patience<'a> {
 
 impl Patience<'_> {
     /// The answer, or `None` after a pause if it should be tried again.
-    pub(super) async fn judge<T>(&mut self, tried: Result<T, Trouble>) -> Option<Result<T>> {
-        let trouble = match tried {
+    pub(super) async fn judge<T>(&mut self, tried: Result<T, PgError>) -> Option<Result<T>> {
+        let error = match tried {
             Ok(answer) => return Some(Ok(answer)),
-            Err(trouble) => trouble,
+            Err(error) => error,
         };
-        match trouble.remedy() {
+        match error.remedy() {
             Remedy::Reconnect if Instant::now() < self.until => {
                 self.backoff.pause().await;
                 None
@@ -142,19 +142,19 @@ impl Patience<'_> {
                 self.backoff.moment().await;
                 None
             }
-            _ => Some(Err(trouble.explain(self.place))),
+            _ => Some(Err(error.explain(self.place))),
         }
     }
 }
 
 /// Ends a transaction.
-pub(super) async fn commit(tx: Transaction<'_>) -> Result<(), Trouble> {
+pub(super) async fn commit(tx: Transaction<'_>) -> Result<(), PgError> {
     tx.commit().await.map_err(|error| {
         let answered = error.as_db_error().is_some();
-        let trouble = Trouble::Server(error);
-        match answered && trouble.remedy() != Remedy::Reconnect {
-            true => trouble,
-            false => Trouble::AtCommit(Box::new(trouble)),
+        let error = PgError::Server(error);
+        match answered && error.remedy() != Remedy::Reconnect {
+            true => error,
+            false => PgError::AtCommit(Box::new(error)),
         }
     })
 }
@@ -168,7 +168,7 @@ macro_rules! patiently {
                 #[allow(unused_mut)]
                 let mut $session = $sessions.get().await?;
                 let done = $work.await;
-                if done.as_ref().err().is_some_and(Trouble::needs_another_session) {
+                if done.as_ref().err().is_some_and(PgError::needs_another_session) {
                     // It may still be open, to a server that takes no writes any more.
                     drop(deadpool_postgres::Object::take($session));
                 }

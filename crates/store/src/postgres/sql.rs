@@ -135,7 +135,7 @@ statements! {
     insert_letters: "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter)
         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[])";
 
-    drop_mail: "DELETE FROM run_inbox WHERE ctid = ANY(ARRAY(SELECT i.place FROM unnest($1::uuid[], $2::bigint[]) AS u (run, seen)
+    drop_messages: "DELETE FROM run_inbox WHERE ctid = ANY(ARRAY(SELECT i.place FROM unnest($1::uuid[], $2::bigint[]) AS u (run, seen)
         CROSS JOIN LATERAL (SELECT ctid AS place FROM run_inbox
           WHERE workflow_execution_id = u.run AND seq <= u.seen OFFSET 0) i))";
 

@@ -4,7 +4,7 @@
 //! What must stay true: the server works out a table's checksum from its columns by itself, so that a mistake on the way
 //! cannot be made twice and cancel out.
 
-use super::{address::Address, first_session, migrations, settings::PostgresSettings, trouble::Trouble};
+use super::{address::Address, error::PgError, first_session, migrations, settings::PostgresSettings};
 use crate::{
     Result, StoreError,
     schema::Migrate,
@@ -83,11 +83,11 @@ impl PostgresEnd {
     }
 
     fn failed(&self, error: tokio_postgres::Error) -> StoreError {
-        self.explain(&Trouble::Server(error))
+        self.explain(&PgError::Server(error))
     }
 
-    fn explain(&self, trouble: &Trouble) -> StoreError {
-        match trouble.explain(&self.place) {
+    fn explain(&self, error: &PgError) -> StoreError {
+        match error.explain(&self.place) {
             StoreError::Failed(what) => StoreError::Failed(format!("{}: {what}", self.place)),
             other => other,
         }
@@ -139,7 +139,7 @@ impl PostgresEnd {
 }
 
 /// What a transfer says about a database, as it is written there.
-pub(super) async fn mark_text(client: &Client) -> Result<Option<String>, Trouble> {
+pub(super) async fn mark_text(client: &Client) -> Result<Option<String>, PgError> {
     let there = "SELECT to_regclass('fermata_meta') IS NOT NULL";
     if !client.query_one(there, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
@@ -184,9 +184,7 @@ impl End for PostgresEnd {
     }
 
     async fn mark(&self) -> Result<Option<Mark>> {
-        let text = mark_text(&self.client)
-            .await
-            .map_err(|trouble| self.explain(&trouble))?;
+        let text = mark_text(&self.client).await.map_err(|error| self.explain(&error))?;
         text.map(|text| Mark::from_text(&text, &self.place)).transpose()
     }
 

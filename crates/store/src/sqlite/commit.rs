@@ -11,7 +11,7 @@ use super::{
     writer::Tx,
 };
 use crate::{
-    News,
+    ChangeHint,
     runs::{Attempt, CommitAnswer, Conflict, Link, RunCommit, WaitChange},
 };
 use fermata_core::{RunId, Status, Timestamp};
@@ -212,7 +212,7 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::R
             let takeovers = commit.then.takeovers(fence.takeovers);
             let row = params![run, takeovers, signed(seen), wake_at.map(|at| at.0)];
             tx.connection.prepare_cached(RELEASE)?.execute(row)?;
-            tx.news.extend(wake_at.map(News::Due));
+            tx.news.extend(wake_at.map(ChangeHint::Due));
         }
         None if seen > fence.inbox_seen || fence.takeovers > 0 => {
             let mut keep = tx.connection.prepare_cached(KEEP)?;

@@ -6,7 +6,7 @@ use super::{
     writer::Tx,
 };
 use crate::{
-    News,
+    ChangeHint,
     definitions::WorkflowState,
     runs::{Enqueued, NewRun},
 };
@@ -39,8 +39,8 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
     if !workflow.is_some_and(|workflow| workflow.takes(run)) {
         return Ok(Enqueued::Stale);
     }
-    let born = run.born.as_ref();
-    let status = if born.is_some() {
+    let local_start = run.local_start.as_ref();
+    let status = if local_start.is_some() {
         Status::Running
     } else {
         Status::Pending
@@ -48,8 +48,8 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
     tx.connection.prepare_cached(INSERT_RUN)?.execute(params![
         key(&run.id),
         status.as_str(),
-        born.map(|born| born.runner.0.as_bytes().as_slice()),
-        i64::from(born.is_some()),
+        local_start.map(|local_start| local_start.runner.0.as_bytes().as_slice()),
+        i64::from(local_start.is_some()),
         run.created_at.0,
         uid_key(&run.workflow_uid),
         run.workflow_id,
@@ -62,20 +62,23 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         run.principal.user_id,
         run.principal.email,
         run.principal.display_name,
-        born.map(|born| born.started_at.0),
+        local_start.map(|local_start| local_start.started_at.0),
         run.trigger,
         run.spec,
     ])?;
-    let Some(born) = born else {
-        tx.news.push(News::Due(run.created_at));
+    let Some(local_start) = local_start else {
+        tx.news.push(ChangeHint::Due(run.created_at));
         return Ok(Enqueued::Created);
     };
     if let Some(first) = first {
-        tx.connection
-            .prepare_cached(INSERT_EVENT)?
-            .execute(params![key(&run.id), 1, born.started_at.0, first])?;
+        tx.connection.prepare_cached(INSERT_EVENT)?.execute(params![
+            key(&run.id),
+            1,
+            local_start.started_at.0,
+            first
+        ])?;
     }
-    for change in &born.waits {
+    for change in &local_start.waits {
         change_wait(tx, run.id, change)?;
     }
     Ok(Enqueued::Created)

@@ -8,8 +8,8 @@ use super::{
     writer::Tx,
 };
 use crate::{
-    News,
-    runs::{Answer, Delivery, Letter, WaitChange, letter_text},
+    ChangeHint,
+    runs::{Answer, Delivery, InboxMessage, WaitChange, message_text},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -42,17 +42,17 @@ const UNSEEN_ANSWER: &str = "SELECT 1 FROM run_waits
     WHERE workflow_execution_id = ?1 AND node_id = ?2 AND answer_seq > ?3 LIMIT 1";
 
 /// Where a run stands, and how to reach it.
-struct Mailbox {
+struct Inbox {
     status: Status,
     inbox_seq: u64,
     free: bool,
 }
 
-fn mailbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Mailbox>> {
+fn mailbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Inbox>> {
     let mut statement = tx.connection.prepare_cached(RUN_MAILBOX)?;
     statement
         .query_row([key(&run)], |row| {
-            Ok(Mailbox {
+            Ok(Inbox {
                 status: get(row, 0)?,
                 inbox_seq: count(row, 1)?,
                 free: row.get(2)?,
@@ -75,7 +75,7 @@ pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, letter: &str, at: Timestamp) 
 }
 
 /// Puts a letter into an inbox and wakes the run; gives the letter's place.
-fn put(tx: &mut Tx<'_>, run: RunId, mailbox: &Mailbox, letter: &str, at: Timestamp) -> rusqlite::Result<u64> {
+fn put(tx: &mut Tx<'_>, run: RunId, mailbox: &Inbox, letter: &str, at: Timestamp) -> rusqlite::Result<u64> {
     let seq = mailbox.inbox_seq + 1;
     tx.connection
         .prepare_cached(INSERT_LETTER)?
@@ -83,9 +83,9 @@ fn put(tx: &mut Tx<'_>, run: RunId, mailbox: &Mailbox, letter: &str, at: Timesta
     tx.connection
         .prepare_cached(WAKE)?
         .execute(params![key(&run), signed(seq), at.0])?;
-    tx.news.push(News::Inbox(run));
+    tx.news.push(ChangeHint::Inbox(run));
     if mailbox.free {
-        tx.news.push(News::Due(at));
+        tx.news.push(ChangeHint::Due(at));
     }
     Ok(seq)
 }
@@ -110,7 +110,7 @@ pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp)
         tx,
         run,
         &mailbox,
-        &letter_text(&Letter::Callback { node: node.clone() }),
+        &message_text(&InboxMessage::Callback { node: node.clone() }),
         at,
     )?;
     tx.connection

@@ -3,7 +3,7 @@
 use super::columns::{count, get, key, maybe, principal, run_id, signed};
 use crate::{
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
-    runs::{Letter, Mail, WaitRecord},
+    runs::{InboxMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use fermata_core::{NodeId, RunId, RunnerId};
@@ -146,13 +146,13 @@ pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec
 }
 
 /// Mail beyond `after`, oldest first.
-pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<Mail>> {
+pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<StoredMessage>> {
     let mut statement = connection.prepare_cached(statements::INBOX)?;
     let rows = statement.query_map(params![key(&run), signed(after)], |row| {
         let text: String = row.get(2)?;
-        let letter: Letter = serde_json::from_str(&text)
+        let letter: InboxMessage = serde_json::from_str(&text)
             .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, Box::new(error)))?;
-        Ok(Mail {
+        Ok(StoredMessage {
             seq: count(row, 0)?,
             at: get(row, 1)?,
             letter,

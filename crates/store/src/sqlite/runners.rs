@@ -8,7 +8,7 @@ use super::{
     writer::Tx,
 };
 use crate::{
-    News,
+    ChangeHint,
     reads::Page,
     runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
     statements::RETIRE,
@@ -61,7 +61,7 @@ pub(super) fn heartbeat(tx: &Tx<'_>, runner: &Runner, at: Timestamp) -> rusqlite
 pub(super) fn retire(tx: &mut Tx<'_>, runner: RunnerId) -> rusqlite::Result<()> {
     let mut forget = tx.connection.prepare_cached(RETIRE)?;
     forget.execute([runner.0.as_bytes().as_slice()])?;
-    tx.news.push(News::Due(Timestamp::default()));
+    tx.news.push(ChangeHint::Due(Timestamp::default()));
     Ok(())
 }
 
@@ -92,7 +92,7 @@ pub(super) fn runners(
 }
 
 /// Held runs with mail.
-pub(super) fn unread(connection: &Connection, runner: RunnerId) -> rusqlite::Result<Vec<RunId>> {
+pub(super) fn runs_with_messages(connection: &Connection, runner: RunnerId) -> rusqlite::Result<Vec<RunId>> {
     let mut statement = connection.prepare_cached(UNREAD)?;
     let rows = statement.query_map([runner.0.as_bytes().as_slice()], |row| run_id(row, 0))?;
     rows.collect()

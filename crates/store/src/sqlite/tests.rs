@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     definitions::ReleaseRule,
     runners::Runner,
-    runs::{Born, Principal, StatusChange, Then},
+    runs::{LocalStart, Principal, StatusChange, Then},
 };
 use fermata_core::{Event, Status};
 use rusqlite::Connection;
@@ -79,7 +79,7 @@ fn new_run(request_id: &str) -> NewRun {
         principal: Principal::default(),
         parent: None,
         created_at: Timestamp(1),
-        born: Some(Born {
+        local_start: Some(LocalStart {
             runner: ME,
             events: started(),
             started_at: Timestamp(1),
@@ -383,7 +383,7 @@ async fn control_does_not_wait_behind_reads() {
     let control = store.control().expect("connections for control");
     let calls = async {
         assert!(control.held(ME, None, 10).await.unwrap().is_empty());
-        assert!(control.unread(ME).await.unwrap().is_empty());
+        assert!(control.runs_with_messages(ME).await.unwrap().is_empty());
         control.ping().await.unwrap();
     };
     let patience = std::time::Duration::from_secs(30);

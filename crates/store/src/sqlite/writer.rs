@@ -8,7 +8,7 @@
 //! * Nothing is acknowledged while the files under the database's path are not those that were opened.
 
 use super::{lock::Lock, queue::Group};
-use crate::{News, Result, StoreError};
+use crate::{ChangeHint, Result, StoreError};
 use rusqlite::{Connection, ErrorCode};
 use std::{
     sync::{
@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_millis(200);
 /// last claim looked for others is a hint: it may come from a transaction that was undone.
 pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) news: &'a mut Vec<News>,
+    pub(super) news: &'a mut Vec<ChangeHint>,
     pub(super) walked: &'a mut Group,
 }
 
@@ -104,7 +104,7 @@ impl Writer {
         path: String,
         mut connection: Connection,
         lock: Lock,
-        news: broadcast::Sender<News>,
+        news: broadcast::Sender<ChangeHint>,
     ) -> Result<Writer> {
         let queue = Arc::new(Queue::default());
         let log_pages = Arc::new(AtomicI32::new(0));
@@ -204,8 +204,8 @@ struct Thread {
     path: String,
     connection: Connection,
     log_pages: Arc<AtomicI32>,
-    news: broadcast::Sender<News>,
-    told: Vec<News>,
+    news: broadcast::Sender<ChangeHint>,
+    told: Vec<ChangeHint>,
     walked: Group,
     /// Dropped after the connection was closed.
     lock: Lock,
@@ -290,22 +290,22 @@ impl Thread {
                 }
             }
             // Only the member at fault should fail.
-            Err(Trouble::Before(error)) if batch.len() > 1 && is_about_one(&error) => {
+            Err(WriteError::Before(error)) if batch.len() > 1 && is_about_one(&error) => {
                 for member in batch {
                     self.batch(vec![member]);
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 tracing::error!(
                     path = self.path,
                     members = batch.len(),
-                    "a batch was not written: {trouble:?}"
+                    "a batch was not written: {error:?}"
                 );
-                if trouble.is_of_disk() {
+                if error.is_of_disk() {
                     self.failing.store(true, Ordering::Relaxed);
                 }
                 for member in batch {
-                    member.answer(Some(trouble.explain(&self.path)));
+                    member.answer(Some(error.explain(&self.path)));
                 }
             }
         }
@@ -328,12 +328,12 @@ impl Thread {
         checked.map_err(|what| format!("{path}: {what} while it was open; put it back, or restart"))
     }
 
-    fn transaction(&mut self, batch: &mut Batch) -> Result<(), Trouble> {
+    fn transaction(&mut self, batch: &mut Batch) -> Result<(), WriteError> {
         self.told.clear();
         self.connection
             .prepare_cached("BEGIN IMMEDIATE")
             .and_then(|mut begin| begin.execute([]))
-            .map_err(Trouble::Before)?;
+            .map_err(WriteError::Before)?;
         let mut tx = Tx {
             connection: &self.connection,
             news: &mut self.told,
@@ -342,19 +342,19 @@ impl Thread {
         let worked = batch
             .iter_mut()
             .try_for_each(|member| member.work(&mut tx))
-            .map_err(Trouble::Before);
+            .map_err(WriteError::Before);
         let done = worked.and_then(|()| {
-            let mut commit = self.connection.prepare_cached("COMMIT").map_err(Trouble::Before)?;
-            commit.execute([]).map_err(Trouble::AtCommit)
+            let mut commit = self.connection.prepare_cached("COMMIT").map_err(WriteError::Before)?;
+            commit.execute([]).map_err(WriteError::AtCommit)
         });
-        if let Err(trouble) = done {
+        if let Err(error) = done {
             self.told.clear();
             if !self.connection.is_autocommit()
                 && let Err(error) = self.connection.execute_batch("ROLLBACK")
             {
                 tracing::error!(path = self.path, %error, "a transaction could not be undone");
             }
-            return Err(trouble);
+            return Err(error);
         }
         Ok(())
     }
@@ -385,32 +385,32 @@ impl Drop for CloseOnExit<'_> {
 
 /// Where a transaction failed.
 #[derive(Debug)]
-enum Trouble {
+enum WriteError {
     /// Before `COMMIT`: nothing of it is durable.
     Before(rusqlite::Error),
     /// In `COMMIT`: it may be durable, unless the disk was full.
     AtCommit(rusqlite::Error),
 }
 
-impl Trouble {
+impl WriteError {
     /// Whether the disk is full or broken.
     fn is_of_disk(&self) -> bool {
-        let (Trouble::Before(error) | Trouble::AtCommit(error)) = self;
+        let (WriteError::Before(error) | WriteError::AtCommit(error)) = self;
         let code = error.sqlite_error_code();
         matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
     }
 
     fn explain(&self, path: &str) -> StoreError {
-        let (Trouble::Before(error) | Trouble::AtCommit(error)) = self;
+        let (WriteError::Before(error) | WriteError::AtCommit(error)) = self;
         match (self, error.sqlite_error_code()) {
             (_, Some(ErrorCode::DiskFull)) => StoreError::Full { path: path.to_owned() },
             (_, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) => StoreError::Locked {
                 path: path.to_owned(),
                 holder: String::new(),
             },
-            (Trouble::Before(_), _) if is_rejection(error) => StoreError::Rejected(error.to_string()),
-            (Trouble::Before(_), _) => StoreError::Failed(error.to_string()),
-            (Trouble::AtCommit(_), _) => StoreError::Unknown(error.to_string()),
+            (WriteError::Before(_), _) if is_rejection(error) => StoreError::Rejected(error.to_string()),
+            (WriteError::Before(_), _) => StoreError::Failed(error.to_string()),
+            (WriteError::AtCommit(_), _) => StoreError::Unknown(error.to_string()),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::list::workflow_uid;
 use crate::{
     Web,
     error::ApiError,
-    extract::{LetterId, Query},
+    extract::{DeadLetterId, Query},
     paging,
     time::Iso,
     views::{AcceptedView, PageView},
@@ -48,7 +48,7 @@ pub(crate) struct RequeueQuery {
 /// An execution that was given up.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct LetterView {
+pub(crate) struct DeadLetterView {
     id: Uuid,
     enqueued_at: Iso,
     reason: &'static str,
@@ -66,9 +66,9 @@ pub(crate) struct LetterView {
     payload: Option<Box<RawValue>>,
 }
 
-impl From<DeadLetter> for LetterView {
-    fn from(letter: DeadLetter) -> LetterView {
-        LetterView {
+impl From<DeadLetter> for DeadLetterView {
+    fn from(letter: DeadLetter) -> DeadLetterView {
+        DeadLetterView {
             id: letter.id,
             enqueued_at: Iso(letter.at),
             reason: letter.reason.as_str(),
@@ -112,7 +112,7 @@ async fn filter(web: &Web, reason: Option<String>, workflow_id: Option<String>) 
 pub(crate) async fn list(
     State(web): State<Web>,
     Query(query): Query<ListQuery>,
-) -> Result<Json<PageView<LetterView>>, ApiError> {
+) -> Result<Json<PageView<DeadLetterView>>, ApiError> {
     let filter = DeadLetterFilter {
         before: query.cursor.as_deref().map(paging::id).transpose()?,
         limit: paging::limit(query.limit)?,
@@ -122,19 +122,22 @@ pub(crate) async fn list(
     let next = page.items.last().filter(|_| page.more).map(|last| last.id);
     Ok(Json(PageView {
         next_cursor: next.map(paging::after_id),
-        items: page.items.into_iter().map(LetterView::from).collect(),
+        items: page.items.into_iter().map(DeadLetterView::from).collect(),
     }))
 }
 
 /// `GET /api/v1/admin/dead-letters/{id}`, with what was asked for.
-pub(crate) async fn get(State(web): State<Web>, LetterId(id): LetterId) -> Result<Json<LetterView>, ApiError> {
+pub(crate) async fn get(
+    State(web): State<Web>,
+    DeadLetterId(id): DeadLetterId,
+) -> Result<Json<DeadLetterView>, ApiError> {
     Ok(Json(web.engine.dead_letter(id).await?.into()))
 }
 
 /// `POST /api/v1/admin/dead-letters/{id}/requeue`: a new execution, of the current version or with `?version=same`.
 pub(crate) async fn requeue(
     State(web): State<Web>,
-    LetterId(id): LetterId,
+    DeadLetterId(id): DeadLetterId,
     Query(query): Query<RequeueQuery>,
 ) -> Result<Response, ApiError> {
     let version = match query.version.as_deref() {
@@ -151,7 +154,7 @@ pub(crate) async fn requeue(
 }
 
 /// `DELETE /api/v1/admin/dead-letters/{id}`
-pub(crate) async fn delete(State(web): State<Web>, LetterId(id): LetterId) -> Result<StatusCode, ApiError> {
+pub(crate) async fn delete(State(web): State<Web>, DeadLetterId(id): DeadLetterId) -> Result<StatusCode, ApiError> {
     web.engine.delete_dead_letter(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 const LETTERS: &str = "/api/v1/admin/dead-letters";
 
 /// A run that comes to the store without the API, and is given up for its trigger.
-async fn buried(server: &Server, workflow: &str, trigger: &str) -> (String, Value) {
+async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (String, Value) {
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
         id,
@@ -28,7 +28,7 @@ async fn buried(server: &Server, workflow: &str, trigger: &str) -> (String, Valu
         principal: Principal::default(),
         parent: None,
         created_at: SystemClock.now(),
-        born: None,
+        local_start: None,
     };
     assert_eq!(server.store.enqueue(run).await.unwrap(), Enqueued::Created);
     let id = id.to_string();
@@ -57,8 +57,8 @@ async fn letters_are_listed_and_shown() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
     server.publish(&strict("b")).await;
-    let (first, _) = buried(&server, "a", "{}").await;
-    let (second, letter) = buried(&server, "b", "nonsense").await;
+    let (first, _) = dead_lettered(&server, "a", "{}").await;
+    let (second, letter) = dead_lettered(&server, "b", "nonsense").await;
     let page = server.get(LETTERS).await.expect(200);
     let runs: Vec<_> = page["items"]
         .as_array()
@@ -102,7 +102,7 @@ async fn letters_are_listed_and_shown() {
 async fn what_fits_by_now_is_asked_for_again_once() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
-    let (old, letter) = buried(&server, "a", "{}").await;
+    let (old, letter) = dead_lettered(&server, "a", "{}").await;
     let path = format!("{LETTERS}/{}/requeue", letter["id"].as_str().unwrap());
     let refused = server.post_nothing(&path).await.error(400, "WFENG005");
     assert_eq!(refused["details"][0]["code"], "INVALID_TRIGGER");
@@ -141,7 +141,7 @@ async fn letters_go_one_by_one_or_many_at_once() {
     server.publish(&strict("a")).await;
     server.publish(&strict("b")).await;
     for workflow in ["a", "a", "b", "b"] {
-        buried(&server, workflow, "{}").await;
+        dead_lettered(&server, workflow, "{}").await;
     }
     for query in ["", "?all=false", "?all=true&workflowId=a", "?reason=&workflowId="] {
         let refused = delete(&server, &format!("{LETTERS}{query}")).await;
@@ -167,7 +167,7 @@ async fn letters_go_one_by_one_or_many_at_once() {
 async fn what_cannot_be_understood_is_refused() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
-    let (_, letter) = buried(&server, "a", "nonsense").await;
+    let (_, letter) = dead_lettered(&server, "a", "nonsense").await;
     let path = format!("{LETTERS}/{}", letter["id"].as_str().unwrap());
     server
         .get(&format!("{LETTERS}?reason=poison"))

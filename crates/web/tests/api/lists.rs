@@ -152,7 +152,7 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
         principal: Principal::default(),
         parent: Some(parent),
         created_at: Timestamp(i64::MAX),
-        born: None,
+        local_start: None,
     };
     assert_eq!(server.store.enqueue(run).await.unwrap(), Enqueued::Created);
     id

@@ -44,13 +44,13 @@ fn a_permanent_failure_ends_the_node_at_once() {
 
 #[test]
 fn jitter_is_drawn_from_the_luck_of_the_input() {
-    for (luck, at) in [(0, 0), (u32::MAX / 2, 999), (u32::MAX, 2000)] {
+    for (jitter, at) in [(0, 0), (u32::MAX / 2, 999), (u32::MAX, 2000)] {
         let mut live = Live::start(stubborn(3, true));
         let story = live.feed(Fact::Returned {
             node: "a".into(),
             attempt: 1,
             result: Err(Failure::retriable("FLAKY", "flaky")),
-            luck,
+            jitter,
         });
         assert_eq!(story, [format!("retried a after 1 at {at}")]);
     }

@@ -51,7 +51,7 @@ async fn fill(ends: &Ends) {
             principal: Principal::default(),
             parent: None,
             created_at: Timestamp(1),
-            born: None,
+            local_start: None,
         };
         store.enqueue(run).await.expect("a run");
     }
@@ -60,8 +60,8 @@ async fn fill(ends: &Ends) {
 
 /// Text that cannot be compressed much.
 fn noise(seed: u64) -> String {
-    let mut dice = seed;
-    let letters = std::iter::repeat_with(|| char::from(b'A' + (crate::crash::throw(&mut dice) % 58) as u8));
+    let mut rng = seed;
+    let letters = std::iter::repeat_with(|| char::from(b'A' + (crate::crash::throw(&mut rng) % 58) as u8));
     letters.filter(char::is_ascii_alphanumeric).take(PAYLOAD).collect()
 }
 

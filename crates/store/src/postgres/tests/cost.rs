@@ -9,7 +9,7 @@ use crate::{
         batch::Session,
         work::{Fate, Outcome, Work},
     },
-    runs::{Born, CommitAnswer, Enqueued, journal_text},
+    runs::{CommitAnswer, Enqueued, LocalStart, journal_text},
 };
 use fermata_core::Status;
 
@@ -22,7 +22,7 @@ async fn a_batch_is_two_round_trips() {
     let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
     let mut session = Session::connect(&address, PATIENCE).await.unwrap();
     let mut run = new_run("r1");
-    run.born = Some(Born {
+    run.local_start = Some(LocalStart {
         runner: ME,
         events: started(),
         started_at: at(100),

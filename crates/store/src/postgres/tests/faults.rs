@@ -16,7 +16,7 @@ use crate::{
         address::Address,
         pipeline::{Query, send},
     },
-    runs::{Born, CommitAnswer, Delivery, Enqueued},
+    runs::{CommitAnswer, Delivery, Enqueued, LocalStart},
 };
 use fermata_core::Status;
 use std::{
@@ -52,7 +52,7 @@ async fn behind_a_proxy(database: &Database, settings: PostgresSettings) -> (Pro
 async fn lost_before_anything_was_written() {
     let database = Database::new().await;
     let (proxy, store) = behind_a_proxy(&database, one_committer()).await;
-    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let (run, _) = held_run(&store, "r1", Vec::new()).await;
     proxy.cut(Cut::AtBegin);
     committed(&store, step(run, 1, 2)).await;
     assert!(proxy.done());
@@ -72,7 +72,7 @@ async fn what_came_too_late_is_written_anew() {
         ..one_committer()
     };
     let (proxy, store) = behind_a_proxy(&database, settings).await;
-    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let (run, _) = held_run(&store, "r1", Vec::new()).await;
     proxy.cut(Cut::ByServer);
     committed(&store, step(run, 1, 2)).await;
     assert!(proxy.done());
@@ -86,7 +86,7 @@ async fn what_came_too_late_is_written_anew() {
 async fn lost_after_commit_was_sent() {
     let database = Database::new().await;
     let (proxy, store) = behind_a_proxy(&database, one_committer()).await;
-    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let (run, _) = held_run(&store, "r1", Vec::new()).await;
     for (cut, seq, durable) in [(Cut::BeforeCommit, 2, false), (Cut::AfterCommit, 2, true)] {
         proxy.cut(cut);
         let answer = store.commit(step(run, 1, seq)).await;
@@ -128,7 +128,7 @@ async fn connections_are_made_again() {
     let database = Database::new().await;
     let store = process(&database).await;
     activate(&store, WORKFLOW).await;
-    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let (run, _) = held_run(&store, "r1", Vec::new()).await;
     let owner = runner();
     store.heartbeat(&described(owner), at(1)).await.unwrap();
     let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -141,15 +141,15 @@ async fn connections_are_made_again() {
     }
     // The listener comes back as well.
     let other = process(&database).await;
-    let held = born_by(&store, owner, "r2", Vec::new()).await;
-    let mut news = store.news();
+    let held = run_held_by(&store, owner, "r2", Vec::new()).await;
+    let mut news = store.changes();
     let reason = "enough".to_owned();
-    let letter = crate::runs::Letter::Cancel { reason };
+    let letter = crate::runs::InboxMessage::Cancel { reason };
     let heard = async {
         loop {
             let delivered = other.deliver(held, letter.clone(), at(200)).await.unwrap();
             assert!(matches!(delivered, Delivery::Delivered { .. }));
-            let told = async { while news.recv().await.unwrap() != crate::News::Inbox(held) {} };
+            let told = async { while news.recv().await.unwrap() != crate::ChangeHint::Inbox(held) {} };
             if timeout(Duration::from_millis(200), told).await.is_ok() {
                 return;
             }
@@ -196,7 +196,7 @@ async fn what_the_server_refuses_as_data_is_rejected() {
     let nodes = ["fine", "nothing\0here", &long, "forbidden", "fine too"];
     let mut tasks = Vec::new();
     for (index, node) in nodes.into_iter().enumerate() {
-        let (run, _) = born(&store, &format!("r{index}"), Vec::new()).await;
+        let (run, _) = held_run(&store, &format!("r{index}"), Vec::new()).await;
         let mut commit = step(run, 1, 2);
         commit.attempts = vec![attempt(node, 1, 10)];
         let store = store.clone();
@@ -227,7 +227,7 @@ async fn a_key_that_is_in_use_is_a_collision() {
     .await;
     let mut answers = Vec::new();
     for request in ["r1", "r2"] {
-        let (run, _) = born(&store, request, Vec::new()).await;
+        let (run, _) = held_run(&store, request, Vec::new()).await;
         answers.push(store.commit(step(run, 1, 2)).await);
     }
     assert!(matches!(answers[0], CommitAnswer::Committed { .. }), "{answers:?}");
@@ -313,7 +313,7 @@ async fn advance(
             break;
         }
         let mut new = new_run(&format!("{task}-{number}"));
-        new.born = Some(Born {
+        new.local_start = Some(LocalStart {
             runner: ME,
             events: started(),
             started_at: at(100),

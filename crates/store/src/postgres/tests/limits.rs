@@ -149,7 +149,7 @@ async fn control_does_not_wait_behind_reads() {
         assert_eq!(claimed[0].id, run);
         let leases = control.held(ME, None, 10).await.unwrap();
         assert_eq!(leases.len(), 1);
-        assert!(control.unread(ME).await.unwrap().is_empty());
+        assert!(control.runs_with_messages(ME).await.unwrap().is_empty());
     };
     timeout(PATIENCE, calls).await.expect("answers");
     assert!(!reading.is_finished());

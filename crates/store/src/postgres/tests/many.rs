@@ -2,23 +2,23 @@
 
 use super::{PATIENCE, process, store};
 use crate::{
-    News,
+    ChangeHint,
     conformance::{cluster::Database, *},
     definitions::Deleted,
     postgres::PostgresSettings,
-    runs::{Answer, Born, CommitAnswer, Conflict, Enqueued, Letter},
+    runs::{Answer, CommitAnswer, Conflict, Enqueued, InboxMessage, LocalStart},
 };
 use fermata_core::Status;
 use std::collections::BTreeSet;
 use tokio::{sync::broadcast::Receiver, time::timeout};
 
-fn cancel() -> Letter {
+fn cancel() -> InboxMessage {
     let reason = "enough".to_owned();
-    Letter::Cancel { reason }
+    InboxMessage::Cancel { reason }
 }
 
 /// Waits until somebody tells this.
-async fn hears(news: &mut Receiver<News>, expected: News) {
+async fn hears(news: &mut Receiver<ChangeHint>, expected: ChangeHint) {
     let listening = async { while news.recv().await.unwrap() != expected {} };
     timeout(PATIENCE, listening)
         .await
@@ -31,7 +31,7 @@ async fn a_zombie_is_fenced() {
     let database = Database::new().await;
     let (a, b) = (process(&database).await, process(&database).await);
     activate(&a, WORKFLOW).await;
-    let (run, _) = born(&a, "r1", Vec::new()).await;
+    let (run, _) = held_run(&a, "r1", Vec::new()).await;
     committed(&a, step(run, 1, 2)).await;
     let other = runner();
     let mut wish = claim(other, 1, 1000);
@@ -58,7 +58,7 @@ async fn one_run_for_a_request_of_many() {
         let tasks: Vec<_> = (0..8)
             .map(|index| {
                 let (store, mut run) = (stores[index % 2].clone(), new_run(&request));
-                run.born = (index % 3 > 0).then(|| Born {
+                run.local_start = (index % 3 > 0).then(|| LocalStart {
                     runner: ME,
                     events: started(),
                     started_at: at(100),
@@ -78,9 +78,9 @@ async fn one_run_for_a_request_of_many() {
         assert_eq!(created.len(), 1);
         assert!(found.iter().all(|run| *run == created[0]), "{found:?}");
         let stored = stores[0].load(created[0]).await.unwrap().unwrap();
-        let born = usize::from(stored.epoch == 1);
-        assert_eq!(stored.journal.len(), born);
-        assert_eq!(stores[1].waits(created[0]).await.unwrap().len(), born);
+        let local_start = usize::from(stored.epoch == 1);
+        assert_eq!(stored.journal.len(), local_start);
+        assert_eq!(stores[1].waits(created[0]).await.unwrap().len(), local_start);
     }
     let orphans = super::ask(
         &database.url,
@@ -98,7 +98,7 @@ async fn no_wake_up_is_lost_between_processes() {
     let (a, b) = (process(&database).await, process(&database).await);
     activate(&a, WORKFLOW).await;
     for round in 0..100 {
-        let (run, _) = born(&a, &format!("r{round}"), Vec::new()).await;
+        let (run, _) = held_run(&a, &format!("r{round}"), Vec::new()).await;
         let (theirs, ours) = (b.clone(), a.clone());
         let delivering = tokio::spawn(async move { theirs.deliver(run, cancel(), at(500)).await.unwrap() });
         let parking = tokio::spawn(async move { committed(&ours, park(run, 1, 2, None)).await });
@@ -118,7 +118,7 @@ async fn an_answer_or_a_timeout_wins() {
     activate(&a, WORKFLOW).await;
     for round in 0..100 {
         let token = format!("t{round}");
-        let (run, _) = born(&a, &format!("r{round}"), vec![open("w", &token)]).await;
+        let (run, _) = held_run(&a, &format!("r{round}"), vec![open("w", &token)]).await;
         let mut commit = step(run, 1, 2);
         commit.waits = vec![close("w")];
         let (theirs, ours) = (b.clone(), a.clone());
@@ -187,7 +187,7 @@ async fn links_have_one_owner_among_processes() {
         let mut tasks = Vec::new();
         for index in 0..6 {
             let store = stores[index % 2].clone();
-            let (run, _) = born(&store, &format!("r{round}-{index}"), Vec::new()).await;
+            let (run, _) = held_run(&store, &format!("r{round}-{index}"), Vec::new()).await;
             let mut commit = step(run, 1, 2);
             commit.links = vec![link(&format!("a{round}")), link(&format!("b{round}"))];
             if index % 2 == 0 {
@@ -253,22 +253,22 @@ async fn mail_is_told_to_the_process_that_holds_the_run() {
     activate(&a, WORKFLOW).await;
     let owner = runner();
     b.heartbeat(&described(owner), at(100)).await.unwrap();
-    let run = born_by(&b, owner, "r1", vec![open("w", "t1")]).await;
-    let (mut there, mut elsewhere) = (b.news(), c.news());
+    let run = run_held_by(&b, owner, "r1", vec![open("w", "t1")]).await;
+    let (mut there, mut elsewhere) = (b.changes(), c.changes());
     a.deliver(run, cancel(), at(200)).await.unwrap();
-    hears(&mut there, News::Inbox(run)).await;
+    hears(&mut there, ChangeHint::Inbox(run)).await;
     assert_eq!(b.inbox(run, 0).await.unwrap().len(), 1, "it is there when it is told");
     a.answer("t1", "1", at(201)).await.unwrap();
-    hears(&mut there, News::Inbox(run)).await;
+    hears(&mut there, ChangeHint::Inbox(run)).await;
     // What was told before this has come to everybody.
     let free = pending(&a, "r2").await;
-    hears(&mut there, News::Due(at(100))).await;
-    hears(&mut elsewhere, News::Due(at(100))).await;
+    hears(&mut there, ChangeHint::Due(at(100))).await;
+    hears(&mut elsewhere, ChangeHint::Due(at(100))).await;
     assert!(elsewhere.is_empty(), "nothing else came");
     a.deliver(free, cancel(), at(300)).await.unwrap();
-    hears(&mut elsewhere, News::Due(at(300))).await;
+    hears(&mut elsewhere, ChangeHint::Due(at(300))).await;
     b.retire(owner).await.unwrap();
-    hears(&mut elsewhere, News::Due(at(0))).await;
+    hears(&mut elsewhere, ChangeHint::Due(at(0))).await;
 }
 
 /// Mail for a run that nobody holds is told to everybody by a process that does not work: one that does takes the run.
@@ -282,16 +282,16 @@ async fn mail_for_free_runs_is_told_to_those_who_work() {
     api.heartbeat(&accepting, at(100)).await.unwrap();
     worker.heartbeat(&described(runner()), at(100)).await.unwrap();
     let run = pending(&api, "r1").await;
-    let mut there = worker.news();
+    let mut there = worker.changes();
     api.deliver(run, cancel(), at(200)).await.unwrap();
-    hears(&mut there, News::Inbox(run)).await;
-    let mut elsewhere = api.news();
+    hears(&mut there, ChangeHint::Inbox(run)).await;
+    let mut elsewhere = api.changes();
     worker.deliver(run, cancel(), at(300)).await.unwrap();
-    hears(&mut elsewhere, News::Due(at(300))).await;
+    hears(&mut elsewhere, ChangeHint::Due(at(300))).await;
     pending(&worker, "r2").await;
     assert_eq!(
         elsewhere.recv().await.unwrap(),
-        News::Due(at(100)),
+        ChangeHint::Due(at(100)),
         "nothing came between"
     );
 }
@@ -311,9 +311,9 @@ async fn hints_can_be_off() {
     activate(&a, WORKFLOW).await;
     let owner = runner();
     b.heartbeat(&described(owner), at(100)).await.unwrap();
-    let run = born_by(&b, owner, "r1", Vec::new()).await;
-    let news = b.news();
+    let run = run_held_by(&b, owner, "r1", Vec::new()).await;
+    let news = b.changes();
     a.deliver(run, cancel(), at(200)).await.unwrap();
-    assert_eq!(b.unread(owner).await.unwrap(), [run]);
+    assert_eq!(b.runs_with_messages(owner).await.unwrap(), [run]);
     assert!(news.is_empty());
 }

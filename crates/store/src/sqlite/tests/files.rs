@@ -3,7 +3,7 @@
 use super::Folder;
 use crate::{
     Store, StoreError,
-    conformance::{WORKFLOW, activate, born, new_run, step},
+    conformance::{WORKFLOW, activate, held_run, new_run, step},
     runs::{CommitAnswer, Enqueued},
     sqlite::{SqliteStore, log_check},
 };
@@ -71,7 +71,7 @@ async fn nothing_is_acknowledged_into_a_file_that_is_gone() {
     for suffix in ["", "-wal"] {
         let folder = Folder::new();
         let store = store(&folder).await;
-        let (run, _) = born(&store, "before", Vec::new()).await;
+        let (run, _) = held_run(&store, "before", Vec::new()).await;
         let (path, aside) = (beside(&folder.path(), suffix), beside(&folder.path(), ".aside"));
         // Gone, then replaced.
         fs::rename(&path, &aside).unwrap();

@@ -3,7 +3,7 @@
 use super::Folder;
 use crate::{
     Store,
-    conformance::{WORKFLOW, activate, attempt, born, step},
+    conformance::{WORKFLOW, activate, attempt, held_run, step},
     runs::CommitAnswer,
 };
 use rusqlite::Connection;
@@ -25,7 +25,7 @@ async fn what_sqlite_refuses_as_data_is_rejected() {
         .unwrap();
     let mut answers = Vec::new();
     for (index, node) in ["fine", "forbidden", "twice", "twice"].into_iter().enumerate() {
-        let (run, _) = born(&store, &format!("r{index}"), Vec::new()).await;
+        let (run, _) = held_run(&store, &format!("r{index}"), Vec::new()).await;
         let mut commit = step(run, 1, 2);
         commit.attempts = vec![attempt(node, 1, 10)];
         answers.push(store.commit(commit).await);

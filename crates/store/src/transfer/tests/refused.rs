@@ -122,7 +122,7 @@ async fn keys_that_are_too_long_for_the_target() {
     let ground = Ground::new().await;
     let store = ground.open("a.db").unwrap();
     activate(&store, WORKFLOW).await;
-    let (run, _) = born(&store, "long", Vec::new()).await;
+    let (run, _) = held_run(&store, "long", Vec::new()).await;
     let mut commit = step(run, 1, 2);
     commit.attempts = vec![attempt(&"n".repeat(3000), 1, 10)];
     committed(&store, commit).await;

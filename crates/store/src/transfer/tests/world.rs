@@ -6,7 +6,7 @@ use crate::{
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     definitions::{Release, ReleaseRule, WorkflowFilter},
     reads::{RunFilter, Window},
-    runs::{AttemptStatus, Letter, NewRun, StatusChange, Then},
+    runs::{AttemptStatus, InboxMessage, NewRun, StatusChange, Then},
 };
 use fermata_core::{RunId, Status};
 use std::sync::Arc;
@@ -26,14 +26,14 @@ pub(super) struct World {
 pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
     workflows(store).await;
     let pending = pending(store, "pending").await;
-    let (held, _) = born(store, "held", vec![open("w", "open")]).await;
-    let letter = Letter::Cancel {
+    let (held, _) = held_run(store, "held", vec![open("w", "open")]).await;
+    let letter = InboxMessage::Cancel {
         reason: "no more \u{1F3B5} 'quoted' \"and\" \\ back\nslashed".to_owned(),
     };
     store.deliver(held, letter, at(300)).await.unwrap();
     let parked = parked(store).await;
     succeeded(store, pending).await;
-    buried(store).await;
+    dead_lettered(store).await;
     World { pending, held, parked }
 }
 
@@ -41,12 +41,12 @@ async fn workflows(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let rule = existing_draft(WORKFLOW);
     store.save_draft(draft(WORKFLOW, "two"), rule, None).await.unwrap();
-    store.release(release_new("buried", "one")).await.unwrap();
-    store.soft_delete_workflow(uid("buried"), at(9)).await.unwrap();
+    store.release(release_new("dead_lettered", "one")).await.unwrap();
+    store.soft_delete_workflow(uid("dead_lettered"), at(9)).await.unwrap();
     // Two workflows of one name.
     let again = Release {
         rule: ReleaseRule::New { uid: uid("again") },
-        ..release_new("buried", "two")
+        ..release_new("dead_lettered", "two")
     };
     store.release(again).await.unwrap();
     let mut bare = draft("bare", "x");
@@ -63,7 +63,7 @@ async fn workflows(store: &Arc<dyn Store>) {
 }
 
 async fn parked(store: &Arc<dyn Store>) -> RunId {
-    let (run, _) = born(store, "parked", vec![open("a", "asked"), open("b", "open2")]).await;
+    let (run, _) = held_run(store, "parked", vec![open("a", "asked"), open("b", "open2")]).await;
     committed(store, park(run, 1, 2, Some(5_000))).await;
     store
         .answer("asked", r#"{"ünicode": "\u0000"}"#, at(310))
@@ -103,8 +103,8 @@ async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
     committed(store, commit).await;
 }
 
-async fn buried(store: &Arc<dyn Store>) {
-    let (run, _) = born(store, "buried", vec![open("w", "closed")]).await;
+async fn dead_lettered(store: &Arc<dyn Store>) {
+    let (run, _) = held_run(store, "dead_lettered", vec![open("w", "closed")]).await;
     let mut commit = end(run, 1, 0, Status::Failed);
     commit.events.clear();
     commit.then = Then::Keep;
@@ -139,7 +139,7 @@ pub(super) async fn told(store: &dyn Store) -> Vec<String> {
         told.push(format!("{workflow:?}"));
         told.push(format!("{:?}", store.draft(workflow.uid).await.unwrap()));
     }
-    for id in [WORKFLOW, "buried", "again", "bare", "gone"] {
+    for id in [WORKFLOW, "dead_lettered", "again", "bare", "gone"] {
         told.push(format!("{:?}", store.workflow_by_uid(uid(id)).await.unwrap()));
         let versions = store.versions(uid(id), None, 100).await.unwrap();
         told.push(format!("{versions:?}"));

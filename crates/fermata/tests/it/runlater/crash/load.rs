@@ -136,7 +136,7 @@ impl Load {
     }
 
     /// Answers for the service: whoever asks is called back, twice.
-    async fn keep_calling_back(self: Arc<Self>, service: Arc<Service>, mut dice: u64) {
+    async fn keep_calling_back(self: Arc<Self>, service: Arc<Service>, mut rng: u64) {
         let (mut seen, mut asked, mut callers) = (0, BTreeSet::new(), JoinSet::new());
         while !self.done.load(Ordering::Relaxed) {
             let calls = service.calls_after(seen);
@@ -145,7 +145,7 @@ impl Load {
                 let run = run_of(call);
                 if asked.insert(run.clone()) {
                     for task in ["reply", "early"] {
-                        let wait = throw(&mut dice) % 150;
+                        let wait = throw(&mut rng) % 150;
                         callers.spawn(self.clone().call_back(run.clone(), task, call.callback(task), wait));
                     }
                 }
@@ -169,8 +169,8 @@ fn run_of(call: &Call) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_again_and_again_under_load() {
     let crashes = number("FERMATA_CRASHES", 14);
-    let mut dice = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
-    println!("seed {dice}");
+    let mut rng = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
+    println!("seed {rng}");
     let Stage { mut server, service } = Stage::with(&[PUBLIC_URL, PATIENT_WITH_RUNS]).await;
     let service = Arc::new(service);
     service.script("/flaky", [Answer::flaky(2)]);
@@ -192,9 +192,9 @@ async fn killed_again_and_again_under_load() {
     let triggering: Vec<_> = (0..WORKERS)
         .map(|_| tokio::spawn(load.clone().keep_triggering()))
         .collect();
-    let calling = tokio::spawn(load.clone().keep_calling_back(service.clone(), dice));
+    let calling = tokio::spawn(load.clone().keep_calling_back(service.clone(), rng));
     for crash in 0..crashes {
-        pause(20 + throw(&mut dice) % 250).await;
+        pause(20 + throw(&mut rng) % 250).await;
         if crash % 2 == 0 {
             // At once after a callback's 200: what follows from it has hardly begun.
             tokio::time::timeout(PATIENCE, load.taken.notified())

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    conformance::{ME, at, born, claim, described, take},
+    conformance::{ME, at, claim, described, held_run, take},
     reads::Window,
-    runs::{Claim, Letter, StoredRun},
+    runs::{Claim, InboxMessage, StoredRun},
 };
 use fermata_core::{Event, Status, decode};
 use std::collections::BTreeSet;
@@ -34,7 +34,10 @@ async fn lapse(app: &App) {
 
 async fn cancel(store: &Arc<dyn Store>, run: RunId) {
     let reason = "enough".to_owned();
-    store.deliver(run, Letter::Cancel { reason }, now()).await.unwrap();
+    store
+        .deliver(run, InboxMessage::Cancel { reason }, now())
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,7 +96,7 @@ async fn no_other_session_records_or_completes() {
     let run = app.held("r1").await;
     let (owner, ..) = lease(&app, run).await;
     store.heartbeat(&described(ME), now()).await.unwrap();
-    let (engines, _) = born(&store, "r2", Vec::new()).await;
+    let (engines, _) = held_run(&store, "r2", Vec::new()).await;
     let mine = other.held("r3").await;
     let its_own: String = other
         .one("SELECT current_setting('fermata.runner')", &[])
@@ -333,7 +336,7 @@ async fn what_a_session_held_that_is_over_goes_to_a_runner() {
 async fn questions_lock_nothing() {
     let (database, store, app) = bed().await;
     let other = App::new(&database).await;
-    let (theirs, _) = born(&store, "r1", Vec::new()).await;
+    let (theirs, _) = held_run(&store, "r1", Vec::new()).await;
     let over = app.held("r2").await;
     app.complete(over, "Failed").await.unwrap();
     let (mailed, held) = (app.held("r3").await, app.held("r4").await);
@@ -437,7 +440,7 @@ async fn what_runners_have_or_end_is_not_acquired() {
     take(&store, claimed).await;
     assert_eq!(record(&store, claimed).await.status, Status::Pending);
     assert!(!app.acquire(claimed).await, "a runner is about to begin it");
-    let (running, _) = born(&store, "r2", Vec::new()).await;
+    let (running, _) = held_run(&store, "r2", Vec::new()).await;
     assert!(!app.acquire(running).await);
     let pending = app.started("r3").await;
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;

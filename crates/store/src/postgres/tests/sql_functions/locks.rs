@@ -3,14 +3,14 @@
 use super::*;
 use crate::{
     StoreError,
-    conformance::{ME, born, committed, link, new_run, open, pending, run_of, step},
+    conformance::{ME, committed, held_run, link, new_run, open, pending, run_of, step},
     postgres::{
         PostgresSettings,
         address::Address,
         batch::Session,
         work::{Fate, Outcome, Work},
     },
-    runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, Letter},
+    runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage},
 };
 use fermata_core::Status;
 use futures::{FutureExt, future::BoxFuture};
@@ -31,9 +31,9 @@ async fn patient() -> (Database, Arc<dyn Store>, App) {
     one_committer(PATIENCE * 2).await
 }
 
-fn cancel() -> Letter {
+fn cancel() -> InboxMessage {
     let reason = "enough".to_owned();
-    Letter::Cancel { reason }
+    InboxMessage::Cancel { reason }
 }
 
 /// Locks the row of a run until the session says otherwise.
@@ -58,7 +58,7 @@ async fn soon<T>(call: impl Future<Output = T>) -> T {
 async fn others_go_on<T>(store: &Arc<dyn Store>, waiting: &mut BoxFuture<'_, T>) {
     let others = async {
         let request = Uuid::now_v7().to_string();
-        let (other, _) = born(store, &request, Vec::new()).await;
+        let (other, _) = held_run(store, &request, Vec::new()).await;
         for seq in 2..12 {
             committed(store, step(other, 1, seq)).await;
         }
@@ -74,7 +74,7 @@ async fn others_go_on<T>(store: &Arc<dyn Store>, waiting: &mut BoxFuture<'_, T>)
 async fn only_the_runs_that_are_locked_wait() {
     let (_database, store, app) = patient().await;
     let requests: Vec<String> = (0..100).map(|index| format!("r{index}")).collect();
-    let runs = requests.iter().map(|request| born(&store, request, Vec::new()));
+    let runs = requests.iter().map(|request| held_run(&store, request, Vec::new()));
     let runs = futures::future::join_all(runs).await;
     app.run("BEGIN; SELECT 1 FROM workflow_executions FOR UPDATE").await;
     let both = |(run, _)| [2, 3].map(|seq| sent(store.commit(step(run, 1, seq))));
@@ -95,7 +95,7 @@ async fn only_the_runs_that_are_locked_wait() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_starts_of_the_workflow_that_is_locked_wait() {
     let (database, store, app) = patient().await;
-    let (run, _) = born(&store, "r1", Vec::new()).await;
+    let (run, _) = held_run(&store, "r1", Vec::new()).await;
     app.run("BEGIN; SELECT 1 FROM workflows FOR UPDATE").await;
     let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
     let mut session = Session::connect(&address, PATIENCE).await.unwrap();
@@ -129,7 +129,7 @@ async fn only_starts_of_the_workflow_that_is_locked_wait() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mail_for_a_locked_run_waits() {
     let (_database, store, app) = patient().await;
-    let (run, _) = born(&store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(&store, "r1", vec![open("w", "t1")]).await;
     lock(&app, run).await;
     let mut answer = sent(store.answer("t1", "1", now()));
     others_go_on(&store, &mut answer).await;
@@ -221,7 +221,7 @@ async fn only_the_run_that_wants_a_linked_resource_waits() {
     app.run("BEGIN").await;
     let sql = "SELECT sp_link_external_resource($1, $2, 'slack', 'message', 'm1', 'https://example.com')";
     app.one(sql, &[&theirs.0, &made]).await.unwrap();
-    let (run, _) = born(&store, "r2", Vec::new()).await;
+    let (run, _) = held_run(&store, "r2", Vec::new()).await;
     let mut commit = step(run, 1, 2);
     commit.links = vec![link("m1")];
     let mut linking = sent(store.commit(commit));
@@ -237,7 +237,7 @@ async fn only_the_run_that_wants_a_linked_resource_waits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_not_waited_for_without_end() {
     let (_database, store, app) = one_committer(Duration::from_millis(100)).await;
-    let (run, _) = born(&store, "r1", vec![open("w", "t1")]).await;
+    let (run, _) = held_run(&store, "r1", vec![open("w", "t1")]).await;
     lock(&app, run).await;
     assert!(matches!(
         soon(store.commit(step(run, 1, 2))).await,

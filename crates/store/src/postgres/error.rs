@@ -10,7 +10,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 /// Something that failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum PgError {
     /// The server, or the way to it.
     Server(tokio_postgres::Error),
     /// No connection is to be had.
@@ -18,7 +18,7 @@ pub(super) enum Trouble {
     /// The server did not answer in time.
     Silent,
     /// `COMMIT` was sent, and its answer was lost for this reason.
-    AtCommit(Box<Trouble>),
+    AtCommit(Box<PgError>),
     /// Somebody else did the same meanwhile.
     Collision,
     /// Somebody else keeps the run or its workflow locked.
@@ -29,9 +29,9 @@ pub(super) enum Trouble {
     Closed,
 }
 
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for PgError {
     fn from(error: tokio_postgres::Error) -> Self {
-        Trouble::Server(error)
+        PgError::Server(error)
     }
 }
 
@@ -50,14 +50,14 @@ pub(super) enum Remedy {
     None,
 }
 
-impl Trouble {
+impl PgError {
     pub(super) fn remedy(&self) -> Remedy {
         let error = match self {
-            Trouble::Server(error) => error,
-            Trouble::NoConnection(_) | Trouble::Silent => return Remedy::Reconnect,
-            Trouble::Collision => return Remedy::Again,
-            Trouble::Locked => return Remedy::Later,
-            Trouble::AtCommit(_) | Trouble::Strange(_) | Trouble::Closed => return Remedy::None,
+            PgError::Server(error) => error,
+            PgError::NoConnection(_) | PgError::Silent => return Remedy::Reconnect,
+            PgError::Collision => return Remedy::Again,
+            PgError::Locked => return Remedy::Later,
+            PgError::AtCommit(_) | PgError::Strange(_) | PgError::Closed => return Remedy::None,
         };
         let Some(state) = error.code() else {
             // What the client itself refuses to send or to read is about the data.
@@ -93,7 +93,7 @@ impl Trouble {
     /// Whether the data was refused and would be refused again, by the server or by the client that had to send it. True of
     /// a member of a batch only if it was tried alone.
     fn is_rejection(&self) -> bool {
-        let Trouble::Server(error) = self else {
+        let PgError::Server(error) = self else {
             return false;
         };
         match error.code() {
@@ -105,13 +105,13 @@ impl Trouble {
     /// Whether the server ended a transaction because nothing came any more: also no `COMMIT`.
     pub(super) fn came_too_late(&self) -> bool {
         let late = &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT;
-        matches!(self, Trouble::Server(error) if error.code() == Some(late))
+        matches!(self, PgError::Server(error) if error.code() == Some(late))
     }
 
     /// Whether a session that met it is of no more use.
     pub(super) fn needs_another_session(&self) -> bool {
         match self {
-            Trouble::AtCommit(trouble) => trouble.needs_another_session(),
+            PgError::AtCommit(error) => error.needs_another_session(),
             _ => self.remedy() == Remedy::Reconnect,
         }
     }
@@ -119,9 +119,9 @@ impl Trouble {
     /// As an answer, when nothing was written. `place` names the database.
     pub(super) fn explain(&self, place: &str) -> StoreError {
         match self {
-            Trouble::Closed => StoreError::Closed,
-            Trouble::AtCommit(trouble) => trouble.unknown(),
-            Trouble::Server(error) if error.code() == Some(&SqlState::DISK_FULL) => {
+            PgError::Closed => StoreError::Closed,
+            PgError::AtCommit(error) => error.unknown(),
+            PgError::Server(error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full { path: place.to_owned() }
             }
             _ if self.is_rejection() => StoreError::Rejected(self.to_string()),
@@ -139,16 +139,16 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for PgError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Server(error) => f.write_str(&words(error)),
-            Trouble::NoConnection(what) | Trouble::Strange(what) => f.write_str(what),
-            Trouble::AtCommit(trouble) => trouble.fmt(f),
-            Trouble::Collision => f.write_str("somebody else did the same meanwhile"),
-            Trouble::Locked => f.write_str("another transaction keeps the run or its workflow locked"),
-            Trouble::Silent => f.write_str("the server did not answer in time"),
-            Trouble::Closed => f.write_str("the database is closed"),
+            PgError::Server(error) => f.write_str(&words(error)),
+            PgError::NoConnection(what) | PgError::Strange(what) => f.write_str(what),
+            PgError::AtCommit(error) => error.fmt(f),
+            PgError::Collision => f.write_str("somebody else did the same meanwhile"),
+            PgError::Locked => f.write_str("another transaction keeps the run or its workflow locked"),
+            PgError::Silent => f.write_str("the server did not answer in time"),
+            PgError::Closed => f.write_str("the database is closed"),
         }
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 /// A splitmix64 sequence.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// A sequence for one purpose: those of other purposes tell nothing of it.
-    pub fn new(seed: u64, purpose: &str) -> Dice {
+    pub fn new(seed: u64, purpose: &str) -> Rng {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        Dice(mix(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, step)))
+        Rng(mix(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, step)))
     }
 
     pub fn roll(&mut self) -> u64 {

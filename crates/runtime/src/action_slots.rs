@@ -16,13 +16,13 @@ use std::{
 use tokio::sync::Notify;
 
 /// The slots of this process.
-pub(crate) struct Turns {
+pub(crate) struct ActionSlots {
     slots: Arc<Slots>,
     waiting: Mutex<Waiting>,
     arriving: AtomicUsize,
     arrived: AtomicUsize,
     /// Notified when a slot is free, or a run no longer waits or arrives.
-    look: Arc<Notify>,
+    wake_claims: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -34,24 +34,24 @@ struct Waiting {
 }
 
 /// A run was claimed, and may ask for a slot soon.
-pub(crate) struct Arrival(Arc<Turns>);
+pub(crate) struct Arrival(Arc<ActionSlots>);
 
 impl Drop for Arrival {
     fn drop(&mut self) {
         self.0.arriving.fetch_sub(1, Relaxed);
         self.0.arrived.fetch_add(1, Relaxed);
-        self.0.look.notify_one();
+        self.0.wake_claims.notify_one();
     }
 }
 
-impl Turns {
-    pub fn new(slots: usize, look: Arc<Notify>) -> Arc<Turns> {
-        Arc::new(Turns {
-            slots: Slots::new(slots, look.clone()),
+impl ActionSlots {
+    pub fn new(slots: usize, wake_claims: Arc<Notify>) -> Arc<ActionSlots> {
+        Arc::new(ActionSlots {
+            slots: Slots::new(slots, wake_claims.clone()),
             waiting: Mutex::default(),
             arriving: AtomicUsize::new(0),
             arrived: AtomicUsize::new(0),
-            look,
+            wake_claims,
         })
     }
 
@@ -68,7 +68,7 @@ impl Turns {
 
     fn wait(&self, run: RunId) -> Waits<'_> {
         *self.waits().runs.entry(run).or_default() += 1;
-        Waits { turns: self, run }
+        Waits { slots: self, run }
     }
 
     /// How many runs have something to do and wait for a slot.
@@ -114,13 +114,13 @@ impl Turns {
 
 /// An attempt of a run waits, for as long as this lives.
 struct Waits<'a> {
-    turns: &'a Turns,
+    slots: &'a ActionSlots,
     run: RunId,
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.turns.waits();
+        let mut waiting = self.slots.waits();
         let is_last = waiting.runs.get_mut(&self.run).is_none_or(|attempts| {
             *attempts -= 1;
             *attempts == 0
@@ -129,7 +129,7 @@ impl Drop for Waits<'_> {
             waiting.runs.remove(&self.run);
             waiting.vacated += 1;
             drop(waiting);
-            self.turns.look.notify_one();
+            self.slots.wake_claims.notify_one();
         }
     }
 }
@@ -142,35 +142,35 @@ mod tests {
 
     #[test]
     fn a_run_waits_once_however_many_of_its_attempts_do() {
-        let look = Arc::new(Notify::new());
-        let turns = Turns::new(1, look.clone());
+        let wake_claims = Arc::new(Notify::new());
+        let slots = ActionSlots::new(1, wake_claims.clone());
         let behalf = Behalf {
             tenant: "",
             workflow: "w",
             priority: 0,
         };
         let one = RunId(Uuid::now_v7());
-        let held = turns.take(one, behalf).now_or_never().expect("free");
+        let held = slots.take(one, behalf).now_or_never().expect("free");
         let mut waiting: Vec<_> = [one, one, RunId(Uuid::now_v7())]
-            .map(|run| Box::pin(turns.take(run, behalf)))
+            .map(|run| Box::pin(slots.take(run, behalf)))
             .into();
         for take in &mut waiting {
             assert!(take.now_or_never().is_none());
         }
-        assert_eq!(turns.waiting(), 2);
+        assert_eq!(slots.waiting(), 2);
         drop(held);
         let held = waiting
             .remove(0)
             .now_or_never()
             .expect("the longest wait is served first");
-        assert_eq!(turns.waiting(), 2, "another attempt of the run waits");
-        assert!(look.notified().now_or_never().is_none());
+        assert_eq!(slots.waiting(), 2, "another attempt of the run waits");
+        assert!(wake_claims.notified().now_or_never().is_none());
         drop(waiting.remove(0));
-        assert_eq!(turns.waiting(), 1);
-        assert!(look.notified().now_or_never().is_some());
+        assert_eq!(slots.waiting(), 1);
+        assert!(wake_claims.notified().now_or_never().is_some());
         drop(held);
         drop(waiting);
-        assert_eq!((turns.waiting(), turns.vacated(), turns.vacated()), (0, 2, 0));
-        assert_eq!(turns.idle(), 1);
+        assert_eq!((slots.waiting(), slots.vacated(), slots.vacated()), (0, 2, 0));
+        assert_eq!(slots.idle(), 1);
     }
 }

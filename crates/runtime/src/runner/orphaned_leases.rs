@@ -22,17 +22,17 @@ use tokio::time::Instant;
 const PAGE: u32 = 1000;
 
 impl Claims {
-    pub(super) async fn give_back_strays(&mut self) {
+    pub(super) async fn release_orphaned_leases(&mut self) {
         let shared = self.shared.clone();
         let now = Instant::now();
-        self.look_for_strays = now + shared.settings.lease_ttl;
+        self.check_for_orphaned_leases = now + shared.settings.lease_ttl;
         let mut after = None;
         loop {
-            let leases = match shared.control.held(shared.me.id, after, PAGE).await {
+            let leases = match shared.control.held(shared.runner.id, after, PAGE).await {
                 Ok(leases) => leases,
                 Err(error) => {
                     tracing::warn!(%error, "what this runner holds cannot be read; trying again");
-                    self.look_for_strays = now + shared.settings.poll_interval;
+                    self.check_for_orphaned_leases = now + shared.settings.poll_interval;
                     return;
                 }
             };

@@ -106,12 +106,12 @@ impl Scene {
         scene
     }
 
-    /// How many turns others have before this run ends.
+    /// How many slots others have before this run ends.
     async fn turns_before(&self, run: RunId) -> usize {
-        for turns in 0..BACKLOG {
+        for slots in 0..BACKLOG {
             let record = self.api.store.run(run).await.unwrap().unwrap();
             if record.status == Status::Succeeded {
-                return turns;
+                return slots;
             }
             let came = self.came.load(SeqCst);
             self.gate.add_permits(1);
@@ -163,16 +163,16 @@ async fn ask(bed: &Bed, workflow: &str, tenant: &str, priority: i32) -> RunId {
 async fn nobody_waits_for_the_backlog_of_another() {
     let scene = Scene::new().await;
     let run = ask(&scene.api, "small", "other", 0).await;
-    let turns = scene.turns_before(run).await;
-    assert!(turns < 50, "{turns} others went first");
+    let slots = scene.turns_before(run).await;
+    assert!(slots < 50, "{slots} others went first");
 }
 
 #[tokio::test]
 async fn the_urgent_run_of_a_workflow_goes_before_its_backlog() {
     let scene = Scene::new().await;
     let run = ask(&scene.api, "big", "crowd", 9).await;
-    let turns = scene.turns_before(run).await;
-    assert!(turns < 50, "{turns} others went first");
+    let slots = scene.turns_before(run).await;
+    assert!(slots < 50, "{slots} others went first");
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn what_waits_for_a_turn_is_handed_back_and_does_not_begin_when_the_proces
     assert_eq!(due.len(), BACKLOG - 1, "all others are due");
 }
 
-/// One process does not take what it cannot begin, while another has turns for it.
+/// One process does not take what it cannot begin, while another has slots for it.
 #[tokio::test]
 async fn the_turns_of_several_processes_are_all_used() {
     let (registry, _gate, came) = gated();

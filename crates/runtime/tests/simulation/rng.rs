@@ -2,11 +2,11 @@
 
 /// A splitmix64 sequence.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(mix(seed))
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(mix(seed))
     }
 
     pub fn roll(&mut self) -> u64 {
@@ -47,9 +47,9 @@ pub fn digest(state: u64, bytes: &[u8]) -> u64 {
 }
 
 /// Chance that depends on these alone, whenever it is asked for.
-pub fn table(seed: u64, parts: &[&str]) -> Dice {
+pub fn table(seed: u64, parts: &[&str]) -> Rng {
     let hash = parts.iter().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, part| {
         digest(digest(hash, part.as_bytes()), b"\0")
     });
-    Dice::new(hash)
+    Rng::new(hash)
 }

@@ -3,7 +3,7 @@
 //! What must stay true:
 //! * Neither busy workers nor busy connections delay a heartbeat: it has a thread and a connection of its own. Under
 //!   simulated time it is a task like others.
-//! * A heartbeat is dated before it is sent (`pulse.rs`).
+//! * A heartbeat is dated before it is sent (`lease_gate.rs`).
 //! * After a gap the runs that this process drives are compared with the list of those that it holds, read after the new
 //!   heartbeat; what is missing there is dropped, without a word to the store. Leases that were asked for before the gap
 //!   and arrive after this comparison are refused by [`Shared::hold`].
@@ -24,7 +24,7 @@ const PAGE: u32 = 1000;
 /// How long it takes until the list of held runs is asked for again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How a heart ends.
+/// How a heartbeat ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Everything was handed back: others need not wait for this runner.
@@ -35,13 +35,13 @@ pub(super) enum End {
 
 /// Beats until `end` says how to stop, or is gone.
 pub(super) fn beat(shared: &Arc<Shared>, end: oneshot::Receiver<End>) -> BoxFuture<'static, ()> {
-    let heart = Heart {
+    let heartbeat = Heartbeat {
         store: control(shared),
         shared: shared.clone(),
     };
     match shared.settings.heartbeat_thread {
-        true => on_thread(heart, end),
-        false => heart.run(end).boxed(),
+        true => on_thread(heartbeat, end),
+        false => heartbeat.run(end).boxed(),
     }
 }
 
@@ -50,16 +50,16 @@ pub(super) fn control(shared: &Shared) -> Arc<dyn Store> {
     shared.store.control().unwrap_or_else(|| shared.store.clone())
 }
 
-fn on_thread(heart: Heart, end: oneshot::Receiver<End>) -> BoxFuture<'static, ()> {
+fn on_thread(heartbeat: Heartbeat, end: oneshot::Receiver<End>) -> BoxFuture<'static, ()> {
     let (over, ended) = oneshot::channel();
     let work = move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(heart.run(end)),
+            Ok(runtime) => runtime.block_on(heartbeat.run(end)),
             Err(error) => tracing::error!(%error, "no heartbeats: their runtime cannot be made"),
         }
         let _ = over.send(()); // the runner may be gone
     };
-    match std::thread::Builder::new().name("fermata-heart".to_owned()).spawn(work) {
+    match std::thread::Builder::new().name("heartbeat".to_owned()).spawn(work) {
         Ok(_) => ended.map(drop).boxed(),
         Err(error) => {
             tracing::error!(%error, "no heartbeats: their thread cannot be made");
@@ -68,12 +68,12 @@ fn on_thread(heart: Heart, end: oneshot::Receiver<End>) -> BoxFuture<'static, ()
     }
 }
 
-struct Heart {
+struct Heartbeat {
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
 }
 
-impl Heart {
+impl Heartbeat {
     async fn run(mut self, end: oneshot::Receiver<End>) {
         let end = tokio::select! {
             biased; // the same every time, so that a simulation repeats
@@ -81,7 +81,7 @@ impl Heart {
             () = self.beats() => End::Leave,
         };
         if end == End::Retire {
-            let retired = timeout(self.limit(), self.store.retire(self.shared.me.id)).await;
+            let retired = timeout(self.limit(), self.store.retire(self.shared.runner.id)).await;
             if !matches!(retired, Ok(Ok(()))) {
                 tracing::warn!("this runner could not retire; what it held waits until its lease is over");
             }
@@ -97,7 +97,7 @@ impl Heart {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {}
-                () = shared.pulse.wanted() => {}
+                () = shared.lease_gate.wanted() => {}
             }
             self.once().await;
         }
@@ -110,14 +110,14 @@ impl Heart {
 
     async fn once(&mut self) {
         let shared = self.shared.clone();
-        let sent = shared.pulse.moment();
-        let beat = self.store.heartbeat(&shared.me, shared.clock.now());
+        let sent = shared.lease_gate.moment();
+        let beat = self.store.heartbeat(&shared.runner, shared.clock.now());
         match timeout(self.limit(), beat).await {
             Ok(Ok(())) => {
-                if let Some(gap) = shared.pulse.beat(sent, shared.clock.now()) {
+                if let Some(gap) = shared.lease_gate.beat(sent, shared.clock.now()) {
                     self.check_held(gap).await;
                 }
-                shared.look.notify_one();
+                shared.wake_claims.notify_one();
             }
             Ok(Err(error)) => tracing::warn!(%error, "the heartbeat could not be written"),
             Err(_) => {
@@ -137,7 +137,7 @@ impl Heart {
         let Some(held) = held else {
             tracing::warn!("the runs that this runner holds cannot be read; nothing starts until they can");
             tokio::time::sleep(PAUSE).await;
-            self.shared.pulse.want();
+            self.shared.lease_gate.want();
             return;
         };
         let lost = driven.iter().filter(|lease| !held.contains(lease));
@@ -148,14 +148,14 @@ impl Heart {
                 "no heartbeat was confirmed for a while, and other runners took runs over; they are dropped here"
             );
         }
-        self.shared.pulse.checked(gap);
+        self.shared.lease_gate.checked(gap);
     }
 
     async fn held(&self) -> Option<HashSet<(RunId, u64)>> {
         let mut held = HashSet::new();
         let mut after = None;
         loop {
-            let leases = self.store.held(self.shared.me.id, after, PAGE).await.ok()?;
+            let leases = self.store.held(self.shared.runner.id, after, PAGE).await.ok()?;
             after = leases.last().map(|lease| lease.run);
             held.extend(leases.iter().map(|lease| (lease.run, lease.epoch)));
             if leases.len() < PAGE as usize {

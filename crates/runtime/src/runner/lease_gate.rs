@@ -4,7 +4,7 @@
 //! over: the last confirmed heartbeat, dated before it was sent, must be younger than two thirds of `lease_ttl`. Its age
 //! is taken by `CLOCK_BOOTTIME`, which counts while the machine is suspended, and by the wall clock, which is corrected
 //! after a virtual machine was paused. After a *gap*, a time without such a heartbeat, nothing starts until a new one is
-//! confirmed and the list of held runs was read after it (`heart.rs`). Runs that are missing there are dropped.
+//! confirmed and the list of held runs was read after it (`heartbeat.rs`). Runs that are missing there are dropped.
 //!
 //! While heartbeats cannot be written, no runner may expire another. After recovery, and after the database's clock was
 //! set, one `lease_ttl` passes before leases of others expire. The same holds for a new process.
@@ -21,7 +21,7 @@ use std::{
 use tokio::sync::Notify;
 
 /// The heartbeats of this process that are known to be in the store.
-pub(crate) struct Pulse {
+pub(crate) struct LeaseGate {
     lease_ttl: i64,
     machine: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -50,9 +50,9 @@ pub(crate) struct Moment {
     wall: i64,
 }
 
-impl Pulse {
-    pub fn new(lease_ttl: Duration, machine: Arc<dyn Clock>) -> Pulse {
-        Pulse {
+impl LeaseGate {
+    pub fn new(lease_ttl: Duration, machine: Arc<dyn Clock>) -> LeaseGate {
+        LeaseGate {
             lease_ttl: i64::try_from(lease_ttl.as_micros()).unwrap_or(i64::MAX),
             machine,
             state: Mutex::default(),
@@ -199,10 +199,10 @@ mod tests {
         }
     }
 
-    fn pulse() -> (Arc<Set>, Pulse) {
+    fn gate() -> (Arc<Set>, LeaseGate) {
         let set = Arc::new(Set::default());
         set.to(1000);
-        (set.clone(), Pulse::new(Duration::from_secs(15), set))
+        (set.clone(), LeaseGate::new(Duration::from_secs(15), set))
     }
 
     /// By database time, which is another.
@@ -210,66 +210,66 @@ mod tests {
         Timestamp((7000 + seconds) * SECOND)
     }
 
-    fn beat(set: &Set, pulse: &Pulse, seconds: i64) -> Option<u64> {
+    fn beat(set: &Set, gate: &LeaseGate, seconds: i64) -> Option<u64> {
         set.to(seconds);
-        pulse.beat(pulse.moment(), database(seconds))
+        gate.beat(gate.moment(), database(seconds))
     }
 
     #[test]
     fn nothing_starts_after_a_gap_until_held_runs_were_read() {
-        let (set, pulse) = pulse();
-        assert!(!pulse.is_open(), "a heartbeat comes first");
-        assert_eq!(beat(&set, &pulse, 1000), Some(1));
-        assert!(!pulse.is_open());
-        pulse.checked(1);
+        let (set, gate) = gate();
+        assert!(!gate.is_open(), "a heartbeat comes first");
+        assert_eq!(beat(&set, &gate, 1000), Some(1));
+        assert!(!gate.is_open());
+        gate.checked(1);
         for seconds in [1000, 1005, 1010] {
-            assert!(seconds == 1000 || beat(&set, &pulse, seconds).is_none());
+            assert!(seconds == 1000 || beat(&set, &gate, seconds).is_none());
             set.to(seconds + 9);
-            assert!(pulse.is_open());
+            assert!(gate.is_open());
             set.to(seconds + 10);
-            assert!(!pulse.is_open());
+            assert!(!gate.is_open());
         }
-        assert_eq!(beat(&set, &pulse, 1040), Some(2));
-        assert!(!pulse.is_open() && pulse.opens().now_or_never().is_none());
-        pulse.checked(1);
-        assert!(!pulse.is_open(), "that was read before");
-        assert_eq!(beat(&set, &pulse, 1045), Some(2), "it still has to be read");
-        pulse.checked(2);
-        assert!(pulse.is_open() && pulse.opens().now_or_never().is_some());
+        assert_eq!(beat(&set, &gate, 1040), Some(2));
+        assert!(!gate.is_open() && gate.opens().now_or_never().is_none());
+        gate.checked(1);
+        assert!(!gate.is_open(), "that was read before");
+        assert_eq!(beat(&set, &gate, 1045), Some(2), "it still has to be read");
+        gate.checked(2);
+        assert!(gate.is_open() && gate.opens().now_or_never().is_some());
     }
 
     #[test]
     fn a_heartbeat_is_as_old_as_its_sending() {
-        let (set, pulse) = pulse();
-        beat(&set, &pulse, 1000);
-        pulse.checked(1);
-        let sent = pulse.moment();
+        let (set, gate) = gate();
+        beat(&set, &gate, 1000);
+        gate.checked(1);
+        let sent = gate.moment();
         set.to(1030);
-        assert_eq!(pulse.beat(sent, database(1030)), None);
-        assert!(!pulse.is_open(), "it was sent before this process was stopped");
+        assert_eq!(gate.beat(sent, database(1030)), None);
+        assert!(!gate.is_open(), "it was sent before this process was stopped");
     }
 
     #[test]
     fn both_clocks_count() {
-        let (set, pulse) = pulse();
-        beat(&set, &pulse, 1000);
-        pulse.checked(1);
+        let (set, gate) = gate();
+        beat(&set, &gate, 1000);
+        gate.checked(1);
         for (boot, wall) in [(30, 0), (0, 30), (0, -30)] {
             set.boot.store((1000 + boot) * SECOND, Ordering::Relaxed);
             set.wall.store((1000 + wall) * SECOND, Ordering::Relaxed);
-            assert!(!pulse.is_open(), "{boot} {wall}");
+            assert!(!gate.is_open(), "{boot} {wall}");
         }
     }
 
     #[test]
     fn others_expire_after_a_steady_lease_ttl_only() {
-        let (set, pulse) = pulse();
+        let (set, gate) = gate();
         let dead_before = |seconds| {
             set.to(seconds);
-            pulse.dead_before(database(seconds))
+            gate.dead_before(database(seconds))
         };
         for seconds in [1000, 1005, 1010, 1015] {
-            beat(&set, &pulse, seconds);
+            beat(&set, &gate, seconds);
         }
         assert_eq!(
             dead_before(1014),
@@ -280,12 +280,12 @@ mod tests {
         assert_eq!(dead_before(1024), database(1009));
         assert_eq!(dead_before(1026), Timestamp::default(), "our own is too old");
         for seconds in [1037, 1042, 1047] {
-            beat(&set, &pulse, seconds);
+            beat(&set, &gate, seconds);
             assert_eq!(dead_before(seconds + 4), Timestamp::default());
         }
         assert_eq!(dead_before(1052), database(1037));
         set.to(1052);
-        pulse.beat(pulse.moment(), database(1152));
+        gate.beat(gate.moment(), database(1152));
         assert_eq!(dead_before(1053), Timestamp::default(), "the database's clock was set");
     }
 }
