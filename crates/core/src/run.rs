@@ -248,14 +248,14 @@ impl Run {
         self.end.as_ref()
     }
 
-    /// Nodes that succeeded and that nothing follows on success, in completion order: their outputs, merged,
-    /// are the run's.
+    /// Nodes that succeeded and have no edge for a success, in document order. The run's outputs are theirs, merged in
+    /// this order, so they do not depend on which of several parallel nodes ended last.
     pub fn result_nodes(&self) -> impl Iterator<Item = NodeIx> + '_ {
         let is_leaf = |ix: NodeIx| {
             let mut edges = self.plan.node(ix).edges.iter();
             edges.all(|edge| matches!(edge.when, When::Failure | When::Unhandled))
         };
-        self.completed.iter().copied().filter(move |ix| {
+        self.plan.indices().filter(move |ix| {
             let succeeded = matches!(&self.node(*ix).phase, Phase::Finished { outcome, .. } if outcome.is_success());
             succeeded && is_leaf(*ix)
         })

@@ -21,6 +21,9 @@ pub struct Overview {
     pub run: RunRecord,
     /// Its nodes.
     pub nodes: Vec<NodeOverview>,
+    /// How many nodes failed so far. A run may succeed although this is not zero: other paths handled the failures, or
+    /// its dialect lets a run continue after them.
+    pub failed_nodes: usize,
 }
 
 /// How a node stands.
@@ -72,7 +75,16 @@ impl Engine {
             let first = store.attempt(id, &node.node, 1).await?;
             node.started_at = first.and_then(|row| row.started_at).or(node.started_at);
         }
-        Ok(Overview { run, nodes })
+        let failed_nodes = state
+            .plan()
+            .indices()
+            .filter(|ix| failed(&state.node(*ix).phase))
+            .count();
+        Ok(Overview {
+            run,
+            nodes,
+            failed_nodes,
+        })
     }
 
     /// What the journal of a run adds up to, and why nodes were skipped.
@@ -96,6 +108,10 @@ impl Engine {
         }
         Ok((state, skips))
     }
+}
+
+fn failed(phase: &Phase) -> bool {
+    matches!(phase, Phase::Finished { outcome, .. } if !outcome.is_success())
 }
 
 fn stands(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {

@@ -121,7 +121,7 @@ impl Driver {
     }
 }
 
-/// The shallow merge of what the leaves gave, in completion order.
+/// The shallow merge of the outputs of the leaves, in document order.
 fn outputs(entries: &BTreeMap<NodeIx, Arc<Value>>, results: &[NodeIx]) -> String {
     let given = results.iter().filter_map(|ix| entries.get(ix)?.as_object());
     let mut merged = Map::new();

@@ -4,11 +4,12 @@ use crate::support::{Bed, PATIENCE, Scripted, link, workflow};
 use fermata_core::{Failure, Status};
 use fermata_runtime::{
     Request, Settings,
-    actions::{Failed, Success},
+    actions::{Action, ActionInfo, Call, Failed, Success},
     timeline::Level,
 };
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 
 #[tokio::test]
 async fn outputs_flow_through_templates_and_conditions() {
@@ -32,6 +33,51 @@ async fn outputs_flow_through_templates_and_conditions() {
         (Status::Succeeded, json!({ "said": "Ada!" }))
     );
     assert_eq!(left.attempts("d"), [(1, "Skipped")]);
+}
+
+/// An action that echoes its parameters once the test lets it.
+struct Gated(Scripted, Arc<Semaphore>);
+
+#[async_trait::async_trait]
+impl Action for Gated {
+    fn info(&self) -> &ActionInfo {
+        self.0.info()
+    }
+
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
+        self.1.acquire().await.expect("the semaphore is never closed").forget();
+        self.0.run(parameters, call).await
+    }
+}
+
+#[tokio::test]
+async fn outputs_of_parallel_last_nodes_are_merged_in_document_order() {
+    let gate = Arc::new(Semaphore::new(0));
+    let echo = Scripted::new("test.gated", |parameters, _| {
+        Ok(Success {
+            outputs: parameters.clone(),
+            links: Vec::new(),
+        })
+    });
+    let gated = Gated(echo, gate.clone());
+    let bed = Bed::with(Settings::default(), |registry| registry.with_action(Arc::new(gated))).await;
+    bed.publish(&workflow(json!([
+        { "id": "fork", "actionType": "core.echo", "edges": [{ "targetNode": "first" }, { "targetNode": "second" }] },
+        { "id": "first", "actionType": "test.gated", "parameters": { "by": "first", "a": 1 } },
+        { "id": "second", "actionType": "core.echo", "parameters": { "by": "second", "b": 2 } },
+    ])))
+    .await;
+    let request = Request {
+        workflow_id: "under-test".to_owned(),
+        ..Request::default()
+    };
+    let run = bed.engine.start(request).await.unwrap().run;
+    bed.until(run, "second", "succeeded").await;
+    gate.add_permits(1);
+    let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends");
+    // `first` ended last. The members and their order are those of the document all the same.
+    let outputs = ended.outputs.as_deref();
+    assert_eq!(outputs, Some(r#"{"by":"second","a":1,"b":2}"#));
 }
 
 #[tokio::test]
@@ -168,11 +214,11 @@ async fn an_attempt_over_its_time_may_be_repeated() {
     let hang = Scripted::new("test.hang", |_, _| Ok(json!({}).into()));
     struct Hang(Scripted);
     #[async_trait::async_trait]
-    impl fermata_runtime::actions::Action for Hang {
-        fn info(&self) -> &fermata_runtime::actions::ActionInfo {
+    impl Action for Hang {
+        fn info(&self) -> &ActionInfo {
             self.0.info()
         }
-        async fn run(&self, parameters: Value, call: fermata_runtime::actions::Call) -> Result<Success, Failed> {
+        async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
             if call.attempt == 1 {
                 std::future::pending::<()>().await;
             }
@@ -398,11 +444,11 @@ async fn actions_beyond_the_permits_wait_their_turn() {
     static MOST: AtomicUsize = AtomicUsize::new(0);
     struct Slow(Scripted);
     #[async_trait::async_trait]
-    impl fermata_runtime::actions::Action for Slow {
-        fn info(&self) -> &fermata_runtime::actions::ActionInfo {
+    impl Action for Slow {
+        fn info(&self) -> &ActionInfo {
             self.0.info()
         }
-        async fn run(&self, _: Value, _: fermata_runtime::actions::Call) -> Result<Success, Failed> {
+        async fn run(&self, _: Value, _: Call) -> Result<Success, Failed> {
             MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             for _ in 0..50 {
                 tokio::task::yield_now().await;

@@ -30,7 +30,7 @@ impl Bed {
         (ended.status, self.engine.overview(run).await.unwrap())
     }
 
-    async fn until(&self, run: RunId, node: &str, status: &str) -> Overview {
+    pub async fn until(&self, run: RunId, node: &str, status: &str) -> Overview {
         for _ in 0..2000 {
             let overview = self.engine.overview(run).await.unwrap();
             if word(&overview, node) == status {
@@ -119,6 +119,7 @@ async fn conditions_see_an_answer_that_is_a_failure() {
     assert_eq!(status, Status::Succeeded, "a failure that was handled");
     let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["failed", "skipped", "success"]);
+    assert_eq!(overview.failed_nodes, 1, "the run succeeded, and one node failed");
     assert_eq!(overview.nodes[0].status_code, Some(402));
     let requests = requests.lock().unwrap().clone();
     assert_eq!(requests.len(), 2, "402 is not repeated");

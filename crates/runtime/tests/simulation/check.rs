@@ -292,7 +292,7 @@ impl Story<'_> {
         outputs.get("v").cloned()
     }
 
-    /// The shallow merge of what the leaves gave, in completion order.
+    /// The shallow merge of what the leaves gave, in document order.
     fn outputs(&self) -> Value {
         let mut merged = Map::new();
         for ix in self.tracked.run.result_nodes() {

@@ -113,7 +113,7 @@ fn the_deadline_fails_a_relaxed_run_too() {
 }
 
 #[test]
-fn the_results_are_the_leaves_that_succeeded_in_the_order_they_ended() {
+fn results_are_the_succeeded_leaves_in_document_order() {
     let plan = relaxed()
         .action("a", "t")
         .then("b")
@@ -129,7 +129,7 @@ fn the_results_are_the_leaves_that_succeeded_in_the_order_they_ended() {
         .result_nodes()
         .map(|ix| live.run.plan().node(ix).id.clone())
         .collect();
-    assert_eq!(names, ["d".into(), "b".into()]);
+    assert_eq!(names, ["b".into(), "d".into()]);
 }
 
 fn sized(bytes: u64) -> Output {
