@@ -97,7 +97,8 @@ impl Cluster {
 
     fn empty(root: &Path, durable: bool, options: &[&str]) -> Result<Cluster> {
         let folder = root.join(format!("fermata-pg-{}", Uuid::now_v7().simple()));
-        fs::create_dir_all(&folder).map_err(|error| failed(&format!("a folder at {}", folder.display()), &error))?;
+        fs::create_dir_all(&folder)
+            .map_err(|error| failed(&format!("create the directory {}", folder.display()), &error))?;
         let mut all = vec![
             "listen_addresses=127.0.0.1".to_owned(),
             "unix_socket_directories=".to_owned(),
@@ -213,7 +214,7 @@ impl Cluster {
         let before = fs::read_to_string(&state).unwrap_or_default();
         let said = self.log().len();
         let watchdog = command.stdin(Stdio::piped()).spawn();
-        let mut watchdog = watchdog.map_err(|error| failed("a shell", &error))?;
+        let mut watchdog = watchdog.map_err(|error| failed("start a shell", &error))?;
         let deadline = Instant::now() + PATIENCE;
         let started = loop {
             let now = fs::read_to_string(&state).unwrap_or_default();
@@ -269,7 +270,9 @@ impl Drop for Cluster {
 }
 
 fn done(name: &str, mut command: Command) -> Result<()> {
-    let output = command.output().map_err(|error| failed(name, &error))?;
+    let output = command
+        .output()
+        .map_err(|error| failed(&format!("run {name}"), &error))?;
     match output.status.success() {
         true => Ok(()),
         false => {
@@ -280,5 +283,5 @@ fn done(name: &str, mut command: Command) -> Result<()> {
 }
 
 fn failed(what: &str, error: &std::io::Error) -> ClusterError {
-    ClusterError(format!("{what} cannot be had: {error}"))
+    ClusterError(format!("cannot {what}: {error}"))
 }

@@ -10,6 +10,7 @@
 mod address;
 mod backoff;
 mod batch;
+mod batch_reads;
 mod claim;
 mod columns;
 mod committer;
@@ -20,7 +21,6 @@ mod error;
 mod facts;
 mod hints;
 mod lists;
-mod look;
 mod migrations;
 mod pipeline;
 mod pooler;

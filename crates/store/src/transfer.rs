@@ -326,7 +326,7 @@ async fn copy(
             chunks,
             limit: pace.transaction,
             arrival,
-            told: Box::new(move |rows| told(Step::Moved(rows))),
+            on_progress: Box::new(move |rows| told(Step::Moved(rows))),
         };
         let (read, written) = tokio::join!(source.read(reading), target.write(writing));
         arrival = written?;

@@ -1,4 +1,4 @@
-//! Servers of our own: started, stopped, killed, followed by a standby, and gone with whoever started them.
+//! Throw-away servers: start, stop, kill, failover to a standby, and removal when dropped.
 
 use super::*;
 use crate::conformance::cluster::execute;
@@ -13,7 +13,7 @@ async fn number(url: &str, sql: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_confirmed_is_on_the_standby_when_the_primary_is_killed() {
+async fn confirmed_rows_are_on_the_standby_after_the_primary_is_killed() {
     let root = std::env::temp_dir();
     let (first, second) = tokio::task::block_in_place(|| {
         let first = Cluster::create(&root, true, &[]).unwrap();
@@ -33,11 +33,14 @@ async fn what_was_confirmed_is_on_the_standby_when_the_primary_is_killed() {
     });
     let count = "SELECT count(*) FROM t WHERE NOT pg_is_in_recovery()";
     assert_eq!(number(&second.url("postgres"), count).await, 5);
-    // A server that was killed comes back, whatever its other processes are about.
+    // A killed server can be restarted, even if some of its processes are still running.
     tokio::task::block_in_place(|| first.restart().unwrap());
     let sql = "SELECT count(*) FROM t";
     assert_eq!(number(&first.url("postgres"), sql).await, 5);
     let folders = [first.folder().to_owned(), second.folder().to_owned()];
     drop((first, second));
-    assert!(folders.iter().all(|folder| !folder.exists()), "nothing is left behind");
+    assert!(
+        folders.iter().all(|folder| !folder.exists()),
+        "the data directories are removed"
+    );
 }

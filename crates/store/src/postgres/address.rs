@@ -1,13 +1,15 @@
-//! Where a database is, and how every connection to it is made and set up.
+//! The address of a database, and how every connection to it is opened and set up.
 //!
-//! What must stay true: every session commits durably, at the isolation level that the statements here are written
-//! for, and never walks a table where an index leads the way: the planner has no statistics of a young table. Plans are
-//! made without a look at parameters, so that they are what the tests have seen, and made anew as tables grow.
+//! What must stay true:
+//! * Every session commits durably (`synchronous_commit`), at the isolation level for which the statements are written.
+//! * A session never scans a table when an index can be used: the planner has no statistics for a new table.
+//! * Plans are generic (independent of parameter values), so they are the plans that the tests checked. They are
+//!   discarded and made again as tables grow.
 
 use super::{
-    error::{PgError, words},
+    error::{PgError, describe},
     settings::PostgresSettings,
-    tls::TlsWish,
+    tls::TlsOptions,
 };
 use crate::{Result, StoreError};
 use deadpool_postgres::Connect;
@@ -21,24 +23,24 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// A connection, to be polled by whoever wants its messages.
+/// The connection task of a session. The caller polls it.
 pub(super) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// How long the network may keep silent about what was sent before the connection counts as lost.
-const NETWORK_PATIENCE: Duration = Duration::from_secs(15);
+/// A connection whose sent data is not acknowledged by the network for this long counts as lost.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A database and the way to it.
+/// A database and the settings to connect to it.
 #[derive(Clone)]
 pub(super) struct Address {
     config: Config,
     tls: MakeRustlsConnect,
     set_up: String,
-    /// The database in words, without its password.
+    /// The address for messages: hosts, ports and database, without user and password.
     pub(super) place: String,
 }
 
 impl Address {
-    /// Reads `postgres://user:password@host:port,host:port/database?option=value&…`.
+    /// Parses `postgres://user:password@host:port,host:port/database?option=value&…`.
     pub(super) fn parse(url: &str, settings: &PostgresSettings) -> Result<Address> {
         let wrong = |what: String| StoreError::Unopenable {
             path: "the PostgreSQL database".to_owned(),
@@ -51,20 +53,21 @@ impl Address {
             let example = "postgres://user:password@host:5432/database";
             return Err(wrong(format!("its address is not a URL like `{example}`")));
         }
-        let (url, wish) = split_tls(url).map_err(wrong)?;
-        let mut config: Config = url.parse().map_err(|error| wrong(words(&error)))?;
+        let (url, tls_options) = split_tls(url).map_err(wrong)?;
+        let mut config: Config = url.parse().map_err(|error| wrong(describe(&error)))?;
         let place = place(&config);
-        let (mode, tls) = wish.connector().map_err(|what| StoreError::Unopenable {
+        let (mode, tls) = tls_options.connector().map_err(|what| StoreError::Unopenable {
             path: place.clone(),
             what,
         })?;
         config.ssl_mode(mode);
         if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
             return Err(wrong(
-                "`target_session_attrs=read-only` names a server that takes no writes".to_owned(),
+                "`target_session_attrs=read-only` selects a read-only server, but Fermata has to write; remove this option"
+                    .to_owned(),
             ));
         }
-        // Of several servers one takes writes, and which one may change.
+        // Only one of several servers accepts writes, and a failover changes which one.
         if config.get_hosts().len() > 1 {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -75,10 +78,10 @@ impl Address {
             config.connect_timeout(settings.connect_timeout);
         }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(NETWORK_PATIENCE);
+            config.tcp_user_timeout(NETWORK_TIMEOUT);
         }
         if !url.contains("keepalives_idle=") {
-            config.keepalives_idle(NETWORK_PATIENCE);
+            config.keepalives_idle(NETWORK_TIMEOUT);
         }
         Ok(Address {
             config,
@@ -92,35 +95,35 @@ impl Address {
         self.config.get_hosts().len() == 1
     }
 
-    /// A session whose connection the caller polls.
+    /// Connects. The caller must poll the returned connection.
     pub(super) async fn open(&self) -> Result<(Client, Wire), tokio_postgres::Error> {
         self.config.connect(self.tls.clone()).await
     }
 
-    /// A session that is ready for use, and the task that keeps it going.
+    /// Opens a session with all settings applied, and the task that polls its connection.
     pub(super) async fn session(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         let (client, task) = self.unset_session().await?;
         self.set_up(&client).await?;
         Ok((client, task))
     }
 
-    /// The same, in which nothing is set yet.
+    /// The same as [`Address::session`], but without applying the settings.
     pub(super) async fn unset_session(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         let (client, wire) = self.open().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = wire.await {
-                tracing::warn!("a connection to the database was lost: {}", words(&error));
+                tracing::warn!("the connection to the database was lost: {}", describe(&error));
             }
         });
         Ok((client, task))
     }
 
-    /// Makes a new session one of ours.
+    /// Applies Fermata's settings to a new session.
     pub(super) async fn set_up(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         client.batch_execute(&self.set_up).await
     }
 
-    /// Why there is no store at this address.
+    /// The error for a database that cannot be opened.
     pub(super) fn unopenable(&self, error: &PgError) -> StoreError {
         StoreError::Unopenable {
             path: self.place.clone(),
@@ -135,35 +138,35 @@ impl Connect for Address {
     }
 }
 
-/// Takes out what says how to encrypt: the driver knows some of it only.
-fn split_tls(url: &str) -> Result<(String, TlsWish), String> {
-    let mut wish = TlsWish::default();
+/// Removes the TLS options from the URL: the driver supports only some of them.
+fn split_tls(url: &str) -> Result<(String, TlsOptions), String> {
+    let mut tls_options = TlsOptions::default();
     let Some((address, options)) = url.split_once('?') else {
-        return Ok((url.to_owned(), wish));
+        return Ok((url.to_owned(), tls_options));
     };
     let mut rest = Vec::new();
     for option in options.split('&').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let place = match name {
-            "sslmode" => &mut wish.mode,
-            "sslrootcert" => &mut wish.root_certificates,
-            "sslcert" => &mut wish.certificate,
-            "sslkey" => &mut wish.key,
+            "sslmode" => &mut tls_options.mode,
+            "sslrootcert" => &mut tls_options.root_certificates,
+            "sslcert" => &mut tls_options.certificate,
+            "sslkey" => &mut tls_options.key,
             _ => {
                 rest.push(option);
                 continue;
             }
         };
-        *place = Some(decoded(value).ok_or_else(|| format!("the value of `{name}` is not well written"))?);
+        *place = Some(decoded(value).ok_or_else(|| format!("the value of `{name}` is not valid percent-encoding"))?);
     }
     let url = match rest.is_empty() {
         true => address.to_owned(),
         false => format!("{address}?{}", rest.join("&")),
     };
-    Ok((url, wish))
+    Ok((url, tls_options))
 }
 
-/// `%2F` and the like, as they are meant.
+/// Decodes percent-encoding (`%2F`). `None` if it is invalid.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -197,7 +200,7 @@ fn place(config: &Config) -> String {
 }
 
 fn set_up(settings: &PostgresSettings) -> String {
-    // A server that waits for its standbys even longer is left alone.
+    // A stricter `synchronous_commit` (remote_apply) of the server is kept.
     let timeouts = [
         ("statement_timeout", settings.statement_timeout),
         ("lock_timeout", settings.lock_timeout),
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn several_hosts_mean_the_one_that_takes_writes() {
+    fn several_hosts_select_the_writable_one() {
         let one = parse("postgres://u:secret@a/d").unwrap();
         assert_eq!(one.place, "postgres://a:5432/d");
         assert_eq!(one.config.get_target_session_attrs(), TargetSessionAttrs::Any);
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_and_passwords_are_not() {
+    fn url_errors_name_the_mistake_and_hide_the_password() {
         for (url, word) in [
             ("mysql://u:secret@a/d", "postgres://user"),
             ("postgres://u:secret@a:port/d", "port"),
@@ -261,10 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn encryption_is_taken_out_of_the_options() {
-        let (url, wish) = split_tls("postgres://a/d?sslmode=verify-full&x=1&sslrootcert=%2Fca%20x.pem&y=2").unwrap();
+    fn tls_options_are_removed_from_the_url() {
+        let (url, tls_options) =
+            split_tls("postgres://a/d?sslmode=verify-full&x=1&sslrootcert=%2Fca%20x.pem&y=2").unwrap();
         assert_eq!(url, "postgres://a/d?x=1&y=2");
-        assert_eq!(wish.mode.as_deref(), Some("verify-full"));
-        assert_eq!(wish.root_certificates.as_deref(), Some("/ca x.pem"));
+        assert_eq!(tls_options.mode.as_deref(), Some("verify-full"));
+        assert_eq!(tls_options.root_certificates.as_deref(), Some("/ca x.pem"));
     }
 }

@@ -1,14 +1,15 @@
-//! `claim`, and loading a run to go on with it.
+//! Claims runs for a runner, and loads a run with its journal.
 //!
 //! What must stay true:
-//! * A claim gives a run a new epoch, and a held run always has a `wake_at`.
-//! * Claimers pass over what others have locked: they never wait, and never share a run.
-//! * Journals are read by a statement after the lease: the one that takes a run may have begun before the last commit
-//!   of its previous owner.
-//! * A session that holds runs (`sp_try_acquire_execution`) is dead once its connection has ended, as far as that can be
-//!   seen. It cannot read mail, so a run with mail is taken from it. If one is robbed by mistake, epochs fence.
-//! * A run that is Running without a journal was held by a session. It begins anew, so what was recorded of its attempts
-//!   goes: it would stand in the way of those to come.
+//! * A claim gives a run a new epoch. A leased run always has a `wake_at`.
+//! * Claims skip locked rows: they never wait, and two runners never get the same run.
+//! * Journals are read by a separate statement after the lease was taken: the snapshot of the statement that takes the
+//!   lease may be older than the last commit of the previous owner.
+//! * An SQL session that holds runs (`sp_try_acquire_execution`) counts as dead once its connection has ended, as far as
+//!   `pg_stat_activity` shows that. It cannot read inbox messages, so a run with pending messages is taken from it. If a
+//!   live session loses a run by mistake, the epoch fences it.
+//! * A run with status Running and without a journal was held by an SQL session. It restarts from the beginning, so the
+//!   recorded attempts are deleted: they would conflict with the new ones.
 
 use super::{
     columns::{get, plain, principal},
@@ -27,9 +28,9 @@ use std::{collections::HashMap, sync::Mutex};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Runs of owners that were not heard of in time or whose session is over, and runs with mail that sessions hold. Each
-/// owner is visited once, however many runs it holds. Not everybody is shown when a session of another role began; then
-/// it is taken for the one that has its process now.
+/// Runs whose owner has no recent heartbeat or whose SQL session has ended, and runs with pending messages that SQL
+/// sessions hold. Each owner is visited once, however many runs it holds. `backend_start` is NULL if this role may not
+/// see the session of another role; then the session that has this process id now is taken for the owner.
 pub(super) const ORPHANED: &str = "WITH RECURSIVE owners (owner) AS (
       SELECT (SELECT lease_owner FROM workflow_executions WHERE lease_owner IS NOT NULL ORDER BY lease_owner LIMIT 1)
       UNION ALL
@@ -44,8 +45,9 @@ pub(super) const ORPHANED: &str = "WITH RECURSIVE owners (owner) AS (
         ORDER BY lease_owner, wake_at, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) held
     WHERE o.living_session IS NOT false LIMIT $3";
 
-/// Of these runs those that are free, or have mail that their owner cannot read, or whose owner was not heard of in time.
-pub(super) const THESE: &str = "SELECT id FROM workflow_executions
+/// Of the listed runs, those that are free, that have messages and belong to an SQL session (which cannot read them), or
+/// whose owner has no recent heartbeat.
+pub(super) const LISTED: &str = "SELECT id FROM workflow_executions
     WHERE id = ANY($1) AND status NOT IN ('Succeeded', 'Failed', 'Cancelled') AND (lease_owner IS NULL
       OR (inbox_seq > inbox_seen AND EXISTS (SELECT 1 FROM runners r WHERE r.id = lease_owner AND r.role = 'sql'))
       OR ($3::bigint IS NOT NULL AND lease_owner <> $2
@@ -55,15 +57,15 @@ pub(super) const THESE: &str = "SELECT id FROM workflow_executions
 pub(super) const NEXT_DUE: &str = "SELECT wake_at FROM workflow_executions
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1";
 
-/// A run that is due but was not to be had is being claimed by another: look again after this.
-const MOMENT_MS: u64 = 5;
+/// A due run that could not be claimed is being claimed by another runner; the next claim follows after this time.
+const RETRY_AFTER_MS: u64 = 5;
 
 pub(super) const JOURNALS: &str = "SELECT workflow_execution_id, data FROM execution_events
     WHERE workflow_execution_id = ANY($1) ORDER BY workflow_execution_id, seq";
 
-const FORGET_ATTEMPTS: &str = "DELETE FROM action_executions WHERE workflow_execution_id = ANY($1)";
+const DELETE_ATTEMPTS: &str = "DELETE FROM action_executions WHERE workflow_execution_id = ANY($1)";
 
-/// Runs that are locked already become the asker's.
+/// Leases runs that are already locked to the claiming runner.
 pub(super) fn lease() -> String {
     format!(
         "UPDATE workflow_executions SET lease_owner = $2, lease_epoch = lease_epoch + 1, takeovers = takeovers + 1,
@@ -78,7 +80,7 @@ pub(super) fn load_query() -> String {
     )
 }
 
-/// Leases runs to the asker. `dead_before` is the claim's, by the database's clock.
+/// Leases runs to the claiming runner. `dead_before` is that of the claim, converted to the database's clock.
 pub(super) async fn claim(
     session: &mut Object,
     claim: &Claim,
@@ -87,7 +89,7 @@ pub(super) async fn claim(
 ) -> Result<Claimed, PgError> {
     let tx = session.transaction().await?;
     let ids = match claim.only.is_empty() {
-        false => these(&tx, claim, dead_before).await?,
+        false => listed(&tx, claim, dead_before).await?,
         true => due(&tx, claim, dead_before, walked).await?,
     };
     let mut taken = HashMap::new();
@@ -110,16 +112,16 @@ pub(super) async fn claim(
             run.journal.push(plain(row, 1)?);
         }
     }
-    let anew = taken
+    let restarted = taken
         .values()
         .filter(|run| run.status == Status::Running && run.journal.is_empty());
-    let anew: Vec<Uuid> = anew.map(|run| run.id.0).collect();
-    if !anew.is_empty() {
-        tx.execute(FORGET_ATTEMPTS, &[&anew]).await?;
+    let restarted: Vec<Uuid> = restarted.map(|run| run.id.0).collect();
+    if !restarted.is_empty() {
+        tx.execute(DELETE_ATTEMPTS, &[&restarted]).await?;
     }
     let mut next_due = next_due.as_ref().map(|row| get(row, 0)).transpose()?;
     if ids.is_empty() && claim.limit > 0 && next_due.is_some_and(|due: Timestamp| due <= claim.now) {
-        next_due = Some(claim.now.plus_millis(MOMENT_MS));
+        next_due = Some(claim.now.plus_millis(RETRY_AFTER_MS));
     }
     commit(tx).await?;
     Ok(Claimed {
@@ -128,8 +130,8 @@ pub(super) async fn claim(
     })
 }
 
-async fn these(tx: &Transaction<'_>, claim: &Claim, dead_before: Option<i64>) -> Result<Vec<Uuid>, PgError> {
-    let statement = tx.prepare_cached(THESE).await?;
+async fn listed(tx: &Transaction<'_>, claim: &Claim, dead_before: Option<i64>) -> Result<Vec<Uuid>, PgError> {
+    let statement = tx.prepare_cached(LISTED).await?;
     let runs: Vec<Uuid> = claim.only.iter().map(|run| run.0).collect();
     let limit = i64::from(claim.limit);
     let rows = tx
@@ -138,7 +140,7 @@ async fn these(tx: &Transaction<'_>, claim: &Claim, dead_before: Option<i64>) ->
     rows.iter().map(|row| plain(row, 0)).collect()
 }
 
-/// Runs of dead owners, and free runs that are due, in the order and with the shares of [`crate::priority`].
+/// Runs of dead owners, and free runs that are due; [`crate::priority`] defines their order and shares.
 async fn due(
     tx: &Transaction<'_>,
     claim: &Claim,

@@ -1,4 +1,4 @@
-//! How values stand in columns. Reading anything that this program does not write is an error, never a guess.
+//! Conversions between column values and the types of this crate. A value that this program does not write is an error.
 
 use super::error::PgError;
 use crate::{
@@ -11,12 +11,12 @@ use std::borrow::Cow;
 use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
 
-/// A column as the driver reads it.
+/// Reads a column with a type of the driver.
 pub(super) fn plain<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, PgError> {
     Ok(row.try_get(at)?)
 }
 
-/// A value as this crate writes it.
+/// A type of this crate that is stored in a column.
 pub(super) trait Column: Sized {
     type Plain: for<'a> FromSql<'a>;
     fn read(plain: Self::Plain) -> Result<Self, PgError>;
@@ -38,39 +38,41 @@ columns! {
     RunnerId: Uuid => |id| Ok(RunnerId(id));
     Timestamp: i64 => |time| Ok(Timestamp(time));
     NodeId: String => |name| Ok(name.into());
-    u64: i64 => |number| u64::try_from(number).map_err(|_| strange(number));
-    u32: i32 => |number| u32::try_from(number).map_err(|_| strange(number));
-    Status: String => |word| Status::parse(&word).ok_or_else(|| strange(word));
-    Lifecycle: String => |word| Lifecycle::parse(&word).ok_or_else(|| strange(word));
-    AttemptStatus: String => |word| AttemptStatus::parse(&word).ok_or_else(|| strange(word));
-    DeadReason: String => |word| DeadReason::parse(&word).ok_or_else(|| strange(word));
+    u64: i64 => |number| u64::try_from(number).map_err(|_| unexpected(number));
+    u32: i32 => |number| u32::try_from(number).map_err(|_| unexpected(number));
+    Status: String => |word| Status::parse(&word).ok_or_else(|| unexpected(word));
+    Lifecycle: String => |word| Lifecycle::parse(&word).ok_or_else(|| unexpected(word));
+    AttemptStatus: String => |word| AttemptStatus::parse(&word).ok_or_else(|| unexpected(word));
+    DeadReason: String => |word| DeadReason::parse(&word).ok_or_else(|| unexpected(word));
 }
 
-fn strange(value: impl std::fmt::Display) -> PgError {
-    PgError::Strange(format!("`{value}` is not known here"))
+fn unexpected(value: impl std::fmt::Display) -> PgError {
+    PgError::UnexpectedValue(format!(
+        "the database contains the unknown value `{value}`; a newer version of Fermata may have written it"
+    ))
 }
 
-/// Any [`Column`].
+/// Reads a column that is not NULL.
 pub(super) fn get<T: Column>(row: &Row, at: usize) -> Result<T, PgError> {
     T::read(plain(row, at)?)
 }
 
-/// Any [`Column`], or NULL.
+/// Reads a column that may be NULL.
 pub(super) fn maybe<T: Column>(row: &Row, at: usize) -> Result<Option<T>, PgError> {
     plain::<Option<T::Plain>>(row, at)?.map(T::read).transpose()
 }
 
-/// A number as a bigint. Numbers beyond its range do not happen; they would saturate.
+/// A number as a `bigint`. Numbers beyond its range do not occur; they would saturate.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number as an integer. Numbers beyond its range do not happen; they would saturate.
+/// A number as an `integer`. Numbers beyond its range do not occur; they would saturate.
 pub(super) fn small(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// A text that people wrote, as it can be stored: PostgreSQL has no zeros in texts.
+/// A text from a user in a form that PostgreSQL can store: NUL characters are replaced by U+FFFD.
 pub(super) fn text(text: &str) -> Cow<'_, str> {
     match storable(text) {
         true => Cow::Borrowed(text),
@@ -78,12 +80,12 @@ pub(super) fn text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether there can be such a text in a column. What is not is found nowhere.
+/// Whether a `text` column can contain this text. If not, a search for it finds nothing.
 pub(super) fn storable(text: &str) -> bool {
     !text.contains('\0')
 }
 
-/// Three columns from `at`: user id, email, display name.
+/// Reads three columns from `at` on: user id, email, display name.
 pub(super) fn principal(row: &Row, at: usize) -> Result<Principal, PgError> {
     Ok(Principal {
         user_id: plain(row, at)?,

@@ -1,15 +1,15 @@
-//! Group commit: a few committers, each with a connection of its own. Whatever waits when a committer is ready shares
-//! one transaction.
+//! Group commit: a few committers, each with its own connection. All work that is queued when a committer is ready
+//! shares one transaction.
 //!
 //! What must stay true:
-//! * A member is answered only after the `COMMIT` it is part of was confirmed.
-//! * A member that fails is undone alone: the batch is rolled back, and each half of it is tried.
-//! * Work of one run goes to one committer and keeps its order there; a batch holds one member for each run and for
-//!   each (tenant, requestId), so its members do not depend on each other.
-//! * A member that needs what somebody else has locked is put off, and with it what waits behind it, for as long as
-//!   `lock_timeout` allows; the others go on.
-//! * When the connection is lost before `COMMIT` was sent, nothing was written, and the batch is tried again on another
-//!   one for as long as its callers are patient. Once `COMMIT` was sent the outcome is unknown, and said to be.
+//! * A member is answered only after the `COMMIT` that contains it was confirmed.
+//! * A member that fails does not fail the others: the batch is rolled back, and each half is tried separately.
+//! * All work of one run goes to the same committer and keeps its order. A batch contains at most one member for each
+//!   run and for each (tenant, requestId), so its members do not depend on each other.
+//! * A member whose rows another transaction has locked is deferred, together with later work of the same run, for at
+//!   most `lock_timeout`. The other members continue.
+//! * If the connection is lost before `COMMIT` was sent, nothing was written: the batch is retried on a new connection
+//!   for at most the setting `patience`. Once `COMMIT` was sent, the outcome is reported as unknown.
 
 use super::{
     address::Address,
@@ -33,31 +33,31 @@ use tokio::{
     time::timeout,
 };
 
-/// The most members of one transaction,
+/// The most members of one transaction.
 const MAX_BATCH: usize = 512;
-/// and the most bytes, more or less.
+/// The most bytes of one transaction, approximately.
 const MAX_WEIGHT: usize = 8 << 20;
-/// How often a collision with others is tried again before the halves of a batch are tried, or it is given up.
+/// How often a batch that collided with other transactions is retried before it is split or fails.
 const MAX_TRIES: u32 = 3;
-/// After so many members that wait for locks, one after another, others are no longer tried one by one.
-const STUCK: usize = 4;
+/// After this many consecutive lock timeouts of single members, batches are no longer split to find the blocked member.
+const MAX_LOCK_TIMEOUTS: usize = 4;
 
-/// What a caller may have to wait beyond what he was promised.
-const SLACK: Duration = Duration::from_secs(1);
+/// Added to the configured timeouts before a caller gets an answer without the committer.
+const REPLY_SLACK: Duration = Duration::from_secs(1);
 
-/// Something to be written, and who waits for it.
+/// Work to be written, and the channel for its outcome.
 struct Member {
     work: Work,
     reply: oneshot::Sender<Result<Outcome>>,
     since: Instant,
-    /// How often others were in its way,
+    /// How often it was deferred because of other transactions.
     tries: u32,
-    /// until when it is left alone therefore,
-    rests_until: Instant,
-    /// and whether a batch had to wait for it, so that it should have one for itself.
+    /// It is not tried before this time.
+    not_before: Instant,
+    /// Whether it made a batch wait for a lock. Then it is tried in a batch of its own.
     alone: bool,
-    /// How often another run was stored first under its id or its request.
-    beaten: u32,
+    /// How often another batch stored its run id or request first.
+    insert_conflicts: u32,
 }
 
 impl Member {
@@ -68,27 +68,27 @@ impl Member {
             reply,
             since: now,
             tries: 0,
-            rests_until: now,
+            not_before: now,
             alone: false,
-            beaten: 0,
+            insert_conflicts: 0,
         }
     }
 
     fn answer(self, outcome: Result<Outcome>) {
-        // Nobody listens if the caller gave up; what was written stands.
+        // The receiver is gone if the caller stopped waiting; what was written stays written.
         let _ = self.reply.send(outcome);
     }
 }
 
-/// The way to all committers.
+/// The queues of all committers.
 pub(super) struct Committers {
     queues: Mutex<Option<Vec<mpsc::UnboundedSender<Member>>>>,
-    told_within: Duration,
+    reply_timeout: Duration,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Committers {
-    /// Starts them. They connect beside whatever else happens.
+    /// Starts the committers. They connect in the background.
     pub(super) fn start(address: &Address, settings: &PostgresSettings, hints: &Hints) -> Committers {
         let (mut queues, mut tasks) = (Vec::new(), Vec::new());
         for _ in 0..settings.committers.max(1) {
@@ -99,19 +99,20 @@ impl Committers {
         }
         Committers {
             queues: Mutex::new(Some(queues)),
-            // Whoever cannot be served for want of a connection or a lock hears so by then.
-            told_within: settings.patience.max(settings.lock_timeout) + settings.connect_timeout + SLACK,
+            // By then a committer has answered all work that failed for lack of a connection or a lock.
+            reply_timeout: settings.patience.max(settings.lock_timeout) + settings.connect_timeout + REPLY_SLACK,
             tasks: Mutex::new(tasks),
         }
     }
 
-    /// Writes: the outcome comes once it is durable. If the database keeps silent, for instance while its standby is away,
-    /// callers hear in time that it is not known; a driver has nothing better to do than to wait for it.
+    /// Writes, and returns the outcome once it is durable. If the database does not respond, for instance while its
+    /// synchronous standby is down, callers get [`StoreError::Unknown`] after a timeout. Commits of drivers wait without a
+    /// timeout: a driver cannot continue without the outcome.
     pub(super) async fn write(&self, work: Work) -> Result<Outcome> {
         let (reply, answer) = oneshot::channel();
         let is_driver = matches!(work, Work::Commit { .. });
         let mut hasher = DefaultHasher::new();
-        // The run of an enqueue is known to nobody yet, but its request may be sent twice.
+        // The id of a new run is not used elsewhere yet, but the same request may be sent twice.
         match work.request() {
             Some(request) => request.hash(&mut hasher),
             None => work.run().hash(&mut hasher),
@@ -130,21 +131,21 @@ impl Committers {
         let unknown = |what: &str| Err(StoreError::Unknown(what.to_owned()));
         let answered = match is_driver {
             true => Ok(answer.await),
-            false => timeout(self.told_within, answer).await,
+            false => timeout(self.reply_timeout, answer).await,
         };
         match answered {
             Ok(answer) => answer.unwrap_or_else(|_| unknown("a committer stopped")),
-            Err(_) => unknown("the server did not answer in time"),
+            Err(_) => unknown("the server did not respond in time"),
         }
     }
 
-    /// Writes what waits, then closes the connections.
+    /// Writes all queued work, then closes the connections.
     pub(super) async fn close(&self) {
         drop(self.queues.lock().unwrap_or_else(PoisonError::into_inner).take());
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             if task.await.is_err() {
-                tracing::error!("a committer of the database had panicked");
+                tracing::error!("a database committer panicked");
             }
         }
     }
@@ -152,18 +153,18 @@ impl Committers {
 
 struct Committer {
     address: Address,
-    patience: Duration,
-    lock_patience: Duration,
-    answer_within: Duration,
+    reconnect_timeout: Duration,
+    lock_timeout: Duration,
+    response_timeout: Duration,
     receiver: mpsc::UnboundedReceiver<Member>,
     waiting: VecDeque<Member>,
-    /// When the first of those that wait may be tried, if none may now.
+    /// When the first waiting member may be tried, if none may be tried now.
     next: Option<Instant>,
     session: Option<Session>,
     backoff: Backoff,
-    /// Members in a row that others were in the way of.
-    stuck: usize,
-    /// Whether the last batch was that of one who needs it for itself.
+    /// Consecutive lock timeouts of single members.
+    lock_timeouts: usize,
+    /// Whether the last batch contained only a member that must be alone.
     was_alone: bool,
     hints: Hints,
 }
@@ -177,30 +178,30 @@ impl Committer {
     ) -> Committer {
         Committer {
             address: address.clone(),
-            patience: settings.patience,
-            lock_patience: settings.lock_timeout,
-            answer_within: settings.statement_timeout + Duration::from_secs(10),
+            reconnect_timeout: settings.patience,
+            lock_timeout: settings.lock_timeout,
+            response_timeout: settings.statement_timeout + Duration::from_secs(10),
             receiver,
             waiting: VecDeque::new(),
             next: None,
             session: None,
             backoff: Backoff::default(),
-            stuck: 0,
+            lock_timeouts: 0,
             was_alone: false,
             hints: hints.clone(),
         }
     }
 
     async fn run(mut self) {
-        // So that the first run need not wait for it. If it fails, the first batch tries again.
-        self.session = Session::connect(&self.address, self.answer_within).await.ok();
+        // Connect early, so that the first batch does not have to wait. If this fails, the first batch retries.
+        self.session = Session::connect(&self.address, self.response_timeout).await.ok();
         while self.gather().await {
             let batch = self.next_batch();
             self.write(batch).await;
         }
     }
 
-    /// Waits for members that may be tried. False when there are none and none can come.
+    /// Waits until a member may be tried. False when the queue is closed and empty.
     async fn gather(&mut self) -> bool {
         if self.waiting.is_empty() {
             match self.receiver.recv().await {
@@ -221,7 +222,7 @@ impl Committer {
         true
     }
 
-    /// Those who need batches of their own never have two in a row while others may be tried.
+    /// Members that must be alone never get two consecutive batches while other members may be tried.
     fn next_batch(&mut self) -> Vec<Member> {
         if self.was_alone {
             self.was_alone = false;
@@ -235,7 +236,7 @@ impl Committer {
         batch
     }
 
-    /// Members that do not depend on each other; the others keep their order.
+    /// Takes members that do not depend on each other; the rest keeps its order.
     fn batch_of(&mut self, wanted: fn(&Member) -> bool) -> Vec<Member> {
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let (mut runs, mut requests) = (HashSet::new(), HashSet::new());
@@ -246,11 +247,11 @@ impl Committer {
                 .request()
                 .map(|(tenant, id)| (tenant.to_owned(), id.to_owned()));
             let first = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request));
-            let rests = member.rests_until > now;
-            if first && rests {
-                next = [next, Some(member.rests_until)].into_iter().flatten().min();
+            let deferred = member.not_before > now;
+            if first && deferred {
+                next = [next, Some(member.not_before)].into_iter().flatten().min();
             }
-            if !first || rests || !wanted(&member) || member.alone && !batch.is_empty() {
+            if !first || deferred || !wanted(&member) || member.alone && !batch.is_empty() {
                 later.push_back(member);
                 continue;
             }
@@ -272,7 +273,7 @@ impl Committer {
         while !batch.is_empty() {
             let failure = match self.try_write(&batch).await {
                 Ok((fates, tidings)) => {
-                    self.stuck = 0;
+                    self.lock_timeouts = 0;
                     return self.answer(batch, fates, &tidings);
                 }
                 Err(failure) => failure,
@@ -284,36 +285,36 @@ impl Committer {
                     batch.into_iter().for_each(|member| member.answer(Err(error.unknown())));
                     return;
                 }
-                Failure::Nothing(error) => error,
+                Failure::NotWritten(error) => error,
             };
             match error.remedy() {
                 Remedy::Reconnect => {
                     self.session = None;
-                    batch = self.still_patient(batch, &error);
+                    batch = self.fail_expired(batch, &error);
                     self.backoff.pause().await;
                 }
-                Remedy::Again if collisions < MAX_TRIES => {
+                Remedy::Retry if collisions < MAX_TRIES => {
                     collisions += 1;
-                    tracing::debug!("a batch collided with others and is tried again: {error}");
-                    self.backoff.moment().await;
+                    tracing::debug!("a batch collided with another transaction and is retried: {error}");
+                    self.backoff.short_pause().await;
                 }
-                // Whatever is in the way, it is in everybody's: somebody locked a table.
-                Remedy::Later if self.stuck >= STUCK => {
-                    batch.into_iter().for_each(|member| self.put_off(member, &error));
+                // So many timeouts mean that a whole table is locked: splitting the batch does not help.
+                Remedy::RetryLater if self.lock_timeouts >= MAX_LOCK_TIMEOUTS => {
+                    batch.into_iter().for_each(|member| self.defer(member, &error));
                     return;
                 }
-                // Only the member at fault should fail, or wait.
-                Remedy::Again | Remedy::Later | Remedy::LeaveOut if batch.len() > 1 => {
+                // Split the batch, so that only the affected member fails or waits.
+                Remedy::Retry | Remedy::RetryLater | Remedy::Exclude if batch.len() > 1 => {
                     let rest = batch.split_off(batch.len() / 2);
                     Box::pin(self.write(batch)).await;
                     Box::pin(self.write(rest)).await;
                     return;
                 }
-                Remedy::Later => {
-                    self.stuck += 1;
+                Remedy::RetryLater => {
+                    self.lock_timeouts += 1;
                     for mut member in batch {
                         member.alone = true;
-                        self.put_off(member, &error);
+                        self.defer(member, &error);
                     }
                     return;
                 }
@@ -333,8 +334,8 @@ impl Committer {
         let session = match &mut self.session {
             Some(session) if !session.is_closed() => session,
             place => {
-                let session = Session::connect(&self.address, self.answer_within).await;
-                place.insert(session.map_err(Failure::Nothing)?)
+                let session = Session::connect(&self.address, self.response_timeout).await;
+                place.insert(session.map_err(Failure::NotWritten)?)
             }
         };
         let work: Vec<&Work> = batch.iter().map(|member| &member.work).collect();
@@ -343,41 +344,42 @@ impl Committer {
         Ok(written)
     }
 
-    /// Those whose callers still wait for the database to come back; the others are told.
-    fn still_patient(&self, batch: Vec<Member>, error: &PgError) -> Vec<Member> {
-        let (patient, rest): (Vec<_>, Vec<_>) = batch
+    /// Answers members that have waited for `reconnect_timeout` with the error, and returns the others.
+    fn fail_expired(&self, batch: Vec<Member>, error: &PgError) -> Vec<Member> {
+        let (remaining, expired): (Vec<_>, Vec<_>) = batch
             .into_iter()
-            .partition(|member| member.since.elapsed() < self.patience);
-        for member in rest {
+            .partition(|member| member.since.elapsed() < self.reconnect_timeout);
+        for member in expired {
             member.answer(Err(error.explain(&self.address.place)));
         }
-        patient
+        remaining
     }
 
-    /// Tells the news first, so that whoever hears of its answer finds them told.
+    /// Sends the notifications before the answers, so that a caller with an answer can rely on them being sent.
     fn answer(&mut self, batch: Vec<Member>, fates: Vec<Fate>, tidings: &Tidings) {
         self.hints.tell(tidings);
         for (mut member, fate) in batch.into_iter().zip(fates) {
             match fate {
                 Fate::Done(outcome) => member.answer(Ok(outcome)),
-                // What another batch stored is there now to be found.
-                Fate::Beaten if member.beaten < MAX_TRIES => {
-                    member.beaten += 1;
-                    self.put_off(member, &PgError::Collision);
+                // The next attempt finds the run that the other batch stored.
+                Fate::Beaten if member.insert_conflicts < MAX_TRIES => {
+                    member.insert_conflicts += 1;
+                    self.defer(member, &PgError::Collision);
                 }
                 Fate::Beaten => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
-                Fate::Locked => self.put_off(member, &PgError::Locked),
+                Fate::Locked => self.defer(member, &PgError::Locked),
             }
         }
     }
 
-    /// Tries a member again later, before all that waits behind it; or tells it that nothing was written.
-    fn put_off(&mut self, mut member: Member, error: &PgError) {
-        if member.since.elapsed() >= self.lock_patience {
-            tracing::warn!(run = %member.work.run(), "given up after {} tries: {error}", member.tries + 1);
+    /// Puts a member back at the front of the queue, to be tried later. After `lock_timeout` it fails instead; then
+    /// nothing was written.
+    fn defer(&mut self, mut member: Member, error: &PgError) {
+        if member.since.elapsed() >= self.lock_timeout {
+            tracing::warn!(run = %member.work.run(), "nothing was written after {} attempts: {error}", member.tries + 1);
             return member.answer(Err(error.explain(&self.address.place)));
         }
-        member.rests_until = Instant::now() + backoff::rest(member.tries);
+        member.not_before = Instant::now() + backoff::lock_retry_delay(member.tries);
         member.tries += 1;
         self.waiting.push_front(member);
     }
@@ -390,7 +392,7 @@ mod tests {
 
     fn committer() -> Committer {
         let settings = PostgresSettings::default();
-        let address = Address::parse("postgres://nobody@nowhere/there", &settings).unwrap();
+        let address = Address::parse("postgres://user@host/database", &settings).unwrap();
         let (hints, _) = Hints::start(
             &address,
             false,
@@ -399,7 +401,7 @@ mod tests {
         Committer::new(&address, &settings, &hints, mpsc::unbounded_channel().1)
     }
 
-    fn letter(alone: bool) -> Member {
+    fn delivery(alone: bool) -> Member {
         let (run, letter, at) = (run_id(), String::new(), at(1));
         let work = Work::Deliver { run, letter, at };
         let mut member = Member::new(work, oneshot::channel().0);
@@ -408,14 +410,14 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_a_batch_for_itself_leaves_the_next_to_others() {
+    fn member_that_must_be_alone_leaves_the_next_batch_to_others() {
         let mut committer = committer();
-        committer.waiting = [true, true, false, true, false].map(letter).into();
+        committer.waiting = [true, true, false, true, false].map(delivery).into();
         let mut batches = Vec::new();
         for _ in 0..4 {
             let batch = committer.next_batch();
             batches.push(batch.iter().map(|member| member.alone).collect::<Vec<_>>());
-            // They are in vain.
+            // As if they were still blocked.
             let alone = batch.into_iter().filter(|member| member.alone);
             alone.for_each(|member| committer.waiting.push_front(member));
         }

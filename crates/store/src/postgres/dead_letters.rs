@@ -1,4 +1,4 @@
-//! Dead letters: written by a commit, read and removed by people.
+//! Reads and deletes dead letters. They are written by commits (`batch.rs`).
 
 use super::{
     columns::{get, plain},
@@ -14,7 +14,7 @@ use deadpool_postgres::{GenericClient, Object};
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-fn letter_row(row: &Row) -> Result<DeadLetter, PgError> {
+fn dead_letter_row(row: &Row) -> Result<DeadLetter, PgError> {
     Ok(DeadLetter {
         id: plain(row, 0)?,
         at: get(row, 1)?,
@@ -30,26 +30,26 @@ fn letter_row(row: &Row) -> Result<DeadLetter, PgError> {
     })
 }
 
-/// One letter.
+/// One dead letter with its payload.
 pub(super) async fn one(client: &impl GenericClient, id: Uuid) -> Result<Option<DeadLetter>, PgError> {
     let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, payload_json FROM dead_letters WHERE id = $1");
     let statement = client.prepare_cached(&sql).await?;
     let row = client.query_opt(&statement, &[&id]).await?;
-    row.as_ref().map(letter_row).transpose()
+    row.as_ref().map(dead_letter_row).transpose()
 }
 
-/// Letters that fit, without payloads.
+/// The dead letters that match a filter, without payloads.
 pub(super) async fn list(client: &impl GenericClient, filter: &DeadLetterFilter) -> Result<Page<DeadLetter>, PgError> {
     let (fitting, params) = fitting(filter, i64::from(filter.limit) + 1);
     let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, '' FROM {fitting}");
     let statement = client.prepare_cached(&sql).await?;
     let rows = client.query(&statement, &borrowed(&params)).await?;
-    let letters = rows.iter().map(letter_row).collect::<Result<_, _>>()?;
-    Ok(Page::cut(letters, filter.limit))
+    let items = rows.iter().map(dead_letter_row).collect::<Result<_, _>>()?;
+    Ok(Page::cut(items, filter.limit))
 }
 
-/// Where the letters that fit are found. A workflow or a reason is asked for as a range together with the id: only the
-/// index that begins with both has that order.
+/// The `FROM` clause for the dead letters that match a filter, and its parameters. A workflow or reason is compared as a
+/// range together with the id: only the index on (workflow or reason, id) has that order, so the planner must use it.
 pub(super) fn fitting(filter: &DeadLetterFilter, limit: i64) -> (String, Vec<Box<dyn ToSql + Sync + Send>>) {
     let before = filter.before.unwrap_or(Uuid::max());
     let mut params: Vec<Box<dyn ToSql + Sync + Send>> = vec![Box::new(limit), Box::new(before)];
@@ -86,7 +86,7 @@ fn borrowed(params: &[Box<dyn ToSql + Sync + Send>]) -> Vec<&(dyn ToSql + Sync)>
     params.iter().map(|param| &**param as _).collect()
 }
 
-/// Removes a letter; whether there was one.
+/// Deletes a dead letter. False if it does not exist.
 pub(super) async fn delete(session: &mut Object, id: Uuid) -> Result<bool, PgError> {
     let tx = session.transaction().await?;
     let statement = tx.prepare_cached(&dollars(DELETE_DEAD_LETTER)).await?;
@@ -95,7 +95,7 @@ pub(super) async fn delete(session: &mut Object, id: Uuid) -> Result<bool, PgErr
     Ok(removed > 0)
 }
 
-/// Removes letters that fit; how many.
+/// Deletes the dead letters that match a filter, and returns their number.
 pub(super) async fn purge(session: &mut Object, filter: &DeadLetterFilter) -> Result<u64, PgError> {
     let (fitting, params) = fitting(filter, i64::from(filter.limit));
     let sql = format!("DELETE FROM dead_letters WHERE id IN (SELECT id FROM {fitting})");

@@ -1,8 +1,8 @@
 //! Workflows, drafts and versions.
 //!
-//! What must stay true: as in SQLite's store, a version is never changed and its number never used again, and nothing
-//! changes a workflow that was soft-deleted. Here it is a lock on the workflow's row that keeps changes apart. New runs
-//! hold a weaker one on it, which lets everything pass but its removal.
+//! What must stay true: as in the SQLite store, a version is never changed, its number is never reused, and a
+//! soft-deleted workflow is never changed. A lock on the workflow's row (`FOR NO KEY UPDATE`) serializes changes. New runs
+//! take a weaker lock on it (`FOR KEY SHARE`), which conflicts only with the removal of the workflow.
 
 use super::{
     columns::{get, maybe, plain, small, text},
@@ -22,7 +22,7 @@ use fermata_core::Timestamp;
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-/// How many workflows a list reads at a time while it looks for those that fit.
+/// How many workflows a list reads per query while it applies the filter.
 const PAGE: i64 = 500;
 
 pub(super) const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions WHERE workflow_uid = $1 LIMIT 1";
@@ -49,14 +49,14 @@ async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> 
     Ok(client.execute(&statement, params).await?)
 }
 
-/// How a workflow is asked for.
+/// How a workflow is identified.
 #[derive(Clone, Copy)]
 enum Which<'a> {
     Named(&'a str),
     Known(Uuid),
 }
 
-/// A workflow that was not deleted, locked until the transaction ends.
+/// Locks a workflow until the transaction ends, and returns it unless it was deleted.
 async fn locked(tx: &Transaction<'_>, which: Which<'_>) -> Result<Option<Workflow>, PgError> {
     let row = match which {
         Which::Named(name) => row(tx, LOCK_NAMED, &[&name]).await?,
@@ -89,9 +89,9 @@ pub(super) async fn save_draft(
         (None, DraftRule::Existing { .. }) => return Ok(Saved::NotFound),
     };
     if let Some(guard) = guard {
-        let there = draft(&tx, workflow.uid).await?.map(|draft| draft.checksum);
-        if !guard.holds(there.as_deref()) {
-            return Ok(Saved::Changed(there));
+        let existing = draft(&tx, workflow.uid).await?.map(|draft| draft.checksum);
+        if !guard.holds(existing.as_deref()) {
+            return Ok(Saved::Changed(existing));
         }
     }
     if created {
@@ -148,7 +148,7 @@ pub(super) async fn publish(
     Ok(Published::Version(publication))
 }
 
-/// Makes a document the current version at once.
+/// Stores a document and makes it the current version in one transaction.
 pub(super) async fn release(session: &mut Object, release: &Release) -> Result<Released, PgError> {
     let Release {
         draft,
@@ -181,7 +181,7 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
     Ok(Released::Version(publication))
 }
 
-/// The newest version, if it has this checksum.
+/// The number of the newest version if it has this checksum.
 async fn newest(tx: &Transaction<'_>, workflow: &Workflow, checksum: &str) -> Result<Option<u32>, PgError> {
     let Some(version) = workflow.latest_version else {
         return Ok(None);
@@ -191,7 +191,7 @@ async fn newest(tx: &Transaction<'_>, workflow: &Workflow, checksum: &str) -> Re
     Ok(same.then_some(version))
 }
 
-/// The version that a document is, and whether it is new.
+/// The version number of a document, and whether the version is new.
 async fn version_of(
     tx: &Transaction<'_>,
     workflow: &Workflow,
@@ -223,7 +223,7 @@ async fn version_of(
     Ok((version, true))
 }
 
-/// Stores the plan of a version that has none.
+/// Stores the plan of a version, unless it already has one.
 async fn insert_plan(
     client: &impl GenericClient,
     uid: Uuid,
@@ -236,7 +236,7 @@ async fn insert_plan(
     Ok(())
 }
 
-/// Stores the plan of a version that has none, and answers the one it has now.
+/// Stores the plan of a version unless it already has one, and returns the stored plan.
 pub(super) async fn add_plan(
     client: &impl GenericClient,
     uid: Uuid,
@@ -254,7 +254,7 @@ pub(super) async fn plan(client: &impl GenericClient, uid: Uuid, version: u32) -
     row.as_ref().map(|row| plain(row, 0)).transpose()
 }
 
-/// What follows for the workflow and its draft.
+/// Updates the workflow and deletes its draft after a version was published.
 async fn published(
     tx: &Transaction<'_>,
     mut workflow: Workflow,
@@ -275,10 +275,10 @@ async fn published(
     })
 }
 
-/// Removes a workflow that nothing needs.
+/// Removes a workflow that is not active and has no runs.
 pub(super) async fn delete(session: &mut Object, uid: Uuid) -> Result<Deleted, PgError> {
     let tx = session.transaction().await?;
-    // Waits for new runs of it to be stored; the next statement sees them.
+    // Waits for transactions that insert runs of it; the next statement sees those runs.
     execute(&tx, "SELECT 1 FROM workflows WHERE uid = ?1 FOR UPDATE", &[&uid]).await?;
     let workflow = workflow_by_uid(&tx, uid).await?;
     let Some(workflow) = workflow.filter(|workflow| workflow.deleted_at.is_none()) else {
@@ -298,7 +298,7 @@ pub(super) async fn delete(session: &mut Object, uid: Uuid) -> Result<Deleted, P
     Ok(Deleted::Deleted)
 }
 
-/// Deletes a workflow and leaves its versions and runs.
+/// Marks a workflow as deleted; its versions and runs stay.
 pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) -> Result<bool, PgError> {
     let tx = session.transaction().await?;
     let Some(workflow) = locked(&tx, Which::Known(uid)).await? else {
@@ -311,7 +311,7 @@ pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) 
     Ok(true)
 }
 
-/// Remembers the newest version, so that another workflow of this name goes on from there.
+/// Stores the newest version number, so that a later workflow with the same name continues from it.
 async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     if let Some(latest) = workflow.latest_version {
         execute(tx, statements::SET_MARK, &[&workflow.id, &small(latest)]).await?;
@@ -319,7 +319,7 @@ async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgErr
     Ok(())
 }
 
-/// Changes status or the enabled flag.
+/// Changes the status or the enabled flag.
 pub(super) async fn set_enablement(
     session: &mut Object,
     uid: Uuid,
@@ -341,7 +341,7 @@ pub(super) async fn set_enablement(
     Ok(Some((workflow, true)))
 }
 
-/// Another process may be making the same one: then the row is not ours, and everything is looked at again.
+/// Fails with [`PgError::Collision`] if another process created the same workflow; the call is then retried.
 async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     let status = workflow.status.as_str();
     let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
@@ -381,13 +381,13 @@ async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
     Ok(())
 }
 
-/// The workflow that has this name now.
+/// The workflow that currently has this name.
 pub(super) async fn workflow(client: &impl GenericClient, id: &str) -> Result<Option<Workflow>, PgError> {
     let row = row(client, statements::WORKFLOW, &[&id]).await?;
     row.as_ref().map(workflow_row).transpose()
 }
 
-/// The workflow with this uid, also one that was soft-deleted.
+/// The workflow with this uid, even if it was soft-deleted.
 pub(super) async fn workflow_by_uid(client: &impl GenericClient, uid: Uuid) -> Result<Option<Workflow>, PgError> {
     let row = row(client, statements::WORKFLOW_BY_UID, &[&uid]).await?;
     row.as_ref().map(workflow_row).transpose()
@@ -410,11 +410,13 @@ fn workflow_row(row: &Row) -> Result<Workflow, PgError> {
     })
 }
 
-/// Workflows by name. The filter is applied here and not in SQL, so that "any case" means the same in every store.
+/// Workflows ordered by name. The filter is applied in Rust, so that case-insensitive search works the same in every
+/// store.
 pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, PgError> {
     let sql = format!("{} LIMIT ?2", statements::WORKFLOWS);
     let wanted = filter.limit as usize + 1;
-    // No name is between a text and the same with a zero and more behind it.
+    // PostgreSQL cannot compare with a text that contains NUL. No name sorts between the part before the NUL and the
+    // whole text, so that part is equivalent.
     let after = filter.after.as_deref().and_then(|after| after.split('\0').next());
     let mut after = after.unwrap_or_default().to_owned();
     let mut items = Vec::new();
@@ -433,7 +435,7 @@ pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilt
     }
 }
 
-/// A workflow's draft.
+/// The draft of a workflow.
 pub(super) async fn draft(client: &impl GenericClient, workflow: Uuid) -> Result<Option<Draft>, PgError> {
     let Some(row) = row(client, statements::DRAFT, &[&workflow]).await? else {
         return Ok(None);
@@ -449,7 +451,7 @@ pub(super) async fn draft(client: &impl GenericClient, workflow: Uuid) -> Result
     }))
 }
 
-/// A version.
+/// A version with its document.
 pub(super) async fn definition(
     client: &impl GenericClient,
     workflow: Uuid,

@@ -1,30 +1,30 @@
-//! What goes wrong between us and the server, and what follows from it.
+//! Errors of the server and of connections, and how each is handled.
 //!
-//! What must stay true: the server's words reach the person who has to mend it, the password and the data do not.
-//! Whatever may have been written is [`StoreError::Unknown`].
+//! What must stay true: messages contain the server's message, but never the password or data. If something may have
+//! been written, the error is [`StoreError::Unknown`].
 
 use super::tls;
 use crate::StoreError;
 use std::{error::Error, fmt};
 use tokio_postgres::error::{DbError, SqlState};
 
-/// Something that failed.
+/// An error of one call.
 #[derive(Debug)]
 pub(super) enum PgError {
-    /// The server, or the way to it.
+    /// The server returned an error, or the connection failed.
     Server(tokio_postgres::Error),
-    /// No connection is to be had.
+    /// No connection is available.
     NoConnection(String),
-    /// The server did not answer in time.
-    Silent,
-    /// `COMMIT` was sent, and its answer was lost for this reason.
+    /// The server did not respond in time.
+    Timeout,
+    /// `COMMIT` was sent, and its response was lost for this reason.
     AtCommit(Box<PgError>),
-    /// Somebody else did the same meanwhile.
+    /// Another transaction made the same change first.
     Collision,
-    /// Somebody else keeps the run or its workflow locked.
+    /// Another transaction holds a lock on the run or its workflow.
     Locked,
-    /// A row holds what this program does not write.
-    Strange(String),
+    /// A column contains a value that this program does not write.
+    UnexpectedValue(String),
     /// The store is closed.
     Closed,
 }
@@ -35,18 +35,18 @@ impl From<tokio_postgres::Error> for PgError {
     }
 }
 
-/// What may be done about it.
+/// How to handle an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// The connection is gone, or leads to a server that does not take writes: try on another one.
+    /// The connection is lost, or the server is read-only: retry on a new connection.
     Reconnect,
-    /// It collided with others: try again.
-    Again,
-    /// Others keep locked what it needs: try again later.
-    Later,
-    /// It is about the data of one member: the others can go on without it.
-    LeaveOut,
-    /// Trying again does not help.
+    /// A collision with another transaction: retry at once.
+    Retry,
+    /// Another transaction holds a lock that is needed: retry later.
+    RetryLater,
+    /// The data of one member was refused: write the batch without it.
+    Exclude,
+    /// A retry does not help.
     None,
 }
 
@@ -54,16 +54,16 @@ impl PgError {
     pub(super) fn remedy(&self) -> Remedy {
         let error = match self {
             PgError::Server(error) => error,
-            PgError::NoConnection(_) | PgError::Silent => return Remedy::Reconnect,
-            PgError::Collision => return Remedy::Again,
-            PgError::Locked => return Remedy::Later,
-            PgError::AtCommit(_) | PgError::Strange(_) | PgError::Closed => return Remedy::None,
+            PgError::NoConnection(_) | PgError::Timeout => return Remedy::Reconnect,
+            PgError::Collision => return Remedy::Retry,
+            PgError::Locked => return Remedy::RetryLater,
+            PgError::AtCommit(_) | PgError::UnexpectedValue(_) | PgError::Closed => return Remedy::None,
         };
         let Some(state) = error.code() else {
-            // What the client itself refuses to send or to read is about the data.
+            // An error of the client while encoding or decoding a value concerns the data.
             let about_data = !error.is_closed() && error.source().is_some_and(|source| !source.is::<std::io::Error>());
             return match about_data || was_not_sent(error) {
-                true => Remedy::LeaveOut,
+                true => Remedy::Exclude,
                 false => Remedy::Reconnect,
             };
         };
@@ -73,42 +73,42 @@ impl PgError {
             SqlState::UNIQUE_VIOLATION,
         ];
         if COLLISIONS.contains(state) {
-            return Remedy::Again;
+            return Remedy::Retry;
         }
         if *state == SqlState::LOCK_NOT_AVAILABLE {
-            return Remedy::Later;
+            return Remedy::RetryLater;
         }
         match &state.code()[..2] {
-            // 57P01 to 57P05: the server ends, restarts, or has cut us off.
+            // 57P01 to 57P05: the server stops, restarts, or has terminated this session.
             "57" if state.code().starts_with("57P") => Remedy::Reconnect,
             "08" => Remedy::Reconnect,
-            // A server that became a standby, or waited too long for us, or has no room for connections.
-            "25" if *state == SqlState::READ_ONLY_SQL_TRANSACTION || self.came_too_late() => Remedy::Reconnect,
+            // The server became a standby, or ended an idle transaction, or has no free connection slot.
+            "25" if *state == SqlState::READ_ONLY_SQL_TRANSACTION || self.is_idle_timeout() => Remedy::Reconnect,
             "53" if *state == SqlState::TOO_MANY_CONNECTIONS => Remedy::Reconnect,
-            class if REJECTED.contains(&class) => Remedy::LeaveOut,
+            class if REJECTED.contains(&class) => Remedy::Exclude,
             _ => Remedy::None,
         }
     }
 
-    /// Whether the data was refused and would be refused again, by the server or by the client that had to send it. True of
-    /// a member of a batch only if it was tried alone.
+    /// Whether the server or the client refused the data, and would refuse it again. For a member of a batch this is
+    /// certain only if it was the only member.
     fn is_rejection(&self) -> bool {
         let PgError::Server(error) = self else {
             return false;
         };
         match error.code() {
-            Some(state) => self.remedy() == Remedy::LeaveOut && REJECTED.contains(&&state.code()[..2]),
+            Some(state) => self.remedy() == Remedy::Exclude && REJECTED.contains(&&state.code()[..2]),
             None => was_not_sent(error),
         }
     }
 
-    /// Whether the server ended a transaction because nothing came any more: also no `COMMIT`.
-    pub(super) fn came_too_late(&self) -> bool {
-        let late = &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT;
-        matches!(self, PgError::Server(error) if error.code() == Some(late))
+    /// Whether the server ended the transaction because it was idle. Then it did not receive `COMMIT`.
+    pub(super) fn is_idle_timeout(&self) -> bool {
+        let idle = &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT;
+        matches!(self, PgError::Server(error) if error.code() == Some(idle))
     }
 
-    /// Whether a session that met it is of no more use.
+    /// Whether the session that returned this error must not be used again.
     pub(super) fn needs_another_session(&self) -> bool {
         match self {
             PgError::AtCommit(error) => error.needs_another_session(),
@@ -116,7 +116,7 @@ impl PgError {
         }
     }
 
-    /// As an answer, when nothing was written. `place` names the database.
+    /// The error for callers when nothing was written. `place` names the database.
     pub(super) fn explain(&self, place: &str) -> StoreError {
         match self {
             PgError::Closed => StoreError::Closed,
@@ -127,13 +127,13 @@ impl PgError {
             _ if self.is_rejection() => StoreError::Rejected(self.to_string()),
             _ => match self.remedy() {
                 Remedy::Reconnect => StoreError::Unavailable(format!("{place}: {self}")),
-                Remedy::Later => StoreError::Busy(self.to_string()),
+                Remedy::RetryLater => StoreError::Busy(self.to_string()),
                 _ => StoreError::Failed(self.to_string()),
             },
         }
     }
 
-    /// As an answer, when it may have been written.
+    /// The error for callers when it may have been written.
     pub(super) fn unknown(&self) -> StoreError {
         StoreError::Unknown(self.to_string())
     }
@@ -142,46 +142,46 @@ impl PgError {
 impl fmt::Display for PgError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PgError::Server(error) => f.write_str(&words(error)),
-            PgError::NoConnection(what) | PgError::Strange(what) => f.write_str(what),
+            PgError::Server(error) => f.write_str(&describe(error)),
+            PgError::NoConnection(what) | PgError::UnexpectedValue(what) => f.write_str(what),
             PgError::AtCommit(error) => error.fmt(f),
-            PgError::Collision => f.write_str("somebody else did the same meanwhile"),
-            PgError::Locked => f.write_str("another transaction keeps the run or its workflow locked"),
-            PgError::Silent => f.write_str("the server did not answer in time"),
+            PgError::Collision => f.write_str("another transaction made the same change at the same time"),
+            PgError::Locked => f.write_str("another transaction holds a lock on the run or its workflow"),
+            PgError::Timeout => f.write_str("the server did not respond in time"),
             PgError::Closed => f.write_str("the database is closed"),
         }
     }
 }
 
-/// Classes of SQLSTATE that are about the data: exceptions of data, rules of tables, limits of the server.
+/// SQLSTATE classes of refused data: data exception, integrity constraint violation, program limit exceeded.
 const REJECTED: [&str; 3] = ["22", "23", "54"];
 
-/// Whether the client refused to send a value. The driver tells this only by its words.
+/// Whether the client could not encode a value. The driver reports this only in the text of the error.
 fn was_not_sent(error: &tokio_postgres::Error) -> bool {
-    let words = error.to_string();
+    let text = error.to_string();
     !error.is_closed()
-        && (words.starts_with("error serializing parameter") || words.starts_with("error encoding message"))
+        && (text.starts_with("error serializing parameter") || text.starts_with("error encoding message"))
 }
 
-/// What the server said, or what happened to the connection. Not the detail, which repeats data.
-pub(super) fn words(error: &tokio_postgres::Error) -> String {
-    if let Some(said) = error.as_db_error() {
-        return said_by_server(said);
+/// The message of the server, or the error of the connection. Without the server's DETAIL field, which may contain data.
+pub(super) fn describe(error: &tokio_postgres::Error) -> String {
+    if let Some(error) = error.as_db_error() {
+        return describe_db_error(error);
     }
     if let Some(why) = tls::distrust(error) {
         return why;
     }
-    let mut words = error.to_string();
+    let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        words.push_str(": ");
-        words.push_str(&cause.to_string());
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
         source = cause.source();
     }
-    words
+    text
 }
 
-fn said_by_server(said: &DbError) -> String {
-    let hint = said.hint().map_or(String::new(), |hint| format!("; {hint}"));
-    format!("{}{hint} (SQLSTATE {})", said.message(), said.code().code())
+fn describe_db_error(error: &DbError) -> String {
+    let hint = error.hint().map_or(String::new(), |hint| format!("; {hint}"));
+    format!("{}{hint} (SQLSTATE {})", error.message(), error.code().code())
 }

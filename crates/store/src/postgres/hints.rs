@@ -1,11 +1,12 @@
-//! Telling others: everyone in this process, and with NOTIFY the other processes that use this database.
+//! Change notifications: a broadcast channel inside this process, and NOTIFY to other processes on the same database.
 //!
 //! What must stay true:
-//! * Nothing depends on it. NOTIFY is sent after the commit, by a connection of its own that does not wait for the
-//!   disk: inside the commit it would make all commits of the server wait for each other.
-//! * Sent are runs that are free and due, and mail for runs that a runner of another process holds. Mail for free runs is
-//!   sent by processes that do not work: where somebody works he takes the run, and the others need not race for it.
-//! * A connection that was lost is made again; whoever listens looks for itself then.
+//! * Nothing depends on notifications being received. NOTIFY is sent after the commit, on a separate connection with
+//!   `synchronous_commit = off`. Inside the commit it would serialize all commits of the server.
+//! * NOTIFY is sent for runs that are free and due, and for inbox messages of runs that a runner of another process
+//!   holds. Inbox messages of free runs are sent only by processes without a working runner: a working runner claims the
+//!   run itself, and others need not compete for it.
+//! * A lost connection is reopened. Then subscribers are told to check for due runs, because notifications may be lost.
 
 use super::{address::Address, backoff::Backoff, error::PgError};
 use crate::{ChangeHint, clock::DatabaseClock, runners::Runner};
@@ -22,10 +23,11 @@ use tokio::{
 use tokio_postgres::AsyncMessage;
 use uuid::Uuid;
 
+/// The name of the NOTIFY channel. Older releases and SQL functions use it, so it must not change.
 const CHANNEL: &str = "fermata_news";
-/// How many news a slow listener may be behind.
-const NEWS: usize = 1024;
-/// A message has room for 8000 bytes, so for about this many runs.
+/// How many hints a slow subscriber may lag behind.
+const HINT_BUFFER: usize = 1024;
+/// The payload of NOTIFY is limited to 8000 bytes, which is enough for about this many runs.
 const RUNS_IN_MESSAGE: usize = 90;
 
 /// What a batch has to tell.
@@ -49,17 +51,18 @@ impl Tidings {
     }
 }
 
-/// What is to be sent to other processes.
+/// Notifications to be sent to other processes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outgoing {
     due: Option<Timestamp>,
-    mail: BTreeMap<RunId, Option<Uuid>>,
+    /// Runs with new inbox messages, and their owners.
+    inbox: BTreeMap<RunId, Option<Uuid>>,
 }
 
-/// Runners of this process, and whether they work.
+/// Runners of this process, and whether they execute runs (role other than `api`).
 type Runners = Arc<Mutex<HashMap<Uuid, bool>>>;
 
-/// The way to everyone who cares.
+/// Sends and receives change notifications.
 #[derive(Clone)]
 pub(super) struct Hints {
     local: broadcast::Sender<ChangeHint>,
@@ -69,9 +72,9 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// `remote` says whether other processes are told and listened to.
+    /// `remote` says whether notifications are exchanged with other processes.
     pub(super) fn start(address: &Address, remote: bool, clock: Arc<DatabaseClock>) -> (Hints, Option<Listening>) {
-        let (local, _) = broadcast::channel(NEWS);
+        let (local, _) = broadcast::channel(HINT_BUFFER);
         let (sender, outgoing) = mpsc::unbounded_channel();
         let hints = Hints {
             local,
@@ -81,7 +84,7 @@ impl Hints {
         };
         let listener = Listener {
             address: address.clone(),
-            me: Uuid::now_v7(),
+            sender: Uuid::now_v7(),
             local: hints.local.clone(),
             runners: hints.runners.clone(),
             outgoing,
@@ -95,40 +98,40 @@ impl Hints {
         self.local.subscribe()
     }
 
-    /// A runner of this process lives: its mail is told here.
+    /// Registers a runner of this process: notifications for its runs are delivered here.
     pub(super) fn knows(&self, runner: &Runner) {
         lock(&self.runners).insert(runner.id.0, runner.role != "api");
     }
 
-    /// A runner of this process is gone.
+    /// Removes a runner of this process.
     pub(super) fn forgets(&self, runner: Uuid) {
         lock(&self.runners).remove(&runner);
     }
 
-    /// Tells what was committed.
+    /// Sends notifications about what was committed.
     pub(super) fn tell(&self, tidings: &Tidings) {
-        for news in &tidings.news {
-            // Nobody listening is fine: news are hints.
-            let _ = self.local.send(*news);
+        for hint in &tidings.news {
+            // Without a subscriber the hint is dropped.
+            let _ = self.local.send(*hint);
         }
         let Some(remote) = &self.remote else { return };
         let now = self.clock.now();
-        let due = tidings.news.iter().filter_map(|news| match news {
+        let due = tidings.news.iter().filter_map(|hint| match hint {
             ChangeHint::Due(at) if *at <= now => Some(*at),
             _ => None,
         });
-        let ours = lock(&self.runners);
-        let theirs = tidings.mail.iter().filter(|(_, owner)| match owner {
-            Some(owner) => !ours.contains_key(owner),
-            None => !ours.values().any(|works| *works),
+        let local_runners = lock(&self.runners);
+        let remote_inbox = tidings.mail.iter().filter(|(_, owner)| match owner {
+            Some(owner) => !local_runners.contains_key(owner),
+            None => !local_runners.values().any(|executes| *executes),
         });
         let outgoing = Outgoing {
             due: due.min(),
-            mail: theirs.copied().collect(),
+            inbox: remote_inbox.copied().collect(),
         };
-        drop(ours);
+        drop(local_runners);
         if outgoing != Outgoing::default() {
-            let _ = remote.send(outgoing); // the listener ends with the store
+            let _ = remote.send(outgoing); // fails only after the store was closed
         }
     }
 }
@@ -137,7 +140,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens until it is dropped.
+/// Stops the listener task when dropped.
 pub(super) struct Listening(AbortHandle);
 
 impl Drop for Listening {
@@ -156,8 +159,8 @@ impl Drop for AbortOnDrop {
 
 struct Listener {
     address: Address,
-    /// Tells our own messages from those of others.
-    me: Uuid,
+    /// Identifies the messages of this process, which it ignores.
+    sender: Uuid,
     local: broadcast::Sender<ChangeHint>,
     runners: Runners,
     outgoing: mpsc::UnboundedReceiver<Outgoing>,
@@ -166,24 +169,26 @@ struct Listener {
 
 impl Listener {
     async fn run(mut self) {
-        let mut again = false;
+        let mut reconnected = false;
         loop {
-            match self.listen(again).await {
+            match self.listen(reconnected).await {
                 Ok(()) => return,
-                Err(error) => tracing::warn!("hints from other processes are not heard: {error}"),
+                Err(error) => {
+                    tracing::warn!("LISTEN for notifications of other processes failed, reconnecting: {error}")
+                }
             }
-            again = true;
+            reconnected = true;
             self.backoff.pause().await;
         }
     }
 
-    async fn listen(&mut self, again: bool) -> Result<(), PgError> {
+    async fn listen(&mut self, reconnected: bool) -> Result<(), PgError> {
         let (client, mut wire) = self.address.open().await?;
-        let (heard, mut messages) = mpsc::unbounded_channel();
+        let (received, mut messages) = mpsc::unbounded_channel();
         let polling = async move {
             while let Some(Ok(message)) = poll_fn(|cx| wire.poll_message(cx)).await {
                 if let AsyncMessage::Notification(message) = message {
-                    let _ = heard.send(message.payload().to_owned());
+                    let _ = received.send(message.payload().to_owned());
                 }
             }
         };
@@ -193,13 +198,14 @@ impl Listener {
         client.batch_execute(&set_up).await?;
         let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
         self.backoff.reset();
-        if again {
+        if reconnected {
+            // Notifications may have been missed: let subscribers check for due runs.
             let _ = self.local.send(ChangeHint::Due(Timestamp::default()));
         }
         loop {
             tokio::select! {
                 message = messages.recv() => match message {
-                    Some(message) => self.hear(&message),
+                    Some(message) => self.receive(&message),
                     None => return Err(PgError::NoConnection("the connection was lost".to_owned())),
                 },
                 outgoing = self.outgoing.recv() => {
@@ -209,9 +215,9 @@ impl Listener {
                             (Some(a), Some(b)) => Some(a.min(b)),
                             (a, b) => a.or(b),
                         };
-                        outgoing.mail.extend(more.mail);
+                        outgoing.inbox.extend(more.inbox);
                     }
-                    for message in messages_of(self.me, &outgoing) {
+                    for message in messages_of(self.sender, &outgoing) {
                         client.execute(&notify, &[&CHANNEL, &message]).await?;
                     }
                 }
@@ -219,28 +225,28 @@ impl Listener {
         }
     }
 
-    /// What is not understood was sent by a newer program, or by somebody else.
-    fn hear(&self, message: &str) {
+    /// Forwards the hints of a message. Unknown parts are ignored: a newer release or another program sent them.
+    fn receive(&self, message: &str) {
         let mut words = message.split(' ');
-        if words.next() == Some(&self.me.simple().to_string()) {
+        if words.next() == Some(&self.sender.simple().to_string()) {
             return;
         }
         for word in words {
-            let news = match word.split_at_checked(1) {
+            let hint = match word.split_at_checked(1) {
                 Some(("d", at)) => at.parse().ok().map(|at| ChangeHint::Due(Timestamp(at))),
-                Some(("m", mail)) => self.mail(mail),
+                Some(("m", inbox)) => self.inbox_hint(inbox),
                 _ => None,
             };
-            if let Some(news) = news {
-                let _ = self.local.send(news);
+            if let Some(hint) = hint {
+                let _ = self.local.send(hint);
             }
         }
     }
 
-    /// Mail for a runner of this process, or for whoever takes its run.
-    fn mail(&self, mail: &str) -> Option<ChangeHint> {
-        let Some((run, owner)) = mail.split_once('@') else {
-            return mail.parse().ok().map(ChangeHint::Inbox);
+    /// The hint for a run with a new inbox message, if it is free or its owner is a runner of this process.
+    fn inbox_hint(&self, text: &str) -> Option<ChangeHint> {
+        let Some((run, owner)) = text.split_once('@') else {
+            return text.parse().ok().map(ChangeHint::Inbox);
         };
         let owner: Uuid = owner.parse().ok()?;
         let run = run.parse().ok()?;
@@ -250,16 +256,16 @@ impl Listener {
     }
 }
 
-/// `SENDER dMICROSECONDS mRUN@OWNER mRUN …`, in as many messages as it takes.
-fn messages_of(me: Uuid, outgoing: &Outgoing) -> Vec<String> {
+/// The payloads `SENDER dMICROSECONDS mRUN@OWNER mRUN …`, split into as many messages as needed.
+fn messages_of(sender: Uuid, outgoing: &Outgoing) -> Vec<String> {
     let due = outgoing.due.map(|at| format!("d{}", at.0));
-    let mail = outgoing.mail.iter();
-    let mail = mail.map(|(run, owner)| match owner {
+    let inbox = outgoing.inbox.iter();
+    let inbox = inbox.map(|(run, owner)| match owner {
         Some(owner) => format!("m{}@{}", run.0.simple(), owner.simple()),
         None => format!("m{}", run.0.simple()),
     });
-    let words: Vec<String> = due.into_iter().chain(mail).collect();
-    let message = |words: &[String]| format!("{} {}", me.simple(), words.join(" "));
+    let words: Vec<String> = due.into_iter().chain(inbox).collect();
+    let message = |words: &[String]| format!("{} {}", sender.simple(), words.join(" "));
     words.chunks(RUNS_IN_MESSAGE).map(message).collect()
 }
 
@@ -268,11 +274,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_fit() {
+    fn messages_fit_into_the_notify_limit() {
         let id = || RunId(Uuid::now_v7());
         let outgoing = Outgoing {
             due: Some(Timestamp(i64::MIN)),
-            mail: (0..1000).map(|_| (id(), Some(Uuid::now_v7()))).collect(),
+            inbox: (0..1000).map(|_| (id(), Some(Uuid::now_v7()))).collect(),
         };
         let messages = messages_of(Uuid::now_v7(), &outgoing);
         assert!(messages.iter().all(|message| message.len() < 8000));

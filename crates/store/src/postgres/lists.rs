@@ -1,7 +1,7 @@
-//! Lists of runs. Which index a list walks, and how walks become a page, is the same for all databases: `crate::lists`.
+//! Lists of runs. Which index is scanned, and how scans become a page, is the same for all databases: `crate::lists`.
 //!
-//! What must stay true: the plans of all walks are checked by a test. How far a walk goes stands in its text, for the
-//! planner to see: it would think of a parameter as a tenth of all runs.
+//! What must stay true: a test checks the query plans of all scans. The limit of a scan is a literal in the SQL text,
+//! because the planner assumes that a parameter in `LIMIT` means a tenth of all rows.
 
 use super::{
     columns::{get, plain, storable},
@@ -18,7 +18,7 @@ use fermata_core::RunId;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-/// All runs with a request id, one seek for each tenant there is.
+/// All runs with a request id: one index lookup for each tenant.
 pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
       SELECT (SELECT tenant_id FROM workflow_executions ORDER BY tenant_id LIMIT 1)
       UNION ALL
@@ -27,10 +27,10 @@ pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
     SELECT e.id FROM tenants t CROSS JOIN LATERAL (SELECT id FROM workflow_executions
       WHERE tenant_id = t.tenant AND workflow_request_id = $1 LIMIT 1) e LIMIT 10000";
 
-/// Comes after every id.
+/// The largest possible id.
 pub(super) const LAST: Uuid = Uuid::max();
 
-/// Runs that fit.
+/// The runs that match a filter.
 pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, PgError> {
     let texts = [
         &filter.tenant,
@@ -53,7 +53,7 @@ pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage,
     Ok(RunPage { items, next })
 }
 
-/// The rows of a page, in its order.
+/// Reads the rows of a page in the order of the given ids.
 pub(super) fn rows_query() -> String {
     format!(
         "SELECT {LIST_COLUMNS} FROM unnest($1::uuid[]) WITH ORDINALITY AS u (run, place)
@@ -61,7 +61,7 @@ pub(super) fn rows_query() -> String {
     )
 }
 
-/// The only runs that can fit, if an index names them.
+/// The only runs that can match, if the filter has a request id.
 async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<Option<Vec<RunId>>, PgError> {
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
@@ -71,8 +71,8 @@ async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<O
     rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>().map(Some)
 }
 
-/// Walks until there is one run more than fits on the page, which says that there is more, or until the walk may look
-/// no further: then its last row is the run that was looked at last.
+/// Scans until there is one run more than the page holds, which shows that there is another page, or until the budget is
+/// used up. In that case the last row is the last run that was examined.
 pub(super) fn walk_query(walk: &Walk, limit: u32, budget: usize) -> String {
     let (sql, wanted, last) = (dollars(&walk.sql), u64::from(limit) + 1, budget.saturating_sub(1));
     format!(
@@ -99,7 +99,7 @@ async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Resu
         .iter()
         .map(|(value, kind)| (&**value as _, kind.clone()))
         .collect();
-    // There are too many of these statements to keep them prepared.
+    // There are too many different statements to cache them prepared.
     let rows = client.query_typed(&walk_query(walk, limit, budget), &params).await?;
     let mut found = Found {
         ids: Vec::new(),
@@ -118,7 +118,7 @@ async fn follow(client: &Object, walk: &Walk, limit: u32, budget: usize) -> Resu
     Ok(found)
 }
 
-/// The runs that a run started, oldest first.
+/// The child runs of a run, oldest first.
 pub(super) async fn children(
     client: &impl GenericClient,
     parent: RunId,

@@ -1,9 +1,10 @@
-//! The schema and its growth: embedded SQL files, applied in order, each once. `schema.rs` says what rules they keep.
+//! Schema migrations: embedded SQL files, applied in order, each once. The rules for them are in `schema.rs`.
 //!
-//! What must stay true: a database that needs a newer program is refused before anything is written to it; processes that
-//! start together wait for each other at a lock on the table of versions, so each migration is applied once; a migration
-//! never stops those who work for longer than [`TABLE_PATIENCE`]. The names of our bookkeeping begin with `fermata_`: an
-//! application may keep its own tables in the same database.
+//! What must stay true:
+//! * A database that needs a newer program is refused before anything is written to it.
+//! * Processes that start at the same time wait for a lock on the version table, so each migration is applied once.
+//! * A migration never blocks running processes for longer than [`SET_TABLE_LOCK_TIMEOUT`].
+//! * The names of bookkeeping tables begin with `fermata_`: an application may have its own tables in the database.
 
 use super::{address::Address, error::PgError, transfer};
 use crate::{
@@ -18,7 +19,7 @@ const MIGRATIONS: &[Migration] = &[
         number: 1,
         name: "first",
         up: include_str!("migrations/0001_first.sql"),
-        back: Back::None("it made all there is; to be rid of that, drop the database"),
+        back: Back::None("it created the whole schema; to remove it, drop the database"),
         oldest_program: "0.1.0",
     },
     Migration {
@@ -34,7 +35,7 @@ const MIGRATIONS: &[Migration] = &[
                         WHERE r.role = 'sql'",
                 },
                 Loss {
-                    what: "rights to call `sp_` functions",
+                    what: "grants on `sp_` functions",
                     count: "SELECT COUNT(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
                         WHERE p.pronamespace = (SELECT pronamespace FROM pg_proc
                             WHERE oid = 'sp_start_workflow_execution'::regproc)
@@ -51,7 +52,7 @@ const MIGRATIONS: &[Migration] = &[
         back: Back::Down {
             sql: include_str!("migrations/0003_workflows_by_uid.down.sql"),
             unless: &[Loss {
-                what: "workflows whose name another one has, or had before it was deleted",
+                what: "workflows that share their name with another workflow, which may be deleted",
                 count: "SELECT COUNT(*) - COUNT(DISTINCT id) FROM workflows",
             }],
         },
@@ -64,7 +65,7 @@ const MIGRATIONS: &[Migration] = &[
         back: Back::Down {
             sql: include_str!("migrations/0004_spec_spelling.down.sql"),
             unless: &[Loss {
-                what: "rights to call functions or read views in the spec's spelling",
+                what: "grants on functions or views in the spec's spelling",
                 count: "SELECT (SELECT COUNT(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
                       WHERE p.oid IN ('sp_startworkflowexecution'::regproc, 'sp_tryacquireexecution'::regproc,
                           'sp_completeworkflow'::regproc, 'sp_linkexternalresource'::regproc,
@@ -95,7 +96,7 @@ const MIGRATIONS: &[Migration] = &[
         back: Back::Down {
             sql: include_str!("migrations/0006_plans.down.sql"),
             unless: &[Loss {
-                what: "plans of published versions, whose policies would be settled anew",
+                what: "plans of published versions (the versions would be compiled again with the current limits)",
                 count: "SELECT COUNT(*) FROM workflow_plans",
             }],
         },
@@ -114,33 +115,33 @@ const BOOKKEEPING: &str = "
       name text NOT NULL,
       applied_at timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP);";
 
-/// Others may read meanwhile, but nobody else migrates.
+/// Other sessions may read the table, but no other process can migrate.
 const LOCK: &str = "LOCK TABLE fermata_schema_version IN SHARE ROW EXCLUSIVE MODE";
 
 const SET_OLDEST_PROGRAM: &str = "INSERT INTO fermata_meta (key, value) VALUES ('oldest_program', $1)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-/// How often something is tried when others are in the way at the same moment.
+/// How often a step is tried if other transactions conflict with it.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a change may wait for a table. Whoever comes later waits behind it, so it gives up soon, lets them pass for
-/// longer than that, and comes again.
-const TABLE_PATIENCE: &str = "SET LOCAL lock_timeout = '250ms'";
-const LET_PASS: Duration = Duration::from_secs(1);
+/// How long a schema change may wait for a table lock. Later statements queue behind the waiting change, so it gives up
+/// soon, pauses for longer than that (`RETRY_PAUSE`), and tries again.
+const SET_TABLE_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '250ms'";
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Others of this program that are connected, and runners that were heard of half a minute ago. Sessions that acquired
-/// runs by SQL are asked for by the migration that brought them.
+/// The number of other connections of Fermata, and of runners with a heartbeat in the last 30 seconds. SQL sessions that
+/// acquired runs are checked by the migration that introduced them.
 const USERS: &str = "SELECT
     (SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
        AND application_name LIKE 'fermata%'),
     (SELECT COUNT(*) FROM runners WHERE role <> 'sql'
        AND heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 30000000)";
-/// How often it is looked whether those who were just stopped are gone.
-const GLANCES: u32 = 30;
-const GLANCE: Duration = Duration::from_millis(100);
+/// How often the check is repeated: processes that were just stopped may still be connected.
+const IN_USE_CHECKS: u32 = 30;
+const IN_USE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Brings a database up to date, or refuses it.
+/// Applies the missing migrations, or refuses the database.
 pub(super) async fn migrate(
     program: &Program<'_>,
     client: &mut Client,
@@ -154,21 +155,21 @@ pub(super) async fn migrate(
     if version.is_some() {
         check_compatible(program, client, place).await?;
     }
-    // Most starts find nothing to do, and need no right to change the schema.
+    // Most starts find nothing to do. They need no privilege to change the schema.
     if version.is_some_and(|version| program.missing(version).next().is_none()) {
         return Ok(());
     }
     program.check_up_to_date(version.unwrap_or(0), migrate, place)?;
-    keep_books(client).await.map_err(opening)?;
+    create_bookkeeping_tables(client).await.map_err(opening)?;
     apply(program, client).await.map_err(opening)?;
     check_compatible(program, client, place).await
 }
 
-/// What was applied, and for whom.
+/// The applied migrations, and the oldest program that can use the schema.
 pub(super) async fn schema(client: &Client, address: &Address) -> Result<Schema> {
     let opening = |error| address.unopenable(&PgError::Server(error));
-    let there = version(client).await.map_err(opening)?.is_some();
-    let (oldest_program, applied) = match there {
+    let exists = version(client).await.map_err(opening)?.is_some();
+    let (oldest_program, applied) = match exists {
         true => (
             oldest_program(client, &address.place).await?,
             applied(client).await.map_err(opening)?,
@@ -182,7 +183,7 @@ pub(super) async fn schema(client: &Client, address: &Address) -> Result<Schema>
     })
 }
 
-/// Undoes the newest migration, if nobody uses the database and nothing is lost.
+/// Undoes the newest migration, if the database is not in use and no data would be lost.
 pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<Step> {
     let place = &address.place;
     let failed = |error| PgError::Server(error).explain(place);
@@ -192,8 +193,8 @@ pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<
     check_compatible(&PROGRAM, client, place).await?;
     check_unused(client, place).await?;
     let tx = client.transaction().await.map_err(failed)?;
-    patient(&tx).await.map_err(failed)?;
-    tx.batch_execute(TABLE_PATIENCE).await.map_err(failed)?;
+    lock_versions(&tx).await.map_err(failed)?;
+    tx.batch_execute(SET_TABLE_LOCK_TIMEOUT).await.map_err(failed)?;
     let mark = transfer::mark_text(tx.client()).await;
     let mark = mark.map_err(|error| error.explain(place))?;
     transfer::refuse_marked(mark.as_deref(), place)?;
@@ -205,8 +206,8 @@ pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<
     way.check(&counts, place)?;
     let undo = async {
         tx.batch_execute(way.sql).await?;
-        let gone = "DELETE FROM fermata_schema_version WHERE version = $1";
-        tx.execute(gone, &[&signed(way.from.number)]).await?;
+        let delete = "DELETE FROM fermata_schema_version WHERE version = $1";
+        tx.execute(delete, &[&signed(way.from.number)]).await?;
         tx.execute(SET_OLDEST_PROGRAM, &[&way.oldest_program]).await?;
         tx.commit().await
     };
@@ -214,31 +215,31 @@ pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<
     Ok(way.step())
 }
 
-/// Refuses a database that somebody uses; those who were just told to stop get a moment.
+/// Refuses a database that is in use. Waits a moment for processes that are just stopping.
 async fn check_unused(client: &Client, place: &str) -> Result<()> {
     let failed = |error| PgError::Server(error).explain(place);
-    let mut glances = 0;
+    let mut checks = 0;
     loop {
         let row = client.query_one(USERS, &[]).await.map_err(failed)?;
         let (connections, runners): (i64, i64) = (row.get(0), row.get(1));
         if connections + runners == 0 {
             return Ok(());
         }
-        glances += 1;
-        if glances > GLANCES {
+        checks += 1;
+        if checks > IN_USE_CHECKS {
             return Err(StoreError::NoWayBack {
                 path: place.to_owned(),
                 what: format!(
-                    "it is in use by {connections} connections and {runners} runners that were heard of half a minute \
-                     ago; stop them first"
+                    "it is in use by {connections} connections and {runners} runners with a heartbeat in the last 30 \
+                     seconds; stop them first"
                 ),
             });
         }
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(IN_USE_INTERVAL).await;
     }
 }
 
-/// Refuses what no statement here is written for.
+/// Refuses servers that the statements are not written for, and warns about settings that lose data.
 async fn check_server(client: &Client, address: &Address) -> Result<()> {
     let opening = |error| address.unopenable(&PgError::Server(error));
     let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'),
@@ -251,25 +252,25 @@ async fn check_server(client: &Client, address: &Address) -> Result<()> {
     };
     if version < 130_000 {
         return Err(refuse(format!(
-            "PostgreSQL 13 or newer is needed, this is {}",
+            "PostgreSQL 13 or newer is required, but the server has version {}",
             version / 10_000
         )));
     }
     if encoding != "UTF8" {
         return Err(refuse(format!(
-            "its encoding is {encoding}; create it with ENCODING 'UTF8'"
+            "the encoding of the database is {encoding}; create it with ENCODING 'UTF8'"
         )));
     }
     if !durable {
-        tracing::warn!(place = %address.place, "fsync or full_page_writes is off in this server: a crash of its machine loses data");
+        tracing::warn!(place = %address.place, "fsync or full_page_writes is off on this server: if its machine crashes, data is lost");
     }
     Ok(())
 }
 
-/// The newest version of the schema, if there is any.
+/// The newest applied migration; `None` if the database has no schema.
 async fn version(client: &Client) -> Result<Option<u32>, tokio_postgres::Error> {
-    let there = "SELECT to_regclass('fermata_schema_version') IS NOT NULL";
-    if !client.query_one(there, &[]).await?.get::<_, bool>(0) {
+    let exists = "SELECT to_regclass('fermata_schema_version') IS NOT NULL";
+    if !client.query_one(exists, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
     }
     let newest = client.query_one(NEWEST, &[]).await?;
@@ -304,14 +305,14 @@ async fn oldest_program(client: &Client, place: &str) -> Result<Option<String>> 
 async fn check_compatible(program: &Program<'_>, client: &Client, place: &str) -> Result<()> {
     match oldest_program(client, place).await? {
         Some(needs) => program.check(&needs, place),
-        // Somebody is about to make the schema; so are we.
+        // Another process is just creating the schema; `apply` waits for it.
         None => Ok(()),
     }
 }
 
-/// Makes the tables that say what was applied.
-async fn keep_books(client: &Client) -> Result<(), tokio_postgres::Error> {
-    // `IF NOT EXISTS` does not see a table that another process is just making.
+/// Creates the tables that record the applied migrations.
+async fn create_bookkeeping_tables(client: &Client) -> Result<(), tokio_postgres::Error> {
+    // `IF NOT EXISTS` does not see a table that another process is just creating.
     const COLLISIONS: [SqlState; 3] = [
         SqlState::UNIQUE_VIOLATION,
         SqlState::DUPLICATE_TABLE,
@@ -331,7 +332,7 @@ async fn keep_books(client: &Client) -> Result<(), tokio_postgres::Error> {
     }
 }
 
-/// Applies what is missing, in one transaction, while others work.
+/// Applies the missing migrations in one transaction, while other processes may keep working.
 async fn apply(program: &Program<'_>, client: &mut Client) -> Result<(), tokio_postgres::Error> {
     let mut tries = 0;
     loop {
@@ -340,20 +341,23 @@ async fn apply(program: &Program<'_>, client: &mut Client) -> Result<(), tokio_p
             Err(error) => error,
         };
         tries += 1;
-        let in_the_way = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
-        if tries > TRIES || !error.code().is_some_and(|code| in_the_way.contains(code)) {
+        let conflicts = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
+        if tries > TRIES || !error.code().is_some_and(|code| conflicts.contains(code)) {
             return Err(error);
         }
-        tracing::warn!("somebody holds a table that a migration changes, such as a backup; trying again");
-        tokio::time::sleep(LET_PASS).await;
+        tracing::warn!(
+            "another session, for instance a backup, locks a table that a migration changes; retrying in {} s",
+            RETRY_PAUSE.as_secs()
+        );
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
 async fn apply_once(program: &Program<'_>, client: &mut Client) -> Result<(), tokio_postgres::Error> {
     let tx = client.transaction().await?;
-    patient(&tx).await?;
+    lock_versions(&tx).await?;
     let newest: i32 = tx.query_one(NEWEST, &[]).await?.get(0);
-    tx.batch_execute(TABLE_PATIENCE).await?;
+    tx.batch_execute(SET_TABLE_LOCK_TIMEOUT).await?;
     for migration in program.missing(newest.unsigned_abs()) {
         tx.batch_execute(migration.up).await?;
         let applied = "INSERT INTO fermata_schema_version (version, name) VALUES ($1, $2)";
@@ -364,8 +368,8 @@ async fn apply_once(program: &Program<'_>, client: &mut Client) -> Result<(), to
     tx.commit().await
 }
 
-/// Waits for whoever migrates at the same time, as long as that takes.
-async fn patient(tx: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+/// Locks the version table. Waits without a timeout for another process that is migrating.
+async fn lock_versions(tx: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
     tx.batch_execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on;")
         .await?;
     tx.batch_execute(LOCK).await

@@ -1,4 +1,4 @@
-//! Statements that are sent together and answered in their order: one round trip for all of them.
+//! Sends several statements together; the server answers them in order. One round trip for all of them.
 
 use futures::{
     future::{MaybeDone, join_all, maybe_done},
@@ -21,14 +21,14 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Adds an array of what `column` gives for each of the items.
+    /// Adds an array parameter with the result of `column` for each item.
     pub(super) fn column<I, T: ToSql + Sync + Send + 'a>(mut self, items: &[I], column: impl Fn(&I) -> T) -> Query<'a> {
         let column: Vec<T> = items.iter().map(column).collect();
         self.params.push(Box::new(column));
         self
     }
 
-    /// Adds a parameter as it is.
+    /// Adds a parameter.
     pub(super) fn bind<T: ToSql + Sync + Send + 'a>(mut self, value: T) -> Query<'a> {
         self.params.push(Box::new(value));
         self
@@ -40,8 +40,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Sends `first`, the queries and `last`. The first error is what went wrong: after it the server refuses the rest. What the
-/// client itself cannot send the server does not miss, so the transaction is given up then.
+/// Sends `first`, the queries and `last`. Returns the first error: after it the server refuses the rest. If the client
+/// cannot encode a query, the server does not know that it is missing; then `ROLLBACK` is sent instead of `last`.
 pub(super) async fn send(
     client: &Client,
     first: Option<&str>,
@@ -55,7 +55,7 @@ pub(super) async fn send(
     let mut begun = pin!(maybe_done(plain(first)));
     let queries = queries.iter().map(|query| Box::pin(maybe_done(query.run(client))));
     let mut queries: Vec<_> = queries.collect();
-    // Everything is sent when it is first polled.
+    // The first poll sends a statement.
     let _ = poll!(begun.as_mut());
     for query in &mut queries {
         let _ = poll!(query.as_mut());

@@ -1,27 +1,27 @@
-//! Connection poolers that give a client another session of the server for each transaction.
+//! Detects connection poolers in transaction mode, which assign a server session to each transaction.
 //!
-//! Fermata needs its sessions: for prepared statements, settings and LISTEN. Behind such a pooler most calls fail, and the
-//! settings of Fermata would reach other users of the pool. So this is asked before anything is set.
+//! Fermata needs its own sessions for prepared statements, settings and LISTEN. Behind such a pooler most calls fail, and
+//! Fermata's settings would affect other users of the pool. So this is checked before any setting is changed.
 
 use super::address::Address;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// What to say about it.
-pub(super) const ADVICE: &str = "a connection pooler in front of it gives every transaction another session, but Fermata \
-    needs sessions of its own. Connect to the server itself, or let the pooler use session mode (PgBouncer: pool_mode = session)";
+/// The error message.
+pub(super) const ADVICE: &str = "a connection pooler in front of it runs in transaction mode, but Fermata needs its own \
+    sessions. Connect to the server directly, or set the pooler to session mode (PgBouncer: pool_mode = session)";
 
-/// Whether transactions of one connection come to different sessions, or sessions are shared.
+/// Whether the pooler shares server sessions between connections, or changes the session of a connection.
 ///
-/// A second connection keeps a transaction open. If it is in the session of the first one, that one was given away; if the
-/// first one is in another session now, likewise.
+/// A second connection opens a transaction. If it gets the server session of the first connection, or the first
+/// connection then gets another session, the pooler does not keep sessions.
 pub(super) async fn is_in_front(address: &Address, client: &Client) -> Result<bool, tokio_postgres::Error> {
     let (other, wire) = address.open().await?;
     let wire = tokio::spawn(wire);
     let shared = async {
         let first = session(client, "SELECT pg_backend_pid()").await?;
-        let theirs = session(&other, "BEGIN; SELECT pg_backend_pid()").await?;
-        // With one session for all, the first connection would wait for the second one now.
-        if theirs == first {
+        let second = session(&other, "BEGIN; SELECT pg_backend_pid()").await?;
+        // Another query on the first connection would now wait for the transaction of the second one.
+        if second == first {
             return Ok(true);
         }
         let again = session(client, "SELECT pg_backend_pid()").await?;
@@ -34,7 +34,7 @@ pub(super) async fn is_in_front(address: &Address, client: &Client) -> Result<bo
     shared
 }
 
-/// The number of the server's process, by a query that needs no prepared statement.
+/// The process id of the server session, by a simple query that needs no prepared statement.
 async fn session(client: &Client, sql: &str) -> Result<String, tokio_postgres::Error> {
     let answers = client.simple_query(sql).await?;
     let pid = answers.iter().find_map(|answer| match answer {

@@ -1,13 +1,14 @@
-//! The runs that are due and free, as [`priority`] asks for them.
+//! The runs that are due and free, as needed by [`priority`].
 //!
-//! `priority::choose` asks as it goes; a question costs a round trip here. So it is run with what is known, and when it
-//! asks for more, that is fetched for everybody it may ask about, and it is run again: choosing is pure and quick.
+//! `priority::choose` requests data as it proceeds, and here each request costs a round trip. So it is called with the
+//! data fetched so far. When it needs more, the data is fetched for all groups or workflows that it may need, and it is
+//! called again: choosing is pure and fast.
 //!
 //! What must stay true:
-//! * Every question is answered from an index, at a cost that does not grow with a backlog; the plans are checked by a
-//!   test. What is asked for is a range of all columns before the one that is sorted by, so that no other index helps.
-//! * Those in front are locked when they are looked at, so that claimers do not choose among the same runs. What is
-//!   found beyond them is only taken if nobody else has.
+//! * Every query uses an index, and its cost does not grow with a backlog; a test checks the plans. Conditions are ranges
+//!   over all columns up to the sort column, so that only the intended index fits.
+//! * The first due runs are locked when they are read, so that concurrent claims do not choose the same runs. Runs found
+//!   elsewhere are locked afterwards, and taken only if they are still free.
 
 use super::{
     columns::{get, plain},
@@ -25,7 +26,7 @@ use std::{
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-/// What is in the indexes of runs that may be claimed.
+/// The condition of the partial indexes of claimable runs.
 macro_rules! free {
     () => {
         "lease_owner IS NULL AND wake_at IS NOT NULL"
@@ -38,7 +39,7 @@ macro_rules! due_columns {
     };
 }
 
-/// Whether any free run has a priority. While none has, claims do not think of it.
+/// Whether any free run has a priority. If not, claims ignore priorities.
 pub(super) const ANY_PRIORITY: &str = concat!(
     "SELECT 1 FROM workflow_executions WHERE ",
     free!(),
@@ -52,8 +53,8 @@ pub(super) const FRONT: &str = concat!(
     " AND wake_at <= $1 ORDER BY wake_at, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"
 );
 
-/// Up to so many runs of each workflow that are due, free and of a priority above 0, the highest first. Each priority
-/// of a workflow is visited once, however many runs sleep there, and no more than a hundred of them.
+/// For each workflow up to `$3` runs that are due, free and have a priority above 0, the highest priority first. Each
+/// priority of a workflow is visited once, however many sleeping runs have it, and at most 100 priorities are visited.
 pub(super) const URGENT: &str = concat!(
     "SELECT r.* FROM unnest($1::uuid[]) AS w (workflow) CROSS JOIN LATERAL (
       WITH RECURSIVE p (priority) AS (
@@ -77,7 +78,7 @@ pub(super) const URGENT: &str = concat!(
       LIMIT $3) r"
 );
 
-/// The run that waits longest in each of the next groups. Of the tenant `$3` no more than one group is visited.
+/// The run that has waited longest in each of the next groups. Of the tenant `$3` at most one group is visited.
 pub(super) const HEADS: &str = concat!(
     "WITH RECURSIVE heads AS (
       (SELECT ",
@@ -103,14 +104,14 @@ pub(super) const GROUPS: &str = concat!(
       ORDER BY tenant_id, workflow_uid, wake_at, id LIMIT $4) due"
 );
 
-/// Of the runs that were chosen, those that are still to be had.
+/// Locks those of the chosen runs that are still free.
 pub(super) const TAKE: &str = concat!(
     "SELECT id FROM workflow_executions WHERE id = ANY($1) AND ",
     free!(),
     " ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
 );
 
-/// How many runs of a group are fetched at first.
+/// How many runs of a group the first query fetches.
 const FIRST_OF_GROUP: usize = 16;
 
 /// A tenant and a workflow.
@@ -118,7 +119,7 @@ pub(super) type Group = (String, Uuid);
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// The free runs that a claim takes, locked.
+/// Chooses and locks the free runs for a claim.
 pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Group>) -> Result<Vec<Uuid>, PgError> {
     let any = tx.prepare_cached(ANY_PRIORITY).await?;
     let looked_at = i64::from(priority::looked_at(claim.limit, false));
@@ -190,7 +191,7 @@ fn due_row(row: &Row) -> Result<Due, PgError> {
     })
 }
 
-/// What was asked for and is not known yet.
+/// Data that `choose` needs and that was not fetched yet.
 #[derive(Debug)]
 enum Missing {
     Urgent,
@@ -198,14 +199,14 @@ enum Missing {
     Group(Group),
 }
 
-/// The first runs of a group, and whether these are all that are due.
+/// The first runs of a group, and whether these are all that a claim can need.
 #[derive(Default)]
 struct Waiting {
     runs: Vec<Due>,
     all: bool,
 }
 
-/// What is known of the runs that wait.
+/// The data fetched so far.
 #[derive(Default)]
 struct Known {
     urgent: Option<HashMap<Uuid, Vec<Due>>>,
@@ -241,7 +242,7 @@ impl Queue for Known {
 }
 
 impl Known {
-    /// Urgent runs of every workflow that may get a place.
+    /// Fetches the urgent runs of every workflow that may be chosen.
     async fn fetch_urgent(&mut self, tx: &Transaction<'_>, claim: &Claim, front: &[Due]) -> Result<(), PgError> {
         let groups = self.groups.values().flat_map(|waiting| &waiting.runs);
         let heads = self.heads.iter().flatten();
@@ -257,7 +258,7 @@ impl Known {
         Ok(())
     }
 
-    /// Goes round all groups, from where the last search stopped.
+    /// Visits the groups in a circle, starting after the group where the last search stopped.
     async fn fetch_heads(
         &mut self,
         tx: &Transaction<'_>,
@@ -276,7 +277,7 @@ impl Known {
         }
         let last = match heads.last() {
             Some(last) if heads.len() >= MAX_GROUPS => (last.tenant.clone(), last.workflow),
-            // All were seen: it does not matter where the next search begins.
+            // All groups were visited, so the next search may start anywhere.
             _ => Group::default(),
         };
         *walked.lock().unwrap_or_else(PoisonError::into_inner) = last;
@@ -285,7 +286,7 @@ impl Known {
         Ok(())
     }
 
-    /// The first runs of all groups; or all that may matter of one whose first runs were not enough.
+    /// Fetches the first runs of all groups, or as many as a claim can need of a group whose first runs were not enough.
     async fn fetch_groups(&mut self, tx: &Transaction<'_>, claim: &Claim, group: Group) -> Result<(), PgError> {
         let most = claim.limit as usize + 1;
         let (groups, limit): (Vec<Group>, usize) = match self.groups.contains_key(&group) {
@@ -310,7 +311,7 @@ impl Known {
         }
         for group in groups {
             let mut waiting = fetched.remove(&group).unwrap_or_default();
-            // A claim never needs more than it has places for.
+            // A claim never needs more runs of a group than its limit.
             waiting.all = waiting.runs.len() < limit || limit >= most;
             self.groups.insert(group, waiting);
         }

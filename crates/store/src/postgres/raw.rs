@@ -1,8 +1,9 @@
-//! The raw limit of a PostgreSQL server: the rows of runs by the committers' own statements, and nothing else.
+//! For benchmarks: writes the rows of runs with the committers' statements and nothing else, to measure the limit of a
+//! PostgreSQL server.
 //!
-//! For benchmarks. What must stay true: the rows are those that [`PostgresStore`](super::PostgresStore) leaves behind for
-//! the same runs, made by the same statements and as durable; but nothing is locked, read, checked or decided, and a
-//! transaction is one round trip.
+//! What must stay true: the rows are those that [`PostgresStore`](super::PostgresStore) writes for the same runs, written
+//! with the same statements and as durably. But nothing is locked, read, checked or decided, and a transaction is one
+//! round trip.
 
 use super::{
     address::Address,
@@ -21,24 +22,24 @@ use fermata_core::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-/// The writes of one run: its birth and its commits, the last of which ends it.
+/// The writes of one run: its start and its commits. The last commit ends the run.
 pub struct Script {
     first: Option<(Timestamp, String)>,
     commits: Vec<(RunCommit, Option<String>)>,
 }
 
-/// How rows come to transactions.
+/// How rows are divided into transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// The birth and each commit in a transaction of its own, as an engine has to do it: what a step leaves behind is
-    /// durable before the next one begins.
+    /// The start and each commit in its own transaction, as an engine must do it: the rows of a step are durable before
+    /// the next step begins.
     StepByStep,
-    /// All rows of a run in one.
+    /// All rows of a run in one transaction.
     AtOnce,
 }
 
 impl Script {
-    /// Texts are made once: they are the same for all runs.
+    /// Serializes the journal rows once: they are the same for all runs.
     pub fn new(run: &NewRun, commits: &[RunCommit]) -> Script {
         let first = run.local_start.as_ref();
         let first =
@@ -54,7 +55,7 @@ impl Script {
     }
 }
 
-/// A connection that takes rows.
+/// A connection that writes rows.
 pub struct RawWriter {
     address: Address,
     client: Client,
@@ -69,7 +70,7 @@ impl Drop for RawWriter {
 }
 
 impl RawWriter {
-    /// Connects to a database that a store has migrated.
+    /// Connects to a database whose schema is up to date.
     ///
     /// # Errors
     /// [`StoreError::Unopenable`](crate::StoreError::Unopenable) if it cannot be reached.
@@ -86,27 +87,27 @@ impl RawWriter {
         })
     }
 
-    /// Writes all rows of these runs. Durable when this returns.
+    /// Writes all rows of these runs. They are durable when this returns.
     ///
     /// # Errors
-    /// Whatever the server says.
+    /// The error of the server or the connection.
     pub async fn write(&mut self, runs: &[NewRun], script: &Script, pace: Pace) -> Result<()> {
         match pace {
             Pace::AtOnce => {
                 let mut writes = Writes::default();
-                bear(runs, script, &mut writes);
+                add_starts(runs, script, &mut writes);
                 for commit in &script.commits {
-                    advance(runs, commit, &mut writes);
+                    add_commit(runs, commit, &mut writes);
                 }
                 self.send(&writes).await
             }
             Pace::StepByStep => {
-                let mut birth = Writes::default();
-                bear(runs, script, &mut birth);
-                self.send(&birth).await?;
+                let mut start = Writes::default();
+                add_starts(runs, script, &mut start);
+                self.send(&start).await?;
                 for commit in &script.commits {
                     let mut step = Writes::default();
-                    advance(runs, commit, &mut step);
+                    add_commit(runs, commit, &mut step);
                     self.send(&step).await?;
                 }
                 Ok(())
@@ -122,8 +123,8 @@ impl RawWriter {
     }
 }
 
-/// The birth of these runs.
-fn bear<'a>(runs: &'a [NewRun], script: &'a Script, writes: &mut Writes<'a>) {
+/// Adds the rows that are written when runs start.
+fn add_starts<'a>(runs: &'a [NewRun], script: &'a Script, writes: &mut Writes<'a>) {
     writes.runs.extend(runs);
     if let Some((at, text)) = &script.first {
         for run in runs {
@@ -132,8 +133,8 @@ fn bear<'a>(runs: &'a [NewRun], script: &'a Script, writes: &mut Writes<'a>) {
     }
 }
 
-/// The same commit for all of them.
-fn advance<'a>(runs: &[NewRun], (commit, text): &'a (RunCommit, Option<String>), writes: &mut Writes<'a>) {
+/// Adds the rows of one commit, the same for all runs.
+fn add_commit<'a>(runs: &[NewRun], (commit, text): &'a (RunCommit, Option<String>), writes: &mut Writes<'a>) {
     for run in runs {
         if let Some(text) = text {
             writes.events.push(run.id, small(commit.seq), commit.at, text);

@@ -1,4 +1,4 @@
-//! What is read of one run: its row, and windows of what belongs to it.
+//! Reads of one run: its row, attempts, journal rows, links, inbox messages and waits.
 
 use super::{
     columns::{get, maybe, plain, principal, signed, small, storable},
@@ -15,13 +15,13 @@ use tokio_postgres::{Row, types::ToSql};
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// A statement that both databases understand.
+/// Runs a statement in the syntax that both databases share.
 async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, PgError> {
     let statement = client.prepare_cached(&dollars(sql)).await?;
     Ok(client.query(&statement, params).await?)
 }
 
-/// A row of `LIST_COLUMNS`, or the same with payloads.
+/// Converts a row of `LIST_COLUMNS` or `RUN_COLUMNS`.
 pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
     Ok(RunRecord {
         id: get(row, 0)?,
@@ -49,7 +49,7 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
     })
 }
 
-/// A run's row.
+/// The row of a run.
 pub(super) async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<RunRecord>, PgError> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions WHERE id = ?1");
     let row = rows(client, &sql, &[&id.0]).await?.pop();
@@ -80,7 +80,7 @@ pub(super) async fn actions(
     Ok((actions.iter().map(action_row).collect::<Result<_, _>>()?, total))
 }
 
-/// Some rows, and how many there are in all.
+/// The rows of a window, and the total number of rows.
 async fn windowed(
     client: &impl GenericClient,
     sql: &str,
@@ -90,13 +90,13 @@ async fn windowed(
 ) -> Result<(Vec<Row>, u64), PgError> {
     let (limit, offset) = (i64::from(window.limit), i64::from(window.offset));
     let window: Params<'_> = &[&run.0, &limit, &offset];
-    let just_run: Params<'_> = &[&run.0];
-    let (found, total) = futures::try_join!(rows(client, sql, window), rows(client, count, just_run))?;
+    let only_run: Params<'_> = &[&run.0];
+    let (found, total) = futures::try_join!(rows(client, sql, window), rows(client, count, only_run))?;
     let total = total.first().map_or(Ok(0), |row| get(row, 0))?;
     Ok((found, total))
 }
 
-/// The last attempt of each of these nodes, or of all.
+/// The last attempt of each of these nodes, or of all nodes if the list is empty.
 pub(super) async fn last_attempts(
     client: &impl GenericClient,
     run: RunId,
@@ -115,7 +115,7 @@ pub(super) async fn last_attempts(
     found.iter().map(action_row).collect()
 }
 
-/// One seek for each node.
+/// One index lookup for each node.
 pub(super) fn last_of_nodes() -> String {
     format!(
         "SELECT a.* FROM unnest($2::text[]) AS u (node) CROSS JOIN LATERAL (SELECT {ACTION_COLUMNS}
@@ -152,7 +152,7 @@ pub(super) async fn events(
     Ok((events.collect::<Result<_, PgError>>()?, total))
 }
 
-/// External resources of a run, in the order they were made.
+/// External resources of a run, in the order in which they were linked.
 pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec<LinkRecord>, PgError> {
     let found = rows(client, statements::LINKS, &[&run.0]).await?;
     let links = found.iter().map(|row| {
@@ -169,22 +169,22 @@ pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec
     links.collect()
 }
 
-/// Mail beyond `after`, oldest first.
+/// Inbox messages after the sequence number `after`, oldest first.
 pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -> Result<Vec<StoredMessage>, PgError> {
     let found = rows(client, statements::INBOX, &[&run.0, &signed(after)]).await?;
-    let mail = found.iter().map(|row| {
+    let messages = found.iter().map(|row| {
         let letter: InboxMessage =
-            serde_json::from_str(plain(row, 2)?).map_err(|error| PgError::Strange(error.to_string()))?;
+            serde_json::from_str(plain(row, 2)?).map_err(|error| PgError::UnexpectedValue(error.to_string()))?;
         Ok(StoredMessage {
             seq: get(row, 0)?,
             at: get(row, 1)?,
             letter,
         })
     });
-    mail.collect()
+    messages.collect()
 }
 
-/// The waits of a run, by node and token.
+/// The waits of a run, ordered by node and token.
 pub(super) async fn waits(client: &impl GenericClient, run: RunId) -> Result<Vec<WaitRecord>, PgError> {
     let found = rows(client, statements::WAITS, &[&run.0]).await?;
     let waits = found.iter().map(|row| {

@@ -1,4 +1,4 @@
-//! The rows that a batch writes, table by table. Each list is sent as one statement, a column an array.
+//! The rows that a batch writes, by table. Each list is sent as one statement, with one array for each column.
 
 use super::{
     columns::{signed, small, text},
@@ -16,36 +16,37 @@ use fermata_core::{RunId, Timestamp};
 use tokio_postgres::Statement;
 use uuid::Uuid;
 
-/// Everything that a batch writes, and what to tell once it is durable.
+/// Everything that a batch writes, and the notifications to send after the commit.
 #[derive(Debug, Default)]
 pub(super) struct Writes<'a> {
     pub(super) runs: Vec<&'a NewRun>,
-    /// Journal rows and waits of runs that are stored by this batch, unless another one comes first.
+    /// Journal rows and waits of new runs of this batch. They are written only if the run is inserted.
     pub(super) first_events: Events<'a>,
     pub(super) first_waits: Waits<'a>,
     pub(super) events: Events<'a>,
     pub(super) attempts: Vec<(RunId, &'a Attempt)>,
     pub(super) links: Vec<(RunId, &'a Link, Timestamp)>,
-    /// Nodes whose waits take no answer any more. Comes before `waits`.
+    /// Nodes whose waits are closed. Written before `waits`.
     pub(super) closed: Vec<(RunId, &'a str)>,
     pub(super) waits: Waits<'a>,
     pub(super) updates: Vec<RunUpdate<'a>>,
-    /// Nodes whose waits take no answer from a time on. Comes after `waits`.
+    /// Nodes whose waits get a deadline. Written after `waits`.
     pub(super) limits: Vec<(RunId, &'a str, i64)>,
-    /// Runs that are over: their waits close.
+    /// Runs that have ended: all their waits are closed.
     pub(super) ended: Vec<Uuid>,
-    /// Runs whose letters up to this one may go.
+    /// Runs whose inbox messages up to this sequence number are deleted.
     pub(super) read_messages: Vec<(RunId, i64)>,
+    /// New inbox messages: run, sequence number, time, text.
     pub(super) letters: Vec<(RunId, i64, Timestamp, &'a str)>,
-    /// Token, payload, and the letter that announces it.
+    /// Answered waits: token, payload, and the sequence number of the inbox message.
     pub(super) answers: Vec<(&'a str, &'a str, i64)>,
     pub(super) dead_letters: Vec<&'a DeadLetter>,
     pub(super) tidings: Tidings,
 }
 
 impl<'a> Writes<'a> {
-    /// Puts what others may be inserting, too, into an order that is the same for all: two batches that meet wait for
-    /// each other one way only.
+    /// Sorts the rows with unique keys that other batches may insert as well. All batches use the same order, so they
+    /// cannot deadlock.
     pub(super) fn in_order(&mut self) {
         self.runs
             .sort_by(|a, b| (&a.tenant, &a.request_id).cmp(&(&b.tenant, &b.request_id)));
@@ -61,7 +62,8 @@ impl<'a> Writes<'a> {
 }
 
 impl<'a> Writes<'a> {
-    /// What to send, in the order in which it must be done; runs come first, and give the ids of those stored.
+    /// The statements to send, in the order of execution. The insert of runs comes first; it returns the ids of the
+    /// inserted runs.
     pub(super) fn queries(&self, sql: &'a Statements) -> Vec<Query<'a>> {
         let mut queries = Vec::new();
         if !self.runs.is_empty() {
@@ -118,15 +120,15 @@ impl<'a> Writes<'a> {
 
     fn message_queries(&self, sql: &'a Statements, queries: &mut Vec<Query<'a>>) {
         if !self.read_messages.is_empty() {
-            let query = Query::new(&sql.drop_messages).column(&self.read_messages, |mail| mail.0.0);
-            queries.push(query.column(&self.read_messages, |mail| mail.1));
+            let query = Query::new(&sql.drop_messages).column(&self.read_messages, |read| read.0.0);
+            queries.push(query.column(&self.read_messages, |read| read.1));
         }
         if !self.letters.is_empty() {
-            let query = Query::new(&sql.insert_letters)
-                .column(&self.letters, |letter| letter.0.0)
-                .column(&self.letters, |letter| letter.1)
-                .column(&self.letters, |letter| letter.2.0)
-                .column(&self.letters, |letter| letter.3);
+            let query = Query::new(&sql.insert_messages)
+                .column(&self.letters, |message| message.0.0)
+                .column(&self.letters, |message| message.1)
+                .column(&self.letters, |message| message.2.0)
+                .column(&self.letters, |message| message.3);
             queries.push(query);
         }
         if !self.answers.is_empty() {
@@ -268,8 +270,9 @@ pub(super) struct Waits<'a> {
 }
 
 impl<'a> Waits<'a> {
-    /// Those that these changes open; what a later one closes, or the end of the run, is closed at once.
-    pub(super) fn open(&mut self, run: RunId, changes: &'a [WaitChange], over: bool) {
+    /// Adds the waits that these changes open. A wait is inserted as closed if a later change closes it or if the run has
+    /// `ended`.
+    pub(super) fn open(&mut self, run: RunId, changes: &'a [WaitChange], ended: bool) {
         let first = self.tokens.len();
         for change in changes {
             match change {
@@ -277,7 +280,7 @@ impl<'a> Waits<'a> {
                     self.tokens.push(token);
                     self.runs.push(run.0);
                     self.nodes.push(node.as_str());
-                    self.open.push(!over);
+                    self.open.push(!ended);
                 }
                 WaitChange::Close { node } => {
                     for at in first..self.tokens.len() {
@@ -290,13 +293,13 @@ impl<'a> Waits<'a> {
     }
 }
 
-/// How a run's row is from now on.
+/// The new values of a run's row.
 #[derive(Debug, Clone)]
 pub(super) struct RunUpdate<'a> {
     pub(super) run: Uuid,
-    /// What is not given stays.
+    /// Fields that are `None` keep their values.
     pub(super) change: Option<&'a StatusChange>,
-    /// Whether it leaves its owner.
+    /// Whether the lease is released.
     pub(super) released: bool,
     pub(super) wake_at: Option<i64>,
     pub(super) inbox_seq: i64,
@@ -305,7 +308,7 @@ pub(super) struct RunUpdate<'a> {
 }
 
 impl RunUpdate<'_> {
-    /// The row as it is.
+    /// An update that changes nothing.
     pub(super) fn unchanged(run: RunId, facts: &RunFacts) -> Self {
         RunUpdate {
             run: run.0,

@@ -1,7 +1,7 @@
-//! Runners: who lives, what they hold, and which of that has mail.
+//! Runners: heartbeats, the runs they hold, and which of those have pending messages.
 //!
-//! What must stay true: a runner may ask for its mail every second, so that question costs an index seek when there is
-//! none; times are the database's, so that machines need not agree on the time.
+//! What must stay true: a runner may check for pending messages every second, so without messages the check costs one
+//! index lookup. All times are by the database's clock, so the clocks of machines may differ.
 
 use super::{
     columns::{get, plain, signed},
@@ -17,9 +17,10 @@ use deadpool_postgres::{GenericClient, Object};
 use fermata_core::{RunId, RunnerId, Timestamp};
 use uuid::Uuid;
 
-/// What need not survive a crash does not wait for disks and standbys: while commits hang because a standby is away,
-/// nobody may look dead. True, and it holds for the statement that asks it.
-macro_rules! at_once {
+/// A condition that is always true and turns `synchronous_commit` off for the transaction of the statement. Heartbeats
+/// need not survive a crash. They must not wait for disks and standbys: while commits hang because a standby is down, no
+/// runner may seem dead.
+macro_rules! async_commit {
     () => {
         "set_config('synchronous_commit', 'off', true) = 'off'"
     };
@@ -32,49 +33,50 @@ macro_rules! clock {
     };
 }
 
-const BEAT: &str = concat!(
+const HEARTBEAT: &str = concat!(
     "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at, public_url)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE ",
-    at_once!(),
+    async_commit!(),
     " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, role = excluded.role RETURNING ",
     clock!()
 );
 
-const FORGET_OLD: &str = concat!(
+const DELETE_OLD: &str = concat!(
     "DELETE FROM runners WHERE heartbeat_at < $1 AND NOT EXISTS
     (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL) AND ",
-    at_once!()
+    async_commit!()
 );
 
-/// A row has to change, or a server that takes no writes would not be noticed.
+/// Changes a row, so that a read-only server is detected.
 pub(super) const PING: &str = concat!(
     "INSERT INTO fermata_meta (key, value) SELECT 'ping', '1' WHERE ",
-    at_once!(),
+    async_commit!(),
     " ON CONFLICT (key) DO UPDATE SET value = (fermata_meta.value::bigint + 1)::text"
 );
 
-/// A session that has lost what it held is no runner.
+/// An SQL session is listed as a runner only while it holds runs.
 pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, role, started_at, public_url,
     (SELECT COUNT(*) FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL)
     FROM runners WHERE (id < $1 OR $1 IS NULL) AND (role <> 'sql' OR EXISTS
       (SELECT 1 FROM workflow_executions WHERE lease_owner = runners.id AND lease_owner IS NOT NULL))
     ORDER BY id DESC LIMIT $2";
 
-/// Asked for as a range of both columns: all that a runner holds would have to be looked at to have them by owner.
-pub(super) const UNREAD: &str = "SELECT id FROM workflow_executions
+/// The condition is a range over both columns, so that only the index on (owner, id) of runs with pending messages fits.
+/// With a condition on the owner alone, the planner could examine all runs of the owner.
+pub(super) const WITH_MESSAGES: &str = "SELECT id FROM workflow_executions
     WHERE lease_owner IS NOT NULL AND inbox_seq > inbox_seen
     AND (lease_owner, id) >= ($1, '00000000-0000-0000-0000-000000000000')
     AND (lease_owner, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY lease_owner, id";
 
-/// Those that a runner holds are sorted here: an index that has them by id would be written to by every run. The
-/// planner must not walk all runs by id instead, so it sees the sorting only when it has them.
+/// The runs of a runner are sorted by the query: an index by owner and id would cost a write for every run. `OFFSET 0`
+/// keeps the planner from scanning all runs in the order of ids instead.
 pub(super) const HELD: &str = "SELECT id, lease_epoch FROM (SELECT id, lease_epoch FROM workflow_executions
       WHERE lease_owner = $1 AND lease_owner IS NOT NULL AND (id > $2 OR $2 IS NULL) OFFSET 0) held
     ORDER BY id LIMIT $3";
 
 const NOW: &str = concat!("SELECT ", clock!());
 
-/// Looks at the database's clock for the first time.
+/// Measures the database's clock for the first time.
 pub(super) async fn clock(client: &impl GenericClient) -> Result<DatabaseClock, PgError> {
     let statement = client.prepare_cached(NOW).await?;
     let before = since_boot();
@@ -82,14 +84,14 @@ pub(super) async fn clock(client: &impl GenericClient) -> Result<DatabaseClock, 
     Ok(DatabaseClock::new(before, theirs, since_boot()))
 }
 
-/// Notes that a runner lives, and looks at the database's clock.
+/// Writes the heartbeat of a runner, deletes old runners, and measures the database's clock.
 pub(super) async fn heartbeat(
     session: &Object,
     runner: &Runner,
     at: Timestamp,
     clock: &DatabaseClock,
 ) -> Result<(), PgError> {
-    let beat = session.prepare_cached(BEAT).await?;
+    let heartbeat = session.prepare_cached(HEARTBEAT).await?;
     let (id, at, pid) = (runner.id.0, clock.theirs(at), i64::from(runner.pid));
     let row: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
         &id,
@@ -102,21 +104,21 @@ pub(super) async fn heartbeat(
         &runner.public_url,
     ];
     let before = since_boot();
-    let theirs: i64 = plain(&session.query_one(&beat, row).await?, 0)?;
+    let theirs: i64 = plain(&session.query_one(&heartbeat, row).await?, 0)?;
     clock.learn(before, theirs, since_boot());
-    let forget = session.prepare_cached(FORGET_OLD).await?;
-    session.execute(&forget, &[&at.saturating_sub(FORGOTTEN_AFTER)]).await?;
+    let delete = session.prepare_cached(DELETE_OLD).await?;
+    session.execute(&delete, &[&at.saturating_sub(FORGOTTEN_AFTER)]).await?;
     Ok(())
 }
 
-/// Forgets a runner.
+/// Deletes a runner.
 pub(super) async fn retire(session: &Object, runner: RunnerId) -> Result<(), PgError> {
-    let forget = session.prepare_cached(&dollars(statements::RETIRE)).await?;
-    session.execute(&forget, &[&runner.0]).await?;
+    let delete = session.prepare_cached(&dollars(statements::RETIRE)).await?;
+    session.execute(&delete, &[&runner.0]).await?;
     Ok(())
 }
 
-/// Who lives, the newest first.
+/// The known runners, newest first.
 pub(super) async fn runners(
     client: &impl GenericClient,
     before: Option<RunnerId>,
@@ -132,7 +134,8 @@ pub(super) async fn runners(
             runner: Runner {
                 id: get(row, 0)?,
                 host: plain(row, 2)?,
-                pid: u32::try_from(pid).map_err(|_| PgError::Strange(format!("{pid} is no process")))?,
+                pid: u32::try_from(pid)
+                    .map_err(|_| PgError::UnexpectedValue(format!("{pid} is not a valid process id")))?,
                 version: plain(row, 4)?,
                 role: plain(row, 5)?,
                 started_at: get(row, 6)?,
@@ -145,14 +148,14 @@ pub(super) async fn runners(
     Ok(Page::cut(records.collect::<Result<_, PgError>>()?, limit))
 }
 
-/// Held runs with mail.
+/// The runs of a runner that have pending messages.
 pub(super) async fn runs_with_messages(client: &impl GenericClient, runner: RunnerId) -> Result<Vec<RunId>, PgError> {
-    let statement = client.prepare_cached(UNREAD).await?;
+    let statement = client.prepare_cached(WITH_MESSAGES).await?;
     let rows = client.query(&statement, &[&runner.0]).await?;
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Held runs, by id.
+/// The runs that a runner holds, ordered by id.
 pub(super) async fn held(
     client: &impl GenericClient,
     runner: RunnerId,

@@ -1,7 +1,7 @@
-//! The pools of connections for everything but group commit, and the patience of their callers. Control (heartbeats,
-//! claims, readiness) has pools of its own, so that it does not wait behind reads.
+//! Connection pools for everything except group commit, and retries of calls. Control calls (heartbeats, claims,
+//! readiness) have their own pool, so that they do not wait behind reads.
 //!
-//! What must stay true: a call is repeated only if nothing of it can have been written; a `COMMIT` without an answer is
+//! What must stay true: a call is retried only if it cannot have written anything; a `COMMIT` without a response is
 //! [`StoreError::Unknown`].
 
 use super::{
@@ -20,18 +20,18 @@ use std::{
     time::Instant,
 };
 
-/// How many connections a pool for control has, at most.
-const CONTROL: usize = 2;
+/// The most connections of a control pool.
+const CONTROL_POOL_SIZE: usize = 2;
 
-/// How often a collision with others is tried again.
+/// How often a call that collided with another transaction is retried.
 const MAX_COLLISIONS: u32 = 8;
 
-/// Connections that are shared.
+/// A pool of sessions.
 pub(super) struct Sessions {
     pool: Pool,
     address: Address,
     settings: PostgresSettings,
-    /// Pools that were made by [`Sessions::apart`].
+    /// The pools created by [`Sessions::apart`].
     apart: Mutex<Vec<Pool>>,
 }
 
@@ -47,7 +47,7 @@ impl Sessions {
             .wait_timeout(Some(settings.patience))
             .create_timeout(Some(settings.statement_timeout))
             .post_recycle(Hook::async_fn(|session, metrics| {
-                Box::pin(plan_again(session, metrics))
+                Box::pin(discard_plans(session, metrics))
             }))
             .build();
         Ok(Sessions {
@@ -58,10 +58,10 @@ impl Sessions {
         })
     }
 
-    /// A few connections for control alone. They are closed when these or their origin are.
+    /// Creates a small separate pool for control calls. It is closed together with this one, or when it is dropped.
     pub(super) fn apart(&self) -> Result<Sessions> {
         let settings = PostgresSettings {
-            pool_size: CONTROL,
+            pool_size: CONTROL_POOL_SIZE,
             ..self.settings.clone()
         };
         let sessions = Sessions::new(&self.address, &settings)?;
@@ -76,15 +76,15 @@ impl Sessions {
             PoolError::Backend(error) => PgError::Server(error),
             PoolError::Closed => PgError::Closed,
             PoolError::Timeout(_) => {
-                PgError::NoConnection("all connections are busy, or no new one could be made in time".to_owned())
+                PgError::NoConnection("all connections are busy, or no new one could be opened in time".to_owned())
             }
             other => PgError::NoConnection(other.to_string()),
         })
     }
 
-    /// For one call.
-    pub(super) fn patience(&self) -> Patience<'_> {
-        Patience {
+    /// The retry state for one call.
+    pub(super) fn retries(&self) -> Retries<'_> {
+        Retries {
             place: &self.address.place,
             until: Instant::now() + self.settings.patience,
             backoff: Backoff::default(),
@@ -105,8 +105,9 @@ impl Drop for Sessions {
     }
 }
 
-/// Plans are kept, but they were made for tables as small as they were then. Made again now and then, they fit.
-async fn plan_again(session: &mut ClientWrapper, metrics: &Metrics) -> Result<(), HookError> {
+/// Cached plans were made for the table sizes of that time. They are discarded regularly, so that new plans fit the
+/// current sizes.
+async fn discard_plans(session: &mut ClientWrapper, metrics: &Metrics) -> Result<(), HookError> {
     let uses = metrics.recycle_count;
     if uses.is_power_of_two() || uses.is_multiple_of(1000) {
         session
@@ -117,18 +118,18 @@ async fn plan_again(session: &mut ClientWrapper, metrics: &Metrics) -> Result<()
     Ok(())
 }
 
-/// How long a call is tried.
-pub(super) struct Patience<'a> {
+/// Decides whether a failed call is retried: after a lost connection until a deadline, after a collision a few times.
+pub(super) struct Retries<'a> {
     place: &'a str,
     until: Instant,
     backoff: Backoff,
     collisions: u32,
 }
 
-impl Patience<'_> {
-    /// The answer, or `None` after a pause if it should be tried again.
-    pub(super) async fn judge<T>(&mut self, tried: Result<T, PgError>) -> Option<Result<T>> {
-        let error = match tried {
+impl Retries<'_> {
+    /// Returns the result, or pauses and returns `None` if the call should be retried.
+    pub(super) async fn check<T>(&mut self, result: Result<T, PgError>) -> Option<Result<T>> {
+        let error = match result {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,
         };
@@ -137,9 +138,9 @@ impl Patience<'_> {
                 self.backoff.pause().await;
                 None
             }
-            Remedy::Again if self.collisions < MAX_COLLISIONS => {
+            Remedy::Retry if self.collisions < MAX_COLLISIONS => {
                 self.collisions += 1;
-                self.backoff.moment().await;
+                self.backoff.short_pause().await;
                 None
             }
             _ => Some(Err(error.explain(self.place))),
@@ -147,7 +148,7 @@ impl Patience<'_> {
     }
 }
 
-/// Ends a transaction.
+/// Commits a transaction. If the response is lost, the error is [`PgError::AtCommit`].
 pub(super) async fn commit(tx: Transaction<'_>) -> Result<(), PgError> {
     tx.commit().await.map_err(|error| {
         let answered = error.as_db_error().is_some();
@@ -159,23 +160,23 @@ pub(super) async fn commit(tx: Transaction<'_>) -> Result<(), PgError> {
     })
 }
 
-/// Tries `$work` with a session until it is answered or patience ends.
+/// Runs `$work` with a session, and retries it as [`Retries`] allows.
 macro_rules! patiently {
     ($sessions:expr, |$session:ident| $work:expr) => {{
-        let mut patience = $sessions.patience();
+        let mut retries = $sessions.retries();
         loop {
-            let tried = async {
+            let attempt = async {
                 #[allow(unused_mut)]
                 let mut $session = $sessions.get().await?;
-                let done = $work.await;
-                if done.as_ref().err().is_some_and(PgError::needs_another_session) {
-                    // It may still be open, to a server that takes no writes any more.
+                let result = $work.await;
+                if result.as_ref().err().is_some_and(PgError::needs_another_session) {
+                    // The connection may still be open, but to a server that has become read-only.
                     drop(deadpool_postgres::Object::take($session));
                 }
-                done
+                result
             };
-            if let Some(answer) = patience.judge(tried.await).await {
-                break answer;
+            if let Some(result) = retries.check(attempt.await).await {
+                break result;
             }
         }
     }};

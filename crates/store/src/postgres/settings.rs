@@ -1,31 +1,32 @@
-//! What can be set about a PostgreSQL store beyond its address.
+//! The settings of a PostgreSQL store, apart from its address.
 
 use crate::schema::Migrate;
 use std::time::Duration;
 
-/// How a store uses its database.
+/// Pool sizes, timeouts and modes of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresSettings {
-    /// Connections for reads and definitions. They are opened when they are needed. Heartbeats, claims and readiness have
-    /// others.
+    /// The number of connections for reads and definitions. They are opened on demand. Heartbeats, claims and readiness
+    /// checks have a separate pool.
     pub pool_size: usize,
-    /// Connections that write runs, each taking whatever waits in one transaction. More of them help when the way to
-    /// the database is long.
+    /// The number of connections that write runs. Each writes all queued work in one transaction. More of them help if
+    /// the network latency to the database is high.
     pub committers: usize,
     /// How long connecting to one host may take.
     pub connect_timeout: Duration,
-    /// How long a call waits for a database that cannot be reached, for instance while another server takes over.
+    /// How long a call is retried while the database cannot be reached, for instance during a failover.
     pub patience: Duration,
     /// How long one statement may take.
     pub statement_timeout: Duration,
-    /// How long a write waits for what others have locked. Only what needs it waits; then nothing was written, and it
-    /// may be tried again.
+    /// How long a write waits for rows that another transaction has locked. Other writes do not wait. After this time
+    /// nothing was written, and the caller may retry.
     pub lock_timeout: Duration,
-    /// How long the server keeps a transaction whose client says nothing.
+    /// How long the server keeps an idle transaction open.
     pub idle_in_transaction_timeout: Duration,
-    /// Whether processes tell each other of mail and due runs with NOTIFY. Without it they find them by looking.
+    /// Whether processes notify each other of inbox messages and due runs with NOTIFY. Without it they find them by
+    /// polling.
     pub hints: bool,
-    /// What becomes of a schema that is older than this program.
+    /// Whether an older schema is migrated when the store is opened.
     pub migrate: Migrate,
 }
 

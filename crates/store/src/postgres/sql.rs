@@ -1,17 +1,18 @@
-//! The statements of the hot path, for whole batches: each takes arrays, a row an element of each.
+//! The statements of the hot path. Each handles a whole batch: its parameters are arrays with one element for each row.
 //!
-//! What must stay true: every statement finds its rows by an index, whatever the planner believes about a young table
-//! (see `address.rs`; the plans are checked by a test). For a table that it believes empty it would rather walk the
-//! table than the arrays, so joins are written as subqueries with `LIMIT` or `OFFSET 0`, which it does not turn round.
-//! Rows are found by key and changed by place: they are locked, so they stay where they are. Arrays are read in their
-//! order, so what is sorted is inserted sorted.
+//! What must stay true:
+//! * Every statement finds its rows by an index, whatever the planner assumes about a new table without statistics (see
+//!   `address.rs`; a test checks the plans). If the planner assumes that a table is empty, it would scan the table first
+//!   and then the arrays. So joins are written as subqueries with `LIMIT` or `OFFSET 0`, whose order it cannot change.
+//! * Rows are found by key and updated by `ctid`: they are locked, so their `ctid` cannot change.
+//! * Arrays are read in order, so sorted arrays are inserted in sorted order.
 
 use tokio_postgres::{Client, Statement};
 
-/// Prepared statements, by name.
+/// Defines the struct [`Statements`] with one field for each statement.
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident: $sql:expr;)+) => {
-        /// All statements of a committer, prepared.
+        /// The prepared statements of a committer.
         pub(super) struct Statements {
             $($(#[$doc])* pub(super) $name: Statement,)+
         }
@@ -23,25 +24,25 @@ macro_rules! statements {
             }
         }
 
-        /// Every statement with its name, for tests of their plans.
+        /// Every statement with its name, for the test of query plans.
         #[cfg(test)]
         pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),+];
     };
 }
 
 statements! {
-    /// Whoever deletes one of these has to wait, and sees the runs that are stored here. The lock is a write, so that even a
-    /// batch which only finds that its runs are there is confirmed by the standby. Whether one was deleted is not asked
-    /// here: the planner could walk the index of names for that.
+    /// The lock blocks the deletion of these workflows until the batch is committed; the deletion then sees its runs. The
+    /// lock is a write, so the commit waits for the standby even if the batch only finds that its runs already exist.
+    /// `deleted_at` is not part of the condition: the planner could scan the index of names for that.
     lock_workflows: "SELECT uid, status, is_enabled, current_version, latest_version, deleted_at FROM workflows
         WHERE uid = ANY($1) FOR KEY SHARE SKIP LOCKED";
 
-    workflows_there: "SELECT uid FROM workflows WHERE uid = ANY($1)";
+    existing_workflows: "SELECT uid FROM workflows WHERE uid = ANY($1)";
 
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
 
-    runs_there: "SELECT id FROM workflow_executions WHERE id = ANY($1)";
+    existing_runs: "SELECT id FROM workflow_executions WHERE id = ANY($1)";
 
     requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status, e.workflow_uid
         FROM unnest($1::text[], $2::text[]) AS u (tenant, request)
@@ -61,7 +62,7 @@ statements! {
 
     open_tokens: "SELECT token, deadline FROM run_waits WHERE token = ANY($1) AND is_open";
 
-    /// Gives the runs that were stored: another batch may have stored the same request.
+    /// Returns the ids of the inserted runs: another batch may have stored the same request first.
     insert_runs: "INSERT INTO workflow_executions
         (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,
          priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
@@ -91,7 +92,7 @@ statements! {
     insert_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
         SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[])";
 
-    /// The first record of an attempt stands.
+    /// The first record of an attempt is kept.
     insert_attempts: "INSERT INTO action_executions
         (workflow_execution_id, node_id, attempt, action_type, status, parameters_json, outputs_json, error_json,
          start_time, end_time)
@@ -99,7 +100,7 @@ statements! {
           $8::text[], $9::bigint[], $10::bigint[])
         ON CONFLICT DO NOTHING";
 
-    /// Fails if another batch took one of them meanwhile; then everything is looked at again.
+    /// Fails if another batch linked one of the resources meanwhile; then the batch is read and decided again.
     insert_links: "INSERT INTO workflow_resource_links
         (workflow_execution_id, system_name, resource_type, resource_id, node_id, attempt, external_url, created_at)
         SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
@@ -132,7 +133,7 @@ statements! {
           CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits WHERE token = u.token LIMIT 1) t OFFSET 0) f
         WHERE w.ctid = f.place";
 
-    insert_letters: "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter)
+    insert_messages: "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter)
         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[])";
 
     drop_messages: "DELETE FROM run_inbox WHERE ctid = ANY(ARRAY(SELECT i.place FROM unnest($1::uuid[], $2::bigint[]) AS u (run, seen)
@@ -145,7 +146,7 @@ statements! {
         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::text[], $6::integer[], $7::text[],
           $8::integer[], $9::text[], $10::text[], $11::uuid[])";
 
-    /// What is not given of a change of status stays; all else is as the batch found it or wants it.
+    /// NULL fields of a status change keep the old value. The other columns get the value that the batch decided.
     update_runs: "UPDATE workflow_executions e SET status = COALESCE(f.status, e.status),
           start_time = COALESCE(f.start_time, e.start_time), end_time = COALESCE(f.end_time, e.end_time),
           reason = COALESCE(f.reason, e.reason), error_json = COALESCE(f.error, e.error_json),

@@ -1,15 +1,16 @@
-//! Encrypted connections, with the meaning that libpq gives to `sslmode`.
+//! TLS connections. `sslmode` has the same meaning as in libpq.
 //!
 //! | sslmode | encrypted | the server's certificate |
 //! | --- | --- | --- |
 //! | `disable` | no | |
 //! | `prefer` (the default) | if the server can | not checked |
 //! | `require` | yes | not checked, unless `sslrootcert` is given: then as `verify-ca` |
-//! | `verify-ca` | yes | made by an authority of `sslrootcert`, or in there itself |
-//! | `verify-full` | yes | the same, and for this host by its `subjectAltName` |
+//! | `verify-ca` | yes | issued by an authority in `sslrootcert`, or itself contained in `sslrootcert` |
+//! | `verify-full` | yes | as `verify-ca`, and `subjectAltName` must match the host |
 //!
-//! `sslrootcert` is a PEM file, or `system`; without it `verify-…` trusts what the system trusts. `sslcert` and
-//! `sslkey` are the client's own certificate. What must stay true: `verify-full` never accepts less than it says.
+//! `sslrootcert` is a PEM file or `system`; without it, `verify-…` uses the authorities that the system trusts. `sslcert`
+//! and `sslkey` are the certificate and key of the client. What must stay true: `verify-full` never accepts a certificate
+//! that this table does not allow.
 
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -26,9 +27,9 @@ use std::{error::Error as _, io, sync::Arc};
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What an address says about encryption.
+/// The TLS options of an address.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct TlsWish {
+pub(super) struct TlsOptions {
     pub(super) mode: Option<String>,
     pub(super) root_certificates: Option<String>,
     pub(super) certificate: Option<String>,
@@ -42,8 +43,9 @@ enum Check {
     Everything,
 }
 
-impl TlsWish {
-    /// How to ask the server, and how to check its answer. An error says what is wrong with the wish.
+impl TlsOptions {
+    /// The mode for the driver, and the connector that checks the server's certificate. The error describes an invalid
+    /// option.
     pub(super) fn connector(&self) -> Result<(SslMode, MakeRustlsConnect), String> {
         let rooted = self.root_certificates.is_some();
         let (mode, check) = match self.mode.as_deref() {
@@ -55,7 +57,7 @@ impl TlsWish {
             Some("verify-full") => (SslMode::Require, Check::Everything),
             Some(other) => {
                 return Err(format!(
-                    "`sslmode={other}` is not known; use disable, prefer, require, verify-ca or verify-full"
+                    "`sslmode={other}` is not supported; use disable, prefer, require, verify-ca or verify-full"
                 ));
             }
         };
@@ -74,13 +76,13 @@ impl TlsWish {
                     .with_client_auth_cert(certificates("sslcert", certificate)?, key)
                     .map_err(|error| format!("sslcert {certificate}: {error}"))?
             }
-            _ => return Err("`sslcert` and `sslkey` go together".to_owned()),
+            _ => return Err("`sslcert` and `sslkey` must be given together".to_owned()),
         };
         Ok((mode, MakeRustlsConnect::new(config)))
     }
 }
 
-/// In words, if there is no connection because the server's certificate was refused. Trying again does not help then.
+/// The message for a connection that failed because the server's certificate was refused. A retry does not help then.
 pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<String> {
     let cause = error.source()?.downcast_ref::<io::Error>()?.get_ref()?;
     let Some(Error::InvalidCertificate(why)) = cause.downcast_ref() else {
@@ -88,10 +90,10 @@ pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<String> {
     };
     let why = match why {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "no authority made it that is trusted here; name the one that did with sslrootcert=FILE".to_owned()
+            "its issuer is not trusted; give the certificate of the issuer with sslrootcert=FILE".to_owned()
         }
         CertificateError::Other(_) => {
-            format!("{why}; one that is its own authority is taken if it stands in sslrootcert=FILE")
+            format!("{why}; a self-signed certificate is accepted if sslrootcert=FILE contains it")
         }
         _ => why.to_string(),
     };
@@ -101,58 +103,58 @@ pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<String> {
 fn certificates(option: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(list) if list.is_empty() => Err(format!("{option} {file}: there is no certificate in it")),
+        Ok(list) if list.is_empty() => Err(format!("{option} {file}: the file contains no certificate")),
         Ok(list) => Ok(list),
         Err(error) => Err(format!("{option} {file}: {error}")),
     }
 }
 
-/// Those that were named, and not left to the system.
-fn named(file: Option<&str>) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates of `sslrootcert`; empty if those of the system are to be used.
+fn root_certificates(file: Option<&str>) -> Result<Vec<CertificateDer<'static>>, String> {
     match file {
         None | Some("system") => Ok(Vec::new()),
         Some(file) => certificates("sslrootcert", file),
     }
 }
 
-fn roots(named: &[CertificateDer<'static>]) -> Result<RootCertStore, String> {
+fn roots(given: &[CertificateDer<'static>]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in named {
+    for certificate in given {
         let added = roots.add(certificate.clone());
         added.map_err(|error| format!("sslrootcert: {error}"))?;
     }
-    if named.is_empty() {
+    if given.is_empty() {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     match roots.is_empty() {
-        true => Err("this system trusts no certificate authority; name one with sslrootcert=FILE".to_owned()),
+        true => Err("this system has no trusted certificate authorities; give one with sslrootcert=FILE".to_owned()),
         false => Ok(roots),
     }
 }
 
-/// Checks as much of a certificate as was asked for. That the server has the key to it is always checked.
+/// Checks the server's certificate as `sslmode` requires. That the server has the private key is always checked.
 #[derive(Debug)]
 struct Verifier {
     check: Check,
-    named: Vec<CertificateDer<'static>>,
+    given: Vec<CertificateDer<'static>>,
     inner: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    fn new(check: Check, root_certificates: Option<&str>, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
-        let named = named(root_certificates)?;
+    fn new(check: Check, file: Option<&str>, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
+        let given = root_certificates(file)?;
         let inner = match check {
             Check::Nothing => None,
             Check::Authority | Check::Everything => {
-                let roots = Arc::new(roots(&named)?);
+                let roots = Arc::new(roots(&given)?);
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
                 Some(verifier.map_err(|error| error.to_string())?)
             }
         };
         Ok(Verifier {
             check,
-            named,
+            given,
             inner,
             provider,
         })
@@ -172,10 +174,10 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         };
         let mut verdict = inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // That a certificate is its own authority does not matter if it is the one that was named. Its dates are fine:
-        // they are looked at first.
-        let its_own = matches!(verdict, Err(Error::InvalidCertificate(CertificateError::Other(_))));
-        if its_own && self.named.iter().any(|named| named == end_entity) {
+        // A self-signed certificate is accepted if `sslrootcert` contains it. Its validity period was already checked:
+        // an invalid period would have caused another error.
+        let self_signed = matches!(verdict, Err(Error::InvalidCertificate(CertificateError::Other(_))));
+        if self_signed && self.given.iter().any(|given| given == end_entity) {
             let names = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
             verdict = names.map(|()| ServerCertVerified::assertion());
         }

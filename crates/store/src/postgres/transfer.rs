@@ -1,8 +1,8 @@
-//! A PostgreSQL database as one end of a transfer (see [`crate::transfer`]): read by one long query for each table,
-//! written by `COPY`, summed up by the server.
+//! A PostgreSQL database as source or target of a transfer (see [`crate::transfer`]). Each table is read with one query
+//! and written with `COPY`.
 //!
-//! What must stay true: the server works out a table's checksum from its columns by itself, so that a mistake on the way
-//! cannot be made twice and cancel out.
+//! What must stay true: the server computes the checksum of a table in SQL, independently of the code that copies rows,
+//! so that an error in the copy cannot hide itself.
 
 use super::{address::Address, error::PgError, first_session, migrations, settings::PostgresSettings};
 use crate::{
@@ -27,22 +27,22 @@ use tokio_postgres::{
     types::{IsNull, ToSql, Type, private::BytesMut, to_sql_checked},
 };
 
-/// Whole tables are walked here, and that takes as long as it takes.
+/// Whole tables are scanned here, so statements have no timeout.
 const SET_UP: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET enable_seqscan = on;
     SET application_name = 'fermata transfer'";
 
-/// Others of this program that are connected, and runners that were heard of half a minute ago.
+/// The number of other connections of Fermata, and of runners with a heartbeat in the last 30 seconds.
 const USERS: &str = "SELECT
     (SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
        AND application_name LIKE 'fermata%'),
     (SELECT COUNT(*) FROM runners WHERE heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
        - 30000000)";
 
-/// How often it is looked whether those who were just stopped are gone.
-const GLANCES: u32 = 30;
-const GLANCE: Duration = Duration::from_millis(100);
+/// How often the check is repeated: processes that were just stopped may still be connected.
+const IN_USE_CHECKS: u32 = 30;
+const IN_USE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A database that nobody else should use.
+/// A database that no other process should use during the transfer.
 pub(crate) struct PostgresEnd {
     place: String,
     client: Client,
@@ -56,11 +56,11 @@ impl Drop for PostgresEnd {
 }
 
 impl PostgresEnd {
-    /// Connects, and brings the schema up to date unless the database is only looked at.
-    pub(crate) async fn open(url: &str, settings: &PostgresSettings, look: bool) -> Result<PostgresEnd> {
+    /// Connects, and migrates the schema unless the database is opened `read_only`.
+    pub(crate) async fn open(url: &str, settings: &PostgresSettings, read_only: bool) -> Result<PostgresEnd> {
         let address = Address::parse(url, settings)?;
         let (mut client, wire) = first_session(&address, settings).await?;
-        if !look {
+        if !read_only {
             migrations::migrate(&migrations::PROGRAM, &mut client, &address, Migrate::Auto).await?;
         }
         let end = PostgresEnd {
@@ -93,14 +93,14 @@ impl PostgresEnd {
         }
     }
 
-    async fn there(&self, table: &str) -> Result<bool> {
+    async fn exists(&self, table: &str) -> Result<bool> {
         let sql = "SELECT to_regclass($1) IS NOT NULL";
         let row = self.client.query_one(sql, &[&table]).await;
         Ok(row.map_err(|error| self.failed(error))?.get(0))
     }
 
-    /// One transaction: this chunk and those that come until there is enough.
-    async fn write_some(&self, copy: &str, types: &[Type], first: Chunk, writing: &mut Writing) -> Result<()> {
+    /// Writes one transaction: this chunk and the following ones up to the limit.
+    async fn write_transaction(&self, copy: &str, types: &[Type], first: Chunk, writing: &mut Writing) -> Result<()> {
         let table = writing.table;
         let failed = |error| self.failed(error);
         let was = writing.arrival.mark();
@@ -128,20 +128,20 @@ impl PostgresEnd {
             .map_err(failed)?
         {
             return Err(StoreError::Failed(format!(
-                "{}: another transfer writes into it at the same time",
+                "{}: another transfer is writing to it at the same time",
                 self.place
             )));
         }
         self.execute("COMMIT").await?;
-        (writing.told)(written.rows as u64);
+        (writing.on_progress)(written.rows as u64);
         Ok(())
     }
 }
 
-/// What a transfer says about a database, as it is written there.
+/// The stored text of a transfer's mark.
 pub(super) async fn mark_text(client: &Client) -> Result<Option<String>, PgError> {
-    let there = "SELECT to_regclass('fermata_meta') IS NOT NULL";
-    if !client.query_one(there, &[]).await?.get::<_, bool>(0) {
+    let exists = "SELECT to_regclass('fermata_meta') IS NOT NULL";
+    if !client.query_one(exists, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
     }
     let sql = "SELECT value FROM fermata_meta WHERE key = $1";
@@ -156,7 +156,7 @@ pub(super) fn refuse_marked(text: Option<&str>, place: &str) -> Result<()> {
     }
 }
 
-/// Whether the mark was what it should have been, and is another now.
+/// Replaces the mark if it is `was`. False if it is not.
 async fn change_mark(client: &Client, was: Option<&Mark>, now: Option<&Mark>) -> Result<bool, tokio_postgres::Error> {
     let (was, now) = (was.map(Mark::to_text), now.map(Mark::to_text));
     let changed = match (&was, &now) {
@@ -195,15 +195,15 @@ impl End for PostgresEnd {
 
     async fn used_by(&self) -> Result<Option<String>> {
         let mut users = None;
-        for _ in 0..GLANCES {
+        for _ in 0..IN_USE_CHECKS {
             let row = self.one(USERS).await?;
             let (sessions, runners): (i64, i64) = (row.get(0), row.get(1));
             users = match (sessions, runners) {
                 (0, 0) => return Ok(None),
-                (0, runners) => Some(format!("{runners} runners that were alive half a minute ago")),
+                (0, runners) => Some(format!("{runners} runners with a heartbeat in the last 30 seconds")),
                 (sessions, _) => Some(format!("{sessions} connections of other Fermata processes")),
             };
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(IN_USE_INTERVAL).await;
         }
         Ok(users)
     }
@@ -217,7 +217,7 @@ impl End for PostgresEnd {
             .await
             .map_err(|error| match error.code() {
                 Some(&SqlState::LOCK_NOT_AVAILABLE) => StoreError::Failed(format!(
-                    "somebody writes to {}; stop everything that uses it first",
+                    "another session is writing to {}; stop everything that uses it first",
                     self.place
                 )),
                 _ => self.failed(error),
@@ -229,7 +229,7 @@ impl End for PostgresEnd {
     }
 
     async fn count(&self, table: &'static Table) -> Result<u64> {
-        if !self.there(table.name).await? {
+        if !self.exists(table.name).await? {
             return Ok(0);
         }
         let count = self.one(&format!("SELECT COUNT(*) FROM {}", table.name)).await?;
@@ -237,7 +237,7 @@ impl End for PostgresEnd {
     }
 
     async fn has_rows(&self, table: &'static Table) -> Result<bool> {
-        if !self.there(table.name).await? {
+        if !self.exists(table.name).await? {
             return Ok(false);
         }
         let any = format!("SELECT EXISTS (SELECT 1 FROM {})", table.name);
@@ -257,7 +257,7 @@ impl End for PostgresEnd {
             let values = values.map(|(place, column)| value_of(&row, place, column));
             chunk.push(values.collect::<Result<_, _>>().map_err(failed)?);
             if chunk.is_full(reading.limit) && reading.into.send(std::mem::take(&mut chunk)).await.is_err() {
-                return Ok(()); // the writer says why
+                return Ok(()); // the writer failed and returns the error
             }
         }
         if !chunk.rows.is_empty() {
@@ -272,7 +272,7 @@ impl End for PostgresEnd {
         let copy = format!("COPY {name} ({columns}) FROM STDIN (FORMAT binary)");
         let types: Vec<Type> = table.columns.iter().map(|column| type_of(column.kind)).collect();
         while let Some(first) = writing.chunks.recv().await {
-            self.write_some(&copy, &types, first, &mut writing).await?;
+            self.write_transaction(&copy, &types, first, &mut writing).await?;
         }
         Ok(writing.arrival)
     }
@@ -291,7 +291,7 @@ impl End for PostgresEnd {
             rows: rows.unsigned_abs(),
             hashes: hashes
                 .parse()
-                .map_err(|_| StoreError::Failed(format!("a checksum of {} is {hashes}", self.place)))?,
+                .map_err(|_| StoreError::Failed(format!("{}: invalid checksum {hashes}", self.place)))?,
         })
     }
 
@@ -301,7 +301,7 @@ impl End for PostgresEnd {
     }
 }
 
-/// The canonical text of a column, as [`crate::transfer::value`] says.
+/// SQL for the canonical text of a column, as defined in [`crate::transfer::value`].
 fn canonical(column: &Column, side: Side) -> String {
     if !column.is_read(side) {
         return "'~'".to_owned();

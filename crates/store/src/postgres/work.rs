@@ -1,12 +1,12 @@
-//! What is written together, and what became of each.
+//! The work of committers, and its results.
 
 use crate::runs::{Answer, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit};
 use fermata_core::{NodeId, RunId, Timestamp};
 
-/// Something that a committer writes. Texts were made by the caller.
+/// Something that a committer writes. The caller has already serialized the texts.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A new run; `first` is its first journal row, if it is born held.
+    /// A new run; `first` is its first journal row if it starts in this process.
     Enqueue { run: Box<NewRun>, first: Option<String> },
     /// A step of a run; `text` is its journal row, if it has events.
     Commit {
@@ -43,7 +43,7 @@ impl Work {
         }
     }
 
-    /// About how many bytes are sent for it.
+    /// The approximate number of bytes to send.
     pub(super) fn weight(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {

@@ -296,6 +296,6 @@ fn write_some(connection: &Connection, first: Chunk, writing: &mut Writing) -> r
     tx.commit()?;
     // The log would grow to the size of all that is written.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    (writing.told)(written.rows as u64);
+    (writing.on_progress)(written.rows as u64);
     Ok(())
 }

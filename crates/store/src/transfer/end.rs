@@ -1,7 +1,7 @@
-//! One end of a transfer: a database that rows are read from or written to. Both kinds of database can be either.
+//! The source or target of a transfer. SQLite and PostgreSQL can be either.
 //!
-//! What must stay true: memory does not grow with the database. Rows come in chunks of a bounded size, a few chunks wait
-//! at most, and a single row is the least that is held.
+//! What must stay true: memory use does not grow with the database. Rows are passed in chunks of bounded size, and only a
+//! few chunks are queued. A chunk contains at least one row, however large that row is.
 
 use super::{
     mark::{Done, Mark},
@@ -13,16 +13,16 @@ use async_trait::async_trait;
 use tokio::sync::mpsc::{Receiver, Sender};
 use uuid::Uuid;
 
-/// How much is done at a time.
+/// The sizes of chunks and transactions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// What is read before it is handed on.
+    /// The size of a chunk that the reader passes to the writer.
     pub(crate) chunk: Limit,
-    /// What is written in one transaction; after it a transfer can be resumed.
+    /// The size of a transaction. An interrupted transfer resumes after the last transaction.
     pub(crate) transaction: Limit,
 }
 
-/// As many rows, or as many bytes, whichever is reached first.
+/// A number of rows or bytes, whichever is reached first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) rows: usize,
@@ -44,10 +44,10 @@ impl Default for Pace {
     }
 }
 
-/// How many chunks wait between a reader and a writer.
+/// How many chunks are queued between the reader and the writer.
 pub(crate) const WAITING: usize = 4;
 
-/// Rows that travel together.
+/// Rows that the reader passes to the writer together.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) rows: Vec<Row>,
@@ -65,27 +65,27 @@ impl Chunk {
     }
 }
 
-/// What a reader needs.
+/// The arguments of a reader.
 pub(crate) struct Reading {
     pub(crate) table: &'static Table,
     /// Only rows after this key.
     pub(crate) after: Option<Vec<Value>>,
     pub(crate) limit: Limit,
-    /// Nobody listens when the writer has failed; there is no use in reading on then.
+    /// Closed when the writer has failed; then the reader stops.
     pub(crate) into: Sender<Chunk>,
 }
 
-/// What a writer needs, and how far it came.
+/// The arguments of a writer, and its progress.
 pub(crate) struct Writing {
     pub(crate) table: &'static Table,
     pub(crate) chunks: Receiver<Chunk>,
     pub(crate) limit: Limit,
     pub(crate) arrival: Arrival,
-    /// Is told how many rows more have become durable.
-    pub(crate) told: Box<dyn Fn(u64) + Send + Sync>,
+    /// Called after each transaction with the number of rows that it made durable.
+    pub(crate) on_progress: Box<dyn Fn(u64) + Send + Sync>,
 }
 
-/// The mark of a target, kept together with what was written.
+/// The mark of the target. It is updated in the same transaction as the rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival {
     pub(crate) transfer: Uuid,
@@ -102,7 +102,7 @@ impl Arrival {
         }
     }
 
-    /// Notes rows of a table, the last of them `last`.
+    /// Records that `rows` more rows of a table were written; `last` is the last of them.
     pub(crate) fn note(&mut self, table: &Table, rows: usize, last: &[Value]) {
         let before = self.done.as_ref().filter(|done| done.table == table.name);
         self.done = Some(Done {
@@ -113,37 +113,38 @@ impl Arrival {
     }
 }
 
-/// As what rows are looked at.
+/// Which side of the transfer a database is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// As they leave: nobody holds them any more.
+    /// Rows are read without their leases, because leases are not moved.
     Source,
-    /// As they are.
+    /// Rows are read unchanged.
     Target,
 }
 
 /// One of the two databases.
 #[async_trait]
 pub(crate) trait End: Send {
-    /// The database in words, without its password.
+    /// The address of the database for messages, without its password.
     fn place(&self) -> &str;
 
-    /// What an earlier transfer says about it.
+    /// The mark of an earlier transfer.
     async fn mark(&self) -> Result<Option<Mark>>;
 
-    /// Replaces the mark. False if it is not what it `was` any more.
+    /// Replaces the mark if it is `was`. False if it is not.
     async fn set_mark(&mut self, was: Option<&Mark>, now: Option<&Mark>) -> Result<bool>;
 
-    /// Who else uses it, in words. Asked after it was marked, so that nobody new comes.
+    /// Describes the other users of the database, if there are any. Called after the mark was set, so that no new user can
+    /// appear.
     async fn used_by(&self) -> Result<Option<String>>;
 
-    /// Makes it stand still until [`End::release`], and everything that is read show the same moment.
+    /// Blocks writes until [`End::release`], and makes all reads use the same snapshot.
     async fn hold(&mut self) -> Result<()>;
 
-    /// Ends [`End::hold`], and makes durable what was marked meanwhile.
+    /// Ends [`End::hold`], and commits marks that were set meanwhile.
     async fn release(&mut self) -> Result<()>;
 
-    /// How many rows a table has; none if there is no such table yet.
+    /// The number of rows of a table; 0 if the table does not exist yet.
     async fn count(&self, table: &'static Table) -> Result<u64>;
 
     /// Whether a table has any rows.
@@ -152,12 +153,12 @@ pub(crate) trait End: Send {
     /// Reads a table in the order of its key.
     async fn read(&mut self, reading: Reading) -> Result<()>;
 
-    /// Writes rows until there are no more. The mark is part of each transaction.
+    /// Writes rows until the channel is closed. Each transaction also updates the mark.
     async fn write(&mut self, writing: Writing) -> Result<Arrival>;
 
-    /// Counts and sums up a table, in the database's own way.
+    /// Computes the number of rows and the checksum of a table inside the database.
     async fn sum(&self, table: &'static Table, side: Side) -> Result<Sum>;
 
-    /// After everything was written: what makes it ready for use.
+    /// Called after all rows were written, for maintenance such as `ANALYZE`.
     async fn tidy(&mut self) -> Result<()>;
 }

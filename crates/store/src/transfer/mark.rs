@@ -1,77 +1,77 @@
-//! The mark that a transfer leaves in a database, under the key [`KEY`] of its bookkeeping.
+//! The mark that a transfer writes into both databases, under the key [`KEY`] of the bookkeeping table.
 //!
-//! | the source says | the target says | then |
+//! | mark of the source | mark of the target | state of the transfer |
 //! | --- | --- | --- |
-//! | nothing | nothing | nothing was begun, or the source was taken back |
-//! | nothing | arriving, nothing done | it ended before anything was moved |
-//! | leaving | arriving | it was interrupted, and can be resumed |
-//! | moved | arriving | it was interrupted at its last step, and can be resumed |
-//! | moved | nothing | it is done |
+//! | none | none | not started, or the source was reopened |
+//! | none | arriving, nothing done | ended before any row was moved |
+//! | leaving | arriving | interrupted, can be resumed |
+//! | moved | arriving | interrupted at its last step, can be resumed |
+//! | moved | none | finished |
 //!
-//! What must stay true: a database with a mark is opened by transfers only, so at no moment can both be served, and what
-//! was moved is still the same when a transfer is resumed. Both marks have the transfer's id: one that was taken back and
-//! changed since cannot be resumed.
+//! What must stay true: only transfers open a database with a mark. So source and target are never served at the same
+//! time, and the rows already moved are unchanged when a transfer is resumed. Both marks contain the id of the transfer: a
+//! source that was reopened, and may have changed since, cannot be resumed.
 
 use crate::StoreError;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Where the mark stands among the bookkeeping.
+/// The key of the mark in the bookkeeping table.
 pub(crate) const KEY: &str = "transfer";
 
-/// What a transfer says about a database.
+/// The state of a database that takes part in a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub(crate) enum Mark {
     /// A source that is being read.
     Leaving { transfer: Uuid, to: String },
-    /// A source whose runs go on elsewhere.
+    /// A source whose runs continue in the target.
     Moved { transfer: Uuid, to: String },
-    /// A target that does not have everything.
+    /// A target that is not complete.
     Arriving {
         transfer: Uuid,
         from: String,
-        /// How far it came.
+        /// The progress so far.
         done: Option<Done>,
     },
 }
 
-/// The last row that is there; all before it are there too.
+/// The key of the last row in the target; all rows before it are there as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) table: String,
     pub(crate) after: Vec<String>,
-    /// Rows of this table.
+    /// The number of rows of this table.
     pub(crate) rows: u64,
 }
 
 impl Mark {
     pub(crate) fn to_text(&self) -> String {
-        // Texts and numbers cannot fail to be written.
+        // Serializing texts and numbers cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The mark of the database at `place`, as it was written.
+    /// Parses the mark of the database at `place`.
     pub(crate) fn from_text(text: &str, place: &str) -> Result<Mark, StoreError> {
         serde_json::from_str(text).map_err(|error| StoreError::Damaged {
             path: place.to_owned(),
-            what: format!("what it says about a transfer cannot be read ({error})"),
+            what: format!("its mark of a transfer cannot be read ({error})"),
         })
     }
 
-    /// Why the database at `place` cannot be used by anybody but a transfer.
+    /// The error for opening the database at `place` other than by a transfer.
     pub(crate) fn refuse(&self, place: &str) -> StoreError {
         let what = match self {
             Mark::Leaving { to, .. } => format!(
-                "it is being moved to {to}. Finish that with `fermata transfer --resume`, or give it up with `fermata \
-                 transfer --reopen URL`"
+                "it is being moved to {to}. Finish the transfer with `fermata transfer --resume`, or abandon it with \
+                 `fermata transfer --reopen URL`"
             ),
             Mark::Moved { to, .. } => format!(
-                "it was moved to {to}, where its runs go on. If they do not, `fermata transfer --reopen URL` takes it back \
-                 as it was then"
+                "it was moved to {to}, where its runs continue. To use this database again as it was before the transfer, \
+                 run `fermata transfer --reopen URL`"
             ),
             Mark::Arriving { from, .. } => format!(
-                "a transfer from {from} into it is not finished. Finish that with `fermata transfer --resume`, or use \
+                "a transfer from {from} into it is not finished. Finish it with `fermata transfer --resume`, or use \
                  another, empty database"
             ),
         };

@@ -1,7 +1,7 @@
-//! How a transfer begins: what the marks of two databases allow, and marking them.
+//! The start of a transfer: checks the marks of both databases, and sets new ones.
 //!
-//! What must stay true: a database is marked before it is asked who else uses it, so that nobody new can come in between;
-//! and a target that has anything of its own is never written to.
+//! What must stay true: a database is marked before its other users are counted, so that no new user can appear in
+//! between. A target with rows that are not from this transfer is never written to.
 
 use super::{
     Result, TransferError,
@@ -11,27 +11,27 @@ use super::{
 };
 use uuid::Uuid;
 
-/// How a transfer begins.
+/// Where a transfer starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Into an empty target, whose mark says nothing that counts.
+    /// At the beginning, with an empty target.
     Anew,
-    /// Where another one was interrupted.
+    /// Where the transfer with this id was interrupted.
     At(Uuid, Done),
 }
 
-/// Why it does not.
+/// Why a transfer is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// What the source says about another transfer.
+    /// The source has the mark of another transfer.
     Source(Mark),
-    /// What the target says about another transfer.
+    /// The target has the mark of another transfer.
     Target(Mark),
-    /// Something is there of which it was not said to go on with it.
+    /// The target contains rows of an interrupted transfer, but `--resume` was not given.
     Interrupted,
-    /// What was moved may not be true any more.
+    /// The source may have changed since the interrupted transfer.
     Changed,
-    /// It was to be resumed.
+    /// `--resume` was given, but there is no interrupted transfer.
     Nothing,
 }
 
@@ -42,22 +42,22 @@ impl Reason {
             Reason::Source(mark) => return mark.refuse(from).into(),
             Reason::Target(mark) => return mark.refuse(target).into(),
             Reason::Interrupted => format!(
-                "a transfer into {target} was interrupted; go on with it with --resume, or use another, empty database"
+                "a transfer into {target} was interrupted; continue it with --resume, or use another, empty database"
             ),
             Reason::Changed => format!(
-                "the transfer into {target} cannot be resumed from {from}: that is another database, or was taken back and \
-                 may have changed since. Begin again with another, empty database"
+                "the transfer into {target} cannot be resumed from {from}: it is another database, or it was reopened and \
+                 may have changed since. Start a new transfer into another, empty database"
             ),
             Reason::Nothing => {
-                format!("there is no transfer from {from} to {target} to resume; begin it without --resume")
+                format!("there is no interrupted transfer from {from} to {target}; start one without --resume")
             }
         })
     }
 }
 
-/// What two marks mean for a transfer (the table in `mark.rs`).
+/// Decides from both marks whether and where a transfer starts (see the table in `mark.rs`).
 pub(super) fn decide(resume: bool, source: Option<Mark>, target: Option<Mark>) -> Result<Start, Reason> {
-    let leaves = match &source {
+    let source_transfer = match &source {
         Some(Mark::Leaving { transfer, .. } | Mark::Moved { transfer, .. }) => Some(*transfer),
         Some(Mark::Arriving { .. }) | None => None,
     };
@@ -72,12 +72,12 @@ pub(super) fn decide(resume: bool, source: Option<Mark>, target: Option<Mark>) -
                 ..
             }),
             _,
-        ) => match leaves == Some(transfer) {
+        ) => match source_transfer == Some(transfer) {
             true => Ok(Start::At(transfer, done)),
             false => Err(Reason::Changed),
         },
-        // It ended before anything was moved.
-        (Some(Mark::Arriving { transfer, .. }), Some(_)) if leaves == Some(transfer) => Ok(Start::Anew),
+        // The earlier transfer ended before any row was moved.
+        (Some(Mark::Arriving { transfer, .. }), Some(_)) if source_transfer == Some(transfer) => Ok(Start::Anew),
         (_, Some(elsewhere)) => Err(Reason::Source(elsewhere)),
         (Some(Mark::Arriving { .. }), None) => Ok(Start::Anew),
         (None, None) if resume => Err(Reason::Nothing),
@@ -85,11 +85,13 @@ pub(super) fn decide(resume: bool, source: Option<Mark>, target: Option<Mark>) -
     }
 }
 
-/// Whether these two can be the ends of a transfer, and how it begins.
+/// Checks whether a transfer between these databases is possible, and where it starts.
 pub(super) async fn check(resume: bool, source: &dyn End, target: &dyn End) -> Result<Start> {
     let place = target.place();
     if source.place() == place {
-        return Err(TransferError::Refused(format!("{place} is the source and the target")));
+        return Err(TransferError::Refused(format!(
+            "{place} is both the source and the target"
+        )));
     }
     let start = decide(resume, source.mark().await?, target.mark().await?);
     let start = start.map_err(|reason| reason.explain(source, place))?;
@@ -106,7 +108,7 @@ pub(super) async fn check(resume: bool, source: &dyn End, target: &dyn End) -> R
     Ok(start)
 }
 
-/// Marks both databases, the target first: a source that says it leaves has a target to go to.
+/// Marks both databases. The target comes first, so that a source marked as leaving always has a marked target.
 pub(super) async fn begin(start: Start, source: &mut dyn End, target: &mut dyn End) -> Result<Arrival> {
     let (from, to) = (source.place().to_owned(), target.place().to_owned());
     let resumed = start != Start::Anew;
@@ -122,15 +124,15 @@ pub(super) async fn begin(start: Start, source: &mut dyn End, target: &mut dyn E
             done: Some(done),
         },
     };
-    let (left, reached) = (source.mark().await?, target.mark().await?);
-    replace(target, reached.as_ref(), Some(&arrival.mark())).await?;
+    let (source_mark, target_mark) = (source.mark().await?, target.mark().await?);
+    replace(target, target_mark.as_ref(), Some(&arrival.mark())).await?;
     let leaving = Mark::Leaving {
         transfer: arrival.transfer,
         to,
     };
-    // One that says it was moved goes on saying so.
+    // A resumed transfer keeps the mark of the source, which may be `Moved`.
     if !resumed {
-        replace(source, left.as_ref(), Some(&leaving)).await?;
+        replace(source, source_mark.as_ref(), Some(&leaving)).await?;
     }
     let mut users = source.used_by().await?.map(|users| (source.place().to_owned(), users));
     if users.is_none() {
@@ -148,12 +150,12 @@ pub(super) async fn begin(start: Start, source: &mut dyn End, target: &mut dyn E
     )))
 }
 
-/// Replaces the mark of a database, if nobody else does.
+/// Replaces the mark of a database, or fails if another transfer has changed it.
 pub(super) async fn replace(end: &mut dyn End, was: Option<&Mark>, now: Option<&Mark>) -> Result<()> {
     match end.set_mark(was, now).await? {
         true => Ok(()),
         false => Err(TransferError::Refused(format!(
-            "another transfer works on {} at the same time",
+            "another transfer is using {} at the same time",
             end.place()
         ))),
     }

@@ -1,8 +1,8 @@
-//! What is moved: every table, its columns, and its key.
+//! The tables that are moved, with their columns and keys.
 //!
-//! What must stay true: this names every table and column of both databases, apart from `runners` and the bookkeeping of
-//! migrations; a test compares it with both schemas, so that whoever adds a column decides here what becomes of it. Key
-//! columns stand first. Runs come last: what is theirs is there before anybody could see them.
+//! What must stay true: this list contains every table and column of both databases, except `runners` and the bookkeeping
+//! of migrations. A test compares it with both schemas, so a new column must be added here. Key columns come first. The
+//! table of runs comes last, so that everything that belongs to a run is there before the run itself.
 
 use super::{
     end::Side,
@@ -18,17 +18,17 @@ pub(crate) struct Table {
     pub(crate) key: usize,
 }
 
-/// A column of it.
+/// A column of a table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// Whether it is empty in the target: who held a run in the source does not hold it there.
+    /// Whether it becomes NULL in the target: leases are not moved.
     pub(crate) released: bool,
 }
 
 impl Column {
-    /// Whether its values count on this side; elsewhere it is NULL.
+    /// Whether its values are read on this side; otherwise it is read as NULL.
     pub(crate) fn is_read(&self, side: Side) -> bool {
         !(self.released && side == Side::Source)
     }
@@ -55,13 +55,14 @@ impl Table {
         &self.columns[..self.key]
     }
 
-    /// Names of columns, as a list.
+    /// The names of columns, separated by commas.
     pub(crate) fn names(columns: &[Column]) -> String {
         let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
         names.join(", ")
     }
 
-    /// The rows in the order of their keys, those after a key only if there is one. Parameters are written as SQLite does.
+    /// SQL that reads the rows in the order of their keys, if `after` only those after a key. Parameters are written in the
+    /// syntax of SQLite (`?1`).
     pub(crate) fn select(&self, after: bool, side: Side) -> String {
         let columns = self.columns.iter().map(|column| match column.is_read(side) {
             true => column.name,
@@ -77,7 +78,7 @@ impl Table {
         format!("SELECT {columns} FROM {} {after}ORDER BY {key}", self.name)
     }
 
-    /// The table of this name.
+    /// The table with this name.
     pub(crate) fn named(name: &str) -> Option<&'static Table> {
         TABLES.iter().find(|table| table.name == name)
     }

@@ -1,9 +1,9 @@
-//! A value on its way from one database to the other, and the checksum of a table.
+//! The values that are copied from one database to the other, and the checksum of a table.
 //!
-//! The canonical text of a row is that of its values, one after the other: `~` for NULL, otherwise the length in bytes of
-//! what follows the colon, as in `5:hello`. Numbers are decimal, flags `0` or `1`, ids and bytes lower-case hexadecimal. A
-//! row's hash is the first 60 bits of the SHA-256 of that text, and a table's checksum is the sum of its rows' hashes:
-//! it does not depend on their order, and a database can work it out by itself.
+//! The canonical text of a row is the concatenation of its values: `~` for NULL, otherwise the length in bytes, a colon and
+//! the text, as in `5:hello`. Numbers are decimal, flags `0` or `1`, ids and bytes lower-case hexadecimal. The hash of a
+//! row is the first 60 bits of the SHA-256 of that text. The checksum of a table is the sum of the hashes of its rows: it
+//! does not depend on their order, and each database can compute it in SQL.
 
 use super::tables::{Column, Table};
 use crate::StoreError;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::{self, Write as _};
 use uuid::Uuid;
 
-/// What a column holds, by the names of PostgreSQL.
+/// The type of a column, with the name of the type in PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `text`
@@ -43,7 +43,7 @@ pub(crate) enum Value {
 pub(crate) type Row = Vec<Value>;
 
 impl Value {
-    /// About how much memory it takes.
+    /// The approximate memory size.
     pub(crate) fn size(&self) -> usize {
         size_of::<Value>()
             + match self {
@@ -53,7 +53,7 @@ impl Value {
             }
     }
 
-    /// A value of a key as text, for the mark that says how far a transfer came.
+    /// A key value as text, for the progress in the mark.
     pub(crate) fn to_key(&self) -> String {
         match self {
             Value::Text(text) => text.clone(),
@@ -63,7 +63,7 @@ impl Value {
         }
     }
 
-    /// The value that was written as this text.
+    /// Parses a text written by [`Value::to_key`].
     pub(crate) fn from_key(text: &str, kind: Kind) -> Option<Value> {
         match kind {
             Kind::Text => Some(Value::Text(text.to_owned())),
@@ -86,14 +86,14 @@ impl Value {
             Value::Flag(flag) => write!(buffer, "{}", u8::from(*flag)),
             Value::Id(id) => write!(buffer, "{}", id.simple()),
         };
-        // A `String` takes everything.
+        // Writing to a `String` cannot fail.
         debug_assert!(wrote.is_ok());
         into.update(format!("{}:", buffer.len()));
         into.update(buffer.as_bytes());
     }
 }
 
-/// How many rows a table has, and the sum of their hashes.
+/// The number of rows of a table, and the sum of their hashes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) rows: u64,
@@ -118,13 +118,13 @@ impl Sum {
 }
 
 impl fmt::Display for Sum {
-    /// The checksum.
+    /// Writes the checksum in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.hashes)
     }
 }
 
-/// Texts that are part of an index in PostgreSQL, in whichever table.
+/// Text columns that are part of an index in PostgreSQL, in any table.
 const INDEXED: [&str; 10] = [
     "id",
     "workflow_id",
@@ -138,17 +138,18 @@ const INDEXED: [&str; 10] = [
     "correlation_id",
 ];
 
-/// The most bytes of them in one row: an entry of an index has 2,704, and ids and lengths take some of these.
+/// The most bytes of indexed texts in one row. An index entry is limited to 2,704 bytes, of which ids and length fields
+/// need some.
 const MAX_INDEXED: usize = 2600;
 
-/// Refuses a row that PostgreSQL could not hold, while it is known which one it is.
+/// Refuses a row that PostgreSQL cannot store. The error names the row, which an error of `COPY` would not do.
 pub(crate) fn check_postgres(table: &Table, row: &[Value]) -> Result<(), StoreError> {
     let wrong = |column: &Column, what: &str| {
         let key = row[..table.key].iter().map(Value::to_key);
         let key: Vec<String> = key.map(|text| text.chars().take(80).collect()).collect();
         let (name, column) = (table.name, column.name);
         StoreError::Rejected(format!(
-            "`{column}` of {name} {key:?} {what}, which PostgreSQL cannot hold"
+            "`{column}` of {name} {key:?} {what}, which PostgreSQL cannot store"
         ))
     };
     let indexed = row.iter().zip(table.columns).filter_map(|(value, column)| match value {
@@ -162,7 +163,7 @@ pub(crate) fn check_postgres(table: &Table, row: &[Value]) -> Result<(), StoreEr
     }
     for (value, column) in row.iter().zip(table.columns) {
         match value {
-            Value::Text(text) if text.contains('\0') => return Err(wrong(column, "has a zero character")),
+            Value::Text(text) if text.contains('\0') => return Err(wrong(column, "contains a NUL character")),
             Value::Number(number) if column.kind == Kind::Integer && i32::try_from(*number).is_err() => {
                 return Err(wrong(column, &format!("is {number}")));
             }

@@ -61,7 +61,7 @@ async fn moving_looking_and_taking_back() {
     );
     let looked = ends.transfer(&["--dry-run", "--json"]);
     check(&looked, 0, &[]);
-    check(&ends.transfer(&["--resume"]), 1, &["begin it without --resume"]);
+    check(&ends.transfer(&["--resume"]), 1, &["start one without --resume"]);
     let moved = ends.transfer(&[]);
     check(
         &moved,

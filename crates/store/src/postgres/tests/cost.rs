@@ -55,7 +55,7 @@ async fn a_batch_is_two_round_trips() {
             )]
         );
         assert!(done, "{number}: {fates:?}");
-        assert_eq!(session.trips(), 2 * (number as u64 + 1), "after {number}");
+        assert_eq!(session.round_trips(), 2 * (number as u64 + 1), "after {number}");
     }
 }
 

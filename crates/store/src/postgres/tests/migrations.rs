@@ -166,7 +166,7 @@ async fn rights_are_not_lost_on_the_way_back() {
     execute(&database.url, grant).await;
     let error = PostgresStore::migrate_back(&database.url, &settings).await.unwrap_err();
     let error = error.to_string();
-    assert!(error.contains("lost: 1 rights to call `sp_` functions"), "{error}");
+    assert!(error.contains("lost: 1 grants on `sp_` functions"), "{error}");
     assert_eq!(numbers(&database.url).await, "1,2");
     execute(
         &database.url,

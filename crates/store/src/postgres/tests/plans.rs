@@ -124,12 +124,12 @@ async fn claims_use_indexes(planner: &Planner) {
     planner.seeks(queue::GROUPS).await;
     planner.seeks(queue::TAKE).await;
     planner.walks(claim::ORPHANED, "ix_executions_held").await;
-    planner.seeks(claim::THESE).await;
+    planner.seeks(claim::LISTED).await;
     planner.walks(claim::NEXT_DUE, "ix_executions_due").await;
     planner.seeks(claim::JOURNALS).await;
     planner.seeks(&claim::lease()).await;
     planner.seeks(&claim::load_query()).await;
-    planner.walks(runners::UNREAD, "ix_executions_unread").await;
+    planner.walks(runners::WITH_MESSAGES, "ix_executions_unread").await;
     let held = planner.seeks(runners::HELD).await;
     assert!(held.contains("ix_executions_held"), "{held}");
     let all = planner.finds(runners::RUNNERS).await;

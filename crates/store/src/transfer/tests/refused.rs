@@ -64,7 +64,7 @@ async fn runners_are_heard() {
     execute(&ground.database.url, &sql.replace("{}", "1, 600")).await;
     let there = transfer(ground.sqlite("a.db"), ground.postgres());
     let why = there.run(&silent()).await.unwrap_err().to_string();
-    assert!(why.contains("1 runners that were alive"), "{why}");
+    assert!(why.contains("1 runners with a heartbeat"), "{why}");
     execute(
         &ground.database.url,
         "DELETE FROM runners WHERE heartbeat_at > (SELECT MIN(heartbeat_at) FROM runners)",
@@ -81,9 +81,9 @@ async fn what_makes_no_sense() {
     assert!(!ground.file("no.db").exists());
     drop(ground.open("a.db").unwrap());
     let why = refused(&resumed(ground.sqlite("a.db"), ground.postgres())).await;
-    assert!(why.contains("begin it without --resume"), "{why}");
+    assert!(why.contains("start one without --resume"), "{why}");
     let why = refused(&transfer(ground.postgres(), ground.postgres())).await;
-    assert!(why.contains("is the source and the target"), "{why}");
+    assert!(why.contains("is both the source and the target"), "{why}");
     // A source that was moved is not moved again.
     transfer(ground.sqlite("a.db"), ground.postgres())
         .run(&silent())

@@ -118,7 +118,7 @@ async fn a_call_that_comes_between_is_not_lost() {
     let (to, resume) = (place(&target), false);
     let moved = Transfer { from, to, resume }.run(&(Arc::new(|_| {}) as _)).await;
     let why = moved.unwrap_err().to_string();
-    assert!(why.contains("somebody writes to"), "{why}");
+    assert!(why.contains("another session is writing to"), "{why}");
     app.run("COMMIT").await;
     execute(&database.url, "DELETE FROM fermata_meta WHERE key = 'transfer'").await;
     app.started("r1").await;

@@ -1,4 +1,4 @@
-//! The first round trip of a batch: what to lock, what to ask, and how to read the answers.
+//! The first round trip of a batch: the rows to lock, the data to read, and how the result rows become [`Facts`].
 
 use super::{
     columns::{get, maybe, plain, signed, text},
@@ -17,21 +17,21 @@ use std::collections::BTreeSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// What the members of a batch have to know.
+/// The rows that the members of a batch need.
 #[derive(Default)]
-pub(super) struct Wish<'a> {
+pub(super) struct BatchReads<'a> {
     new: Vec<&'a NewRun>,
     runs: Vec<Uuid>,
     journals: Vec<Uuid>,
     links: Vec<&'a Link>,
-    /// Waits to close: the run, the node, and the letters that were seen.
+    /// Waits to close: run, node, and the sequence number of the last inbox message that the run has read.
     closing: Vec<(Uuid, &'a str, i64)>,
     tokens: Vec<&'a str>,
 }
 
-/// What a statement answers.
+/// Which data a statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ReadKind {
     Workflows,
     Requests,
     Runs,
@@ -43,104 +43,106 @@ pub(super) enum Question {
     OpenTokens,
 }
 
-impl<'a> Wish<'a> {
-    pub(super) fn of(batch: &[&'a Work]) -> Wish<'a> {
-        let mut wish = Wish::default();
+impl<'a> BatchReads<'a> {
+    pub(super) fn of(batch: &[&'a Work]) -> BatchReads<'a> {
+        let mut reads = BatchReads::default();
         for work in batch {
             match work {
                 Work::Enqueue { run, .. } => {
-                    wish.new.push(run);
+                    reads.new.push(run);
                     continue;
                 }
                 Work::Commit { commit, text } => {
-                    wish.journals.extend(text.is_some().then_some(commit.run.0));
-                    wish.links.extend(&commit.links);
+                    reads.journals.extend(text.is_some().then_some(commit.run.0));
+                    reads.links.extend(&commit.links);
                     for change in &commit.waits {
                         if let WaitChange::Close { node } = change {
-                            wish.closing
+                            reads
+                                .closing
                                 .push((commit.run.0, node.as_str(), signed(commit.inbox_seen)));
                         }
                     }
                 }
                 Work::Deliver { .. } => {}
-                Work::Answer { token, .. } => wish.tokens.push(token),
+                Work::Answer { token, .. } => reads.tokens.push(token),
             }
-            wish.runs.push(work.run().0);
+            reads.runs.push(work.run().0);
         }
-        wish
+        reads
     }
 
-    /// What to send, in the order of locks.
-    pub(super) fn queries(&self, sql: &'a Statements) -> Vec<(Query<'a>, Question)> {
+    /// The statements to send, in the order in which locks are taken.
+    pub(super) fn queries(&self, sql: &'a Statements) -> Vec<(Query<'a>, ReadKind)> {
         let mut queries = Vec::new();
         if !self.new.is_empty() {
             let query = Query::new(&sql.lock_workflows).bind(self.workflows(|_| true));
-            queries.push((query, Question::Workflows));
+            queries.push((query, ReadKind::Workflows));
         }
         if !self.runs.is_empty() {
-            queries.push((Query::new(&sql.lock_runs).bind(self.runs.clone()), Question::Runs));
+            queries.push((Query::new(&sql.lock_runs).bind(self.runs.clone()), ReadKind::Runs));
         }
         if !self.new.is_empty() {
             let query = Query::new(&sql.requests)
                 .column(&self.new, |run| run.tenant.as_str())
                 .column(&self.new, |run| run.request_id.as_str());
-            queries.push((query, Question::Requests));
+            queries.push((query, ReadKind::Requests));
         }
         if !self.journals.is_empty() {
             let query = Query::new(&sql.last_seqs).bind(self.journals.clone());
-            queries.push((query, Question::LastSeqs));
+            queries.push((query, ReadKind::LastSeqs));
         }
         if !self.links.is_empty() {
             let query = Query::new(&sql.link_owners)
                 .column(&self.links, |link| text(&link.system))
                 .column(&self.links, |link| text(&link.resource_type))
                 .column(&self.links, |link| text(&link.resource_id));
-            queries.push((query, Question::LinkOwners));
+            queries.push((query, ReadKind::LinkOwners));
         }
         if !self.closing.is_empty() {
             let query = Query::new(&sql.unseen_answers)
                 .column(&self.closing, |wait| wait.0)
                 .column(&self.closing, |wait| wait.1)
                 .column(&self.closing, |wait| wait.2);
-            queries.push((query, Question::UnseenAnswers));
+            queries.push((query, ReadKind::UnseenAnswers));
         }
         if !self.tokens.is_empty() {
             let query = Query::new(&sql.open_tokens).bind(self.tokens.clone());
-            queries.push((query, Question::OpenTokens));
+            queries.push((query, ReadKind::OpenTokens));
         }
         queries
     }
 
-    /// The workflows of new runs, each once.
+    /// The distinct workflows of new runs.
     fn workflows(&self, wanted: impl Fn(&Uuid) -> bool) -> Vec<Uuid> {
         let workflows = self.new.iter().map(|run| run.workflow_uid);
         let workflows: BTreeSet<Uuid> = workflows.filter(wanted).collect();
         workflows.into_iter().collect()
     }
 
-    /// Asks for what could not be locked.
-    pub(super) fn not_locked(&self, sql: &'a Statements, facts: &Facts) -> Vec<(Query<'a>, Question)> {
+    /// Statements that find out which of the rows that could not be locked exist. Those are locked by another
+    /// transaction; the others do not exist.
+    pub(super) fn existence_queries(&self, sql: &'a Statements, facts: &Facts) -> Vec<(Query<'a>, ReadKind)> {
         let runs = self.runs.iter().copied();
         let runs: Vec<Uuid> = runs.filter(|run| !facts.runs.contains_key(&RunId(*run))).collect();
         let workflows = self.workflows(|workflow| !facts.workflows.contains_key(workflow));
         let mut queries = Vec::new();
         if !workflows.is_empty() {
-            let query = Query::new(&sql.workflows_there).bind(workflows);
-            queries.push((query, Question::LockedWorkflows));
+            let query = Query::new(&sql.existing_workflows).bind(workflows);
+            queries.push((query, ReadKind::LockedWorkflows));
         }
         if !runs.is_empty() {
-            queries.push((Query::new(&sql.runs_there).bind(runs), Question::LockedRuns));
+            queries.push((Query::new(&sql.existing_runs).bind(runs), ReadKind::LockedRuns));
         }
         queries
     }
 }
 
 impl Facts {
-    /// Takes in the answer to a question.
-    pub(super) fn learn(&mut self, question: Question, rows: &[Row]) -> Result<(), PgError> {
+    /// Adds the rows that a statement returned.
+    pub(super) fn add(&mut self, kind: ReadKind, rows: &[Row]) -> Result<(), PgError> {
         for row in rows {
-            match question {
-                Question::Workflows => {
+            match kind {
+                ReadKind::Workflows => {
                     let workflow = WorkflowState {
                         status: get(row, 1)?,
                         enabled: plain(row, 2)?,
@@ -151,16 +153,16 @@ impl Facts {
                     let workflow = deleted_at.is_none().then_some(workflow);
                     self.workflows.insert(plain(row, 0)?, workflow);
                 }
-                Question::Requests => {
-                    let there = Requested {
+                ReadKind::Requests => {
+                    let existing = Requested {
                         run: get(row, 2)?,
                         workflow_id: plain(row, 3)?,
                         status: get(row, 4)?,
                         workflow_uid: plain(row, 5)?,
                     };
-                    self.requests.insert((plain(row, 0)?, plain(row, 1)?), there);
+                    self.requests.insert((plain(row, 0)?, plain(row, 1)?), existing);
                 }
-                Question::Runs => {
+                ReadKind::Runs => {
                     let run = RunFacts {
                         status: get(row, 1)?,
                         owner: plain(row, 2)?,
@@ -172,25 +174,25 @@ impl Facts {
                     };
                     self.runs.insert(get(row, 0)?, run);
                 }
-                Question::LockedWorkflows => {
+                ReadKind::LockedWorkflows => {
                     self.locked_workflows.insert(plain(row, 0)?);
                 }
-                Question::LockedRuns => {
+                ReadKind::LockedRuns => {
                     self.locked_runs.insert(get(row, 0)?);
                 }
-                Question::LastSeqs => {
+                ReadKind::LastSeqs => {
                     if let Some(seq) = maybe(row, 1)? {
                         self.last_seqs.insert(get(row, 0)?, seq);
                     }
                 }
-                Question::LinkOwners => {
+                ReadKind::LinkOwners => {
                     let resource = (plain(row, 0)?, plain(row, 1)?, plain(row, 2)?);
                     self.owners.insert(resource, get(row, 3)?);
                 }
-                Question::UnseenAnswers => {
+                ReadKind::UnseenAnswers => {
                     self.answered.insert((get(row, 0)?, plain(row, 1)?));
                 }
-                Question::OpenTokens => {
+                ReadKind::OpenTokens => {
                     self.open_tokens.insert(plain(row, 0)?, plain(row, 1)?);
                 }
             }
