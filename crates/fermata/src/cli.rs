@@ -3,7 +3,7 @@
 //! This is the edge: errors of the libraries arrive here as `anyhow` and leave as lines on stderr.
 
 use crate::{
-    bench, chaos, client,
+    bench, client,
     config::{self, Config, Given},
     dev, eval, graph, migrate, run, serve, signals, transfer, validate,
 };
@@ -96,9 +96,6 @@ enum Command {
     },
     /// Measure how fast this machine carries workflows, next to what its disk allows.
     Bench(bench::BenchArgs),
-    /// Break everything around real processes and look for what that broke; for those who work on Fermata.
-    #[command(after_help = chaos::HELP)]
-    Chaos(chaos::ChaosArgs),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -199,7 +196,6 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
         }
         Command::Sandbox => Ok(fermata_runtime::sandbox::serve_child()),
         Command::Bench(args) => block_on(bench::bench(args)),
-        Command::Chaos(args) => block_on(chaos::chaos(args)),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The `fermata` command.
 
 mod bench;
-mod chaos;
 mod cli;
 mod client;
 mod config;

@@ -1,11 +1,11 @@
-//! `fermata chaos`: the fault rig. Real processes on a real database are worked on by clients while everything is killed,
-//! stopped, cut off and taken over; then what is left is checked.
+//! The fault rig: clients work on real processes and a real database while the rig kills, stops and disconnects them.
+//! Afterwards it checks that no promise was broken.
 //!
-//! Four processes run on a PostgreSQL primary with a synchronous standby, each behind a proxy of ours. All chance comes
-//! from the seed: the load, the faults, and when they happen. What exactly they meet is up to the machine.
+//! Four `fermata serve` processes use a PostgreSQL primary with a synchronous standby, each behind a proxy of the rig.
+//! The seed determines the load, the faults and their times. Their effect depends on the machine.
 //!
-//! What must stay true: whatever becomes of the rig, no process and no file of it is left behind, except the files of a
-//! run that found something; nothing that is checked comes from the system that is checked, except its rows.
+//! What must stay true: the rig leaves no process and no file behind, however it ends, except the files of a run that
+//! found a violation. The checks use no answer of the system under test, except its rows.
 
 mod audit;
 mod check;
@@ -24,76 +24,77 @@ mod service;
 mod wire;
 mod workflows;
 
-use crate::signals::Signals;
 use anyhow::Context;
 use check::{Rule, Rules, Violation};
 use clap::Args;
 use database::Pair;
 use evidence::Evidence;
-use faults::{Kind, Scene};
+pub use faults::Kind;
+use faults::Scene;
 use fleet::{Fleet, Launch};
 use ledger::Ledger;
 use load::Load;
 use reaper::Reaper;
-use report::{Circumstances, Diary, Report};
+pub use report::Report;
+use report::{Circumstances, Diary};
 use service::Service;
 use std::{
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 use uuid::Uuid;
 
-/// Shown below `--help`.
-pub const HELP: &str = "\
-Examples:
-  fermata chaos --seconds 60
-  fermata chaos --seed 7 --seconds 300 --json
-  fermata chaos --only stop,kill --seconds 60
-
-It needs the programs of PostgreSQL (Debian: apt-get install postgresql) and starts servers of its own with them.
-
-Exit codes: 0 nothing was found, 1 it found something or could not run, 2 the call is wrong, 130 or 143 at a signal.";
-
-/// A runner that was not heard of for this long is dead.
+/// A runner without a heartbeat for this long is dead.
 const LEASE: Duration = Duration::from_secs(2);
-/// How long everything may take to end after the last fault.
+/// The time in which all runs must end after the last fault.
 const SETTLE: Duration = Duration::from_secs(90);
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What `fermata chaos` can be told.
-#[derive(Debug, Args)]
-pub struct ChaosArgs {
-    /// Chooses the load and the faults; drawn and told if not given.
+/// The load, the faults, and where files go.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Determines the load and the faults; a random one is chosen and printed if not given.
     #[arg(long)]
-    seed: Option<u64>,
-    /// How long faults happen.
+    pub seed: Option<u64>,
+    /// The number of seconds in which faults happen.
     #[arg(long, default_value_t = 60)]
-    seconds: u64,
+    pub seconds: u64,
     /// Only these kinds of faults.
     #[arg(long, value_delimiter = ',', value_enum)]
-    only: Vec<Kind>,
-    /// Runs that are started per second.
+    pub only: Vec<Kind>,
+    /// The number of runs that are started per second.
     #[arg(long, default_value_t = 10.0)]
-    rate: f64,
-    /// Print one JSON object instead of a table.
+    pub rate: f64,
+    /// The folder for databases and logs; the folder for temporary files if not given. Should be on a real disk.
     #[arg(long)]
-    json: bool,
-    /// Where databases and logs go; the folder for temporary files if not given. Should be on a real disk.
+    pub dir: Option<PathBuf>,
+    /// Keep the logs even if no violation was found.
     #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Keep the logs, whatever is found.
-    #[arg(long)]
-    keep: bool,
-    /// Let processes commit to runs that are another's, to see that the rig finds it. Only in builds for tests.
+    pub keep: bool,
+    /// Let processes commit to runs that another process holds, to see that the rig finds it. Debug builds only.
     #[cfg(debug_assertions)]
     #[arg(long, hide = true)]
-    without_fencing: bool,
+    pub without_fencing: bool,
 }
 
-impl ChaosArgs {
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            seed: None,
+            seconds: 60,
+            only: Vec::new(),
+            rate: 10.0,
+            dir: None,
+            keep: false,
+            #[cfg(debug_assertions)]
+            without_fencing: false,
+        }
+    }
+}
+
+impl Options {
     fn kinds(&self) -> Vec<Kind> {
         match self.only.is_empty() {
             true => Kind::ALL.to_vec(),
@@ -101,10 +102,10 @@ impl ChaosArgs {
         }
     }
 
-    /// The call that names everything that was drawn.
+    /// The command that repeats the same load and faults.
     fn command(&self, seed: u64) -> String {
         let mut command = format!(
-            "fermata chaos --seed {seed} --seconds {} --rate {}",
+            "rig chaos --seed {seed} --seconds {} --rate {}",
             self.seconds, self.rate
         );
         if !self.only.is_empty() {
@@ -114,7 +115,7 @@ impl ChaosArgs {
         command
     }
 
-    /// What processes are told so that leases do not count, if their build listens to it.
+    /// Makes the processes ignore leases. Release builds of `fermata` do not read the variable.
     fn extra_environment(&self) -> Vec<(String, String)> {
         #[cfg(debug_assertions)]
         if self.without_fencing {
@@ -124,25 +125,17 @@ impl ChaosArgs {
     }
 }
 
-/// Runs the rig.
-pub async fn chaos(args: ChaosArgs) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::listen().context("signals cannot be listened to")?;
-    let root = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+/// Runs the rig on this `fermata` binary. Dropping the future ends all processes.
+pub async fn chaos(options: &Options, fermata: &Path) -> anyhow::Result<Report> {
+    let root = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let reaper = Reaper::start(&root.join(format!("fermata-chaos-{}", Uuid::now_v7().simple())))?;
-    let report = tokio::select! {
-        biased;
-        signal = signals.next() => return Ok(signal.exit_code()),
-        report = run(&args, &root, &reaper) => report?,
-    };
-    report.print(args.json)?;
-    Ok(match report.violations.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    run(options, fermata, &root, &reaper).await
 }
 
-async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<Report> {
-    let seed = args.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0 % 1_000_000);
+async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) -> anyhow::Result<Report> {
+    let seed = options
+        .seed
+        .unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0 % 1_000_000);
     let diary = Arc::new(Diary::new());
     diary.say(&format!(
         "seed {seed}: starting two database servers and {} processes",
@@ -155,15 +148,21 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     let service = Service::start(effects.clone(), asked).await?;
     let pair = Arc::new(Pair::start(root).await?);
     let launch = Launch {
-        program: std::env::current_exe()?,
+        program: fermata.to_owned(),
         folder: folder.to_owned(),
         database: pair.url(),
-        environment: environment(args),
+        environment: environment(options),
     };
     let fleet = Arc::new(Fleet::new(launch, &reaper.words()));
     let workflows = workflows::all(&service.url);
     let rules = Rules::new(&workflows, LEASE);
-    let load = Arc::new(Load::new(workflows, fleet.answering(), notes.clone(), seed, args.rate)?);
+    let load = Arc::new(Load::new(
+        workflows,
+        fleet.answering(),
+        notes.clone(),
+        seed,
+        options.rate,
+    )?);
     prepare(&fleet, &pair, &load).await?;
 
     diary.say("the load begins");
@@ -172,10 +171,10 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     let workers = load.begin();
     let calling = load.call_back(asking);
     let scene = Scene {
-        length: Duration::from_secs(args.seconds),
+        length: Duration::from_secs(options.seconds),
         processes: Fleet::SIZE,
     };
-    let plan = faults::plan(seed, &scene, &args.kinds());
+    let plan = faults::plan(seed, &scene, &options.kinds());
     inject::all(&plan, scene.length, &fleet, &pair, &diary).await?;
 
     diary.say("no more faults; everything must end now");
@@ -207,13 +206,13 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
     }
     let known = Circumstances {
         seed,
-        command: args.command(seed),
+        command: options.command(seed),
         faults: diary.counts(),
         dropped_after_commit: pair.proxies.iter().map(proxy::Proxy::dropped).sum(),
         settled_after,
     };
     let mut report = Report::new(&evidence, violations, known);
-    if args.keep || !report.violations.is_empty() {
+    if options.keep || !report.violations.is_empty() {
         keep(reaper, &pair, &evidence, &report)?;
         report.folder = Some(folder.to_owned());
     }
@@ -221,7 +220,7 @@ async fn run(args: &ChaosArgs, root: &Path, reaper: &Reaper) -> anyhow::Result<R
 }
 
 /// Short times, so that everything happens often.
-fn environment(args: &ChaosArgs) -> Vec<(String, String)> {
+fn environment(options: &Options) -> Vec<(String, String)> {
     let lease = format!("{}ms", LEASE.as_millis());
     let settings = [
         ("HTTP__ALLOW_PRIVATE_NETWORKS", "true"),
@@ -242,7 +241,7 @@ fn environment(args: &ChaosArgs) -> Vec<(String, String)> {
         ("DATABASE__POSTGRES__IDLE_IN_TRANSACTION_TIMEOUT_MS", "3s"),
     ];
     let settings = settings.map(|(name, value)| (format!("FERMATA_{name}"), value.to_owned()));
-    settings.into_iter().chain(args.extra_environment()).collect()
+    settings.into_iter().chain(options.extra_environment()).collect()
 }
 
 /// Starts the processes and publishes the workflows. The first process makes the tables, which are watched from then on.

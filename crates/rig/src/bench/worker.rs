@@ -21,7 +21,7 @@ use fermata_store::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{io::Write, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -140,20 +140,20 @@ impl Worker {
     }
 }
 
-/// Obeys until the input ends.
-pub(super) async fn work() -> anyhow::Result<ExitCode> {
+/// `fermata bench --worker`: executes orders until the input ends.
+pub async fn work() -> anyhow::Result<()> {
     let mut bench = None;
     while let Some(line) = tokio::task::spawn_blocking(next_line).await?? {
         let answer = match obey(&mut bench, serde_json::from_str(&line)?).await {
             Ok(answer) => answer,
             Err(error) => Answer::Failed(format!("{error:#}")),
         };
-        crate::cli::print(format_args!("{}\n", serde_json::to_string(&answer)?));
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&answer)?)?;
     }
     if let Some(bench) = bench {
         bench.close().await?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn next_line() -> std::io::Result<Option<String>> {

@@ -1,6 +1,6 @@
 //! What was measured, as JSON and as a table.
 
-use super::{BenchArgs, load::Many, postgres::Postgres};
+use super::{Options, load::Many, postgres::Postgres};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -154,11 +154,11 @@ pub(super) fn rounded(value: f64) -> f64 {
 }
 
 impl Report {
-    pub fn new(args: &BenchArgs) -> Report {
+    pub fn new(options: &Options) -> Report {
         Report {
-            workflows: args.workflows,
-            concurrency: args.concurrency(),
-            preload: args.preload,
+            workflows: options.workflows,
+            concurrency: options.concurrency,
+            preload: options.preload,
             raw_per_second: 0.0,
             main: None,
             rss_mb: 0.0,
@@ -174,7 +174,7 @@ impl Report {
         }
     }
 
-    fn json(&mut self) -> Value {
+    pub fn json(&mut self) -> Value {
         let mut all = Map::new();
         let mut put = |name: &str, value: Value| all.insert(name.to_owned(), value);
         put("workflows", self.workflows.into());
@@ -205,24 +205,5 @@ impl Report {
         put("postgres", json!(self.postgres));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)
-    }
-
-    pub fn print(&mut self, as_json: bool) -> anyhow::Result<()> {
-        let all = self.json();
-        if as_json {
-            println!("{}", serde_json::to_string_pretty(&all)?);
-            return Ok(());
-        }
-        print_rows(&all, "");
-        Ok(())
-    }
-}
-
-fn print_rows(value: &Value, section: &str) {
-    for (name, value) in value.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(_) => print_rows(value, &format!("{section}{name}.")),
-            other => println!("{:<44} {other:>12}", format!("{section}{name}")),
-        }
     }
 }

@@ -8,7 +8,7 @@
 mod memory;
 
 use super::{
-    BenchArgs,
+    Options, Target,
     load::{Bench, Many, three_steps},
     raw::{self, Sample},
     report::{Latency, rounded},
@@ -94,23 +94,23 @@ struct Starts {
 }
 
 /// Measures what is wanted, on the database that is named or on a server of its own.
-pub(super) async fn measure(args: &BenchArgs) -> anyhow::Result<Postgres> {
-    let (url, server) = match args.shared_url() {
-        Some(url) => (url.to_owned(), None),
-        None => {
-            args.tell("a PostgreSQL server of its own");
-            let root = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+pub(super) async fn measure(options: &Options) -> anyhow::Result<Postgres> {
+    let (url, server) = match &options.target {
+        Target::Postgres(url) => (url.clone(), None),
+        _ => {
+            options.report_progress("starting a PostgreSQL server");
+            let root = options.dir.clone().unwrap_or_else(std::env::temp_dir);
             let server = tokio::task::spawn_blocking(move || Cluster::create(&root, true, &OPTIONS)).await??;
             (server.url("postgres"), Some(server))
         }
     };
-    let measured = measure_at(args, &url).await;
+    let measured = measure_at(options, &url).await;
     // It waits for the server to end.
     tokio::task::spawn_blocking(move || drop(server)).await?;
     measured
 }
 
-async fn measure_at(args: &BenchArgs, url: &str) -> anyhow::Result<Postgres> {
+async fn measure_at(options: &Options, url: &str) -> anyhow::Result<Postgres> {
     let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(url, PostgresSettings::default()).await?);
     refuse_foreign(store.as_ref()).await?;
     let settings = Settings {
@@ -120,16 +120,16 @@ async fn measure_at(args: &BenchArgs, url: &str) -> anyhow::Result<Postgres> {
     let api = Bench::on(store, settings, None)?;
     known(&api, &three_steps()).await?;
     let mut measured = Postgres::default();
-    if args.wants("runners") {
-        measured.runners = Some(runners(args, url).await?);
+    if options.wants("runners") {
+        measured.runners = Some(runners(options, url).await?);
     }
-    if args.wants("starts") {
-        args.tell("how soon the first step starts");
-        measured.starts = Some(starts(&api, url, args).await?);
+    if options.wants("starts") {
+        options.report_progress("how soon the first step starts");
+        measured.starts = Some(starts(&api, url, options).await?);
     }
-    if args.wants("memory") {
-        args.tell(&format!("{} parked and {} active runs", args.parked, args.active));
-        measured.memory = Some(memory::measure(&api, url, args).await?);
+    if options.wants("memory") {
+        options.report_progress(&format!("{} parked and {} active runs", options.parked, options.active));
+        measured.memory = Some(memory::measure(&api, url, options).await?);
     }
     api.close().await?;
     Ok(measured)
@@ -182,24 +182,24 @@ async fn crew(url: &str, count: usize, committers: usize) -> anyhow::Result<Vec<
     Ok(crew)
 }
 
-async fn runners(args: &BenchArgs, url: &str) -> anyhow::Result<Runners> {
+async fn runners(options: &Options, url: &str) -> anyhow::Result<Runners> {
     let sample = raw::sample().await?;
-    let (runs, concurrency) = (args.workflows.max(3), args.concurrency().max(3));
-    let raw_limit = async |runs, pace| raw_limit(url, &sample, runs, args, pace).await;
+    let (runs, concurrency) = (options.workflows.max(3), options.concurrency.max(3));
+    let raw_limit = async |runs, pace| raw_limit(url, &sample, runs, options, pace).await;
     let carry = async |processes, runs, concurrency| {
-        let crew = crew(url, processes, args.committers).await?;
+        let crew = crew(url, processes, options.committers).await?;
         carry(crew, runs, concurrency).await
     };
     raw_limit(runs / 4 + 1, Pace::StepByStep).await?; // warm up
     let (mut raw, mut at_once) = (Vec::new(), Vec::new());
     let (mut one, mut three, mut more) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        args.tell(&format!("round {round}: the raw limit of {runs} workflows"));
+        options.report_progress(&format!("round {round}: the raw limit of {runs} workflows"));
         raw.push(raw_limit(runs, Pace::StepByStep).await?);
         at_once.push(raw_limit(runs, Pace::AtOnce).await?);
-        args.tell(&format!("round {round}: one runner"));
+        options.report_progress(&format!("round {round}: one runner"));
         one.push(carry(1, runs, concurrency).await?);
-        args.tell(&format!("round {round}: three runners"));
+        options.report_progress(&format!("round {round}: three runners"));
         three.push(carry(3, runs, concurrency).await?);
         more.push(carry(3, runs, concurrency * 3).await?);
     }
@@ -263,9 +263,9 @@ async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow
 }
 
 /// Runs per second whose rows the server takes.
-async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, args: &BenchArgs, pace: Pace) -> anyhow::Result<f64> {
-    let writers = args.committers.max(1);
-    let size = (args.concurrency() / writers).max(1);
+async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, options: &Options, pace: Pace) -> anyhow::Result<f64> {
+    let writers = options.committers.max(1);
+    let size = (options.concurrency / writers).max(1);
     let script = Arc::new(Script::new(&sample.new_run, &sample.commits));
     let left = Arc::new(AtomicUsize::new(runs));
     let mut connections = Vec::new();
@@ -297,9 +297,9 @@ async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, args: &BenchArg
     Ok(runs as f64 / begun.elapsed().as_secs_f64())
 }
 
-async fn starts(api: &Bench, url: &str, args: &BenchArgs) -> anyhow::Result<Starts> {
-    let runs = args.workflows.clamp(1, 500);
-    let mut worker = crew(url, 1, args.committers).await?.pop().context("no worker")?;
+async fn starts(api: &Bench, url: &str, options: &Options) -> anyhow::Result<Starts> {
+    let runs = options.workflows.clamp(1, 500);
+    let mut worker = crew(url, 1, options.committers).await?.pop().context("no worker")?;
     worker.took(Order::Begin { runs: runs / 10 + 1 }).await?;
     let mut same = worker.took(Order::Begin { runs }).await?;
     begin(&api.engine, runs / 10 + 1).await?;

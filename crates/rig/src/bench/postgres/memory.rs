@@ -5,7 +5,7 @@
 
 use super::{
     super::{
-        BenchArgs, PATIENCE,
+        Options, PATIENCE,
         load::Bench,
         report::rss_mb_of,
         worker::{Order, Worker, one_step},
@@ -56,8 +56,8 @@ async fn held(State(mut service): State<Service>) {
     let _ = service.may.wait_for(|may| *may).await;
 }
 
-pub(super) async fn measure(api: &Bench, url: &str, args: &BenchArgs) -> anyhow::Result<Memory> {
-    let (parked, active) = (args.parked.max(1), args.active.max(1));
+pub(super) async fn measure(api: &Bench, url: &str, options: &Options) -> anyhow::Result<Memory> {
+    let (parked, active) = (options.parked.max(1), options.active.max(1));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}/", listener.local_addr()?);
     let (allow, may) = watch::channel(false);
@@ -79,7 +79,7 @@ pub(super) async fn measure(api: &Bench, url: &str, args: &BenchArgs) -> anyhow:
 
     let mut worker = Worker::start(Order::Open {
         url: url.to_owned(),
-        committers: args.committers,
+        committers: options.committers,
         parallel: active,
         park_after: PARK_AFTER,
     })

@@ -6,7 +6,6 @@ use super::{
     faults::Kind,
     fleet::Fleet,
 };
-use crate::cli::print;
 use fermata_core::Status;
 use serde::Serialize;
 use std::{
@@ -36,7 +35,7 @@ impl Diary {
 
     /// A line about what is being done.
     pub fn say(&self, what: &str) {
-        crate::cli::say(format_args!("[{:7.2} s] {what}", self.begun.elapsed().as_secs_f64()));
+        eprintln!("[{:7.2} s] {what}", self.begun.elapsed().as_secs_f64());
     }
 
     /// A fault happens.
@@ -137,15 +136,8 @@ impl Report {
         }
     }
 
-    pub fn print(&self, json: bool) -> anyhow::Result<()> {
-        match json {
-            true => print(format_args!("{}\n", serde_json::to_string_pretty(self)?)),
-            false => print(self.text()),
-        }
-        Ok(())
-    }
-
-    fn text(&self) -> String {
+    /// The report as a table.
+    pub fn text(&self) -> String {
         let counts = |counts: Vec<(String, String)>| {
             let words: Vec<String> = counts
                 .into_iter()
