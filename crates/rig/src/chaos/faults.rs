@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub(super) const ALL: [Kind; 9] = [
         Kind::Kill,
         Kind::Stop,
         Kind::Cut,
@@ -46,7 +46,7 @@ impl Kind {
         Kind::Failover,
     ];
 
-    pub fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Kind::Kill => "kill",
             Kind::Stop => "stop",

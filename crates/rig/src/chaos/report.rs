@@ -77,6 +77,7 @@ pub struct Report {
     dropped_after_commit: u64,
     /// How long it took until everything was over after the last fault, if it was.
     settled_after_ms: Option<u64>,
+    /// Promises that were broken.
     pub violations: Vec<Violation>,
     /// What is left to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +102,7 @@ pub struct Circumstances {
 }
 
 impl Report {
-    pub fn new(evidence: &Evidence, violations: Vec<Violation>, known: Circumstances) -> Report {
+    pub(super) fn new(evidence: &Evidence, violations: Vec<Violation>, known: Circumstances) -> Report {
         let mut acknowledged = Acknowledged::default();
         for note in &evidence.notes {
             match note {
