@@ -158,7 +158,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
 
 /// Tells what came of a run; the exit code.
 async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let record = engine.store().run(run).await?.context("the run is gone")?;
+    let record = engine.reads().run(run).await?;
     let waiting = match waited {
         Waited::TimedOut => waits::waiting(engine, run).await?,
         Waited::Ended(_) | Waited::Interrupted(_) => Vec::new(),
@@ -278,14 +278,14 @@ async fn wait(
 
 /// All that programs want to know of a run.
 async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyhow::Result<Value> {
-    let store = engine.store();
+    let reads = engine.reads();
     let mut steps = Vec::new();
     loop {
         let window = Window {
             limit: PAGE,
             offset: steps.len() as u32,
         };
-        let (page, total) = store.actions(record.id, window).await?;
+        let (page, total) = reads.actions(record.id, window).await?;
         let more = !page.is_empty();
         steps.extend(page.into_iter().map(|step| {
             json!({
@@ -307,7 +307,7 @@ async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyh
         "status": record.status.as_str(),
         "reason": record.reason,
         "error": json_of(record.error.as_deref()),
-        "outputs": shown(engine, record.outputs.as_deref()),
+        "outputs": json_of(record.outputs.as_deref()),
         "durationMs": took_ms(record.started_at, record.ended_at),
         "steps": steps,
     });

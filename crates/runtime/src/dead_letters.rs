@@ -11,7 +11,7 @@ use crate::{
 use fermata_core::{RunId, Status};
 use fermata_store::{
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
-    reads::{Page, RunFilter, RunRecord},
+    reads::{RunFilter, RunRecord},
     runs::{Principal, StoredRun},
 };
 use serde::{Deserialize, Serialize};
@@ -150,17 +150,6 @@ pub enum Again {
 }
 
 impl Engine {
-    /// Runs that were given up, the newest first, without their payloads.
-    pub async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>, EngineError> {
-        Ok(self.shared.store.dead_letters(filter).await?)
-    }
-
-    /// One run that was given up, with what was asked for.
-    pub async fn dead_letter(&self, id: Uuid) -> Result<DeadLetter, EngineError> {
-        let letter = self.shared.store.dead_letter(id).await?;
-        Ok(letter.ok_or(Refusal::DeadLetterNotFound(id))?)
-    }
-
     /// Asks again for what is in a dead letter: a new run, and the letter is gone. Again and again gives the same run.
     pub async fn requeue(&self, id: Uuid, version: Again) -> Result<Accepted, EngineError> {
         let request_id = format!("fermata:requeue:{id}");

@@ -243,11 +243,6 @@ impl Engine {
         &self.shared.registry
     }
 
-    /// The store.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.shared.store
-    }
-
     /// The threads for large work.
     pub fn offload(&self) -> &Offload {
         &self.shared.offload

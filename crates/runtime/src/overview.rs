@@ -6,8 +6,8 @@
 mod skips;
 
 use self::skips::Skips;
-use crate::{Engine, EngineError, Refusal, entry::TRUNCATED};
-use fermata_core::{Failure, Kind, NodeId, Phase, Run, RunId, Timestamp, apply, decode};
+use crate::{EngineError, entry::TRUNCATED, reads::Reads};
+use fermata_core::{Failure, Kind, NodeId, Phase, Run, RunId, Timestamp, apply};
 use fermata_store::reads::{ActionRecord, RunRecord};
 use serde::Deserialize;
 
@@ -53,11 +53,11 @@ pub struct NodeOverview {
     pub skip_reason: Option<String>,
 }
 
-impl Engine {
+impl Reads<'_> {
     /// A run as it stands.
     pub async fn overview(&self, id: RunId) -> Result<Overview, EngineError> {
-        let store = self.store();
-        let run = store.run(id).await?.ok_or(Refusal::RunNotFound(id))?;
+        let store = &self.engine.shared.store;
+        let run = self.run(id).await?;
         let (state, skips) = self.state(&run).await?;
         let mut nodes: Vec<NodeOverview> = state.plan().indices().map(|ix| stands(&state, ix)).collect();
         skips.explain(&state, &mut nodes);
@@ -89,22 +89,17 @@ impl Engine {
 
     /// What the journal of a run adds up to, and why nodes were skipped.
     async fn state(&self, run: &RunRecord) -> Result<(Run, Skips), EngineError> {
-        let compiled = self
-            .workflows()
-            .compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
+        let workflows = self.engine.workflows();
+        let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
         let mut state = Run::new(compiled.await?.plan.clone());
-        let unusable = |what: String| EngineError::Unusable {
-            workflow: run.workflow_id.clone(),
-            version: run.workflow_version,
-            what: format!("the journal of run {} cannot be read: {what}", run.id),
-        };
         let mut skips = Skips::default();
-        let journal = self.store().load(run.id).await?.map(|stored| stored.journal);
-        for row in journal.unwrap_or_default() {
-            for event in decode(&row).map_err(|error| unusable(error.to_string()))? {
-                apply(&mut state, &event).map_err(|error| unusable(error.to_string()))?;
-                skips.note(&event);
-            }
+        for event in self.journal(run.id).await? {
+            apply(&mut state, &event).map_err(|error| EngineError::Unusable {
+                workflow: run.workflow_id.clone(),
+                version: run.workflow_version,
+                what: format!("the journal of run {} cannot be read: {error}", run.id),
+            })?;
+            skips.note(&event);
         }
         Ok((state, skips))
     }

@@ -1,15 +1,8 @@
 //! Runners: this process as others see it, and the others.
 
-use crate::{
-    engine::{Engine, Shared},
-    error::EngineError,
-    settings::Settings,
-};
+use crate::{engine::Shared, settings::Settings};
 use fermata_core::{RunnerId, Timestamp};
-use fermata_store::{
-    reads::Page,
-    runners::{Runner, RunnerRecord},
-};
+use fermata_store::runners::{Runner, RunnerRecord};
 use uuid::Uuid;
 
 /// This process, as others see it.
@@ -45,28 +38,5 @@ pub(crate) async fn warn_of_other_addresses(shared: &Shared) {
                 shared.runner.public_url
             );
         }
-    }
-}
-
-impl Engine {
-    /// Runners that were heard of and did not retire, the newest first, and which of them live; only those older than
-    /// `before`, if given.
-    pub async fn runners(
-        &self,
-        before: Option<RunnerId>,
-        limit: u32,
-    ) -> Result<Page<(RunnerRecord, bool)>, EngineError> {
-        let page = self.shared.store.runners(before, limit).await?;
-        let now = self.shared.clock.now();
-        let ttl = self.shared.settings.lease_ttl.as_millis() as u64;
-        let lives = |record: &RunnerRecord| record.heartbeat_at.plus_millis(ttl) >= now;
-        let items = page.items.into_iter().map(|record| {
-            let lives = lives(&record);
-            (record, lives)
-        });
-        Ok(Page {
-            items: items.collect(),
-            more: page.more,
-        })
     }
 }

@@ -199,7 +199,7 @@ impl Workflows {
             Saved::NotFound => return Err(Refusal::WorkflowNotFound(id).into()),
             Saved::Changed(checksum) => return Err(Refusal::OtherDraft { workflow: id, checksum }.into()),
         };
-        let workflow = self.get(&id).await?;
+        let workflow = self.resolve(&id).await?;
         let warnings = compiled.warnings;
         Ok(SavedWorkflow {
             workflow,
@@ -257,14 +257,8 @@ impl Workflows {
         }
     }
 
-    /// The workflow that has this name.
-    pub async fn get(&self, name: &str) -> Result<Workflow, EngineError> {
-        let workflow = self.store.workflow(name).await?;
-        workflow.ok_or_else(|| Refusal::WorkflowNotFound(name.to_owned()).into())
-    }
-
     /// An immutable version of the workflow `uid`, whose name is `id`.
-    pub async fn definition(&self, uid: Uuid, id: &str, version: u32) -> Result<Definition, EngineError> {
+    pub(crate) async fn definition(&self, uid: Uuid, id: &str, version: u32) -> Result<Definition, EngineError> {
         let definition = self.store.definition(uid, version).await?;
         definition.ok_or_else(|| self.no_version(id, version))
     }

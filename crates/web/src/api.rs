@@ -3,7 +3,6 @@
 mod callbacks;
 mod dead_letters;
 mod drafts;
-mod events;
 mod executions;
 mod health;
 mod hierarchy;

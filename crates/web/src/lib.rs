@@ -4,7 +4,8 @@
 //! `api`; what things look like as JSON stands in `views`, what goes wrong in `error`.
 //!
 //! What must stay true:
-//! * Nothing is decided here. A handler reads the request, asks the engine or the store, and writes the answer.
+//! * Nothing is decided here. A handler reads the request, calls the engine (reads through `Engine::reads`), and writes the answer.
+//!   It never uses the store itself.
 //! * Every answer has an `X-Correlation-Id`; every error has the same envelope, whatever went wrong.
 //! * Lists and windows are capped; no answer grows with the number of runs there are.
 //! * JSON texts of the store travel as they are; they are not built into trees to be written again.
@@ -18,7 +19,6 @@ mod envelope;
 mod error;
 mod extract;
 mod gate;
-mod masked;
 mod paging;
 mod patient;
 mod reads;

@@ -4,19 +4,19 @@
 use crate::error::ApiError;
 use axum::http::StatusCode;
 use fermata_core::RunId;
+use fermata_runtime::reads::MAX_PAGE;
 use std::fmt::Write;
 use uuid::Uuid;
 
-/// Items in a page that nobody asked to be of another size, and the most there can be.
-const USUAL: u32 = 100;
-const MOST: u32 = 1000;
+/// Items in a page when the request has no `limit`.
+const DEFAULT: u32 = 100;
 
 /// How many items a page shall have.
 pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
-    match asked.unwrap_or(USUAL) {
-        limit @ 1..=MOST => Ok(limit),
+    match asked.unwrap_or(DEFAULT) {
+        limit @ 1..=MAX_PAGE => Ok(limit),
         limit => Err(ApiError::parameter(format!(
-            "`limit` is {limit}; it must be from 1 to {MOST}"
+            "`limit` is {limit}; it must be from 1 to {MAX_PAGE}"
         ))),
     }
 }

@@ -408,20 +408,6 @@ impl From<Entry> for EventView {
     }
 }
 
-impl EventView {
-    /// Stands for a journal row that this program cannot read.
-    pub fn unreadable(seq: u32, at: Timestamp, why: &str) -> EventView {
-        EventView {
-            seq,
-            ts: Iso(at),
-            level: Level::Error,
-            category: "Orchestrator".to_owned(),
-            message: format!("this journal row cannot be read: {why}"),
-            data: Value::Null,
-        }
-    }
-}
-
 /// An external resource.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,7 +3,7 @@
 use super::Progress;
 use crate::input;
 use anyhow::Context;
-use fermata_core::{Kind, NodeId, Plan, RunId, decode};
+use fermata_core::{Kind, NodeId, Plan, RunId};
 use fermata_runtime::Engine;
 use fermata_web::WebConfig;
 use serde_json::Value;
@@ -69,7 +69,7 @@ impl Door {
         progress: &Progress,
     ) -> anyhow::Result<()> {
         let mut addresses = HashMap::new();
-        for wait in engine.store().waits(run).await? {
+        for wait in engine.reads().waits(run).await? {
             match answers.get(&wait.node) {
                 // One that nobody waits for any more is told as skipped.
                 Some(payload) => drop(engine.answer(&wait.token, &payload.to_string()).await?),
@@ -78,12 +78,7 @@ impl Door {
         }
         progress.answer_at(addresses);
         // The run may have come to a wait before anybody knew the address.
-        let mut before = Vec::new();
-        let stored = engine.store().load(run).await?.context("the run is gone")?;
-        for row in &stored.journal {
-            before.extend(decode(row)?);
-        }
-        progress.catch_up(&before);
+        progress.catch_up(&engine.reads().journal(run).await?);
         tokio::spawn(fermata_web::serve(
             self.listener,
             engine.clone(),
@@ -96,7 +91,7 @@ impl Door {
 
 /// The steps that wait now.
 pub async fn waiting(engine: &Engine, run: RunId) -> anyhow::Result<Vec<NodeId>> {
-    let overview = engine.overview(run).await?;
+    let overview = engine.reads().overview(run).await?;
     let waiting = overview.nodes.into_iter().filter(|node| node.is_waiting);
     Ok(waiting.map(|node| node.node).collect())
 }

@@ -64,6 +64,7 @@ impl Many {
 /// An engine under load.
 pub(super) struct Bench {
     pub engine: Engine,
+    store: Arc<dyn Store>,
     runner: JoinHandle<()>,
 }
 
@@ -89,14 +90,14 @@ impl Bench {
             ..HttpSettings::default()
         };
         let registry = Registry::builtin(&http)?;
-        let engine = Engine::with_observer(store, registry, settings, Arc::new(SystemClock), observer);
+        let engine = Engine::with_observer(store.clone(), registry, settings, Arc::new(SystemClock), observer);
         let working = engine.clone();
         let runner = tokio::spawn(async move { working.run().await });
-        Ok(Bench { engine, runner })
+        Ok(Bench { engine, store, runner })
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
-        self.engine.store()
+        &self.store
     }
 
     /// Publishes a document, once there is a runner for it; its id.
@@ -144,7 +145,7 @@ impl Bench {
     pub async fn close(self) -> anyhow::Result<()> {
         self.engine.stop();
         self.runner.await.context("the runner failed")?;
-        Ok(self.engine.store().close().await?)
+        Ok(self.store.close().await?)
     }
 }
 

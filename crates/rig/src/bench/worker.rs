@@ -15,7 +15,6 @@ use fermata_runtime::{
     clock::{Clock, SystemClock},
 };
 use fermata_store::{
-    Store,
     postgres::{PostgresSettings, PostgresStore},
     reads::Window,
 };
@@ -229,9 +228,7 @@ pub(super) async fn begin(engine: &Engine, runs: usize) -> anyhow::Result<Many> 
         let status = ended.map(|ended| ended.status);
         ensure!(status == Some(Status::Succeeded), "a run ended as {status:?}");
         times.push(Duration::from_micros(
-            first_step(engine.store().as_ref(), accepted.run)
-                .await?
-                .micros_since(wished),
+            first_step(engine, accepted.run).await?.micros_since(wished),
         ));
     }
     Ok(Many {
@@ -241,8 +238,9 @@ pub(super) async fn begin(engine: &Engine, runs: usize) -> anyhow::Result<Many> 
     })
 }
 
-async fn first_step(store: &dyn Store, run: fermata_core::RunId) -> anyhow::Result<fermata_core::Timestamp> {
-    let (attempts, _) = store.actions(run, Window { limit: 10, offset: 0 }).await?;
+async fn first_step(engine: &Engine, run: fermata_core::RunId) -> anyhow::Result<fermata_core::Timestamp> {
+    let window = Window { limit: 10, offset: 0 };
+    let (attempts, _) = engine.reads().actions(run, window).await?;
     let first = attempts.iter().filter_map(|attempt| attempt.started_at).min();
     first.with_context(|| format!("no step of run {run} began"))
 }

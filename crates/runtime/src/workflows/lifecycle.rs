@@ -21,10 +21,7 @@ use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
 use fermata_dialects::{Diagnostic, Diagnostics, Stage};
-use fermata_store::definitions::{
-    Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionRow, Workflow,
-};
-use fermata_store::reads::Page;
+use fermata_store::definitions::{Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, Workflow};
 
 /// What can be asked of a workflow and depends on its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,17 +168,6 @@ impl Workflows {
         }
         let rule = DraftRule::Existing { uid };
         self.keep(source, &document, compiled, rule, guard).await
-    }
-
-    /// The versions of a workflow, newest first.
-    pub async fn versions(
-        &self,
-        reference: &str,
-        before: Option<u32>,
-        limit: u32,
-    ) -> Result<Page<VersionRow>, EngineError> {
-        let workflow = self.resolve(reference).await?;
-        Ok(self.store.versions(workflow.uid, before, limit).await?)
     }
 
     /// Looks at a document as publishing would, and stores nothing.

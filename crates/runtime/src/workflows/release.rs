@@ -97,14 +97,14 @@ impl Workflows {
     }
 
     /// The workflow that a reference leads to: by its name, or by its uid; `wf_` may stand before either.
-    pub async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
+    pub(crate) async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
         let found = self.find(reference).await?;
         let live = found.filter(|workflow| workflow.deleted_at.is_none());
         live.ok_or_else(|| Refusal::WorkflowNotFound(reference.to_owned()).into())
     }
 
-    /// The same for those who look for its runs: one that was deleted is found by its uid.
-    pub async fn find(&self, reference: &str) -> Result<Option<Workflow>, EngineError> {
+    /// As [`Workflows::resolve`], but also finds a deleted workflow, by its uid: its runs are still readable.
+    pub(crate) async fn find(&self, reference: &str) -> Result<Option<Workflow>, EngineError> {
         for name in [Some(reference), reference.strip_prefix(PREFIX)].into_iter().flatten() {
             if let Some(workflow) = self.store.workflow(name).await? {
                 return Ok(Some(workflow));

@@ -72,7 +72,7 @@ async fn letters(engine: &Engine) -> Vec<DeadLetter> {
         limit: 100,
         ..DeadLetterFilter::default()
     };
-    engine.dead_letters(filter).await.unwrap().items
+    engine.reads().dead_letters(filter).await.unwrap().items
 }
 
 /// Lets a runner claim a run and never be heard of again.
@@ -149,7 +149,7 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
         (letter.reason, letter.attempts, letter.run),
         (DeadReason::Poison, 4, id)
     );
-    let letter = engine.dead_letter(letter.id).await.unwrap();
+    let letter = engine.reads().dead_letter(letter.id).await.unwrap();
     let payload: Value = serde_json::from_str(&letter.payload).unwrap();
     let expected = json!({
         "workflowId": "under-test", "workflowVersion": 1, "requestId": request_id, "tenantId": "acme",
@@ -291,7 +291,10 @@ async fn a_dead_letter_of_a_deleted_workflow_is_not_requeued() {
             limit: 9,
             ..DeadLetterFilter::default()
         };
-        assert_eq!(bed.engine.dead_letters(filter).await.unwrap().items.len(), count);
+        assert_eq!(
+            bed.engine.reads().dead_letters(filter).await.unwrap().items.len(),
+            count
+        );
     }
 }
 

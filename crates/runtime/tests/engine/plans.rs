@@ -70,7 +70,7 @@ fn ask(trigger: Value) -> Request {
 }
 
 async fn uid(bed: &Bed) -> Uuid {
-    bed.engine.workflows().get("under-test").await.unwrap().uid
+    bed.engine.reads().workflow("under-test").await.unwrap().uid
 }
 
 /// Pauses, then says something that needs a block and a function.
@@ -218,7 +218,7 @@ async fn a_run_whose_plan_cannot_be_read_is_dead_lettered_after_a_few_tries() {
         limit: 10,
         ..DeadLetterFilter::default()
     };
-    let letter = bed.engine.dead_letters(filter).await.unwrap().items.remove(0);
+    let letter = bed.engine.reads().dead_letters(filter).await.unwrap().items.remove(0);
     assert_eq!((letter.reason, letter.attempts), (DeadReason::Poison, 3));
     assert!(letter.last_error.unwrap().contains("format 99"), "it says why");
 }

@@ -17,7 +17,7 @@ async fn letters(engine: &Engine) -> Vec<DeadLetter> {
         limit: 100,
         ..DeadLetterFilter::default()
     };
-    engine.dead_letters(filter).await.unwrap().items
+    engine.reads().dead_letters(filter).await.unwrap().items
 }
 
 fn settings() -> Settings {

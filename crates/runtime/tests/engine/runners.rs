@@ -25,7 +25,7 @@ fn on(store: &Place, role: Role) -> Bed {
 
 /// Role, runs held, and whether it lives, of each runner; the newest first.
 async fn seen(engine: &Engine) -> Vec<(String, u64, bool)> {
-    let page = engine.runners(None, 10).await.unwrap();
+    let page = engine.reads().runners(None, 10).await.unwrap();
     let each = page.items.into_iter();
     each.map(|(record, lives)| (record.runner.role, record.held, lives))
         .collect()
@@ -70,7 +70,7 @@ async fn runners_know_each_other_and_say_goodbye() {
     eventually(&first.engine, &[("all", 0, true)]).await;
     let ended = first.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
-    let page = first.engine.runners(None, 10).await.unwrap();
+    let page = first.engine.reads().runners(None, 10).await.unwrap();
     let (record, _) = &page.items[0];
     assert_eq!(record.runner.pid, std::process::id());
     assert_eq!(record.runner.version, env!("CARGO_PKG_VERSION"));

@@ -276,7 +276,7 @@ async fn triggers_that_do_not_fit_go_to_the_dead_letters() {
         limit: 10,
         ..DeadLetterFilter::default()
     };
-    let letters = bed.engine.dead_letters(filter).await.unwrap().items;
+    let letters = bed.engine.reads().dead_letters(filter).await.unwrap().items;
     let dead_lettered: BTreeSet<RunId> = letters.iter().map(|letter| letter.run).collect();
     assert_eq!(dead_lettered, BTreeSet::from([wrong, deep, left]));
     assert_eq!(bed.said(), [json!(1)]);
@@ -318,7 +318,7 @@ async fn a_session_may_do_the_work_itself() {
     assert_eq!(bed.end(held).await.status, Status::Succeeded);
     assert_eq!(bed.said(), [json!("by the engine")]);
     // What people read of it.
-    bed.engine.overview(held).await.unwrap();
+    bed.engine.reads().overview(held).await.unwrap();
     let (rows, _) = bed.store.events(held, ALL).await.unwrap();
     let lines: Vec<String> = rows
         .iter()

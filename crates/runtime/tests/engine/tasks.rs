@@ -27,12 +27,12 @@ impl Bed {
 
     pub async fn end(&self, run: RunId) -> (Status, Overview) {
         let ended = self.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends");
-        (ended.status, self.engine.overview(run).await.unwrap())
+        (ended.status, self.engine.reads().overview(run).await.unwrap())
     }
 
     pub async fn until(&self, run: RunId, node: &str, status: &str) -> Overview {
         for _ in 0..2000 {
-            let overview = self.engine.overview(run).await.unwrap();
+            let overview = self.engine.reads().overview(run).await.unwrap();
             if word(&overview, node) == status {
                 return overview;
             }

@@ -31,7 +31,7 @@ async fn any_document_can_be_saved_and_published() {
     assert_eq!((saved.workflow.status, saved.created), (Lifecycle::Draft, true));
     let published = workflows.publish("w", true).await.unwrap();
     assert_eq!((published.version, published.nodes), (1, 1));
-    assert_eq!(published.workflow, workflows.get("w").await.unwrap());
+    assert_eq!(published.workflow, bed.engine.reads().workflow("w").await.unwrap());
     assert_eq!(published.workflow.uid, saved.workflow.uid);
     assert!(published.workflow.enabled);
 
@@ -66,7 +66,7 @@ async fn the_dialect_says_what_becomes_of_a_document() {
         other => panic!("{other:?}"),
     };
     assert_eq!((published.version, published.created), (1, true));
-    let uid = workflows.get("w").await.unwrap().uid;
+    let uid = bed.engine.reads().workflow("w").await.unwrap().uid;
     assert_eq!(bed.store.draft(uid).await.unwrap(), None);
     let refused = refusal(workflows.add(&tasks(true, 1), "w.json").await);
     assert!(
@@ -95,7 +95,7 @@ async fn a_draft_may_change_the_dialect() {
         workflows.replace("w", &tasks(true, 1), "w.json").await.unwrap().version,
         2
     );
-    let uid = workflows.get("w").await.unwrap().uid;
+    let uid = bed.engine.reads().workflow("w").await.unwrap().uid;
     assert_eq!(bed.store.draft(uid).await.unwrap(), None, "replacing leaves no draft");
 
     workflows
@@ -127,7 +127,7 @@ async fn a_name_created_again_elsewhere_is_another_workflow() {
         bed.engine.start(request).await
     };
     workflows.add(&tasks(true, 0), "w.json").await.unwrap();
-    let old = workflows.get("w").await.unwrap().uid;
+    let old = bed.engine.reads().workflow("w").await.unwrap().uid;
     let first = start("w", "r1").await.unwrap().run;
     assert_eq!(start(&old.to_string(), "r1").await.unwrap().run, first);
     bed.store.soft_delete_workflow(old, Timestamp(1)).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_name_created_again_elsewhere_is_another_workflow() {
     assert!(matches!(refused, Refusal::WorkflowNotFound(_)), "{refused}");
 
     workflows.add(&tasks(true, 1), "w.json").await.unwrap();
-    let new = workflows.get("w").await.unwrap().uid;
+    let new = bed.engine.reads().workflow("w").await.unwrap().uid;
     assert_ne!(new, old);
     let refused = refusal(start("w", "r1").await);
     let owner = matches!(&refused, Refusal::RequestIdTaken { run, is_deleted: true, .. } if *run == first);

@@ -118,7 +118,7 @@ pub(crate) async fn list(
         limit: paging::limit(query.limit)?,
         ..filter(&web, query.reason, query.workflow_id).await?
     };
-    let page = web.engine.dead_letters(filter).await?;
+    let page = web.engine.reads().dead_letters(filter).await?;
     let next = page.items.last().filter(|_| page.more).map(|last| last.id);
     Ok(Json(PageView {
         next_cursor: next.map(paging::after_id),
@@ -131,7 +131,7 @@ pub(crate) async fn get(
     State(web): State<Web>,
     DeadLetterId(id): DeadLetterId,
 ) -> Result<Json<DeadLetterView>, ApiError> {
-    Ok(Json(web.engine.dead_letter(id).await?.into()))
+    Ok(Json(web.engine.reads().dead_letter(id).await?.into()))
 }
 
 /// `POST /api/v1/admin/dead-letters/{id}/requeue`: a new execution, of the current version or with `?version=same`.

@@ -82,9 +82,9 @@ fn checksum(tag: &str) -> Option<String> {
 
 /// `GET /api/v1/workflows/{id}/draft`
 pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result<Response, ApiError> {
-    let workflows = web.engine.workflows();
-    let workflow = workflows.resolve(&reference).await?;
-    let draft = web.engine.store().draft(workflow.uid).await?;
+    let reads = web.engine.reads();
+    let workflow = reads.workflow(&reference).await?;
+    let draft = reads.draft(&workflow).await?;
     let draft = draft.ok_or_else(|| {
         let message = format!("workflow `{}` has no draft; PUT one here", workflow.id);
         ApiError::not_found("NO_DRAFT", message)

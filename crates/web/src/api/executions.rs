@@ -1,14 +1,13 @@
 //! Executions (runs): start one, look at it, cancel it.
 
-use super::events::events;
 use crate::{
     Web,
     envelope::CORRELATION_ID,
     error::ApiError,
     extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
-    masked, paging,
+    paging,
     strict::Strict,
-    views::{AcceptedView, ActionView, Included, ResourceView, RunRow, RunView},
+    views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView},
 };
 use axum::{
     Json,
@@ -17,11 +16,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fermata_core::{RunId, Status};
-use fermata_runtime::{Refusal, Request};
-use fermata_store::{
-    reads::{ActionRecord, Order, RunFilter, RunRecord, Window},
-    runs::Principal,
-};
+use fermata_runtime::Request;
+use fermata_store::{reads::Window, runs::Principal};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
@@ -202,14 +198,11 @@ pub(crate) async fn get(
         limit: paging::limit(query.limit)?,
         offset: query.offset.unwrap_or(0),
     };
-    let run = masked::run(&web, find(&web, id).await?).await;
-    let store = web.engine.store();
+    let reads = web.engine.reads();
+    let run = reads.run(id).await?;
     let mut included = Included::default();
     let actions = match include.actions {
-        true => {
-            let (actions, total) = actions(&web, id, window).await?;
-            Some((masked::actions(&web, actions).await, total))
-        }
+        true => Some(reads.actions(id, window).await?),
         false => None,
     };
     if let Some((actions, total)) = &actions {
@@ -217,19 +210,19 @@ pub(crate) async fn get(
         included.actions_total = Some(*total);
     }
     if include.events {
-        let (events, total) = events(&web, &run, window).await?;
-        included.events = Some(events);
+        let (events, total) = reads.events(&run, window).await?;
+        included.events = Some(events.into_iter().map(EventView::from).collect());
         included.events_total = Some(total);
     }
     let links = match include.resources {
-        true => Some(store.links(id).await?),
+        true => Some(reads.links(id).await?),
         false => None,
     };
     included.resources = links
         .as_ref()
         .map(|links| links.iter().map(ResourceView::from).collect());
     let children = match include.children {
-        true => Some(store.children(id, None, window.limit).await?),
+        true => Some(reads.children(id, None, window.limit).await?),
         false => None,
     };
     if let Some(page) = &children {
@@ -239,58 +232,9 @@ pub(crate) async fn get(
     Ok(Json(RunView::new(&run, included)).into_response())
 }
 
-/// One answer has no more bytes of parameters, outputs and errors of attempts than this, unless it has one attempt.
-const MAX_ACTIONS_BYTES: usize = 8 << 20;
-
-/// Attempts in this window, as many as an answer may have, and how many there are in all. They are read in parts, so that no
-/// more of them is in memory.
-async fn actions(web: &Web, id: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64), ApiError> {
-    let (mut page, mut bytes, mut largest) = (Vec::new(), 0, 1);
-    loop {
-        let read = page.len() as u32;
-        let fits = (MAX_ACTIONS_BYTES - bytes) / largest;
-        let usual = if read == 0 { 16 } else { 512 };
-        let part = Window {
-            limit: (window.limit - read).min(usual).min(fits.max(1) as u32),
-            offset: window.offset.saturating_add(read),
-        };
-        let (rows, total) = web.engine.store().actions(id, part).await?;
-        let is_last = rows.len() < part.limit as usize;
-        for row in rows {
-            let texts = [&row.parameters, &row.outputs, &row.error].into_iter().flatten();
-            let size = texts.map(String::len).sum::<usize>();
-            if !page.is_empty() && bytes + size > MAX_ACTIONS_BYTES {
-                return Ok((page, total));
-            }
-            (bytes, largest) = (bytes + size, largest.max(size));
-            page.push(row);
-        }
-        if is_last || page.len() >= window.limit as usize || bytes >= MAX_ACTIONS_BYTES {
-            return Ok((page, total));
-        }
-    }
-}
-
-/// A run's row, without its payloads.
-pub(super) async fn find_row(web: &Web, id: RunId) -> Result<Option<RunRecord>, ApiError> {
-    let filter = RunFilter {
-        from: Some(id),
-        order: Order::OldestFirst,
-        limit: 1,
-        ..RunFilter::default()
-    };
-    let first = web.engine.store().runs(filter).await?.items.pop();
-    Ok(first.filter(|run| run.id == id))
-}
-
-pub(super) async fn find(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
-    let run = web.engine.store().run(id).await?;
-    run.ok_or_else(|| Refusal::RunNotFound(id).into())
-}
-
 /// The same as a GET without includes.
 async fn whole(web: &Web, id: RunId) -> Result<Response, ApiError> {
-    let run = masked::run(web, find(web, id).await?).await;
+    let run = web.engine.reads().run(id).await?;
     Ok(Json(RunView::new(&run, Included::default())).into_response())
 }
 

@@ -3,7 +3,6 @@
 //! What must stay true: the walk is bounded both ways, in runs and in reads, it reads no payloads, and an answer that had to
 //! leave something out says so.
 
-use super::executions::find_row;
 use crate::{Web, error::ApiError, extract::ExecutionId};
 use axum::{Json, extract::State};
 use fermata_core::RunId;
@@ -39,10 +38,11 @@ pub(crate) struct TreeView {
 
 /// `GET /api/v1/executions/{id}/hierarchy`
 pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) -> Result<Json<TreeView>, ApiError> {
-    let mut root = find_row(&web, id).await?.ok_or(Refusal::RunNotFound(id))?;
+    let reads = web.engine.reads();
+    let mut root = reads.run_row(id).await?.ok_or(Refusal::RunNotFound(id))?;
     for _ in 0..MAX_LEVELS {
         let Some(parent) = root.parent else { break };
-        match find_row(&web, parent).await? {
+        match reads.run_row(parent).await? {
             Some(parent) => root = parent,
             None => break,
         }
@@ -57,7 +57,7 @@ pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) ->
         }
         // With no room left it is still told whether there are any.
         let most = if level < MAX_LEVELS { room } else { 0 };
-        let page = web.engine.store().children(run, None, most).await?;
+        let page = reads.children(run, None, most).await?;
         room -= u32::try_from(page.items.len()).unwrap_or(room).min(room);
         open.extend(page.items.iter().map(|child| (child.id, level + 1)));
         children.insert(run, (page.items, page.more));

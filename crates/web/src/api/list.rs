@@ -44,7 +44,7 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
     if let Some(reference) = workflow {
         filter.workflow_uid = Some(workflow_uid(&web, &reference).await?);
     }
-    let page = web.engine.store().runs(filter).await?;
+    let page = web.engine.reads().runs(filter).await?;
     let view = PageView {
         next_cursor: page.next.map(paging::after_run),
         items: page.items.iter().map(RunRow::from).collect(),
@@ -54,7 +54,7 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
 
 /// The workflow that a filter names. No workflow has the uid of one that is not found, so the list is empty.
 pub(super) async fn workflow_uid(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
-    let workflow = web.engine.workflows().find(reference).await?;
+    let workflow = web.engine.reads().find_workflow(reference).await?;
     Ok(workflow.map_or(Uuid::max(), |workflow| workflow.uid))
 }
 

@@ -56,7 +56,7 @@ pub(crate) async fn list(
 ) -> Result<Json<PageView<RunnerView>>, ApiError> {
     let limit = paging::limit(query.limit)?;
     let before = query.cursor.as_deref().map(paging::id).transpose()?.map(RunnerId);
-    let page = web.engine.runners(before, limit).await?;
+    let page = web.engine.reads().runners(before, limit).await?;
     let items: Vec<RunnerView> = page.items.into_iter().map(RunnerView::of).collect();
     let next = items.last().filter(|_| page.more).map(|last| last.id.0);
     Ok(Json(PageView {

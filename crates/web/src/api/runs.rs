@@ -1,7 +1,7 @@
 //! Runs as Runlater's specification shows them: snake_case below `data`, task by task. For workflows of any dialect; the
 //! same runs are the executions of the rest of this API.
 
-use super::executions::{CancelBody, correlate, find, stop};
+use super::executions::{CancelBody, correlate, stop};
 use crate::{
     Web,
     error::ApiError,
@@ -59,7 +59,7 @@ pub(crate) async fn trigger(
         ..Request::default()
     };
     let accepted = web.engine.start(request).await?;
-    let run = find(&web, accepted.run).await?;
+    let run = row(&web, accepted.run).await?;
     // However fast it was: whoever triggered it learns that it runs.
     let (code, status) = match accepted.created {
         true => (StatusCode::CREATED, RunWord::Running),
@@ -136,7 +136,7 @@ async fn runs(
     let wanted = limit as usize;
     let mut items = Vec::new();
     for _ in 0..if is_exact { 1 } else { MOST_LOOKS } {
-        let page = web.engine.store().runs(filter.clone()).await?;
+        let page = web.engine.reads().runs(filter.clone()).await?;
         items.extend(page.items.into_iter().filter(fits));
         filter.before = page.next;
         if filter.before.is_none() || items.len() >= wanted {
@@ -172,15 +172,21 @@ pub(crate) async fn cancel(
 
 /// The workflow whose runs are asked for. One that was deleted is found by its uid.
 async fn workflow_of_runs(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
-    let workflow = web.engine.workflows().find(reference).await?;
+    let workflow = web.engine.reads().find_workflow(reference).await?;
     let uid = workflow.map(|workflow| workflow.uid);
     uid.ok_or_else(|| Refusal::WorkflowNotFound(reference.to_owned()).into())
+}
+
+/// A run without its payloads.
+async fn row(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
+    let run = web.engine.reads().run_row(id).await?;
+    run.ok_or_else(|| Refusal::RunNotFound(id).into())
 }
 
 /// The run, if it is one of that workflow.
 async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
     let workflow = workflow_of_runs(web, &place.workflow).await?;
-    let run = find(web, place.run).await?;
+    let run = row(web, place.run).await?;
     match run.workflow_uid == workflow {
         true => Ok(run.id),
         false => Err(Refusal::RunNotFound(run.id).into()),
@@ -188,7 +194,7 @@ async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
 }
 
 async fn whole(web: &Web, run: RunId) -> Result<Response, ApiError> {
-    let overview = web.engine.overview(run).await?;
+    let overview = web.engine.reads().overview(run).await?;
     let data = RunWithTasks::new(&overview, web.engine.now());
     Ok(Json(DataView { data }).into_response())
 }

@@ -144,7 +144,7 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
         after: query.cursor.as_deref().map(paging::name).transpose()?,
         limit: paging::limit(query.limit)?,
     };
-    let page = web.engine.store().workflows(filter).await?;
+    let page = web.engine.reads().workflows(filter).await?;
     let last = page.items.last().filter(|_| page.more);
     let view = PageView {
         next_cursor: last.map(|workflow| paging::after_name(&workflow.id)),
@@ -170,18 +170,18 @@ pub(crate) async fn get(
     Name(reference): Name,
     Query(query): Query<GetQuery>,
 ) -> Result<Response, ApiError> {
-    let workflows = web.engine.workflows();
-    let workflow = workflows.resolve(&reference).await?;
+    let reads = web.engine.reads();
+    let workflow = reads.workflow(&reference).await?;
     let draft = match query.version.or(workflow.current_version) {
         Some(_) => None,
-        None => web.engine.store().draft(workflow.uid).await?,
+        None => reads.draft(&workflow).await?,
     };
     // Published but never activated: there may be versions, and no draft and no current one.
     let version = query.version.or(workflow.current_version).or(workflow.latest_version);
     let (source, checksum, version, dialect) = match (draft, version) {
         (Some(draft), _) => (draft.source, draft.checksum, None, draft.dialect),
         (None, Some(version)) => {
-            let definition = workflows.definition(workflow.uid, &workflow.id, version).await?;
+            let definition = reads.definition(&workflow, version).await?;
             (
                 definition.source,
                 definition.checksum,
@@ -241,7 +241,7 @@ pub(crate) async fn versions(
 ) -> Result<Response, ApiError> {
     let before = query.cursor.as_deref().map(paging::version).transpose()?;
     let limit = paging::limit(query.limit)?;
-    let page = web.engine.workflows().versions(&reference, before, limit).await?;
+    let page = web.engine.reads().versions(&reference, before, limit).await?;
     let last = page.items.last().filter(|_| page.more);
     let view = PageView {
         next_cursor: last.map(|row| paging::after_version(row.version)),

@@ -328,7 +328,7 @@ async fn a_workflow_that_keeps_changing_is_refused() {
     let (_, compiled) = workflows
         .check(document.to_string().as_bytes(), "request", Stage::Run)
         .unwrap();
-    let uid = workflows.get("w").await.unwrap().uid;
+    let uid = server.engine.reads().workflow("w").await.unwrap().uid;
     workflows.install(uid, compiled.plan, 5).unwrap();
     let request = Request {
         workflow_id: "w".to_owned(),

@@ -7,6 +7,7 @@ mod cancel;
 mod dead_letters;
 mod drafts;
 mod executions;
+mod facade;
 mod harness;
 mod lifecycle;
 mod limits;

@@ -154,7 +154,7 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
     if is_parked {
         service.release("/request");
         eventually("the end of the request", || async {
-            let overview = engines[0].overview(run).await.expect("it is there");
+            let overview = engines[0].reads().overview(run).await.expect("it is there");
             (overview.nodes[2].status == "success").then_some(())
         })
         .await;
@@ -180,7 +180,7 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
     assert_eq!(taken, 2, "each wait takes one");
     let ended = engines[round % 2].wait(run, PATIENCE).await.expect("it is there");
     assert_eq!(ended.expect("no event is lost").status, Status::Succeeded);
-    let overview = engines[0].overview(run).await.expect("it is there");
+    let overview = engines[0].reads().overview(run).await.expect("it is there");
     let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
     assert_eq!(words, ["received", "received", "success", "success", "success"]);
 }

@@ -63,7 +63,7 @@ impl Simulated {
             .await
             .expect("it is there")
             .expect("it ends");
-        let overview = self.engine.overview(run).await.expect("it is there");
+        let overview = self.engine.reads().overview(run).await.expect("it is there");
         let start = overview.run.started_at.expect("it started");
         let after = |at: Timestamp| at.micros_since(start) as f64 / 1e6;
         let took = after(overview.run.ended_at.expect("it ended"));
@@ -122,7 +122,7 @@ async fn long_running_workflows() {
         } }))
         .await;
     tokio::time::sleep(Duration::from_secs(20 * DAY)).await;
-    let overview = simulated.engine.overview(weeks).await.expect("it is there");
+    let overview = simulated.engine.reads().overview(weeks).await.expect("it is there");
     assert_eq!(
         statuses(&overview),
         ["success", "waiting", "pending"],
@@ -232,7 +232,7 @@ async fn sleep_step_precision() {
         .collect();
     let run = simulated.begin(&json!({ "name": "sleeps", "tasks": sleeps })).await;
     let start = simulated.clock.now();
-    let sleeping = simulated.engine.overview(run).await.expect("it is there");
+    let sleeping = simulated.engine.reads().overview(run).await.expect("it is there");
     for (node, (_, _, seconds)) in sleeping
         .nodes
         .iter()

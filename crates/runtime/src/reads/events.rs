@@ -1,0 +1,82 @@
+//! The events of a run as [`timeline`] entries, in windows that count entries.
+//!
+//! A journal row holds the events of one commit, so the store cannot apply such a window. The journal is read in parts, and
+//! only entries inside the window are kept. Journals hold no payloads: reading one costs about 100 bytes per event.
+
+use super::{MAX_PAGE, Reads};
+use crate::{
+    error::EngineError,
+    timeline::{self, Entry, Level},
+};
+use fermata_core::{Plan, decode};
+use fermata_store::reads::{EventRecord, RunRecord, Window};
+use serde_json::Value;
+
+/// Journal rows that are read at once.
+const ROWS: u32 = 1000;
+
+impl Reads<'_> {
+    /// The entries in this window, oldest first, and how many there are in all. A journal row that this program cannot read
+    /// counts as one entry of level Error.
+    pub async fn events(&self, run: &RunRecord, window: Window) -> Result<(Vec<Entry>, u64), EngineError> {
+        let workflows = self.engine.workflows();
+        let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
+        // Without the plan, entries have less detail.
+        let compiled = compiled.await.ok();
+        let plan = compiled.as_ref().map(|compiled| &*compiled.plan);
+        let from = u64::from(window.offset);
+        let mut wanted = Wanted {
+            from,
+            to: from + u64::from(window.limit.min(MAX_PAGE)),
+            seen: 0,
+            entries: Vec::new(),
+        };
+        let mut offset = 0;
+        loop {
+            let part = Window { limit: ROWS, offset };
+            let (rows, _) = self.engine.shared.store.events(run.id, part).await?;
+            rows.iter().for_each(|row| wanted.add(row, plan));
+            offset += ROWS;
+            if rows.len() < ROWS as usize {
+                return Ok((wanted.entries, wanted.seen));
+            }
+        }
+    }
+}
+
+struct Wanted {
+    from: u64,
+    to: u64,
+    seen: u64,
+    entries: Vec<Entry>,
+}
+
+impl Wanted {
+    fn add(&mut self, row: &EventRecord, plan: Option<&Plan>) {
+        let decoded = decode(&row.data);
+        let count = decoded.as_ref().map_or(1, |events| timeline::count(events)) as u64;
+        let first = self.seen;
+        self.seen += count;
+        if self.seen <= self.from || first >= self.to {
+            return;
+        }
+        let entries = match decoded {
+            Ok(events) => timeline::entries(row.seq, row.at, &events, plan),
+            Err(error) => vec![unreadable(row, &error.to_string())],
+        };
+        let inside = |at: u64| (self.from..self.to).contains(&at);
+        let placed = (first..).zip(entries).filter(|(at, _)| inside(*at));
+        self.entries.extend(placed.map(|(_, entry)| entry));
+    }
+}
+
+fn unreadable(row: &EventRecord, why: &str) -> Entry {
+    Entry {
+        seq: row.seq,
+        at: row.at,
+        level: Level::Error,
+        category: "Orchestrator".to_owned(),
+        message: format!("this journal row cannot be read: {why}"),
+        data: Value::Null,
+    }
+}
