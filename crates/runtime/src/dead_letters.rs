@@ -107,7 +107,7 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
     let what = &printable(what);
     let error = json!({ "code": code, "message": what }).to_string();
     let letter = DeadLetter {
-        id: shared.new_id(),
+        id: shared.ids.next(),
         at: now,
         reason,
         run: held.run,
@@ -179,7 +179,7 @@ impl Engine {
             id: None,
             memory: None,
         };
-        let accepted = self.accept(RunId(self.shared.new_id()), request).await?;
+        let accepted = self.accept(RunId(self.shared.ids.next()), request).await?;
         // If this fails, asking again finds the run.
         self.shared.store.delete_dead_letter(id).await?;
         Ok(accepted)
@@ -225,7 +225,7 @@ impl Engine {
     /// Removes the dead letters that fit, except those that come meanwhile; how many.
     pub async fn purge(&self, filter: DeadLetterFilter) -> Result<u64, EngineError> {
         let filter = DeadLetterFilter {
-            before: filter.before.or_else(|| Some(self.shared.new_id())),
+            before: filter.before.or_else(|| Some(self.shared.ids.next())),
             limit: PURGED_AT_ONCE,
             ..filter
         };

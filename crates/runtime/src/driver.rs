@@ -1,48 +1,51 @@
 //! One held run: load, decide, commit, then act.
 //!
-//! A driver owns its run alone. It turns what happens (reports of attempts, mail, time) into events, commits
-//! them, and only then starts what they ask for. While a commit is on its way, reports are collected for the
-//! next. When a commit is refused, the run in memory is dropped and loaded again; attempts that execute here
-//! go on, and reports that were not recorded are decided again.
+//! A driver alone owns its run. It turns what happens (reports of attempts, messages, time) into events, commits them, and only
+//! then starts what they require. While a commit is in flight, reports are collected for the next one. When a commit is refused,
+//! the run in memory is dropped and loaded again; attempts that execute here continue, and reports that were not recorded are
+//! decided again.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `spawn.rs` | the task of a driver |
+//! | `step.rs` | deciding: facts become events and rows |
+//! | `judge.rs`, `evaluations.rs` | conditions and durations |
+//! | `commit.rs` | the commit of a step and its answer |
+//! | `attempt.rs`, `attempts.rs` | one attempt; all attempts of the run |
+//! | `inbox.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
 
 mod attempt;
+mod attempts;
 mod commit;
+mod evaluations;
+mod inbox;
 mod incoming;
 mod judge;
+mod lease;
 mod meta;
+mod spawn;
 mod step;
 mod stop;
 
 use crate::{
-    action_slots::Arrival,
     compiled::Compiled,
     dead_letters::{self, Held},
-    engine::{Hold, Shared},
-    memory::Share,
+    engine::Shared,
     runner::{self, probation::Probation},
     scope::Payloads,
-    slots::Slot,
 };
 use attempt::Report;
-use fermata_core::{Effect, Fact, Input, NodeId, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
-use fermata_store::{
-    StoreError,
-    dead_letters::DeadReason,
-    runs::{CommitAnswer, Conflict, Enqueued, NewRun, StoredRun},
-};
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use attempts::{Attempts, Outcome};
+use commit::CommitState;
+use evaluations::Evaluations;
+use fermata_core::{Effect, Fact, Input, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
+use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
+use inbox::Inbox;
 use incoming::{Incoming, Next, StepError};
+use lease::Lease;
 pub(crate) use meta::Meta;
-use serde_json::Value;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::Duration,
-};
-use step::Step;
-use tokio::sync::{Notify, oneshot};
-use tokio_util::sync::CancellationToken;
+use std::{sync::Arc, time::Duration};
+use stop::StopSignals;
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -50,51 +53,16 @@ pub(crate) struct Driver {
     compiled: Arc<Compiled>,
     run: Run,
     payloads: Payloads,
-    /// The last journal row.
-    seq: u32,
-    inbox_seen: u64,
-    /// Whether mail was there when the run was claimed.
-    unread: bool,
-    mail: Arc<Notify>,
-    hold: Option<Hold>,
-    /// Commits in a row whose outcome is not known.
-    unconfirmed: u32,
-    /// Whether its workflow was archived before it began.
-    archived: bool,
-    /// Until it is known to do no harm.
-    probation: Option<Probation>,
-    /// Until it has asked for its first turns.
-    arrival: Option<Arrival>,
-    attempts: FuturesUnordered<BoxFuture<'static, Report>>,
-    /// Attempts that are in `attempts` or in `queueing`.
-    running: BTreeSet<(NodeIx, u32)>,
-    /// Attempts that wait for a slot before their start is recorded.
-    queueing: FuturesUnordered<BoxFuture<'static, (NodeIx, u32, Option<Slot>)>>,
-    /// Slots of attempts whose start is being recorded.
-    slots: BTreeMap<(NodeIx, u32), Slot>,
-    /// Set when the run stops: attempts that have no slot yet do not start.
-    unwanted: CancellationToken,
-    /// Set when running actions are stopped.
-    halt: CancellationToken,
-    /// When that is, if they have a grace period.
-    halt_at: Option<Timestamp>,
-    /// Whether a cancel was among the mail.
-    cancel_asked: bool,
-    /// Conditions and durations that are evaluated beside everything else, and the nodes they belong to.
-    judging: FuturesUnordered<BoxFuture<'static, Fact>>,
-    asked: BTreeSet<NodeId>,
-    /// Attempts to start once their events are durable.
-    ready: BTreeSet<(NodeIx, u32)>,
-    /// Sleeps whose duration must be rendered.
-    untimed: Vec<NodeIx>,
-    /// Attempts whose time has not come.
-    waiting: BTreeSet<(Timestamp, NodeIx, u32)>,
-    /// Payloads of callbacks that were read from the inbox.
-    answers: BTreeMap<NodeIx, (Arc<Value>, String)>,
+    commits: CommitState,
+    inbox: Inbox,
+    lease: Lease,
+    attempts: Attempts,
+    evaluations: Evaluations,
+    stopping: StopSignals,
 }
 
 impl Driver {
-    /// A run that starts in this process. Its first step is part of its creation.
+    /// A run that starts in this process. Its first step is stored with the run itself.
     pub fn for_new_run(
         shared: Arc<Shared>,
         meta: Meta,
@@ -102,50 +70,32 @@ impl Driver {
         run: Run,
         payloads: Payloads,
     ) -> Driver {
-        let hold = shared.hold_new(meta.id, meta.epoch);
-        Driver {
-            seq: 1,
-            mail: hold.mail.clone(),
-            hold: Some(hold),
-            ..Driver::new(shared, meta, compiled, run, payloads)
-        }
+        let hold = shared.held.hold_new(meta.id, meta.epoch);
+        let mut driver = Driver::new(shared, meta, compiled, run, payloads);
+        driver.commits = CommitState::after(1);
+        driver.inbox.wake = hold.wake.clone();
+        driver.lease = Lease::of(hold);
+        driver
     }
 
     fn new(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
         Driver {
-            mail: Arc::new(Notify::new()),
-            hold: None,
             shared,
             meta,
             compiled,
             run,
             payloads,
-            seq: 0,
-            inbox_seen: 0,
-            unread: false,
-            unconfirmed: 0,
-            archived: false,
-            probation: None,
-            arrival: None,
-            attempts: FuturesUnordered::new(),
-            running: BTreeSet::new(),
-            queueing: FuturesUnordered::new(),
-            slots: BTreeMap::new(),
-            unwanted: CancellationToken::new(),
-            halt: CancellationToken::new(),
-            halt_at: None,
-            cancel_asked: false,
-            judging: FuturesUnordered::new(),
-            asked: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            untimed: Vec::new(),
-            waiting: BTreeSet::new(),
-            answers: BTreeMap::new(),
+            commits: CommitState::default(),
+            inbox: Inbox::default(),
+            lease: Lease::default(),
+            attempts: Attempts::default(),
+            evaluations: Evaluations::default(),
+            stopping: StopSignals::default(),
         }
     }
 
-    /// A run that was claimed when there had been so many gaps (`runner/lease_gate.rs`), rebuilt from its journal. `None` if
-    /// its lease may be lost.
+    /// A claimed run, rebuilt from its journal. The claim was sent when `gaps` gaps had been counted
+    /// (`runner/lease_gate.rs`); `None` if there was one since then, because the lease may be lost.
     pub fn recover(
         shared: Arc<Shared>,
         stored: &StoredRun,
@@ -155,20 +105,19 @@ impl Driver {
         probation: Option<Probation>,
         gaps: u64,
     ) -> Result<Option<Driver>, String> {
-        let meta = Meta::of_stored(stored);
+        let meta = Meta::of_stored(stored, archived);
         let run = Run::new(compiled.plan.clone());
-        let share = shared.count_claimed(payloads.size());
+        let share = shared.admission.count_claimed(payloads.size());
         let mut driver = Driver::new(shared, meta, compiled, run, payloads.counted(share));
         driver.replay(stored)?;
-        driver.unread = stored.inbox_seq > stored.inbox_seen;
-        driver.archived = archived;
-        driver.probation = probation;
-        driver.arrival = Some(driver.shared.action_slots.expect());
-        let Some(hold) = driver.shared.hold(stored.id, stored.epoch, gaps) else {
+        driver.inbox.pending = stored.inbox_seq > stored.inbox_seen;
+        driver.lease.probation = probation;
+        driver.lease.arrival = Some(driver.shared.admission.action_slots.expect());
+        let Some(hold) = driver.shared.held.hold(stored.id, stored.epoch, gaps) else {
             return Ok(None);
         };
-        driver.mail = hold.mail.clone();
-        driver.hold = Some(hold);
+        driver.inbox.wake = hold.wake.clone();
+        driver.lease.hold = Some(hold);
         Ok(Some(driver))
     }
 
@@ -179,109 +128,24 @@ impl Driver {
                 apply(&mut self.run, &event).map_err(|error| error.to_string())?;
             }
         }
-        self.seq = stored.journal.len() as u32;
-        self.inbox_seen = stored.inbox_seen;
+        self.commits.seq = stored.journal.len() as u32;
+        self.inbox.seen = stored.inbox_seen;
         self.payloads.forget_entries();
-        self.judging.clear();
-        self.asked.clear();
-        self.ready.clear();
-        self.untimed.clear();
-        self.waiting.clear();
-        self.slots.clear();
+        self.evaluations.clear();
+        self.attempts.forget_unstarted();
         Ok(())
-    }
-
-    /// Stores the run and drives it. Both in a task of its own: once the run may be durable it is held by this
-    /// process, which must drive it, whether or not whoever asked for it still waits for the answer.
-    pub async fn store_and_drive(mut self, new: NewRun, memory: Option<Arc<Share>>) -> Result<Enqueued, StoreError> {
-        let shared = self.shared.clone();
-        let holder = shared.clone();
-        let (tracker, abandon) = (shared.tasks.clone(), shared.abandon.clone());
-        let (tell, told) = oneshot::channel();
-        let (run, epoch, gaps) = (self.meta.id, self.meta.epoch, shared.lease_gate.gaps());
-        let bear = async move {
-            let mut tell = Some(tell);
-            loop {
-                let answer = shared.enqueue(new.clone()).await;
-                let known = !matches!(answer, Err(StoreError::Unknown(_)));
-                let created = matches!(answer, Ok(Enqueued::Created))
-                    || (tell.is_none() && matches!(answer, Ok(Enqueued::Existing { run, .. }) if run == new.id));
-                if let Some(tell) = tell.take() {
-                    let _ = tell.send(answer); // nobody need be listening any more
-                }
-                match known {
-                    true if created => {
-                        drop((new, memory));
-                        if self.still_holds(gaps).await {
-                            self.drive_guarded().await;
-                        }
-                        return;
-                    }
-                    true => return,
-                    false if shared.stopping.is_cancelled() => return,
-                    false => tokio::time::sleep(pause_after(8)).await,
-                }
-            }
-        };
-        let task = tracker.spawn(async move {
-            tokio::select! {
-                biased;
-                () = abandon.cancelled() => {}
-                () = bear => {}
-            }
-        });
-        holder.is_driven_by(run, epoch, task.abort_handle());
-        told.await.unwrap_or(Err(StoreError::Closed))
-    }
-
-    /// A new run is stored. If there was a gap since it was sent, another process may have taken it over.
-    async fn still_holds(&mut self, mut gaps: u64) -> bool {
-        while !self.shared.is_stored(self.meta.id, self.meta.epoch, gaps) {
-            gaps = self.shared.lease_gate.gaps();
-            if !matches!(self.reload().await, Ok(true)) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Drives the run in a task of its own. A claimed run that has not begun begins.
-    pub fn spawn(mut self) {
-        let (holder, run, epoch) = (self.shared.clone(), self.meta.id, self.meta.epoch);
-        let shared = self.shared.clone();
-        let tracker = shared.tasks.clone();
-        let drive = async move {
-            tokio::select! {
-                biased;
-                () = shared.abandon.cancelled() => {}
-                () = self.drive_guarded() => {}
-            }
-            drop(self.hold.take());
-        };
-        let task = tracker.spawn(drive);
-        holder.is_driven_by(run, epoch, task.abort_handle());
-    }
-
-    /// Drives the run. A panic is a fault of this program, or of the run that leads there; others must not suffer from it,
-    /// and the run must not stay with a driver that is no more.
-    async fn drive_guarded(&mut self) {
-        if let Err(panic) = AssertUnwindSafe(self.drive()).catch_unwind().await {
-            let what = attempt::panic_text(panic.as_ref());
-            let what = format!("its driver panicked: {what}");
-            self.quarantine(&what).await;
-        }
     }
 
     async fn drive(&mut self) {
         let mut incoming = Vec::new();
         let mut touched: Vec<NodeIx> = self.run.active().collect();
-        if self.unread {
+        if self.inbox.pending {
             incoming.extend(self.fetch_messages().await);
         }
         loop {
-            // A run that has not begun begins, also when that was not committed the first time.
+            // A run that has not started starts, also if its first commit was not confirmed.
             if self.run.status() == Status::Pending && !incoming.iter().any(Incoming::is_cancel) {
-                let archived = self.archived;
+                let archived = self.meta.archived;
                 incoming.insert(0, if archived { Incoming::Archived } else { Incoming::Start });
             }
             match self.step(incoming, touched).await {
@@ -309,8 +173,8 @@ impl Driver {
         runner::quarantine(&self.shared, self.meta.id, self.meta.epoch, what).await;
     }
 
-    /// Ends a run whose commit was rejected. Leaving it to another runner would repeat its effects, so this is tried for as
-    /// long as the process goes on.
+    /// Ends a run whose commit was rejected. If it were released, another runner would repeat its effects. So this is tried
+    /// until the process stops.
     async fn fail_rejected(&mut self, what: &str) {
         let held = Held {
             run: self.meta.id,
@@ -319,7 +183,7 @@ impl Driver {
         };
         let mut failures = 8;
         while !dead_letters::dead_letter_run(&self.shared, held, DeadReason::Rejected, what).await {
-            if self.shared.stopping.is_cancelled() {
+            if self.shared.shutdown.is_stopping() {
                 return;
             }
             tokio::time::sleep(pause_after(failures)).await;
@@ -334,117 +198,52 @@ impl Driver {
         if step.is_worth_a_commit() {
             let commit = self.build(&mut step).await?;
             let end = commit.status.clone().filter(|change| change.status.is_terminal());
-            let seen = self
+            let observed = self
                 .shared
                 .observer
                 .as_ref()
                 .map(|_| (commit.events.clone(), commit.attempts.clone()));
-            self.seq += u32::from(!commit.events.is_empty());
+            self.commits.seq += u32::from(!commit.events.is_empty());
             let (answer, reports) = self.commit(commit).await;
             next.extend(reports.into_iter().map(Incoming::Report));
             let inbox_seq = self.settle(answer, &step, &mut next)?;
-            if let (Some(observer), Some((events, attempts))) = (&self.shared.observer, &seen) {
+            if let (Some(observer), Some((events, attempts))) = (&self.shared.observer, &observed) {
                 observer.committed(self.meta.id, events, attempts);
             }
             if let Some(end) = end {
-                self.tell_end(end);
+                self.notify_end(end);
                 return Ok(Next::Leave);
             }
             if step.parks.is_some() {
                 return Ok(Next::Leave);
             }
             self.payloads.forget_if_scarce();
-            if inbox_seq > self.inbox_seen {
+            if inbox_seq > self.inbox.seen {
                 next.extend(self.fetch_messages().await);
             }
         }
-        // What is about to be cancelled does not begin.
+        // Nothing starts in a run that is about to be cancelled.
         if !next.iter().any(Incoming::is_cancel)
             && let Err(error) = self.act().await
         {
             return Err(error.with(next));
         }
-        if self.arrival.is_some() && next.is_empty() {
-            // Attempts ask for their turns when they are looked at for the first time.
-            let first = self.attempts.next().now_or_never().flatten();
-            next = first.map_or_else(Vec::new, |report| self.reports_with(report));
+        if self.lease.arrival.is_some()
+            && next.is_empty()
+            && let Some(first) = self.attempts.poll_first()
+        {
+            next = self.reports_with(first);
         }
-        self.arrival = None;
+        self.lease.arrival = None;
         if next.is_empty() {
             next = self.wait().await;
         }
         Ok(Next::Go(next))
     }
 
-    /// Sends a commit and collects the reports that come in meanwhile.
-    async fn commit(&mut self, commit: fermata_store::runs::RunCommit) -> (CommitAnswer, Vec<Arc<Report>>) {
-        let store = self.shared.store.clone();
-        let mut sending = store.commit(commit);
-        let mut reports = Vec::new();
-        loop {
-            tokio::select! {
-                biased;
-                answer = &mut sending => return (answer, reports),
-                Some(report) = self.attempts.next(), if !self.attempts.is_empty() => {
-                    self.running.remove(&(report.node, report.attempt));
-                    reports.push(Arc::new(report));
-                }
-            }
-        }
-    }
-
-    /// Takes note of a commit's answer; the newest letter in the inbox if it is durable.
-    fn settle(&mut self, answer: CommitAnswer, step: &Step, next: &mut Vec<Incoming>) -> Result<u64, StepError> {
-        let undecided = |next: &mut Vec<Incoming>| {
-            let later = next.drain(..).filter_map(Incoming::into_report);
-            step.reports.iter().cloned().chain(later).collect::<Vec<_>>()
-        };
-        match answer {
-            CommitAnswer::Committed { inbox_seq } => {
-                self.inbox_seen = step.inbox_seen;
-                self.unconfirmed = 0;
-                self.probation = None;
-                Ok(inbox_seq)
-            }
-            CommitAnswer::Fenced => {
-                tracing::info!(run = %self.meta.id, "the lease is another's; letting go");
-                Err(StepError::Lost)
-            }
-            CommitAnswer::Conflict(Conflict::Link { link, owner }) => {
-                let mut reports = undecided(next);
-                for report in &mut reports {
-                    if self.compiled.plan.node(report.node).id == link.node && report.attempt == link.attempt {
-                        *report = Arc::new(report.with_link_conflict(&link, owner));
-                    }
-                }
-                Err(StepError::Reload(reports))
-            }
-            CommitAnswer::Conflict(Conflict::Answered { .. } | Conflict::Seq) => {
-                Err(StepError::Reload(undecided(next)))
-            }
-            CommitAnswer::Unknown(what) => {
-                tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; loading the run again");
-                self.unconfirmed += 1;
-                Err(StepError::Reload(undecided(next)))
-            }
-            CommitAnswer::Rejected(what) => {
-                let nodes = step
-                    .reports
-                    .iter()
-                    .map(|report| &self.compiled.plan.node(report.node).id);
-                let nodes: Vec<String> = nodes.take(3).map(|id| format!("`{id}`")).collect();
-                let of = match nodes.is_empty() {
-                    true => String::new(),
-                    false => format!(" after node {}", nodes.join(", ")),
-                };
-                Err(StepError::Rejected(format!("the step{of} cannot be stored: {what}")))
-            }
-        }
-    }
-
-    /// Loads the run again; false if it is not ours any more.
+    /// Loads the run again; false if another runner holds it.
     async fn reload(&mut self) -> Result<bool, String> {
-        let mut failures = self.unconfirmed;
+        let mut failures = self.commits.unconfirmed;
         loop {
             if failures > 0 {
                 tokio::time::sleep(pause_after(failures)).await;
@@ -454,30 +253,31 @@ impl Driver {
                     return self.replay(&stored).map(|()| true);
                 }
                 Ok(_) => return Ok(false),
-                Err(error) => tracing::warn!(run = %self.meta.id, %error, "the run cannot be loaded; trying again"),
+                Err(error) => tracing::warn!(run = %self.meta.id, %error, "a run cannot be loaded; trying again"),
             }
             failures += 1;
-            if self.shared.stopping.is_cancelled() && failures > 5 {
+            if self.shared.shutdown.is_stopping() && failures > 5 {
                 return Ok(false);
             }
         }
     }
 
-    /// Whether the run is this driver's. After a commit that released it and was not confirmed, nobody's epoch is newer.
+    /// Whether this driver holds the run. An unconfirmed commit may have released it: then it has no owner, under the same
+    /// epoch.
     fn holds(&self, stored: &StoredRun) -> bool {
         stored.owner == Some(self.shared.runner.id) && stored.epoch == self.meta.epoch
     }
 
-    /// Starts what is ready, and tells what is no longer wanted.
+    /// Starts ready attempts, or stops those that run if the run is stopping.
     async fn act(&mut self) -> Result<(), StepError> {
         if self.run.stop().is_some() {
             self.wind_down();
             return Ok(());
         }
-        if self.shared.stopping.is_cancelled() {
-            return Ok(()); // whoever claims the run next starts them
+        if self.shared.shutdown.is_stopping() {
+            return Ok(()); // the runner that claims the run next starts them
         }
-        for (ix, attempt) in std::mem::take(&mut self.ready) {
+        for (ix, attempt) in self.attempts.take_ready() {
             self.start(ix, attempt).await?;
         }
         Ok(())
@@ -485,91 +285,56 @@ impl Driver {
 
     /// When time alone gives this run something to do.
     fn next_due(&self) -> Option<Timestamp> {
-        let retry = self.waiting.first().map(|(due, ..)| *due);
+        let retry = self.attempts.next_due();
         conductor::next_wake(&self.run).into_iter().chain(retry).min()
     }
 
     /// Waits until something happens.
     async fn wait(&mut self) -> Vec<Incoming> {
         let now = self.shared.clock.now();
-        let proven = self.probation.as_ref().map(|probation| probation.look_again(now));
-        let due = self.next_due().into_iter().chain(proven).chain(self.halts_at()).min();
+        let due = self.next_due().into_iter();
+        let due = due.chain(self.lease.proven_at(now)).chain(self.halts_at()).min();
         let pause = due.map(|due| crate::clock::until(now, due));
-        let stopping = self.shared.stopping.is_cancelled();
-        if stopping && self.running.is_empty() {
-            return vec![Incoming::Tick]; // it was told to stop after it had decided
+        let stopping = self.shared.shutdown.is_stopping();
+        if stopping && !self.attempts.any_running() {
+            return vec![Incoming::Tick]; // the process began to stop after this step was decided
         }
-        let mail = self.mail.clone();
-        let shared = self.shared.clone();
         tokio::select! {
             biased;
-            Some(report) = self.attempts.next(), if !self.attempts.is_empty() => self.reports_with(report),
-            Some((ix, attempt, slot)) = self.queueing.next(), if !self.queueing.is_empty() => {
-                self.running.remove(&(ix, attempt));
-                vec![Incoming::Slot(ix, attempt, slot)]
-            }
-            Some(fact) = self.judging.next(), if !self.judging.is_empty() => vec![Incoming::Verdicts(fact)],
-            () = mail.notified() => self.fetch_messages().await,
+            outcome = self.attempts.next() => match outcome {
+                Outcome::Report(report) => self.reports_with(report),
+                Outcome::Dequeued((ix, attempt, slot)) => vec![Incoming::Slot(ix, attempt, slot)],
+            },
+            fact = self.evaluations.next() => vec![Incoming::Verdicts(fact)],
+            () = self.inbox.wake.notified() => self.fetch_messages().await,
             () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => vec![Incoming::Tick],
-            () = shared.stopping.cancelled(), if !stopping => vec![Incoming::Tick],
+            () = self.shared.shutdown.stopping.cancelled(), if !stopping => vec![Incoming::Tick],
         }
     }
 
-    /// `first`, and whatever else is there already.
+    /// `first`, and all other reports that are there already.
     fn reports_with(&mut self, first: Report) -> Vec<Incoming> {
-        let mut reports = vec![first];
-        while let Some(Some(report)) = self.attempts.next().now_or_never() {
-            reports.push(report);
-        }
-        for report in &reports {
-            self.running.remove(&(report.node, report.attempt));
-        }
-        reports
-            .into_iter()
-            .map(|report| Incoming::Report(Arc::new(report)))
-            .collect()
+        let reports = self.attempts.with_pending_reports(first).into_iter();
+        reports.map(|report| Incoming::Report(Arc::new(report))).collect()
     }
 
-    async fn fetch_messages(&mut self) -> Vec<Incoming> {
-        match self.shared.store.inbox(self.meta.id, self.inbox_seen).await {
-            Ok(mail) => mail.into_iter().map(Incoming::StoredMessage).collect(),
-            Err(error) => {
-                tracing::warn!(run = %self.meta.id, %error, "the inbox cannot be read; trying again");
-                self.mail.notify_one();
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                Vec::new()
-            }
-        }
-    }
-
-    /// Sorts what these nodes need into now, later and never; the latter is told to the run at once.
+    /// Schedules the attempts and evaluations of these nodes. Attempts that are no longer wanted and never started are reported
+    /// at once.
     fn plan_work(&mut self, touched: &[NodeIx], now: Timestamp) -> Vec<Incoming> {
         let mut aborted = Vec::new();
         for ix in touched.iter().copied() {
             match conductor::effect_of(&self.run, ix) {
-                Some(Effect::Execute { attempt, .. }) if self.running.contains(&(ix, attempt)) => {}
-                Some(Effect::Execute { attempt, due, .. }) if due <= now => {
-                    self.ready.insert((ix, attempt));
+                Some(Effect::Execute { attempt, due, .. }) if !self.attempts.is_running(ix, attempt) => {
+                    self.attempts.schedule(ix, attempt, due, now);
                 }
-                Some(Effect::Execute { attempt, due, .. }) => {
-                    self.waiting.insert((due, ix, attempt));
-                }
-                Some(Effect::Abort { attempt, .. }) if !self.running.contains(&(ix, attempt)) => {
+                Some(Effect::Abort { attempt, .. }) if !self.attempts.is_running(ix, attempt) => {
                     aborted.push(Incoming::Report(Arc::new(Report::never_started(ix, attempt, now))));
                 }
-                Some(Effect::Time { .. }) => self.untimed.push(ix),
+                Some(Effect::Time { .. }) => self.evaluations.add_untimed(ix),
                 _ => {}
             }
         }
         aborted
-    }
-
-    /// Moves attempts whose time has come.
-    fn wake_waiting(&mut self, now: Timestamp) {
-        while let Some((due, ix, attempt)) = self.waiting.first().copied().filter(|(due, ..)| *due <= now) {
-            self.waiting.remove(&(due, ix, attempt));
-            self.ready.insert((ix, attempt));
-        }
     }
 
     fn input(&self, fact: Fact) -> Input {

@@ -31,6 +31,7 @@ mod settings;
 mod slots;
 pub mod timeline;
 mod trigger;
+mod wait_rows;
 mod workflows;
 
 pub use compiled::Compiled;

@@ -6,6 +6,7 @@
 //!   through (`lease_gate.rs`, `heartbeat.rs`).
 //! * No hint is needed: whatever another process does is seen after `poll_interval`.
 
+mod claim_size;
 mod claims;
 mod heartbeat;
 pub(crate) mod lease_gate;
@@ -14,7 +15,7 @@ pub(crate) mod probation;
 pub(crate) mod quarantine;
 mod resume;
 
-pub(crate) use claims::CLAIM_BATCH;
+pub(crate) use claim_size::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
 
 use crate::{engine::Shared, runners};
@@ -27,7 +28,7 @@ use tokio::sync::oneshot;
 
 /// Works until the process is told to stop and everything has been handed back.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let news = shared.store.changes();
+    let hints = shared.store.changes();
     let (end, ending) = oneshot::channel();
     let mut beating = heartbeat::beat(&shared, ending);
     let mut in_order = false;
@@ -36,9 +37,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let claims = Claims::new(shared.clone());
         tokio::select! {
             biased; // the same every time, so that a simulation repeats
-            () = shared.abandon.cancelled() => {}
-            () = shared.stopping.cancelled(), if !shared.settings.role.works() => {}
-            () = claims.run(news), if shared.settings.role.works() => {}
+            () = shared.shutdown.abandon.cancelled() => {}
+            () = shared.shutdown.stopping.cancelled(), if !shared.settings.role.works() => {}
+            () = claims.run(hints), if shared.settings.role.works() => {}
         }
         in_order = hand_back(&shared).await;
     };
@@ -57,14 +58,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Lets drivers finish what they do for a while. What they still hold then is free once this runner has retired.
 /// False if it ends as in a crash.
 async fn hand_back(shared: &Shared) -> bool {
-    shared.tasks.close();
+    shared.shutdown.tasks.close();
     let grace = shared.settings.shutdown_grace;
-    let late = tokio::time::timeout(grace, shared.tasks.wait()).await.is_err();
-    let in_order = !shared.abandon.is_cancelled();
+    let late = tokio::time::timeout(grace, shared.shutdown.tasks.wait()).await.is_err();
+    let in_order = !shared.shutdown.abandon.is_cancelled();
     if late {
         tracing::warn!("some actions did not finish in time; their attempts will be repeated");
-        shared.abandon.cancel();
-        shared.tasks.wait().await;
+        shared.shutdown.abandon.cancel();
+        shared.shutdown.tasks.wait().await;
     }
     in_order
 }
@@ -75,15 +76,15 @@ async fn message_loop(shared: &Shared) {
     loop {
         tokio::select! {
             biased;
-            () = shared.check_messages.notified() => {}
+            () = shared.wakes.messages.notified() => {}
             () = tokio::time::sleep(shared.settings.poll_interval) => {}
         }
-        if shared.holds_nothing() {
+        if shared.held.is_empty() {
             continue;
         }
         match shared.control.runs_with_messages(shared.runner.id).await {
             Ok(runs) => runs.into_iter().for_each(|run| {
-                shared.ring(run);
+                shared.held.wake(run);
             }),
             Err(error) => tracing::warn!(%error, "pending messages cannot be looked for; trying again"),
         }

@@ -5,11 +5,17 @@
 //! its own, so each schema that applies others gets one keyword more, [`STEP`], which counts and looks at the clock. When the budget is
 //! used up it unwinds to [`TriggerSchema::check`]: that ends the work, so no thread is lost to a hostile schema.
 
+use crate::{
+    compiled::Compiled,
+    error::Refusal,
+    offload::{LARGE, Offload},
+};
 use jsonschema::{Keyword, ValidationError, Validator, paths::Location};
 use serde_json::{Map, Value};
 use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -54,6 +60,33 @@ const MAPS: &[&str] = &[
     "dependencies",
     "dependentRequired",
 ];
+
+/// Checks a trigger against the schema of its workflow; off the async workers if that may take long.
+pub(crate) async fn check_trigger(
+    offload: &Offload,
+    compiled: &Arc<Compiled>,
+    trigger: &Arc<Value>,
+    bytes: usize,
+) -> Result<(), Refusal> {
+    let Some(schema) = &compiled.trigger else {
+        return Ok(());
+    };
+    let problems = match schema.is_complex || bytes > LARGE {
+        false => schema.check(trigger),
+        true => {
+            let (compiled, trigger) = (compiled.clone(), trigger.clone());
+            let check = move || compiled.trigger.as_ref().map(|schema| schema.check(&trigger));
+            offload.elsewhere(check).await.unwrap_or_default()
+        }
+    };
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::InvalidTrigger {
+            workflow: compiled.plan.workflow.clone(),
+            problems,
+        }),
+    }
+}
 
 /// A trigger schema, ready to be used.
 pub(crate) struct TriggerSchema {

@@ -113,8 +113,7 @@ impl Driver {
         let now = self.shared.clock.now();
         let report = Report::never_started(ix, attempt, now);
         let rendered = self.render(ix, &Step::nothing(now)).await?;
-        let slot = self.slots.remove(&(ix, attempt));
-        self.running.insert((ix, attempt));
+        let slot = self.attempts.take_slot(ix, attempt);
         let node = self.compiled.plan.node(ix);
         let action = self.shared.registry.get(node.kind.action_type()).cloned();
         let policies = node.policies;
@@ -129,15 +128,15 @@ impl Driver {
             idempotency_key,
             correlation_id: self.meta.correlation_id.clone(),
             principal: self.meta.principal.clone(),
-            cancelled: self.unwanted.clone(),
-            memory: Reserved::of(&self.shared.responses),
+            cancelled: self.stopping.no_new.clone(),
+            memory: Reserved::of(&self.shared.admission.responses),
         };
         let limit = Limit::of(policies.timeout_ms, self.run.deadline());
-        let halt = self.halt.clone();
+        let halt = self.stopping.halt.clone();
         let action_type = node.kind.action_type().to_owned();
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
         let (tenant, priority, epoch) = (self.meta.tenant.clone(), self.meta.priority, self.meta.epoch);
-        let queued = self.probation.as_ref().map(Probation::queue);
+        let queued = self.lease.probation.as_ref().map(Probation::queue);
         let execute = async move {
             let behalf = Behalf {
                 tenant: &tenant,
@@ -164,24 +163,24 @@ impl Driver {
                 }
             };
             let (parameters, text) = masked(&shared, parameters).await;
-            let turn = match slot {
+            let slot = match slot {
                 Some(slot) => slot,
                 None => tokio::select! {
                     biased;
                     () = call.cancelled.cancelled() => return report,
-                    () = shared.stopping.cancelled() => return report, // the runner that claims the run next starts it
-                    turn = shared.action_slots.take(call.run, behalf) => turn,
+                    () = shared.shutdown.stopping.cancelled() => return report, // the runner that claims the run next starts it
+                    slot = shared.admission.action_slots.take(call.run, behalf) => slot,
                 },
             };
             // The run may have been taken over while this process was stopped.
             tokio::select! {
                 biased;
                 () = call.cancelled.cancelled() => return report,
-                () = shared.stopping.cancelled() => return report,
-                () = shared.lease_gate.opens() => {}
+                () = shared.shutdown.stopping.cancelled() => return report,
+                () = shared.admission.lease_gate.opens() => {}
             }
-            if shared.is_lost(call.run, epoch) {
-                drop(turn);
+            if shared.held.is_lost(call.run, epoch) {
+                drop(slot);
                 return std::future::pending().await; // its driver is about to be dropped
             }
             let memory = call.memory.clone();
@@ -198,7 +197,7 @@ impl Driver {
                     () = halt.cancelled() => Err(stopped("the run was stopped while this attempt ran").into()),
                 },
             };
-            drop(turn);
+            drop(slot);
             let ended_at = shared.clock.now();
             let result = match result {
                 Ok(success) => Ok(Given::new(success, &shared.offload).await),
@@ -213,14 +212,14 @@ impl Driver {
                 ..report
             }
         };
-        self.attempts.push(execute.boxed());
+        self.attempts.execute(ix, attempt, execute.boxed());
         Ok(())
     }
 
     /// Waits for a slot. Only then is the start of the attempt recorded and are its parameters rendered.
     fn queue_for_slot(&mut self, ix: NodeIx, attempt: u32) {
-        self.running.insert((ix, attempt));
-        let (shared, plan, unwanted) = (self.shared.clone(), self.compiled.plan.clone(), self.unwanted.clone());
+        let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
+        let no_new = self.stopping.no_new.clone();
         let (tenant, priority, run) = (self.meta.tenant.clone(), self.meta.priority, self.meta.id);
         let wait = async move {
             let behalf = Behalf {
@@ -230,13 +229,13 @@ impl Driver {
             };
             let slot = tokio::select! {
                 biased;
-                () = unwanted.cancelled() => None,
-                () = shared.stopping.cancelled() => None,
-                slot = shared.action_slots.take(run, behalf) => Some(slot),
+                () = no_new.cancelled() => None,
+                () = shared.shutdown.stopping.cancelled() => None,
+                slot = shared.admission.action_slots.take(run, behalf) => Some(slot),
             };
             (ix, attempt, slot)
         };
-        self.queueing.push(wait.boxed());
+        self.attempts.queue(ix, attempt, wait.boxed());
     }
 
     /// Fetches what an expression needs and is not in memory.

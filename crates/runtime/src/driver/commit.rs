@@ -1,16 +1,98 @@
-//! From a step to the commit that makes it durable.
+//! The commit of a step, and its answer.
 
 use super::{
-    Driver, StepError,
+    Driver, Incoming, Report, StepError,
     step::{Step, to_text},
 };
 use crate::engine::Ended;
 use fermata_core::{Event, Failure, NodeId, NodeIx, Outcome, Phase, Plan, Status, snapshot};
-use fermata_store::runs::{RunCommit, StatusChange, Then};
+use fermata_store::runs::{CommitAnswer, Conflict, RunCommit, StatusChange, Then};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, mem::take, sync::Arc};
 
+/// How far the journal of a run goes.
+#[derive(Default)]
+pub(super) struct CommitState {
+    /// The last journal row.
+    pub seq: u32,
+    /// Commits in a row whose outcome is not known.
+    pub unconfirmed: u32,
+}
+
+impl CommitState {
+    pub fn after(seq: u32) -> CommitState {
+        CommitState { seq, unconfirmed: 0 }
+    }
+}
+
 impl Driver {
+    /// Sends a commit and collects the reports that come in meanwhile.
+    pub(super) async fn commit(&mut self, commit: RunCommit) -> (CommitAnswer, Vec<Arc<Report>>) {
+        let mut sending = self.shared.store.commit(commit);
+        let mut reports = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut sending => return (answer, reports),
+                report = self.attempts.next_report() => reports.push(Arc::new(report)),
+            }
+        }
+    }
+
+    /// Takes note of a commit's answer. Returns the newest message in the inbox if the commit is durable.
+    pub(super) fn settle(
+        &mut self,
+        answer: CommitAnswer,
+        step: &Step,
+        next: &mut Vec<Incoming>,
+    ) -> Result<u64, StepError> {
+        let undecided = |next: &mut Vec<Incoming>| {
+            let later = next.drain(..).filter_map(Incoming::into_report);
+            step.reports.iter().cloned().chain(later).collect::<Vec<_>>()
+        };
+        match answer {
+            CommitAnswer::Committed { inbox_seq } => {
+                self.inbox.seen = step.inbox_seen;
+                self.commits.unconfirmed = 0;
+                self.lease.probation = None;
+                Ok(inbox_seq)
+            }
+            CommitAnswer::Fenced => {
+                tracing::info!(run = %self.meta.id, "another runner holds the lease of a run; its driver ends here");
+                Err(StepError::Lost)
+            }
+            CommitAnswer::Conflict(Conflict::Link { link, owner }) => {
+                let mut reports = undecided(next);
+                for report in &mut reports {
+                    if self.compiled.plan.node(report.node).id == link.node && report.attempt == link.attempt {
+                        *report = Arc::new(report.with_link_conflict(&link, owner));
+                    }
+                }
+                Err(StepError::Reload(reports))
+            }
+            CommitAnswer::Conflict(Conflict::Answered { .. } | Conflict::Seq) => {
+                Err(StepError::Reload(undecided(next)))
+            }
+            CommitAnswer::Unknown(what) => {
+                tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; the run is loaded again");
+                self.commits.unconfirmed += 1;
+                Err(StepError::Reload(undecided(next)))
+            }
+            CommitAnswer::Rejected(what) => {
+                let nodes = step
+                    .reports
+                    .iter()
+                    .map(|report| &self.compiled.plan.node(report.node).id);
+                let nodes: Vec<String> = nodes.take(3).map(|id| format!("`{id}`")).collect();
+                let of = match nodes.is_empty() {
+                    true => String::new(),
+                    false => format!(" after node {}", nodes.join(", ")),
+                };
+                Err(StepError::Rejected(format!("the step{of} cannot be stored: {what}")))
+            }
+        }
+    }
+
     /// Everything the store must write for `step`, moved out of it.
     pub(super) async fn build(&mut self, step: &mut Step) -> Result<RunCommit, StepError> {
         let status = self.status_change(step).await?;
@@ -18,7 +100,7 @@ impl Driver {
             run: self.meta.id,
             runner: self.shared.runner.id,
             epoch: self.meta.epoch,
-            seq: self.seq + 1,
+            seq: self.commits.seq + 1,
             at: step.at,
             events: take(&mut step.events),
             attempts: take(&mut step.attempts),
@@ -76,7 +158,7 @@ impl Driver {
         }))
     }
 
-    /// What the run failed of: what stopped it, or else the first node that failed.
+    /// Why the run failed: what stopped it, or else the first node that failed.
     fn error(&self) -> Option<String> {
         let (failure, node) = match self.run.stop() {
             Some(stop) => (stop.failure.as_ref()?, stop.node.as_ref()),
@@ -109,15 +191,15 @@ impl Driver {
         failures.next()
     }
 
-    /// Tells whoever waits for the end, now that it is durable.
-    pub(super) fn tell_end(&self, change: StatusChange) {
+    /// Notifies the waiters of the run, now that its end is durable.
+    pub(super) fn notify_end(&self, change: StatusChange) {
         let ended = Ended {
             status: change.status,
             reason: change.reason,
             error: change.error,
             outputs: change.outputs,
         };
-        self.shared.tell_end(self.meta.id, ended);
+        self.shared.waiters.notify(self.meta.id, ended);
     }
 }
 

@@ -1,10 +1,10 @@
-//! What a driver knows of its run beside the plan.
+//! Facts about a held run that its plan and journal do not contain.
 
 use fermata_core::RunId;
 use fermata_store::runs::{NewRun, Principal, StoredRun};
 use std::sync::Arc;
 
-/// What a run is called and who it is for.
+/// The identity of a run and of its caller.
 pub(crate) struct Meta {
     pub id: RunId,
     pub epoch: u64,
@@ -12,6 +12,8 @@ pub(crate) struct Meta {
     pub priority: i32,
     pub correlation_id: Arc<str>,
     pub principal: Arc<Principal>,
+    /// Whether the workflow was archived before the run started.
+    pub archived: bool,
 }
 
 impl Meta {
@@ -23,10 +25,11 @@ impl Meta {
             priority: new.priority.unwrap_or(0),
             correlation_id: correlation_id(new.id, new.correlation_id.as_deref()),
             principal: Arc::new(new.principal.clone()),
+            archived: false,
         }
     }
 
-    pub fn of_stored(stored: &StoredRun) -> Meta {
+    pub fn of_stored(stored: &StoredRun, archived: bool) -> Meta {
         Meta {
             id: stored.id,
             epoch: stored.epoch,
@@ -34,6 +37,7 @@ impl Meta {
             priority: stored.priority.unwrap_or(0),
             correlation_id: correlation_id(stored.id, stored.correlation_id.as_deref()),
             principal: Arc::new(stored.principal.clone()),
+            archived,
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Deciding: what happened becomes events and the rows that belong to them.
 
 use super::{Driver, Incoming, Report, StepError, judge::Judged};
-use crate::{engine::wait_limit, entry::NodeResult};
+use crate::{
+    entry::NodeResult,
+    wait_rows::{wait_limit, wait_tokens},
+};
 use fermata_core::{Effect, Event, Fact, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
-use fermata_store::runs::{Attempt, AttemptStatus, InboxMessage, Link, StoredMessage, WaitChange};
+use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
@@ -19,8 +22,9 @@ pub(super) struct Step {
     pub reports: Vec<Arc<Report>>,
     /// Whether the run leaves memory, and until when.
     pub parks: Option<Option<Timestamp>>,
-    read_messages: bool,
-    /// Whether the run has lived for long enough to be trusted again, which the store must know.
+    /// Whether messages were consumed, which the store must record.
+    pub read_messages: bool,
+    /// Whether the run has executed for long enough to be trusted again, which the store must record.
     proven: bool,
 }
 
@@ -49,7 +53,7 @@ impl Driver {
     /// Decides what follows from all that came in, evaluating conditions on the way.
     pub(super) async fn decide(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Step, StepError> {
         let mut step = Step {
-            inbox_seen: self.inbox_seen,
+            inbox_seen: self.inbox.seen,
             ..Step::nothing(self.shared.clock.now())
         };
         let mut queue: VecDeque<Incoming> = incoming.into();
@@ -74,10 +78,7 @@ impl Driver {
             }
         }
         step.parks = self.parks(step.at);
-        step.proven = self
-            .probation
-            .as_ref()
-            .is_some_and(|probation| probation.is_over(step.at));
+        step.proven = self.lease.is_proven(step.at);
         Ok(step)
     }
 
@@ -85,29 +86,27 @@ impl Driver {
         let fact = match incoming {
             Incoming::Start => {
                 let vars = Value::Object(self.shared.settings.vars.clone());
-                step.waits.extend(self.shared.wait_tokens(&self.run));
+                step.waits.extend(wait_tokens(&self.run));
                 Fact::Start { vars }
             }
             Incoming::Archived => Fact::Cancel {
                 reason: "workflow_archived".to_owned(),
             },
             Incoming::Verdicts(fact) => {
-                if let Fact::Judged { node, .. } | Fact::Guarded { node, .. } | Fact::Timed { node, .. } = &fact {
-                    self.asked.remove(node);
-                }
+                self.evaluations.finished(&fact);
                 fact
             }
             Incoming::Tick => {
-                self.wake_waiting(step.at);
+                self.attempts.wake_delayed(step.at);
                 Fact::Tick
             }
-            Incoming::StoredMessage(mail) => match self.take_message(mail, step).await? {
+            Incoming::StoredMessage(message) => match self.take_message(message, step).await? {
                 Some(fact) => fact,
                 None => return Ok(()),
             },
             Incoming::Slot(ix, attempt, slot) => match slot.filter(|_| self.run.stop().is_none()) {
                 Some(slot) => {
-                    self.slots.insert((ix, attempt), slot);
+                    self.attempts.keep_slot(ix, attempt, slot);
                     let node = self.compiled.plan.node(ix).id.clone();
                     Fact::Begins { node, attempt }
                 }
@@ -116,9 +115,9 @@ impl Driver {
                     return Box::pin(self.take(Incoming::Report(report), step)).await;
                 }
             },
-            // It waited for its slot when this process was told to stop: there is something to do for the next.
-            Incoming::Report(report) if self.shared.stopping.is_cancelled() && report.is_left_undone(&self.run) => {
-                self.ready.insert((report.node, report.attempt));
+            // It waited for its slot when this process began to stop: the next process starts it.
+            Incoming::Report(report) if self.shared.shutdown.is_stopping() && report.is_left_undone(&self.run) => {
+                self.attempts.make_ready(report.node, report.attempt);
                 return Ok(());
             }
             Incoming::Report(report) => {
@@ -133,7 +132,7 @@ impl Driver {
                             Ok(success) => Ok(Output::of(&success.outputs, success.text.len())),
                             Err(failed) => Err(failed.failure.clone()),
                         },
-                        jitter: self.shared.jitter(),
+                        jitter: self.shared.ids.jitter(),
                     },
                 };
                 step.reports.push(report.clone());
@@ -141,55 +140,6 @@ impl Driver {
             }
         };
         self.advance(fact, None, step).await
-    }
-
-    async fn take_message(&mut self, mail: StoredMessage, step: &mut Step) -> Result<Option<Fact>, StepError> {
-        if mail.seq <= step.inbox_seen {
-            return Ok(None);
-        }
-        step.inbox_seen = mail.seq;
-        step.read_messages = true;
-        Ok(match mail.letter {
-            InboxMessage::Cancel { reason } => {
-                self.cancel_asked = true;
-                Some(Fact::Cancel { reason })
-            }
-            InboxMessage::Callback { node } => match self.compiled.plan.find(node.as_str()) {
-                None => None,
-                Some(ix) => {
-                    let (payload, text) = self.answer_of(ix, step).await?;
-                    let output = Output::of(&payload, text.len());
-                    Some(Fact::Callback { node, output })
-                }
-            },
-        })
-    }
-
-    /// The payload of the callback that answered a wait.
-    async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<(Arc<Value>, String), StepError> {
-        if let Some(payload) = self.answers.get(&ix) {
-            return Ok(payload.clone());
-        }
-        let waits = self
-            .shared
-            .store
-            .waits(self.meta.id)
-            .await
-            .map_err(|error| self.read_failed(&error, step))?;
-        let id = &self.compiled.plan.node(ix).id;
-        let text = waits
-            .into_iter()
-            .find(|wait| wait.node == *id)
-            .and_then(|wait| wait.payload);
-        let offload = self.shared.offload.clone();
-        let payload = match text {
-            Some(text) => offload.parse(&text).await.unwrap_or_default(),
-            None => Value::Null,
-        };
-        let payload = Arc::new(payload);
-        let answer = (payload.clone(), offload.to_text(payload).await);
-        self.answers.insert(ix, answer.clone());
-        Ok(answer)
     }
 
     pub(super) fn read_failed(&self, error: &fermata_store::StoreError, step: &Step) -> StepError {
@@ -305,14 +255,14 @@ impl Driver {
 
     /// Evaluates what must be evaluated before the run can go on; false if nothing came of it now.
     async fn evaluate(&mut self, step: &mut Step) -> Result<bool, StepError> {
-        let untimed = std::mem::take(&mut self.untimed);
+        let untimed = self.evaluations.take_untimed();
         let mut any = false;
         for effect in conductor::evaluations(&self.run) {
             let (Effect::Judge { node, .. } | Effect::Guard { node }) = &effect else {
                 continue;
             };
             let node = node.clone();
-            if self.asked.contains(&node) {
+            if self.evaluations.is_pending(&node) {
                 continue;
             }
             let judged = match effect {
@@ -341,8 +291,7 @@ impl Driver {
                 Ok(true)
             }
             Judged::Later(fact) => {
-                self.asked.insert(node);
-                self.judging.push(fact);
+                self.evaluations.start(node, fact);
                 Ok(false)
             }
         }
@@ -350,16 +299,16 @@ impl Driver {
 
     /// Whether the run has nothing to do here, and until when.
     fn parks(&self, now: Timestamp) -> Option<Option<Timestamp>> {
-        if self.run.status().is_terminal() || !self.running.is_empty() {
+        if self.run.status().is_terminal() || self.attempts.any_running() {
             return None;
         }
         let due = self.next_due();
-        if self.shared.stopping.is_cancelled() {
-            let unfinished = !self.ready.is_empty() || !self.judging.is_empty();
+        let unfinished = self.attempts.any_ready() || !self.evaluations.is_empty();
+        if self.shared.shutdown.is_stopping() {
             return Some(if unfinished { Some(now) } else { due });
         }
         let soon = now.plus_millis(self.shared.settings.park_after.as_millis() as u64);
-        let idle = self.ready.is_empty() && self.judging.is_empty() && due.is_none_or(|due| due > soon);
+        let idle = !unfinished && due.is_none_or(|due| due > soon);
         idle.then_some(due)
     }
 }

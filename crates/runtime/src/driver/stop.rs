@@ -1,39 +1,48 @@
-//! Stopping a run: what becomes of its attempts.
+//! Stopping a run: what happens to its attempts.
 //!
 //! | cause | attempts without a slot | running actions |
 //! | --- | --- | --- |
 //! | a cancel, the run's deadline | do not start | their futures are dropped at once |
 //! | an unhandled failure, an overflow of the context | do not start | may finish within `stop_grace`, then their futures are dropped |
 //!
-//! An attempt that is stopped reports the failure `CANCELLED`, and its slot is free. The grace period is this process's alone: after a
-//! crash no action runs any more.
+//! A stopped attempt reports the failure `CANCELLED`, and its slot is free. The grace period is not durable: after a crash no
+//! action of the run is running.
 
 use super::Driver;
 use fermata_core::{Stop, Timestamp};
+use tokio_util::sync::CancellationToken;
+
+/// The signals to the attempts of a run that stops.
+#[derive(Default)]
+pub(super) struct StopSignals {
+    /// Attempts without a slot do not start.
+    pub no_new: CancellationToken,
+    /// Running actions are stopped.
+    pub halt: CancellationToken,
+    /// When the grace period of running actions ends.
+    grace_ends: Option<Timestamp>,
+}
 
 impl Driver {
-    /// Nothing starts any more; running actions are stopped at once, or when their grace period is over.
+    /// Starts nothing more. Stops running actions at once, or when their grace period is over.
     pub(super) fn wind_down(&mut self) {
-        self.ready.clear();
-        self.slots.clear();
-        self.unwanted.cancel();
+        self.attempts.forget_ready();
+        self.stopping.no_new.cancel();
         let now = self.shared.clock.now();
         let grace = self.shared.settings.stop_grace.as_millis() as u64;
-        let grace_ends = *self.halt_at.get_or_insert_with(|| now.plus_millis(grace));
-        let immediate = self.cancel_asked || self.run.stop().is_some_and(Stop::is_immediate);
+        let grace_ends = *self.stopping.grace_ends.get_or_insert_with(|| now.plus_millis(grace));
+        let immediate = self.inbox.cancelled || self.run.stop().is_some_and(Stop::is_immediate);
         let deadline = self.run.deadline().is_some_and(|deadline| deadline <= now);
         if immediate || deadline || grace_ends <= now {
-            self.halt.cancel();
+            self.stopping.halt.cancel();
         }
     }
 
     /// When running actions of a stopping run are stopped, if they are not yet.
     pub(super) fn halts_at(&self) -> Option<Timestamp> {
-        let grace_ends = self.halt_at.filter(|_| !self.halt.is_cancelled())?;
-        Some(
-            self.run
-                .deadline()
-                .map_or(grace_ends, |deadline| deadline.min(grace_ends)),
-        )
+        let signals = &self.stopping;
+        let grace_ends = signals.grace_ends.filter(|_| !signals.halt.is_cancelled())?;
+        let deadline = self.run.deadline();
+        Some(deadline.map_or(grace_ends, |deadline| deadline.min(grace_ends)))
     }
 }

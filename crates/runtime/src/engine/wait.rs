@@ -1,21 +1,26 @@
-//! Waiting for the end of a run, whoever works on it.
+//! Waiting for the end of a run, in whatever process it ends.
 //!
-//! A driver of this process tells when it ends a run. What others end is found by looking: soon at first, since most
-//! runs are short, then as often as the store is asked for anything.
+//! A driver of this process notifies the waiters of a run when it commits the end. A run that ends in another process is found
+//! by polling the store: after a short pause at first, since most runs are short, then with longer pauses up to
+//! `poll_interval`.
 //!
-//! What must stay true: nobody who stopped waiting leaves anything behind.
+//! What must stay true: a waiter removes itself from the map when it is dropped.
 
 use super::{Accepted, Engine, Request, Shared, lock};
 use crate::error::{EngineError, Refusal};
 use fermata_core::{RunId, Status};
 use fermata_store::reads::RunRecord;
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::{sync::oneshot, time::Instant};
 
-/// After this a run that is worked on elsewhere is looked at for the second time.
+/// The pause between the first and the second read of a run that this process does not hold.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How a run ended, as its driver knows it.
+/// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
     /// Its final status.
@@ -28,69 +33,92 @@ pub struct Ended {
     pub outputs: Option<String>,
 }
 
-/// Somebody who waits for a run, for as long as this lives.
+/// The callers that wait for the end of a run, by run.
+#[derive(Default)]
+pub(crate) struct Waiters(Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>);
+
+impl Waiters {
+    /// Notifies all waiters of a run that ended.
+    pub fn notify(&self, run: RunId, ended: Ended) {
+        let waiters = lock(&self.0).remove(&run);
+        let ended = Arc::new(ended);
+        for waiter in waiters.into_iter().flatten() {
+            let _ = waiter.send(ended.clone());
+        }
+    }
+
+    fn add(&self, run: RunId) -> oneshot::Receiver<Arc<Ended>> {
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.0).entry(run).or_default().push(sender);
+        receiver
+    }
+
+    fn remove_closed(&self, run: RunId) {
+        let mut waiters = lock(&self.0);
+        if let Some(list) = waiters.get_mut(&run) {
+            list.retain(|waiter| !waiter.is_closed());
+            if list.is_empty() {
+                waiters.remove(&run);
+            }
+        }
+    }
+}
+
+/// One caller that waits for a run.
 struct Waiter {
     shared: Arc<Shared>,
     run: RunId,
-    told: oneshot::Receiver<Arc<Ended>>,
+    ended: oneshot::Receiver<Arc<Ended>>,
 }
 
 impl Waiter {
     fn new(shared: &Arc<Shared>, run: RunId) -> Waiter {
-        let (tell, told) = oneshot::channel();
-        lock(&shared.waiters).entry(run).or_default().push(tell);
         Waiter {
+            ended: shared.waiters.add(run),
             shared: shared.clone(),
             run,
-            told,
         }
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.told.close();
-        let mut waiters = lock(&self.shared.waiters);
-        if let Some(list) = waiters.get_mut(&self.run) {
-            list.retain(|waiter| !waiter.is_closed());
-            if list.is_empty() {
-                waiters.remove(&self.run);
-            }
-        }
+        self.ended.close();
+        self.shared.waiters.remove_closed(self.run);
     }
 }
 
 impl Engine {
-    /// Starts a run and waits for its end, for at most `limit` and not beyond this engine's own.
+    /// Starts a run and waits for its end, for at most `limit` and not after this engine stops.
     pub async fn start_and_wait(
         &self,
         request: Request,
         limit: Duration,
     ) -> Result<(Accepted, Option<Arc<Ended>>), EngineError> {
-        let id = request.id.unwrap_or_else(|| RunId(self.shared.new_id()));
-        let mut waiter = Waiter::new(&self.shared, id); // before it can end
+        let id = request.id.unwrap_or_else(|| RunId(self.shared.ids.next()));
+        let mut waiter = Waiter::new(&self.shared, id); // added before the run can end
         let accepted = self.start_as(id, request).await?;
         let deadline = Instant::now() + limit;
         if accepted.run != id {
             waiter = Waiter::new(&self.shared, accepted.run);
         } else if accepted.status == Status::Running {
-            // Born here: its driver tells, unless others take over.
-            let ended = self.told(&mut waiter, deadline.min(self.next_poll())).await;
+            // It started in this process: its driver notifies, unless another process takes the run over.
+            let ended = self.notified(&mut waiter, deadline.min(self.next_poll())).await;
             if ended.is_some() {
                 return Ok((accepted, ended));
             }
         }
-        let ended = self.look_for_end(waiter, deadline).await?;
+        let ended = self.poll_for_end(waiter, deadline).await?;
         Ok((accepted, ended))
     }
 
-    /// Waits for a run's end, for at most `limit` and not beyond this engine's own. `None` if it is not over by then.
+    /// Waits for a run's end, for at most `limit` and not after this engine stops. `None` if the run has not ended by then.
     pub async fn wait(&self, run: RunId, limit: Duration) -> Result<Option<Arc<Ended>>, EngineError> {
         let deadline = Instant::now() + limit;
-        self.look_for_end(Waiter::new(&self.shared, run), deadline).await
+        self.poll_for_end(Waiter::new(&self.shared, run), deadline).await
     }
 
-    async fn look_for_end(&self, mut waiter: Waiter, deadline: Instant) -> Result<Option<Arc<Ended>>, EngineError> {
+    async fn poll_for_end(&self, mut waiter: Waiter, deadline: Instant) -> Result<Option<Arc<Ended>>, EngineError> {
         let (shared, run) = (&self.shared, waiter.run);
         let mut pause = FIRST_PAUSE.min(shared.settings.poll_interval);
         loop {
@@ -98,26 +126,26 @@ impl Engine {
             if record.status.is_terminal() {
                 return Ok(Some(Arc::new(ended_of(record))));
             }
-            let look_again = match shared.holds(run) {
+            let next_read = match shared.held.contains(run) {
                 true => self.next_poll(),
                 false => Instant::now() + pause,
             };
             pause = (pause * 2).min(shared.settings.poll_interval);
-            if let Some(ended) = self.told(&mut waiter, deadline.min(look_again)).await {
+            if let Some(ended) = self.notified(&mut waiter, deadline.min(next_read)).await {
                 return Ok(Some(ended));
             }
-            if shared.stopping.is_cancelled() || Instant::now() >= deadline {
+            if shared.shutdown.is_stopping() || Instant::now() >= deadline {
                 return Ok(None);
             }
         }
     }
 
-    /// What a driver of this process says until then.
-    async fn told(&self, waiter: &mut Waiter, until: Instant) -> Option<Arc<Ended>> {
+    /// Waits for the notification of a driver of this process, until `until`.
+    async fn notified(&self, waiter: &mut Waiter, until: Instant) -> Option<Arc<Ended>> {
         tokio::select! {
             biased;
-            Ok(ended) = &mut waiter.told => Some(ended),
-            () = self.shared.stopping.cancelled() => None,
+            Ok(ended) = &mut waiter.ended => Some(ended),
+            () = self.shared.shutdown.stopping.cancelled() => None,
             () = tokio::time::sleep_until(until) => None,
         }
     }
@@ -136,17 +164,6 @@ fn ended_of(record: RunRecord) -> Ended {
     }
 }
 
-impl Shared {
-    /// Tells everyone who waits for this run.
-    pub fn tell_end(&self, run: RunId, ended: Ended) {
-        let waiters = lock(&self.waiters).remove(&run);
-        let ended = Arc::new(ended);
-        for waiter in waiters.into_iter().flatten() {
-            let _ = waiter.send(ended.clone());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,13 +175,14 @@ mod tests {
     use fermata_store::memory::MemoryStore;
 
     #[tokio::test]
-    async fn who_stopped_waiting_leaves_nothing_behind() {
+    async fn dropped_waiter_is_removed() {
         let registry = Registry::builtin(&HttpSettings::default()).unwrap();
         let settings = Settings {
             role: Role::Api,
             ..Settings::default()
         };
         let engine = Engine::new(Arc::new(MemoryStore::new()), registry, settings, Arc::new(SystemClock));
+        let waiters = || lock(&engine.shared.waiters.0).len();
         let document = r#"{ "name": "n", "tasks": { "a": { "sleep": 1 } } }"#;
         engine.workflows().add(document.as_bytes(), "n.json").await.unwrap();
         let request = Request {
@@ -180,10 +198,10 @@ mod tests {
         );
         assert_eq!(engine.wait(accepted.run, Duration::ZERO).await.unwrap(), None);
         drop(one);
-        assert_eq!(lock(&engine.shared.waiters).len(), 1);
+        assert_eq!(waiters(), 1);
         drop(other);
         let unknown = Request::default();
         assert!(engine.start_and_wait(unknown, Duration::ZERO).await.is_err());
-        assert!(lock(&engine.shared.waiters).is_empty());
+        assert_eq!(waiters(), 0);
     }
 }

@@ -1,14 +1,17 @@
-//! Which runs come to this process, and when it asks for them.
+//! The claim loop: which runs come to this process, and when it asks the store for them.
 //!
 //! What must stay true:
-//! * One task claims. When it asks again, what came with the last claim is driven, dead_lettered or given back.
-//! * Free runs with new messages are claimed first, many in one transaction, and only while there is room. What there is no
-//!   room for is due in the store.
-//! * The store is asked when something is due, when a claim came back full, and every `poll_interval`. What is due is not
-//!   forgotten while there is no room for it.
-//! * No turn stays free while something is due: room is what free turns, and runs that need none, leave.
+//! * One task claims. Before it claims again, the runs of the last claim are driven, dead-lettered or released.
+//! * Free runs with new messages are claimed first, many in one transaction, and only while there is a place. The others stay
+//!   due in the store.
+//! * The store is asked when a run is due, when a claim came back full, and every `poll_interval`. A run that is due is not
+//!   forgotten while there is no place for it.
+//! * No slot stays free while a run is due (`claim_size.rs`).
 
-use super::resume;
+use super::{
+    claim_size::{CLAIM_BATCH, Load, claim_size},
+    resume::{self, ReadBackoff},
+};
 use crate::{clock::until, engine::Shared, settings::Settings};
 use fermata_core::{RunId, Timestamp};
 use fermata_store::{ChangeHint, runs::Claim};
@@ -21,29 +24,28 @@ use tokio::{
     time::Instant,
 };
 
-/// At most this many runs come with one claim, so that others get their share.
-pub(crate) const CLAIM_BATCH: usize = 64;
+/// The pause after a claim that failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// So many runs may come beyond the turns that are free.
-const MAX_ARRIVING: usize = 4 * CLAIM_BATCH;
-
-/// The task that claims.
+/// The claim loop.
 pub(super) struct Claims {
     pub(super) shared: Arc<Shared>,
     /// Runs with new messages that this process does not hold.
     messaged: BTreeSet<RunId>,
-    /// When something is due, as far as it is known.
+    /// When the next run is due, as far as it is known.
     due: Option<Timestamp>,
-    look_for_dead: Instant,
+    /// When the runs of dead runners are claimed next.
+    claim_dead_at: Instant,
     pub(super) check_for_orphaned_leases: Instant,
-    /// Whether the store is asked in any case.
+    /// Whether the store is asked even if no run is known to be due.
     ask: bool,
-    /// Whether one is claimed also where there is no room: it may need no turn.
+    /// Whether one run is claimed also while all slots are taken: it may need none.
     spare: bool,
-    /// How many runs may come beyond the turns that are free.
-    eager: usize,
-    /// Whether no notification will come any more.
-    silent: bool,
+    /// How many runs may be claimed beyond the free slots.
+    allowance: usize,
+    /// Whether the notification channel is closed.
+    closed: bool,
+    read_backoff: ReadBackoff,
 }
 
 impl Claims {
@@ -52,20 +54,21 @@ impl Claims {
         Claims {
             messaged: BTreeSet::new(),
             due: None,
-            look_for_dead: now,
+            claim_dead_at: now,
             check_for_orphaned_leases: now + shared.settings.lease_ttl,
             ask: true,
             spare: false,
-            eager: 0,
-            silent: false,
+            allowance: 0,
+            closed: false,
+            read_backoff: ReadBackoff::default(),
             shared,
         }
     }
 
-    /// Until the process is told to stop. What was asked for is taken: whoever goes away before the answer leaves runs
-    /// behind that nobody drives.
-    pub(super) async fn run(mut self, mut news: Receiver<ChangeHint>) {
-        while !self.shared.stopping.is_cancelled() {
+    /// Runs until the process stops. A claim that was sent is always awaited: without its answer the claimed runs would be
+    /// held and not driven.
+    pub(super) async fn run(mut self, mut hints: Receiver<ChangeHint>) {
+        while !self.shared.shutdown.is_stopping() {
             let now = self.shared.clock.now();
             if self.check_for_orphaned_leases <= Instant::now() {
                 self.release_orphaned_leases().await;
@@ -80,40 +83,39 @@ impl Claims {
             let shared = self.shared.clone();
             tokio::select! {
                 biased;
-                () = shared.stopping.cancelled() => return,
-                heard = news.recv(), if !self.silent => self.hear(heard, now),
-                () = shared.wake_claims.notified(), if full => {}
+                () = shared.shutdown.stopping.cancelled() => return,
+                hint = hints.recv(), if !self.closed => self.take_hint(hint, now),
+                () = shared.wakes.claims.notified(), if full => {}
                 () = tokio::time::sleep(pause) => (self.ask, self.spare) = (true, full),
             }
-            // What was heard meanwhile is heard at once; only then is the store asked again.
-            self.hear_rest(&mut news, now);
+            // All pending hints are taken before the store is asked again.
+            self.take_pending_hints(&mut hints, now);
         }
     }
 
-    /// Takes in all notifications that are there, also that some were missed.
-    fn hear_rest(&mut self, news: &mut Receiver<ChangeHint>, now: Timestamp) {
+    fn take_pending_hints(&mut self, hints: &mut Receiver<ChangeHint>, now: Timestamp) {
         loop {
-            match news.try_recv() {
-                Ok(more) => self.hear(Ok(more), now),
-                Err(TryRecvError::Lagged(missed)) => self.hear(Err(RecvError::Lagged(missed)), now),
+            match hints.try_recv() {
+                Ok(hint) => self.take_hint(Ok(hint), now),
+                Err(TryRecvError::Lagged(missed)) => self.take_hint(Err(RecvError::Lagged(missed)), now),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
     }
 
-    fn hear(&mut self, heard: Result<ChangeHint, RecvError>, now: Timestamp) {
-        match heard {
+    fn take_hint(&mut self, hint: Result<ChangeHint, RecvError>, now: Timestamp) {
+        match hint {
             Ok(ChangeHint::Due(at)) => self.note_due(at),
             Ok(ChangeHint::Inbox(run)) => {
-                if !self.shared.ring(run) && self.shared.settings.role.works() {
+                if !self.shared.held.wake(run) && self.shared.settings.role.works() {
                     self.messaged.insert(run);
                 }
             }
             Err(RecvError::Lagged(_)) => {
-                self.shared.check_messages.notify_one();
+                self.shared.wakes.messages.notify_one();
                 self.note_due(now);
             }
-            Err(RecvError::Closed) => self.silent = true,
+            Err(RecvError::Closed) => self.closed = true,
         }
     }
 
@@ -121,35 +123,30 @@ impl Claims {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// How many runs may come. Free turns want to be used; what would have to wait for one should wait in the store, where
-    /// another process may have one. While runs come and go without using up the turns, more of them may come at once.
+    /// How many runs the next claim may bring.
     fn limit(&mut self) -> usize {
-        let turns = &self.shared.action_slots;
-        let (vacated, arrived) = (turns.vacated(), turns.arrived());
-        let (arriving, idle) = (turns.arriving(), turns.idle());
-        let fits = match turns.waiting() {
-            0 => {
-                let needed_none = if idle > arriving { arrived } else { 0 };
-                self.eager = (self.eager + needed_none).min(MAX_ARRIVING);
-                (idle + self.eager).saturating_sub(arriving)
-            }
-            // One comes for each that goes: it may be somebody with little to do.
-            _ => {
-                self.eager /= 2;
-                vacated
-            }
+        let admission = &self.shared.admission;
+        let slots = &admission.action_slots;
+        let load = Load {
+            vacated: slots.vacated(),
+            arrived: slots.arrived(),
+            arriving: slots.arriving(),
+            idle: slots.idle(),
+            waiting: slots.waiting(),
+            places: admission.places(),
+            spare: self.spare,
         };
-        fits.max(usize::from(self.spare))
-            .min(self.shared.places())
-            .min(CLAIM_BATCH)
+        let (size, allowance) = claim_size(load, self.allowance);
+        self.allowance = allowance;
+        size
     }
 
-    /// Claims free runs with new messages, as far as there is room, and one of them where there is none. They are due, so the
-    /// others are not forgotten.
+    /// Claims free runs with new messages, as far as there are places; one of them even if there is none. The others stay due
+    /// in the store.
     async fn claim_messaged(&mut self, now: Timestamp) {
-        while !self.messaged.is_empty() && !self.shared.stopping.is_cancelled() {
-            let spare = usize::from(self.shared.has_spare_place());
-            let room = self.shared.places().min(CLAIM_BATCH).max(spare);
+        while !self.messaged.is_empty() && !self.shared.shutdown.is_stopping() {
+            let spare = usize::from(self.shared.admission.has_spare_place());
+            let room = self.shared.admission.places().min(CLAIM_BATCH).max(spare);
             if room == 0 {
                 self.messaged.clear();
                 return self.note_due(now);
@@ -166,11 +163,11 @@ impl Claims {
                 only,
                 dead_before: None,
             };
-            self.take(claim).await;
+            self.claim(claim).await;
         }
     }
 
-    /// Claims what is due, and what dead runners hold. True if something waits for room.
+    /// Claims runs that are due, and from time to time runs of dead runners. True if runs are due and there is no room.
     async fn claim_due(&mut self, now: Timestamp) -> bool {
         if !self.ask && self.due.is_none_or(|due| due > now) {
             return false;
@@ -180,40 +177,44 @@ impl Claims {
             return true;
         }
         (self.ask, self.spare, self.due) = (false, false, None);
-        let takes_over = self.look_for_dead <= Instant::now();
+        let takes_over = self.claim_dead_at <= Instant::now();
+        let lease_gate = &self.shared.admission.lease_gate;
         let claim = Claim {
             runner: self.shared.runner.id,
             limit: limit as u32,
             now,
             only: Vec::new(),
-            dead_before: takes_over.then(|| self.shared.lease_gate.dead_before(now)),
+            dead_before: takes_over.then(|| lease_gate.dead_before(now)),
         };
-        let came = self.take(claim).await;
-        let all = came < limit;
+        let claimed = self.claim(claim).await;
+        let is_last = claimed < limit;
         if takes_over {
             let Settings {
                 lease_ttl,
                 poll_interval,
                 ..
             } = self.shared.settings;
-            self.look_for_dead = Instant::now() + if all { lease_ttl / 3 } else { poll_interval };
+            self.claim_dead_at = Instant::now() + if is_last { lease_ttl / 3 } else { poll_interval };
         }
-        if all {
-            self.eager = 0;
+        if is_last {
+            self.allowance = 0;
         } else {
             self.ask = true;
         }
         false
     }
 
-    async fn take(&mut self, claim: Claim) -> usize {
-        let gaps = self.shared.lease_gate.gaps();
-        match self.shared.control.claim(claim).await {
+    /// Claims runs and starts their drivers; how many runs came.
+    async fn claim(&mut self, claim: Claim) -> usize {
+        let shared = self.shared.clone();
+        let lease_gate = &shared.admission.lease_gate;
+        let gaps = lease_gate.gaps();
+        match shared.control.claim(claim).await {
             Ok(claimed) => {
                 let count = claimed.runs.len();
-                resume::all(&self.shared, claimed.runs, gaps).await;
-                if gaps != self.shared.lease_gate.gaps() {
-                    self.check_for_orphaned_leases = Instant::now(); // what came may not be driven
+                resume::all(&shared, claimed.runs, gaps, &mut self.read_backoff).await;
+                if gaps != lease_gate.gaps() {
+                    self.check_for_orphaned_leases = Instant::now(); // claimed runs may have been refused by `HeldRuns::hold`
                 }
                 claimed.next_due.into_iter().for_each(|at| self.note_due(at));
                 count
@@ -222,7 +223,7 @@ impl Claims {
                 tracing::warn!(%error, "runs could not be claimed; trying again");
                 self.check_for_orphaned_leases = Instant::now(); // the claim may have been made all the same
                 self.ask = true;
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
                 0
             }
         }
@@ -243,24 +244,24 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn missed_notifications_ask_the_store_once_and_wake_no_run() {
+    async fn missed_hints_poll_the_store_once_and_wake_no_run() {
         let registry = Registry::builtin(&HttpSettings::default()).unwrap();
         let store = Arc::new(MemoryStore::new());
         let engine = Engine::new(store, registry, Settings::default(), Arc::new(SystemClock));
-        let held = engine.shared.hold_new(RunId(Uuid::now_v7()), 1);
-        let (say, mut news) = broadcast::channel(2);
+        let held = engine.shared.held.hold_new(RunId(Uuid::now_v7()), 1);
+        let (sender, mut hints) = broadcast::channel(2);
         for micros in 1..=10 {
-            say.send(ChangeHint::Due(Timestamp(micros))).unwrap();
+            sender.send(ChangeHint::Due(Timestamp(micros))).unwrap();
         }
         let mut claims = Claims::new(engine.shared.clone());
-        claims.hear_rest(&mut news, Timestamp(5));
+        claims.take_pending_hints(&mut hints, Timestamp(5));
         assert_eq!(claims.due, Some(Timestamp(5)), "the store is asked for runs at once");
-        assert!(held.mail.notified().now_or_never().is_none(), "no run is woken");
-        let asked = || engine.shared.check_messages.notified().now_or_never().is_some();
-        assert!(asked() && !asked(), "the store is asked for pending messages once");
+        assert!(held.wake.notified().now_or_never().is_none(), "no run is woken");
+        let woken = || engine.shared.wakes.messages.notified().now_or_never().is_some();
+        assert!(woken() && !woken(), "the store is asked for pending messages once");
     }
 
-    /// Runs with new messages are claimed together, and only while there is room.
+    /// Runs with new messages are claimed together, and only while there are places.
     #[tokio::test]
     async fn messages_claim_at_most_one_run_beyond_the_limit() {
         let registry = Registry::builtin(&HttpSettings::default()).unwrap();
@@ -283,14 +284,12 @@ mod tests {
         let shared = engine.shared.clone();
         let now = shared.clock.now();
         shared.store.heartbeat(&shared.runner, now).await.unwrap();
-        let gap = shared
-            .lease_gate
-            .beat(shared.lease_gate.moment(), now)
-            .expect("the first one");
-        shared.lease_gate.checked(gap);
+        let lease_gate = &shared.admission.lease_gate;
+        let gap = lease_gate.beat(lease_gate.moment(), now).expect("the first one");
+        lease_gate.checked(gap);
         let mut claims = Claims::new(shared.clone());
         runs.iter()
-            .for_each(|run| claims.hear(Ok(ChangeHint::Inbox(*run)), now));
+            .for_each(|run| claims.take_hint(Ok(ChangeHint::Inbox(*run)), now));
         claims.claim_messaged(now).await;
         let held = store.held(shared.runner.id, None, 10).await.unwrap();
         assert_eq!(held.iter().map(|lease| lease.run).collect::<Vec<_>>(), runs[..4]);

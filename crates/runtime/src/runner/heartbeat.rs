@@ -6,7 +6,7 @@
 //! * A heartbeat is dated before it is sent (`lease_gate.rs`).
 //! * After a gap the runs that this process drives are compared with the list of those that it holds, read after the new
 //!   heartbeat; what is missing there is dropped, without a word to the store. Leases that were asked for before the gap
-//!   and arrive after this comparison are refused by [`Shared::hold`].
+//!   and arrive after this comparison are refused by [`HeldRuns::hold`](crate::engine::HeldRuns::hold).
 //! * The last heartbeat is followed by the retirement, on the same connection.
 
 use crate::engine::Shared;
@@ -97,7 +97,7 @@ impl Heartbeat {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {}
-                () = shared.lease_gate.wanted() => {}
+                () = shared.admission.lease_gate.wanted() => {}
             }
             self.once().await;
         }
@@ -110,14 +110,14 @@ impl Heartbeat {
 
     async fn once(&mut self) {
         let shared = self.shared.clone();
-        let sent = shared.lease_gate.moment();
+        let sent = shared.admission.lease_gate.moment();
         let beat = self.store.heartbeat(&shared.runner, shared.clock.now());
         match timeout(self.limit(), beat).await {
             Ok(Ok(())) => {
-                if let Some(gap) = shared.lease_gate.beat(sent, shared.clock.now()) {
+                if let Some(gap) = shared.admission.lease_gate.beat(sent, shared.clock.now()) {
                     self.check_held(gap).await;
                 }
-                shared.wake_claims.notify_one();
+                shared.wakes.claims.notify_one();
             }
             Ok(Err(error)) => tracing::warn!(%error, "the heartbeat could not be written"),
             Err(_) => {
@@ -129,7 +129,7 @@ impl Heartbeat {
 
     /// After a gap: drops the runs that were taken over.
     async fn check_held(&self, gap: u64) {
-        let driven = self.shared.leases();
+        let driven = self.shared.held.leases();
         let held = match driven.is_empty() {
             true => Some(HashSet::new()),
             false => timeout(self.limit(), self.held()).await.ok().flatten(),
@@ -137,18 +137,20 @@ impl Heartbeat {
         let Some(held) = held else {
             tracing::warn!("the runs that this runner holds cannot be read; nothing starts until they can");
             tokio::time::sleep(PAUSE).await;
-            self.shared.lease_gate.want();
+            self.shared.admission.lease_gate.want();
             return;
         };
         let lost = driven.iter().filter(|lease| !held.contains(lease));
-        let lost = lost.map(|(run, epoch)| self.shared.drop_lost(*run, *epoch)).count();
+        let lost = lost
+            .map(|(run, epoch)| self.shared.held.drop_lost(*run, *epoch))
+            .count();
         if lost > 0 {
             tracing::warn!(
                 lost,
                 "no heartbeat was confirmed for a while, and other runners took runs over; they are dropped here"
             );
         }
-        self.shared.lease_gate.checked(gap);
+        self.shared.admission.lease_gate.checked(gap);
     }
 
     async fn held(&self) -> Option<HashSet<(RunId, u64)>> {

@@ -37,7 +37,7 @@ impl Claims {
                 }
             };
             for lease in &leases {
-                if shared.drives(lease.run, lease.epoch) {
+                if shared.held.drives(lease.run, lease.epoch) {
                     continue;
                 }
                 let wake_at = shared.clock.now();

@@ -62,7 +62,7 @@ impl Probation {
     pub(super) fn of(shared: &Shared, run: &StoredRun) -> Option<Probation> {
         let last = run.takeovers >= shared.settings.max_poison_retries;
         let places = if last { PLACES } else { 1 };
-        let place = shared.probation.clone().try_acquire_many_owned(places).ok()?;
+        let place = shared.admission.probation.clone().try_acquire_many_owned(places).ok()?;
         tracing::warn!(run = %run.id, takeovers = run.takeovers, last, "a run is claimed again without a commit");
         let progress = Progress {
             queued: AtomicUsize::new(0),
@@ -83,11 +83,11 @@ impl Probation {
 
     /// Whether the run has lived for long enough.
     pub fn is_over(&self, now: Timestamp) -> bool {
-        self.look_again(now) <= now
+        self.check_at(now) <= now
     }
 
     /// When it may have.
-    pub fn look_again(&self, now: Timestamp) -> Timestamp {
+    pub fn check_at(&self, now: Timestamp) -> Timestamp {
         let since = match self.progress.queued.load(Relaxed) {
             0 => Timestamp(self.progress.since.load(Relaxed)),
             _ => now,

@@ -154,6 +154,6 @@ pub(crate) async fn end(
             (CommitAnswer::Fenced | CommitAnswer::Conflict(_), _) => return Settled::Elsewhere,
         }
     }
-    shared.tell_end(run, ended);
+    shared.waiters.notify(run, ended);
     Settled::Ended
 }

@@ -7,9 +7,10 @@ use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
     driver::Driver,
-    engine::{Shared, check_trigger},
+    engine::Shared,
     error::{EngineError, Refusal},
     scope::Payloads,
+    trigger::check_trigger,
 };
 use fermata_core::Status;
 use fermata_store::{
@@ -18,15 +19,33 @@ use fermata_store::{
     definitions::Lifecycle,
     runs::{StoredRun, Then},
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 use uuid::Uuid;
 
-/// How long a run rests that could not be read: from 100 ms to about 6 s, longer with each failure in a row.
-const FIRST_PAUSE_MS: u64 = 100;
-const MOST_DOUBLINGS: u32 = 6;
+/// The delay before a run that could not be read is claimed again: from 100 ms to about 6 s, doubled with each failure in a
+/// row.
+const FIRST_DELAY_MS: u64 = 100;
+const MAX_DOUBLINGS: u32 = 6;
 
-/// Drives what was claimed when there had been so many gaps (`lease_gate.rs`).
-pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
+/// Counts claimed runs in a row that could not be read.
+#[derive(Debug, Default)]
+pub(super) struct ReadBackoff(u32);
+
+impl ReadBackoff {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    fn next_ms(&mut self) -> u64 {
+        let delay = FIRST_DELAY_MS << self.0.min(MAX_DOUBLINGS);
+        self.0 += 1;
+        delay
+    }
+}
+
+/// Drives claimed runs, or ends, quarantines or declines them. The claim was sent when `gaps` gaps had been counted
+/// (`lease_gate.rs`).
+pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64, backoff: &mut ReadBackoff) {
     let (poison, rest): (Vec<_>, Vec<_>) = runs
         .into_iter()
         .partition(|run| run.takeovers > shared.settings.max_poison_retries);
@@ -46,10 +65,10 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64) {
         }
     }
     for run in others {
-        one(shared, run, None, gaps).await;
+        one(shared, run, None, gaps, backoff).await;
     }
     for (run, probation) in on_probation {
-        one(shared, run, Some(probation), gaps).await;
+        one(shared, run, Some(probation), gaps, backoff).await;
     }
 }
 
@@ -62,14 +81,20 @@ async fn decline(shared: &Shared, run: &StoredRun) {
     shared.store.commit(commit).await; // what is not confirmed is found as a stray
 }
 
-async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probation>, gaps: u64) {
+async fn one(
+    shared: &Arc<Shared>,
+    stored: StoredRun,
+    probation: Option<Probation>,
+    gaps: u64,
+    backoff: &mut ReadBackoff,
+) {
     let compiled = shared
         .workflows
         .compiled(stored.workflow_uid, &stored.workflow_id, stored.workflow_version)
         .await;
     let compiled = match compiled {
         Ok(compiled) => compiled,
-        Err(EngineError::Store(error)) => return try_again(shared, &stored, &error).await,
+        Err(EngineError::Store(error)) => return try_again(shared, &stored, &error, backoff).await,
         Err(error) => return quarantine(shared, stored.id, stored.epoch, &error.to_string()).await,
     };
     // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
@@ -80,9 +105,9 @@ async fn one(shared: &Arc<Shared>, stored: StoredRun, probation: Option<Probatio
     };
     let archived = match archived {
         Ok(archived) => archived,
-        Err(error) => return try_again(shared, &stored, &error).await,
+        Err(error) => return try_again(shared, &stored, &error, backoff).await,
     };
-    shared.read_failures.store(0, Ordering::Relaxed);
+    backoff.reset();
     let payloads = read_payloads(shared, &compiled, &stored, begins && !archived).await;
     let payloads = match payloads {
         Ok(payloads) => payloads,
@@ -143,11 +168,10 @@ async fn is_archived(shared: &Shared, workflow: Uuid) -> Result<bool, StoreError
 }
 
 /// Releases a run that could not be loaded because the store did not answer, to be claimed again soon.
-async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError) {
-    let failures = shared.read_failures.fetch_add(1, Ordering::Relaxed);
-    let pause = FIRST_PAUSE_MS << failures.min(MOST_DOUBLINGS);
-    tracing::warn!(run = %run.id, %error, "a run cannot be loaded; trying again in {pause} ms");
-    let wake_at = shared.clock.now().plus_millis(pause);
+async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError, backoff: &mut ReadBackoff) {
+    let delay = backoff.next_ms();
+    tracing::warn!(run = %run.id, %error, "a run could not be read; it is claimed again in {delay} ms");
+    let wake_at = shared.clock.now().plus_millis(delay);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
     shared.store.commit(commit).await; // what is not confirmed is found as a stray
 }

@@ -1,0 +1,90 @@
+//! The inbox of a held run: callbacks and cancels.
+
+use super::{Driver, Incoming, StepError, step::Step};
+use fermata_core::{Fact, NodeIx, Output};
+use fermata_store::runs::{InboxMessage, StoredMessage};
+use serde_json::Value;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::sync::Notify;
+
+/// The pause after a read of the inbox that failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+pub(super) struct Inbox {
+    /// The newest message that is recorded as consumed.
+    pub seen: u64,
+    /// Whether messages were pending when the run was claimed.
+    pub pending: bool,
+    /// Notified when there are new messages.
+    pub wake: Arc<Notify>,
+    /// Whether a cancel was among the messages.
+    pub cancelled: bool,
+    /// Payloads of callbacks that were read, with their texts.
+    answers: BTreeMap<NodeIx, (Arc<Value>, String)>,
+}
+
+impl Driver {
+    /// Reads new messages.
+    pub(super) async fn fetch_messages(&mut self) -> Vec<Incoming> {
+        match self.shared.store.inbox(self.meta.id, self.inbox.seen).await {
+            Ok(messages) => messages.into_iter().map(Incoming::StoredMessage).collect(),
+            Err(error) => {
+                tracing::warn!(run = %self.meta.id, %error, "the inbox of a run cannot be read; trying again");
+                self.inbox.wake.notify_one();
+                tokio::time::sleep(RETRY_PAUSE).await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// The fact that a message stands for. `None` if it was consumed before or its node is not in the plan.
+    pub(super) async fn take_message(
+        &mut self,
+        message: StoredMessage,
+        step: &mut Step,
+    ) -> Result<Option<Fact>, StepError> {
+        if message.seq <= step.inbox_seen {
+            return Ok(None);
+        }
+        step.inbox_seen = message.seq;
+        step.read_messages = true;
+        Ok(match message.letter {
+            InboxMessage::Cancel { reason } => {
+                self.inbox.cancelled = true;
+                Some(Fact::Cancel { reason })
+            }
+            InboxMessage::Callback { node } => match self.compiled.plan.find(node.as_str()) {
+                None => None,
+                Some(ix) => {
+                    let (payload, text) = self.answer_of(ix, step).await?;
+                    let output = Output::of(&payload, text.len());
+                    Some(Fact::Callback { node, output })
+                }
+            },
+        })
+    }
+
+    /// The payload of the callback that answered a wait, and its text.
+    pub(super) async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<(Arc<Value>, String), StepError> {
+        if let Some(answer) = self.inbox.answers.get(&ix) {
+            return Ok(answer.clone());
+        }
+        let waits = self.shared.store.waits(self.meta.id).await;
+        let waits = waits.map_err(|error| self.read_failed(&error, step))?;
+        let id = &self.compiled.plan.node(ix).id;
+        let text = waits
+            .into_iter()
+            .find(|wait| wait.node == *id)
+            .and_then(|wait| wait.payload);
+        let offload = self.shared.offload.clone();
+        let payload = match text {
+            Some(text) => offload.parse(&text).await.unwrap_or_default(),
+            None => Value::Null,
+        };
+        let payload = Arc::new(payload);
+        let answer = (payload.clone(), offload.to_text(payload).await);
+        self.inbox.answers.insert(ix, answer.clone());
+        Ok(answer)
+    }
+}

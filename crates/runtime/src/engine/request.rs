@@ -1,0 +1,45 @@
+//! A request for a run, and the answer once the run is durable.
+
+use crate::memory::Share;
+use fermata_core::{RunId, Status};
+use fermata_store::runs::Principal;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A request to start a run.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The workflow: its name or its uid, as [`Workflows::resolve`](crate::Engine::workflows) accepts them.
+    pub workflow_id: String,
+    /// The version to follow, if not the current one.
+    pub version: Option<u32>,
+    /// The caller's idempotency key.
+    pub request_id: Option<String>,
+    /// The payload that starts the run.
+    pub trigger: Value,
+    /// A second, structured payload.
+    pub spec: Option<Value>,
+    /// Within a workflow, runs with a higher priority are claimed first.
+    pub priority: Option<i32>,
+    /// Empty for none.
+    pub tenant: String,
+    /// For tracing across systems.
+    pub correlation_id: Option<String>,
+    /// On whose behalf the run is started.
+    pub principal: Principal,
+    /// The id of the run. It must never have been used before, also not for the same requestId. Generated if absent.
+    pub id: Option<RunId>,
+    /// The memory that the request is counted as. Released when the run is stored, also if the caller stopped waiting.
+    pub memory: Option<Arc<Share>>,
+}
+
+/// A run that is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The run.
+    pub run: RunId,
+    /// Its status.
+    pub status: Status,
+    /// Whether this request created it. False if an earlier request with the same requestId did.
+    pub created: bool,
+}

@@ -1,0 +1,295 @@
+//! Starting runs: a request becomes a durable run.
+//!
+//! | this process works and has a place | what is stored | who drives it |
+//! | --- | --- | --- |
+//! | yes | the run with its first step and a lease of this process (`LocalStart`) | a driver here, at once |
+//! | no | the run as `Pending` | the process that claims it |
+//!
+//! What must stay true: a run whose outcome in the store is unknown is sent again with the same id, so it exists once.
+
+use super::{Accepted, Engine, Request, Shared};
+use crate::{
+    compiled::Compiled,
+    driver::{Driver, Meta},
+    error::{EngineError, Refusal},
+    memory::{self, Share},
+    offload::Offload,
+    scope::Payloads,
+    slots::Behalf,
+    trigger::check_trigger,
+    wait_rows::{wait_limit, wait_tokens},
+    workflows::Head,
+};
+use fermata_core::{Fact, Input, Run, RunId, Status, advance};
+use fermata_store::{
+    StoreError,
+    definitions::Lifecycle,
+    reads::RunFilter,
+    runs::{Enqueued, LocalStart, NewRun, WaitChange},
+};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How long a run whose outcome is unknown is sent again while its caller waits.
+const SENT_AGAIN_FOR: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Makes a run durable, and starts it in this process if there is a place for it.
+    pub async fn start(&self, request: Request) -> Result<Accepted, EngineError> {
+        let id = request.id.unwrap_or_else(|| RunId(self.shared.ids.next()));
+        self.start_as(id, request).await
+    }
+
+    pub(super) async fn start_as(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
+        if let Some(request_id) = request.request_id.as_ref().filter(|id| id.starts_with("fermata:")) {
+            return Err(Refusal::ReservedRequestId(request_id.clone()).into());
+        }
+        self.accept(id, request).await
+    }
+
+    /// Makes a run durable. The engine's own requests, with reserved requestIds, are accepted too.
+    pub(crate) async fn accept(&self, id: RunId, mut request: Request) -> Result<Accepted, EngineError> {
+        if self.shared.shutdown.is_stopping() {
+            return Err(EngineError::Stopping);
+        }
+        let offload = &self.shared.offload;
+        let inputs = Inputs {
+            trigger: Payload::new(std::mem::take(&mut request.trigger), offload).await,
+            spec: match request.spec.take() {
+                Some(spec) => Some(Payload::new(spec, offload).await),
+                None => None,
+            },
+        };
+        // The cached workflow may be out of date. The store checks that, and then the workflow is read again.
+        for refresh in [false, true, true, true] {
+            if let Some(accepted) = self.enqueue(id, &request, &inputs, refresh).await? {
+                return Ok(accepted);
+            }
+        }
+        Err(Refusal::KeepsChanging(request.workflow_id).into())
+    }
+
+    /// `None` if the workflow changed since it was read.
+    async fn enqueue(
+        &self,
+        id: RunId,
+        request: &Request,
+        inputs: &Inputs,
+        refresh: bool,
+    ) -> Result<Option<Accepted>, EngineError> {
+        let shared = &self.shared;
+        let head = shared.workflows.head(&request.workflow_id, refresh).await?;
+        let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
+        let version = match request.version {
+            None if is_draft => match shared.workflows.snapshot(&head).await? {
+                Some(version) => Some(version),
+                None => return Ok(None),
+            },
+            requested => requested.or(head.current_version).filter(|_| head.runs() || is_draft),
+        };
+        let compiled = match version {
+            Some(version) => Some(shared.workflows.compiled(head.uid, &head.id, version).await?),
+            None => None,
+        };
+        if let Some(compiled) = &compiled
+            && let Err(refusal) = check_trigger(
+                &shared.offload,
+                compiled,
+                &inputs.trigger.value,
+                inputs.trigger.text.len(),
+            )
+            .await
+        {
+            // The cached workflow, and its schema with it, may be out of date.
+            if !refresh {
+                return Ok(None);
+            }
+            // The same request may have been accepted before the schema changed.
+            let existing = self.repeated(request, &head).await?;
+            return existing.map(Some).ok_or_else(|| refusal.into());
+        }
+        let mut new = new_run(id, request, inputs, &head, version.unwrap_or(0), shared);
+        new.pinned |= is_draft;
+        let local_start = compiled.and_then(|compiled| self.prepare_local_start(&mut new, compiled, inputs));
+        let memory = request.memory.clone();
+        let (status, answer) = match local_start {
+            None => (Status::Pending, shared.enqueue_to_the_end(new, memory).await?),
+            Some(driver) => (Status::Running, driver.store_and_drive(new, memory).await?),
+        };
+        match answer {
+            Enqueued::Created => Ok(Some(Accepted {
+                run: id,
+                status,
+                created: true,
+            })),
+            Enqueued::Existing { run, status } => Ok(Some(Accepted {
+                run,
+                status,
+                created: false,
+            })),
+            Enqueued::OtherWorkflow { run, workflow_id } => Err(Refusal::RequestIdTaken {
+                request_id: request.request_id.clone().unwrap_or_default(),
+                run,
+                is_deleted: workflow_id == head.id,
+                owner: workflow_id,
+            }
+            .into()),
+            Enqueued::Stale if refresh && !head.runs() && !is_draft => Err(Refusal::NotActive {
+                workflow: head.id,
+                status: head.status,
+                enabled: head.enabled,
+            }
+            .into()),
+            Enqueued::Stale => Ok(None),
+        }
+    }
+
+    /// The run of an earlier request with the same requestId.
+    async fn repeated(&self, request: &Request, head: &Head) -> Result<Option<Accepted>, EngineError> {
+        let Some(request_id) = &request.request_id else {
+            return Ok(None);
+        };
+        let filter = RunFilter {
+            request_id: Some(request_id.clone()),
+            tenant: Some(request.tenant.clone()),
+            limit: 1,
+            ..RunFilter::default()
+        };
+        let Some(run) = self.shared.store.runs(filter).await?.items.pop() else {
+            return Ok(None);
+        };
+        if run.workflow_uid != head.uid {
+            return Err(Refusal::RequestIdTaken {
+                request_id: request_id.clone(),
+                run: run.id,
+                is_deleted: run.workflow_id == head.id,
+                owner: run.workflow_id,
+            }
+            .into());
+        }
+        Ok(Some(Accepted {
+            run: run.id,
+            status: run.status,
+            created: false,
+        }))
+    }
+
+    /// If this process works and has a place, the run is created with a lease of this process and its first step decided.
+    fn prepare_local_start(&self, new: &mut NewRun, compiled: Arc<Compiled>, inputs: &Inputs) -> Option<Driver> {
+        let shared = &self.shared;
+        let behalf = Behalf {
+            tenant: &new.tenant,
+            workflow: &new.workflow_id,
+            priority: 0,
+        };
+        if !shared.admission.can_start_here(behalf) || shared.shutdown.is_stopping() {
+            return None;
+        }
+        let spec = inputs.spec.as_ref().map_or(0, |spec| memory::size(&spec.value));
+        let size = memory::size(&inputs.trigger.value) + spec;
+        let share = shared.admission.payloads.try_take(size)?;
+        let mut run = Run::new(compiled.plan.clone());
+        let vars = Value::Object(shared.settings.vars.clone());
+        let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
+        let mut waits = wait_tokens(&run);
+        waits.extend(events.iter().filter_map(|event| wait_limit(&run, event)));
+        let spec = inputs.spec.as_ref();
+        let bytes = inputs.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
+        let spec = spec.map(|spec| spec.value.clone());
+        let mut payloads = Payloads::new(inputs.trigger.value.clone(), spec, bytes).counted(share);
+        let tokens = waits.iter().filter_map(|change| match change {
+            WaitChange::Open { node, token } => Some((node, token.as_str())),
+            WaitChange::Limit { .. } | WaitChange::Close { .. } => None,
+        });
+        payloads.learn_waits(tokens, &shared.settings.public_url);
+        new.local_start = Some(LocalStart {
+            runner: shared.runner.id,
+            events,
+            started_at: new.created_at,
+            waits,
+        });
+        let meta = Meta::of_new(new);
+        Some(Driver::for_new_run(shared.clone(), meta, compiled, run, payloads))
+    }
+}
+
+/// A JSON value and its text.
+struct Payload {
+    value: Arc<Value>,
+    text: String,
+}
+
+impl Payload {
+    async fn new(value: Value, offload: &Offload) -> Payload {
+        let value = Arc::new(value);
+        let text = offload.to_text(value.clone()).await;
+        Payload { value, text }
+    }
+}
+
+/// The payloads of a request.
+struct Inputs {
+    trigger: Payload,
+    spec: Option<Payload>,
+}
+
+fn new_run(id: RunId, request: &Request, inputs: &Inputs, head: &Head, version: u32, shared: &Shared) -> NewRun {
+    NewRun {
+        id,
+        workflow_uid: head.uid,
+        workflow_id: head.id.clone(),
+        workflow_version: version,
+        pinned: request.version.is_some(),
+        tenant: request.tenant.clone(),
+        request_id: request.request_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string()),
+        trigger: inputs.trigger.text.clone(),
+        spec: inputs.spec.as_ref().map(|spec| spec.text.clone()),
+        priority: request.priority,
+        correlation_id: request.correlation_id.clone(),
+        principal: request.principal.clone(),
+        parent: None,
+        created_at: shared.clock.now(),
+        local_start: None,
+    }
+}
+
+impl Shared {
+    /// Stores a new run, also if the caller stops waiting: its memory stays counted until the store has answered.
+    async fn enqueue_to_the_end(
+        self: &Arc<Self>,
+        run: NewRun,
+        memory: Option<Arc<Share>>,
+    ) -> Result<Enqueued, StoreError> {
+        let shared = self.clone();
+        let stored = tokio::spawn(async move {
+            let stored = shared.enqueue(run).await;
+            drop(memory);
+            stored
+        });
+        stored.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Stores a new run. While the outcome is unknown, the same run is sent again, for at most `SENT_AGAIN_FOR`. A store that
+    /// needed longer than that for its answer has retried itself.
+    pub async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        let id = run.id;
+        let mut uncertain = false;
+        let until = Instant::now() + SENT_AGAIN_FOR;
+        let mut pauses = [10, 50, 250, 1000].into_iter();
+        loop {
+            match (self.store.enqueue(run.clone()).await, pauses.next()) {
+                (Ok(Enqueued::Existing { run, .. }), _) if uncertain && run == id => return Ok(Enqueued::Created),
+                (Ok(answer), _) => return Ok(answer),
+                (Err(StoreError::Unknown(_)), Some(pause)) if Instant::now() < until => {
+                    uncertain = true;
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+                // An earlier try may have stored the run.
+                (Err(error), _) if uncertain => return Err(StoreError::Unknown(error.to_string())),
+                (Err(error), _) => return Err(error),
+            }
+        }
+    }
+}
