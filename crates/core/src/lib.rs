@@ -16,6 +16,7 @@
 //! ```
 
 pub mod conductor;
+pub mod duration;
 mod effect;
 mod failure;
 mod ids;

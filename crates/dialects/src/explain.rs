@@ -1,8 +1,8 @@
 //! JSON Schema errors in our own words.
 
 use crate::diagnostics::{MAX_SHOWN, quote};
-use crate::nearest::nearest;
 use crate::tree::{join, unescape};
+use fermata_expr::nearest;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;

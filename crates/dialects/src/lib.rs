@@ -28,7 +28,6 @@ mod explain;
 mod graph;
 mod http_request;
 mod json;
-mod nearest;
 mod render;
 pub mod runlater;
 mod source;

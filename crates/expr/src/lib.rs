@@ -40,6 +40,7 @@ pub mod template;
 pub use data::{Data, DataRef, Projection, ReadPath, Segment};
 pub use error::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 pub use limits::Limits;
+pub use suggest::nearest;
 
 /// How deeply a source may nest (parentheses, brackets, calls, functions, blocks).
 pub const MAX_NESTING: usize = 64;

@@ -1,47 +1,41 @@
-//! "Did you mean": the nearest of some names, if one is near enough to be a slip of the hand.
+//! "Did you mean": the known name that is closest to a misspelt one.
 
-/// The name nearest to `wanted`, if it differs in letter case only or by few edits.
-pub(crate) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Longer names are not compared: the work is quadratic, and nobody mistypes them twice.
-    const LONGEST: usize = 64;
-    if wanted.len() > LONGEST {
+/// Longer names get no suggestion: comparing is quadratic, and a document can hold thousands of names.
+const LONGEST: usize = 48;
+/// More edits than this are not a typing error.
+const MOST_EDITS: usize = 5;
+
+/// The name closest to `wanted`, if at most a third of its characters differ. Letter case, `-` and `_` do not count.
+/// Of equally close ones the first, so that the suggestion does not change between calls.
+///
+/// ```
+/// assert_eq!(fermata_expr::nearest("chrage", ["refund", "charge"]), Some("charge"));
+/// assert_eq!(fermata_expr::nearest("ship", ["refund", "charge"]), None);
+/// ```
+pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if wanted.is_empty() || wanted.len() > LONGEST {
         return None;
     }
-    let allowed = match wanted.chars().count() {
-        0..=2 => 0,
-        3..=5 => 1,
-        _ => 2,
-    };
-    names
-        .into_iter()
-        .filter(|name| name.len() <= LONGEST)
-        .map(|name| (distance(&fold(wanted), &fold(name)), name))
-        .filter(|(edits, _)| *edits <= allowed)
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, name)| name)
-}
-
-/// Letter case and the choice of separator are slips as well.
-fn fold(name: &str) -> Vec<char> {
-    name.chars()
-        .filter(|c| !matches!(c, '-' | '_'))
-        .flat_map(char::to_lowercase)
-        .collect()
-}
-
-/// Edits (insert, delete, replace) that lead from one name to the other.
-fn distance(left: &[char], right: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+    let folded = fold(wanted);
+    let length = folded.chars().count();
+    let allowed = (length / 3).min(MOST_EDITS);
+    let edits = |name: &str| {
+        if name == wanted || name.len() > LONGEST {
+            return None;
         }
-    }
-    row[right.len()]
+        let name = fold(name);
+        if name.is_empty() || name.chars().count().abs_diff(length) > allowed {
+            return None;
+        }
+        Some(strsim::osa_distance(&folded, &name)).filter(|edits| *edits <= allowed)
+    };
+    let near = names.into_iter().filter_map(|name| Some((edits(name)?, name)));
+    near.min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
+}
+
+fn fold(name: &str) -> String {
+    let letters = name.chars().filter(|c| !matches!(c, '-' | '_'));
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]
@@ -49,12 +43,23 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn finds_slips_and_nothing_else() {
-        let names = ["channelId", "user", "fetch-items"];
-        assert_eq!(nearest("chanelId", names), Some("channelId"));
-        assert_eq!(nearest("fetch_items", names), Some("fetch-items"));
-        assert_eq!(nearest("USER", names), Some("user"));
-        assert_eq!(nearest("boardId", names), None);
-        assert_eq!(nearest("", names), None);
+    fn typing_errors_are_matched_and_other_names_are_not() {
+        let names = ["refund", "charge", "channelId", "user", "fetch-items"];
+        for (wanted, expected) in [
+            ("chrage", Some("charge")),
+            ("Charge", Some("charge")),
+            ("chargee", Some("charge")),
+            ("chanelId", Some("channelId")),
+            ("fetch_items", Some("fetch-items")),
+            ("USER", Some("user")),
+            ("boardId", None),
+            ("ship", None),
+            ("-", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(wanted, names), expected, "{wanted}");
+        }
+        assert_eq!(nearest("a", ["b"]), None);
+        assert_eq!(nearest(&"x".repeat(10_000), names), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::compile::{Catalog, CatalogEntry};
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
 use crate::explain::{explain, without_echoes};
 use crate::http_request;
-use crate::nearest::nearest;
+use fermata_expr::nearest;
 use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;

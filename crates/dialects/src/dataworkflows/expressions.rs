@@ -6,11 +6,10 @@ use crate::check::{Check, Name, template_strings, text};
 use crate::compile::Uncovered;
 use crate::diagnostics::{Severity, quote};
 use crate::graph::Upstream;
-use crate::nearest::nearest;
 use crate::source::Span;
 use fermata_expr::js::{Expression, scan_reads};
 use fermata_expr::template::Template;
-use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind};
+use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind, nearest};
 use serde_json::Value;
 
 /// What conditions and templates see.

@@ -4,8 +4,8 @@ use super::view::{Node, View};
 use super::{Check, text};
 use crate::diagnostics::{Severity, quote};
 use crate::graph::{CycleWords, Upstream, report_cycles};
-use crate::nearest::nearest;
 use fermata_core::plan::reachable;
+use fermata_expr::nearest;
 use serde_json::Value;
 
 const WORDS: CycleWords = CycleWords {

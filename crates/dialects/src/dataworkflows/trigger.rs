@@ -5,8 +5,8 @@ use super::{
     schema_cost::{self, Excess, MAX_COST},
 };
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
-use crate::nearest::nearest;
 use crate::tree::join;
+use fermata_expr::nearest;
 use jsonschema::ValidationError;
 use serde_json::Value;
 

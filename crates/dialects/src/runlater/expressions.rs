@@ -7,10 +7,9 @@ use super::view::{Step, Task, View};
 use crate::check::{Check, Name, template_strings};
 use crate::diagnostics::{Diagnostic, Severity, quote};
 use crate::graph::Upstream;
-use crate::nearest::nearest;
 use fermata_expr::paths::Comparison;
 use fermata_expr::template::{Options, Syntax, Template};
-use fermata_expr::{ReadPath, Segment};
+use fermata_expr::{ReadPath, Segment, nearest};
 use serde_json::Value;
 
 /// What templates see.

@@ -4,7 +4,7 @@ use super::view::{Task, View};
 use crate::check::Check;
 use crate::diagnostics::{Severity, quote};
 use crate::graph::{CycleWords, Upstream, report_cycles};
-use crate::nearest::nearest;
+use fermata_expr::nearest;
 use std::collections::HashSet;
 
 const WORDS: CycleWords = CycleWords {
