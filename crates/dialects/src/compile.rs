@@ -5,9 +5,10 @@ use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
 use crate::runlater;
+use crate::tree::join;
 use fermata_core::plan::{ContextPolicy, Templates};
 use fermata_core::{Plan, Policies};
-use fermata_expr::{SyntaxError, template};
+use fermata_expr::{SyntaxError, nearest, template};
 use serde_json::Value;
 
 /// A document that compiled.
@@ -211,14 +212,29 @@ pub fn compile(
             Err(document.report(vec![error.at(pointer)]))
         }
         None => {
-            let message = match document.value().is_object() {
-                true => "this is not a workflow of a dialect that is known",
-                false => "a workflow document must be an object",
-            };
-            let help = "a DataWorkflows document has `startNode`, a Runlater document `tasks`, a jsondagapi document \
-                        `workflow_id` and `edges`, an EngineJS document `steps`";
-            let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
-            Err(document.report(vec![error.help(help)]))
+            let error = |message: String| Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
+            Err(document.report(vec![unknown_dialect(document, error)]))
         }
     }
+}
+
+/// A document without the key that its dialect is recognised by.
+fn unknown_dialect(document: &Document, error: impl Fn(String) -> Diagnostic) -> Diagnostic {
+    let help = "write `startNode` and `nodes` for a DataWorkflows document, or `tasks` for a Runlater document";
+    let Some(members) = document.value().as_object() else {
+        return error("a workflow document must be an object".to_owned()).help(help);
+    };
+    let near = ["startNode", "tasks"].into_iter().find_map(|mark| {
+        let key = nearest(mark, members.keys().map(String::as_str))?;
+        Some((mark, key))
+    });
+    if let Some((mark, key)) = near {
+        let pointer = join("", key);
+        let message = format!("{} is not the key of a known dialect", quote(key));
+        let mut problem = error(message).at(pointer.clone());
+        problem.span = document.locate_key(&pointer);
+        return problem.help(format!("did you mean {}?", quote(mark)));
+    }
+    let message = "the dialect of this document is unknown: it has neither `startNode` nor `tasks` at its top level";
+    error(message.to_owned()).help(help)
 }

@@ -4,6 +4,8 @@
 //! text, NaN, merge keys. Aliases are copied, and the copies are paid from the same budget as what
 //! is written out, so a small document cannot become a large one. Nothing here recurses.
 
+mod indent;
+
 use crate::diagnostics::{Diagnostic, MAX_SHOWN, quote};
 use crate::document::{Budget, DocumentLimits, duplicate_key, is_reserved, reserved_key, too_deep};
 use crate::source::Span;
@@ -90,8 +92,12 @@ impl<'a> Reader<'a> {
                     if error.info().contains("recursion limit") {
                         return Err(Box::new(too_deep(Span::new(at, at), self.max_depth)));
                     }
-                    let message = format!("this is not valid YAML: {}", error.info());
-                    return refuse("SYNTAX", Span::new(at, at + 1), message, syntax_help(error.info()));
+                    return Err(Box::new(indent::explain(
+                        self.text,
+                        at,
+                        self.offsets.base,
+                        error.info(),
+                    )));
                 }
             };
             let start = self.offsets.byte(self.text, span.start.index());
@@ -318,19 +324,6 @@ impl<'a> Reader<'a> {
         }
         push(&mut pointer, name);
         pointer
-    }
-}
-
-/// What usually helps against an error of the YAML parser.
-fn syntax_help(info: &str) -> &'static str {
-    if info.contains("tab") {
-        "indent with spaces; YAML does not allow tabs there"
-    } else if info.contains("block") || info.contains("indent") {
-        "lines that belong together must be indented alike"
-    } else if info.contains("mapping values") {
-        "put the text in quotes if it holds `: `"
-    } else {
-        ""
     }
 }
 

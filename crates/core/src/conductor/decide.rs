@@ -2,10 +2,10 @@
 
 use crate::{
     Effect, Event, Fact, Failure, Input, Join, Kind, Node, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase,
-    Route, Run, SkipReason, Status, Timestamp, Verdict, When, code, plan::Overflow,
+    Route, Run, SkipReason, Status, Timestamp, Verdict, When, code, duration, plan::Overflow,
 };
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 /// Says what follows from `input` at once; [`super::advance`] carries it to its end.
 pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
@@ -150,7 +150,13 @@ fn time_is_up(run: &Run, ix: NodeIx) -> Event {
     let node = run.plan.node(ix);
     let times_out = matches!(&run.node(ix).phase, Phase::Open(open) if open.times_out);
     let outcome = match node.kind {
-        Kind::Wait { .. } => Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, "nobody answered in time")),
+        Kind::Wait { timeout_ms } => {
+            let after = timeout_ms.map_or(String::new(), |limit| {
+                format!(" after {}", duration::show(Duration::from_millis(limit)))
+            });
+            let message = format!("the wait timed out{after} without a callback");
+            Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, message))
+        }
         Kind::Sleep {
             timeout_ms: Some(limit),
             ..

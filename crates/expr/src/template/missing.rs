@@ -1,4 +1,4 @@
-//! Says what is not there, where the path broke, and what is there instead.
+//! Errors for paths that lead nowhere: what is missing, where the path broke, and what is there instead.
 
 use crate::{
     data::{DataRef, Segment, write_path},
@@ -25,21 +25,47 @@ pub(super) fn missing(
         path.push(wanted.clone());
         path_text(&path)
     };
-    match parent {
-        DataRef::Json(serde_json::Value::Array(items)) if matches!(wanted, Segment::Index(_)) => {
-            message += &format!(": `{here}` has {} element(s)", items.len());
-        }
-        DataRef::Json(value) if !value.is_object() => {
-            message += &format!(": `{here}` is {}", kind(value));
-        }
-        object => {
+    match not_an_object(&here, parent, wanted) {
+        Some(what) => message += &format!(": {what}"),
+        None => {
             if !is_last && !walked.is_empty() {
                 message += &format!(": `{broken}` is missing");
             }
-            message += &format!(" ({})", members(&here, object, wanted));
+            message += &format!(" ({})", members(&here, parent, wanted));
         }
     }
     EvalError::new(EvalErrorKind::Undefined, span, message)
+}
+
+/// The error for a plain path that leads nowhere. Its beginning is prescribed by the specification of Runlater.
+pub(super) fn unresolved(whole: &str, span: Span, scope: DataRef<'_>, path: &[Segment]) -> EvalError {
+    let mut message = format!("Failed to resolve {{{{{whole}}}}}");
+    let mut parent = scope;
+    for (position, wanted) in path.iter().enumerate() {
+        if let Some(next) = parent.get(wanted) {
+            parent = next;
+            continue;
+        }
+        let here = path_text(&path[..position]);
+        let why = not_an_object(&here, parent, wanted).unwrap_or_else(|| members(&here, parent, wanted));
+        message += &format!(": {why}");
+        break;
+    }
+    if parent.is_null() && scope.at(path).is_some() {
+        message += ": it is null, and null cannot stand in a text";
+    }
+    EvalError::new(EvalErrorKind::Undefined, span, message)
+}
+
+/// Why a value has no member or element `wanted`, if it is not an object.
+fn not_an_object(here: &str, value: DataRef<'_>, wanted: &Segment) -> Option<String> {
+    match value {
+        DataRef::Json(serde_json::Value::Array(items)) if matches!(wanted, Segment::Index(_)) => {
+            Some(format!("`{here}` has {} element(s)", items.len()))
+        }
+        DataRef::Json(value) if !value.is_object() => Some(format!("`{here}` is {}", kind(value))),
+        _ => None,
+    }
 }
 
 fn members(here: &str, object: DataRef<'_>, wanted: &Segment) -> String {

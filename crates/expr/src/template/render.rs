@@ -12,7 +12,7 @@ use super::{
     ast::{Block, Expr, Kind, Step},
     compare::compare,
     function,
-    missing::{kind, missing},
+    missing::{kind, missing, unresolved},
     output::Limited,
     place::{Place, in_url, leads_up},
 };
@@ -167,8 +167,10 @@ impl<'a> Renderer<'a> {
                     let value = self.value(expression)?;
                     let is_null = matches!(value, Held::Data(data) if data.is_null());
                     // Text with a hole in it is what the strictness of plain paths is there to prevent.
-                    if is_null && matches!(expression.kind, Kind::Plain(_)) {
-                        return Err(self.unresolved(expression.span));
+                    if let Kind::Plain(path) = &expression.kind
+                        && is_null
+                    {
+                        return Err(self.unresolved(expression.span, path));
                     }
                     match self.place {
                         Place::Any => self.write(&value, expression.span, out)?,
@@ -307,7 +309,7 @@ impl<'a> Renderer<'a> {
             Kind::Literal(value) => Ok(Held::Data(DataRef::Json(value))),
             Kind::Plain(path) => match self.scope.at(path) {
                 Some(data) => Ok(Held::Data(data)),
-                None => Err(self.unresolved(expression.span)),
+                None => Err(self.unresolved(expression.span, path)),
             },
             Kind::Path(name, steps) => self.path(name, steps, expression.span),
             Kind::Steps(base, steps) => {
@@ -374,10 +376,8 @@ impl<'a> Renderer<'a> {
         self.walk(Held::Data(data), vec![Segment::Key(name.to_owned())], steps, span)
     }
 
-    /// The error for a plain path that leads nowhere.
-    fn unresolved(&self, span: Span) -> EvalError {
-        let message = format!("Failed to resolve {{{{{}}}}}", self.text(span));
-        EvalError::new(EvalErrorKind::Undefined, span, message)
+    fn unresolved(&self, span: Span, path: &[Segment]) -> EvalError {
+        unresolved(self.text(span), span, self.scope, path)
     }
 
     fn text(&self, span: Span) -> &'a str {

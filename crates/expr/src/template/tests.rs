@@ -260,26 +260,61 @@ fn plain_paths_are_values_or_text() {
 }
 
 #[test]
-fn a_plain_path_that_leads_nowhere_fails_by_name() {
+fn unresolved_plain_path_names_what_is_there_instead() {
     let lenient = Options {
         strict: false,
         null_text: "-".into(),
         ..paths()
     };
     let table = [
-        ("{{ tasks.charge.body.order_id }}", "tasks.charge.body.order_id", 3),
-        ("to {{trigger.nope}}", "trigger.nope", 5),
-        ("{{trigger.items.2}}", "trigger.items.2", 2),
-        ("{{trigger.items.length}}", "trigger.items.length", 2),
-        ("{{trigger.user.name}}", "trigger.user.name", 2),
-        ("{{trigger.items.01}}", "trigger.items.01", 2),
-        ("{{trigger.count}} {{ trigger.user }}", "trigger.user", 21),
+        (
+            "{{ tasks.charge.body.order_id }}",
+            "tasks.charge.body.order_id",
+            3,
+            "the scope has: context, trigger",
+        ),
+        (
+            "to {{trigger.chanelId}}",
+            "trigger.chanelId",
+            5,
+            "trigger has: channelId, user, count, big, items, key, user-name, obj, …; did you mean `channelId`?",
+        ),
+        (
+            "{{trigger.items.2}}",
+            "trigger.items.2",
+            2,
+            "`trigger.items` has 2 element(s)",
+        ),
+        (
+            "{{trigger.items.length}}",
+            "trigger.items.length",
+            2,
+            "`trigger.items` is an array",
+        ),
+        (
+            "{{trigger.user.name}}",
+            "trigger.user.name",
+            2,
+            "`trigger.user` is null",
+        ),
+        (
+            "{{trigger.items.01}}",
+            "trigger.items.01",
+            2,
+            "`trigger.items` is an array",
+        ),
+        (
+            "{{trigger.count}} {{ trigger.user }}",
+            "trigger.user",
+            21,
+            "it is null, and null cannot stand in a text",
+        ),
     ];
-    for (source, path, offset) in table {
+    for (source, path, offset, why) in table {
         for options in [paths(), lenient.clone()] {
             let error = render_with(source, &options).expect_err(source);
             assert_eq!(error.kind, EvalErrorKind::Undefined);
-            assert_eq!(error.message, format!("Failed to resolve {{{{{path}}}}}"));
+            assert_eq!(error.message, format!("Failed to resolve {{{{{path}}}}}: {why}"));
             assert_eq!((error.offset, error.length), (offset, path.len()), "{source}");
         }
     }

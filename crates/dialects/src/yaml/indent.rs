@@ -1,0 +1,116 @@
+//! Errors of the YAML parser, explained: most of them are wrong indentation, which the parser describes in its own
+//! terms and often notices a line too late.
+
+use crate::diagnostics::Diagnostic;
+use crate::source::Span;
+
+/// The problem at byte `at` of the source; `text` begins at byte `base` of it, and `info` is what the parser says.
+pub(super) fn explain(text: &str, at: usize, base: usize, info: &str) -> Diagnostic {
+    let error = |start: usize, end: usize, message: String| {
+        Diagnostic::error("SYNTAX", Span::new(base + start, base + end), message)
+    };
+    let here = text.floor_char_boundary((at - base).min(text.len()));
+    let line_start = text[..here].rfind('\n').map_or(0, |found| found + 1);
+    if info.contains("tab")
+        && let Some(tab) = indenting_tab(text, line_start)
+    {
+        return error(tab, tab + 1, "this line is indented with a tab".to_owned())
+            .help("replace the tab with spaces: YAML allows only spaces in indentation");
+    }
+    let is_structure = ["block", "indent", "mapping values", "expected"];
+    if is_structure.iter().any(|word| info.contains(word))
+        && let Some(wrong) = Misplaced::find(text, line_start)
+    {
+        let message = format!(
+            "this line is indented by {}, which fits none of the lines above it",
+            spaces(&wrong.given.to_string(), wrong.given)
+        );
+        let place = line_start + wrong.given;
+        return error(place, place + 1, message).help(wrong.help());
+    }
+    let problem = error(here, here + 1, format!("this is not valid YAML: {info}"));
+    match info {
+        info if info.contains("mapping values") => problem.help("put the text in quotes if it holds `: `"),
+        info if info.contains("block") || info.contains("indent") => {
+            problem.help("indent the keys of one mapping, and the items of one list, by the same number of spaces")
+        }
+        _ => problem,
+    }
+}
+
+/// The first tab in the indentation of a line, from `line_start` on.
+fn indenting_tab(text: &str, line_start: usize) -> Option<usize> {
+    let mut start = line_start;
+    for line in text[line_start..].split_inclusive('\n') {
+        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
+        if let Some(tab) = line[..indentation].find('\t') {
+            return Some(start + tab);
+        }
+        start += line.len();
+    }
+    None
+}
+
+/// A line whose indentation continues nothing.
+struct Misplaced {
+    given: usize,
+    /// The indentations that would continue something, in ascending order.
+    possible: Vec<usize>,
+}
+
+impl Misplaced {
+    /// `None` if the indentation of the line is not what is wrong.
+    fn find(text: &str, line_start: usize) -> Option<Misplaced> {
+        let line = text[line_start..].lines().next()?;
+        let given = indentation(line);
+        let is_item = begins_item(line);
+        let mut possible = Vec::new();
+        let mut limit = usize::MAX;
+        for above in text[..line_start].lines().rev() {
+            let content = above.trim_start();
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            let indent = indentation(above);
+            if indent >= limit {
+                continue;
+            }
+            match (begins_item(above), is_item) {
+                (true, false) => possible.push(above.len() - content[1..].trim_start().len()),
+                (true, true) | (false, _) => possible.push(indent),
+            }
+            limit = indent;
+            if limit == 0 {
+                break;
+            }
+        }
+        possible.sort_unstable();
+        possible.dedup();
+        (!possible.is_empty() && !possible.contains(&given)).then_some(Misplaced { given, possible })
+    }
+
+    fn help(&self) -> String {
+        let listed: Vec<String> = self.possible.iter().map(usize::to_string).collect();
+        let last = self.possible.last().copied().unwrap_or_default();
+        let listed = match listed.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        };
+        let amount = spaces(&listed, last);
+        format!("indent it like the key or the list item that it belongs to: by {amount}")
+    }
+}
+
+fn spaces(amount: &str, last: usize) -> String {
+    format!("{amount} space{}", if last == 1 { "" } else { "s" })
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+fn begins_item(line: &str) -> bool {
+    let content = line.trim_start();
+    content == "-" || content.starts_with("- ")
+}
