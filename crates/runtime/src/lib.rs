@@ -40,7 +40,7 @@ pub use documents::check_document;
 pub use engine::{Accepted, Ended, Engine, Observer, Request};
 pub use error::{EngineError, Refusal};
 pub use mask::{MASKED, Mask, Masked};
-pub use overview::{NodeOverview, Overview};
+pub use overview::{NodeOverview, Overview, SkipReasons};
 pub use reads::Reads;
 pub use settings::{Role, Settings};
 pub use workflows::{Added, Command, PublishedWorkflow, SavedWorkflow, Validated};

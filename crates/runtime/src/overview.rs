@@ -5,7 +5,7 @@
 
 mod skips;
 
-use self::skips::Skips;
+pub use self::skips::SkipReasons;
 use crate::{EngineError, entry::TRUNCATED, reads::Reads};
 use fermata_core::{Failure, Kind, NodeId, Phase, Run, RunId, Timestamp, apply};
 use fermata_store::reads::{ActionRecord, RunRecord};
@@ -60,7 +60,9 @@ impl Reads<'_> {
         let run = self.run(id).await?;
         let (state, skips) = self.state(&run).await?;
         let mut nodes: Vec<NodeOverview> = state.plan().indices().map(|ix| stands(&state, ix)).collect();
-        skips.explain(&state, &mut nodes);
+        for node in &mut nodes {
+            node.skip_reason = skips.why(&node.node);
+        }
         let tried = nodes.iter().filter(|node| node.attempt.is_some());
         let tried: Vec<NodeId> = tried.map(|node| node.node.clone()).collect();
         for chunk in tried.chunks(CHUNK) {
@@ -88,11 +90,11 @@ impl Reads<'_> {
     }
 
     /// What the journal of a run adds up to, and why nodes were skipped.
-    async fn state(&self, run: &RunRecord) -> Result<(Run, Skips), EngineError> {
+    async fn state(&self, run: &RunRecord) -> Result<(Run, SkipReasons), EngineError> {
         let workflows = self.engine.workflows();
         let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
         let mut state = Run::new(compiled.await?.plan.clone());
-        let mut skips = Skips::default();
+        let mut skips = SkipReasons::new(state.plan().clone());
         for event in self.journal(run.id).await? {
             apply(&mut state, &event).map_err(|error| EngineError::Unusable {
                 workflow: run.workflow_id.clone(),

@@ -123,7 +123,7 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
         Event::Opened { node, .. } => (Level::Info, format!("{node} is due")),
         Event::Skipped { node, reason, .. } => {
             let why = match reason {
-                SkipReason::DeadPath => "no path led to it",
+                SkipReason::DeadPath => "no edge to it was taken",
                 SkipReason::Guard => "its condition is false",
                 SkipReason::Stopped => "the run is stopping",
             };

@@ -1,78 +1,271 @@
-//! Why nodes were skipped, in words.
+//! Why nodes were skipped, in words: which step, edge or condition ruled each of them out, with the values that the
+//! condition saw.
 
-use super::NodeOverview;
-use fermata_core::{Event, Join, Node, NodeId, Outcome, Phase, Run, SkipReason, Verdict};
-use std::collections::HashMap;
+use fermata_core::{Edge, Event, Join, Node, NodeId, NodeIx, Outcome, Plan, SkipReason, Verdict, When};
+use std::{collections::HashMap, sync::Arc};
 
-/// What the journal says of the nodes that were skipped.
-#[derive(Default)]
-pub(super) struct Skips(HashMap<NodeId, (SkipReason, Option<Verdict>)>);
+/// More causes than this are counted, not listed.
+const LISTED: usize = 4;
+/// What a value that a condition saw takes at most.
+const LONGEST_VALUE: usize = 80;
 
-impl Skips {
-    pub fn note(&mut self, event: &Event) {
-        if let Event::Skipped { node, reason, verdict } = event {
-            self.0.insert(node.clone(), (*reason, verdict.clone()));
-        }
-    }
+/// Explains the skipped nodes of one run from its events.
+pub struct SkipReasons {
+    plan: Arc<Plan>,
+    /// For each node, the edges that lead to it: their node, and their position there.
+    incoming: Vec<Vec<(NodeIx, usize)>>,
+    ended: HashMap<NodeId, Ended>,
+    /// What the conditions on the edges of a node gave.
+    verdicts: HashMap<NodeId, Vec<Verdict>>,
+}
 
-    /// Adds the reasons to the views of a run's nodes, which stand in the order of its plan.
-    pub fn explain(&self, state: &Run, views: &mut [NodeOverview]) {
-        if self.0.is_empty() {
-            return;
-        }
-        let plan = state.plan();
-        let mut needed = vec![Vec::new(); plan.nodes.len()];
+enum Ended {
+    Finished(Outcome),
+    Skipped(SkipReason, Option<Verdict>),
+}
+
+impl SkipReasons {
+    /// For a run of `plan` that has not begun.
+    pub fn new(plan: Arc<Plan>) -> SkipReasons {
+        let mut incoming = vec![Vec::new(); plan.nodes.len()];
         for ix in plan.indices() {
-            for edge in &plan.node(ix).edges {
-                needed[edge.target.at()].push(ix);
+            for (position, edge) in plan.node(ix).edges.iter().enumerate() {
+                incoming[edge.target.at()].push((ix, position));
             }
         }
-        for ix in plan.indices() {
-            let node = plan.node(ix);
-            let Some((reason, verdict)) = self.0.get(&node.id) else {
-                continue;
-            };
-            let why = match reason {
-                SkipReason::Stopped => "the run was stopped".to_owned(),
-                SkipReason::Guard => condition(node, verdict.as_ref()),
-                SkipReason::DeadPath if node.join == Join::All => {
-                    let missing = needed[ix.at()]
-                        .iter()
-                        .filter(|parent| !succeeded(&state.node(**parent).phase));
-                    let listed: Vec<String> = missing
-                        .map(|parent| format!("`{}` ({})", plan.node(*parent).id, views[parent.at()].status))
-                        .collect();
-                    format!("it needs what did not succeed: {}", listed.join(", "))
+        SkipReasons {
+            plan,
+            incoming,
+            ended: HashMap::new(),
+            verdicts: HashMap::new(),
+        }
+    }
+
+    /// Takes in the next event of the run.
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Finished { node, outcome, .. } => {
+                self.ended.insert(node.clone(), Ended::Finished(outcome.clone()));
+            }
+            Event::Skipped { node, reason, verdict } => {
+                let skipped = Ended::Skipped(*reason, verdict.clone());
+                self.ended.insert(node.clone(), skipped);
+            }
+            Event::Routed { node, verdicts, .. } if !verdicts.is_empty() => {
+                self.verdicts.insert(node.clone(), verdicts.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Why a node was skipped; `None` if it was not.
+    pub fn why(&self, node: &NodeId) -> Option<String> {
+        let Some(Ended::Skipped(reason, verdict)) = self.ended.get(node) else {
+            return None;
+        };
+        let Some(ix) = self.plan.find(node.as_str()) else {
+            return Some("its workflow has no such step".to_owned());
+        };
+        Some(match (reason, &self.plan.node(ix).join) {
+            (SkipReason::Stopped, _) => "the run was stopped".to_owned(),
+            // A guard compares one path with a value: if it saw no value, the path leads nowhere.
+            (SkipReason::Guard, Join::Guard(source)) => match verdict {
+                Some(verdict) if verdict.error.is_none() && verdict.saw.is_empty() => {
+                    format!("its condition `{source}` is false: what it reads is not there")
                 }
-                SkipReason::DeadPath => "no path led to it".to_owned(),
-            };
-            views[ix.at()].skip_reason = Some(why);
+                verdict => format!("its {}", condition(source, verdict.as_ref())),
+            },
+            (SkipReason::Guard, _) => "its condition is false".to_owned(),
+            (SkipReason::DeadPath, Join::All) => {
+                let unmet = self.incoming[ix.at()]
+                    .iter()
+                    .filter_map(|(parent, _)| self.unmet(*parent));
+                format!("it needs steps that did not succeed: {}", listed(unmet.collect(), ", "))
+            }
+            (SkipReason::DeadPath, _) => {
+                let dead = self.incoming[ix.at()]
+                    .iter()
+                    .map(|(parent, edge)| self.dead_edge(*parent, *edge));
+                format!("no edge to it was taken: {}", listed(dead.collect(), "; "))
+            }
+        })
+    }
+
+    /// A step that did not succeed, with the word of its dialect for that.
+    fn unmet(&self, ix: NodeIx) -> Option<String> {
+        let node = self.plan.node(ix);
+        let words = &self.plan.scope.words;
+        let word = match self.ended.get(&node.id) {
+            Some(Ended::Finished(Outcome::Succeeded(_))) => return None,
+            Some(Ended::Finished(Outcome::Failed(failure))) => words.failure(failure),
+            Some(Ended::Skipped(..)) => &words.skipped,
+            None => &words.pending,
+        };
+        Some(format!("`{}` ({word})", node.id))
+    }
+
+    /// Why an edge was not taken.
+    fn dead_edge(&self, parent: NodeIx, position: usize) -> String {
+        let node = self.plan.node(parent);
+        let (name, edge) = (&node.id, &node.edges[position]);
+        let failed = match self.ended.get(name) {
+            None => return format!("`{name}` did not end"),
+            Some(Ended::Skipped(..)) => return format!("`{name}` was skipped"),
+            Some(Ended::Finished(outcome)) => matches!(outcome, Outcome::Failed(_)),
+        };
+        match (edge.when, failed) {
+            (When::Success, true) => format!("`{name}` failed"),
+            (When::Failure | When::Unhandled, false) => format!("`{name}` succeeded, and the edge is for its failure"),
+            _ => self.not_chosen(node, edge, position),
+        }
+    }
+
+    /// Why an edge that fits the outcome of its node was not taken.
+    fn not_chosen(&self, node: &Node, edge: &Edge, position: usize) -> String {
+        let name = &node.id;
+        let mut verdicts = self.verdicts.get(name).into_iter().flatten();
+        let verdict = verdicts.find(|verdict| verdict.edge as usize == position);
+        match (&edge.condition, verdict) {
+            (Some(source), Some(verdict)) if !verdict.holds() => {
+                format!("after `{name}`, the {}", condition(source, Some(verdict)))
+            }
+            (_, _) if edge.when == When::Unhandled => format!("another edge took the failure of `{name}`"),
+            _ => format!("`{name}` took an earlier edge"),
         }
     }
 }
 
-fn succeeded(phase: &Phase) -> bool {
-    matches!(
-        phase,
-        Phase::Finished {
-            outcome: Outcome::Succeeded(_),
-            ..
-        }
-    )
+/// `condition … is false`, with the values it saw, or why it could not be evaluated. The configured `vars` may be
+/// secrets and are left out.
+fn condition(source: &str, verdict: Option<&Verdict>) -> String {
+    if let Some(Verdict { error: Some(error), .. }) = verdict {
+        let prefix = format!("`{source}`: ");
+        let error = error.strip_prefix(&prefix).unwrap_or(error);
+        return format!("condition `{source}` could not be evaluated: {error}");
+    }
+    let is_var = |path: &str| path == "vars" || path.starts_with("vars.") || path.starts_with("vars[");
+    let seen: Vec<String> = verdict
+        .into_iter()
+        .flat_map(|verdict| &verdict.saw)
+        .filter(|(path, _)| !is_var(path))
+        .map(|(path, value)| format!("{path} is {}", shortened(&value.to_string())))
+        .collect();
+    match seen.is_empty() {
+        false => format!("condition `{source}` is false: {}", seen.join(", ")),
+        true => format!("condition `{source}` is false"),
+    }
 }
 
-/// A condition that is false, and the values it saw.
-fn condition(node: &Node, verdict: Option<&Verdict>) -> String {
-    let Join::Guard(source) = &node.join else {
-        return "its condition is false".to_owned();
-    };
-    match verdict {
-        Some(Verdict { error: Some(error), .. }) => format!("its condition could not be evaluated: {error}"),
-        Some(verdict) if !verdict.saw.is_empty() => {
-            let seen = verdict.saw.iter().map(|(path, value)| format!("{path} is {value}"));
-            let seen: Vec<String> = seen.collect();
-            format!("its condition `{source}` is false: {}", seen.join(", "))
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn listed(mut causes: Vec<String>, between: &str) -> String {
+    let hidden = causes.len().saturating_sub(LISTED);
+    causes.truncate(LISTED);
+    if hidden > 0 {
+        causes.push(format!("and {hidden} more"));
+    }
+    causes.join(between)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_core::{Failure, Output, plan::PlanBuilder};
+    use serde_json::json;
+
+    fn finished(node: &str, failed: bool) -> Event {
+        Event::Finished {
+            node: node.into(),
+            attempt: 1,
+            outcome: match failed {
+                true => Outcome::Failed(Failure::permanent("X", "broken")),
+                false => Outcome::Succeeded(Output::EMPTY),
+            },
         }
-        _ => format!("its condition `{source}` is false: what it reads is not there"),
+    }
+
+    fn skipped(node: &str, reason: SkipReason) -> Event {
+        Event::Skipped {
+            node: node.into(),
+            reason,
+            verdict: None,
+        }
+    }
+
+    fn reasons(events: &[Event]) -> SkipReasons {
+        let plan = PlanBuilder::new("w")
+            .action("a", "core.echo")
+            .edge("b", When::Success, Some("trigger.n > vars.limit"))
+            .edge("c", When::Failure, None)
+            .edge("d", When::Success, None)
+            .action("b", "core.echo")
+            .edge("d", When::Success, None)
+            .action("c", "core.echo")
+            .action("d", "core.echo")
+            .build()
+            .unwrap();
+        let mut reasons = SkipReasons::new(Arc::new(plan));
+        events.iter().for_each(|event| reasons.note(event));
+        reasons
+    }
+
+    fn routed(verdict: Verdict) -> Event {
+        Event::Routed {
+            node: "a".into(),
+            taken: Vec::new(),
+            verdicts: vec![verdict],
+        }
+    }
+
+    #[test]
+    fn dead_edges_name_their_cause_and_the_values_seen() {
+        let mut verdict = Verdict::plain(0, false);
+        verdict.saw.insert("trigger.n".to_owned(), json!(1));
+        verdict.saw.insert("vars.limit".to_owned(), json!("secret"));
+        let told = reasons(&[
+            finished("a", false),
+            routed(verdict.clone()),
+            skipped("b", SkipReason::DeadPath),
+            skipped("c", SkipReason::DeadPath),
+        ]);
+        let why = |node: &str| told.why(&node.into());
+        assert_eq!(
+            why("b").as_deref(),
+            Some("no edge to it was taken: after `a`, the condition `trigger.n > vars.limit` is false: trigger.n is 1")
+        );
+        assert_eq!(
+            why("c").as_deref(),
+            Some("no edge to it was taken: `a` succeeded, and the edge is for its failure")
+        );
+        assert_eq!(why("a"), None);
+
+        verdict.error = Some("no such member".to_owned());
+        let told = reasons(&[
+            finished("a", false),
+            routed(verdict),
+            skipped("b", SkipReason::DeadPath),
+        ]);
+        let why = told.why(&"b".into()).unwrap();
+        assert!(why.contains("could not be evaluated: no such member"), "{why}");
+    }
+
+    #[test]
+    fn causes_of_all_incoming_edges_are_listed() {
+        let told = reasons(&[
+            finished("a", true),
+            skipped("b", SkipReason::DeadPath),
+            skipped("d", SkipReason::DeadPath),
+        ]);
+        assert_eq!(
+            told.why(&"d".into()).as_deref(),
+            Some("no edge to it was taken: `a` failed; `b` was skipped")
+        );
+        let told = reasons(&[skipped("d", SkipReason::Stopped)]);
+        assert_eq!(told.why(&"d".into()).as_deref(), Some("the run was stopped"));
     }
 }

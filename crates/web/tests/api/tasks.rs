@@ -97,7 +97,7 @@ async fn tasks_that_went_wrong_say_why() {
             "Failed to resolve {{trigger.body.missing}}",
         ),
         ("held", "timeout", None, ""),
-        ("unheard", "timeout", None, "nobody answered in time"),
+        ("unheard", "timeout", None, "the wait timed out after"),
     ] {
         let task = &run["tasks"][name];
         let mut shown = ended.to_vec();
@@ -110,12 +110,12 @@ async fn tasks_that_went_wrong_say_why() {
         assert!(!told.is_empty() && told.contains(message), "{task}");
         assert_times(task);
     }
-    let reason = "it needs what did not succeed: `refused` (failed), `nowhere` (template_error)";
+    let reason = "it needs steps that did not succeed: `refused` (failed), `nowhere` (template_error)";
     assert_eq!(
         run["tasks"]["after"],
         json!({ "status": "skipped", "skip_reason": reason })
     );
-    let reason = "it needs what did not succeed: `after` (skipped)";
+    let reason = "it needs steps that did not succeed: `after` (skipped)";
     assert_eq!(
         run["tasks"]["last"],
         json!({ "status": "skipped", "skip_reason": reason })
