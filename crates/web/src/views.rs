@@ -10,7 +10,7 @@ use fermata_runtime::{
 use fermata_store::{
     definitions::{VersionRow, Workflow},
     reads::{ActionRecord, LinkRecord, RunRecord},
-    runs::Principal,
+    runs::{Principal, WaitRecord},
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
@@ -328,6 +328,30 @@ pub(crate) struct Included<'a> {
     /// Whether there are more children than the window shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more_children: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Vec<WaitView>>,
+}
+
+/// A wait for a callback.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WaitView {
+    node_id: String,
+    is_open: bool,
+    /// Only of an open wait. It is a secret: the token in it is the only credential of the callback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback_url: Option<String>,
+}
+
+impl WaitView {
+    /// `base` is the public address of the server.
+    pub fn new(wait: &WaitRecord, base: &str) -> WaitView {
+        WaitView {
+            node_id: wait.node.to_string(),
+            is_open: wait.open,
+            callback_url: wait.open.then(|| format!("{base}/wh/{}", wait.token)),
+        }
+    }
 }
 
 impl<'a> RunView<'a> {

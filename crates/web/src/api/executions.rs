@@ -7,7 +7,7 @@ use crate::{
     extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
     paging,
     strict::Strict,
-    views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView},
+    views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView, WaitView},
 };
 use axum::{
     Json,
@@ -15,7 +15,7 @@ use axum::{
     http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
-use fermata_core::{RunId, Status};
+use fermata_core::{RunId, Status, duration};
 use fermata_runtime::Request;
 use fermata_store::{reads::Window, runs::Principal};
 use serde::Deserialize;
@@ -132,16 +132,12 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
     })
 }
 
-/// `30s`, `500ms`, `2m`, or plain seconds.
+/// `30s`, `500ms`, `2m`, or a number of seconds.
 fn patience(text: &str, most: Duration) -> Result<Duration, ApiError> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let asked = number.parse::<u64>().ok().and_then(|number| match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "" | "s" => Some(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs),
-        _ => None,
-    });
+    let asked = match text.parse::<u64>() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => duration::parse(text).ok(),
+    };
     asked.filter(|asked| *asked <= most).ok_or_else(|| {
         let most = most.as_secs();
         ApiError::parameter(format!(
@@ -165,6 +161,7 @@ struct Include {
     events: bool,
     resources: bool,
     children: bool,
+    waits: bool,
 }
 
 impl Include {
@@ -176,9 +173,11 @@ impl Include {
                 "events" => include.events = true,
                 "resources" => include.resources = true,
                 "children" => include.children = true,
+                "waits" => include.waits = true,
                 _ => {
                     let shown: String = word.chars().take(60).collect();
-                    let message = format!("`{shown}` cannot be included; actions, children, events and resources can");
+                    let message =
+                        format!("`{shown}` cannot be included; actions, children, events, resources and waits can");
                     return Err(ApiError::parameter(message));
                 }
             }
@@ -187,7 +186,7 @@ impl Include {
     }
 }
 
-/// `GET /api/v1/executions/{id}?include=actions,children,events,resources&limit=100&offset=0`
+/// `GET /api/v1/executions/{id}?include=actions,children,events,resources,waits&limit=100&offset=0`
 pub(crate) async fn get(
     State(web): State<Web>,
     ExecutionId(id): ExecutionId,
@@ -225,6 +224,11 @@ pub(crate) async fn get(
         true => Some(reads.children(id, None, window.limit).await?),
         false => None,
     };
+    if include.waits {
+        let base = web.engine.settings().public_url.trim_end_matches('/').to_owned();
+        let waits = reads.waits(id).await?;
+        included.waits = Some(waits.iter().map(|wait| WaitView::new(wait, &base)).collect());
+    }
     if let Some(page) = &children {
         included.children = Some(page.items.iter().map(RunRow::from).collect());
         included.more_children = page.more.then_some(true);

@@ -48,6 +48,27 @@ async fn a_callback_goes_to_the_task_that_waits() {
 }
 
 #[tokio::test]
+async fn open_waits_are_shown_with_their_callback_urls() {
+    let (server, service) = (Server::start().await, Service::start().await);
+    let (place, callback) = waiting(&server, &service).await;
+    let id = place.rsplit('/').next().unwrap();
+    let shown = format!("/api/v1/executions/{id}?include=waits");
+    let run = server.get(&shown).await.expect(200);
+    let url = format!("http://127.0.0.1:7070{callback}");
+    let open = json!([{ "nodeId": "payment-result", "isOpen": true, "callbackUrl": url }]);
+    assert_eq!(run["waits"], open);
+    server
+        .call_back(&callback, json!({ "status": "paid" }))
+        .await
+        .expect(200);
+    server.until_over(&place).await;
+    let run = server.get(&shown).await.expect(200);
+    assert_eq!(run["waits"], json!([{ "nodeId": "payment-result", "isOpen": false }]));
+    let without = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+    assert_eq!(without.get("waits"), None);
+}
+
+#[tokio::test]
 async fn an_early_callback_is_kept_and_a_second_refused() {
     let (server, service) = (Server::start().await, Service::start().await);
     server.create(&service.checkout("/held")).await;
