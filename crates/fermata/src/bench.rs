@@ -1,7 +1,7 @@
 //! `fermata bench`: checks the call and prints what `fermata_rig::bench` measures.
 
 use crate::{
-    cli::{Usage, print},
+    cli::{Output, Usage, print},
     config::Database,
     duration,
 };
@@ -13,9 +13,8 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode, str::FromStr, time::Dura
 /// The flags of `fermata bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Workflows in the main section; each has three steps that do nothing.
     #[arg(long, default_value_t = Options::default().workflows)]
     workflows: usize,
@@ -64,7 +63,7 @@ pub async fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
         work().await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let json = args.json;
+    let json = args.output.is_json();
     let figures = measure(&args.options()?).await?;
     match json {
         true => print(format_args!("{}\n", serde_json::to_string_pretty(&figures)?)),
@@ -102,7 +101,7 @@ impl BenchArgs {
             committers: self.committers,
             parked: self.parked,
             active: self.active,
-            progress: !self.json,
+            progress: !self.output.is_json(),
         })
     }
 }

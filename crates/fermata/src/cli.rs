@@ -1,6 +1,6 @@
-//! The command line: what can be asked, and how the answer becomes an exit code.
+//! The command line: arguments in, exit code out.
 //!
-//! This is the edge: errors of the libraries arrive here as `anyhow` and leave as lines on stderr.
+//! Errors of the libraries arrive here as `anyhow` and leave as lines on stderr.
 
 use crate::{
     bench, client,
@@ -17,24 +17,24 @@ use std::{
     time::Instant,
 };
 
-/// What was asked is not possible as it was asked.
+/// The exit code for a wrong call: arguments, input, document or configuration.
 pub const USAGE: u8 = 2;
 
 const ROOT_HELP: &str = "\
 Examples:
-  fermata dev                                    a server with examples to play with, data in .fermata/dev.db
+  fermata dev                                    a development server with examples, data in .fermata/dev.db
   fermata serve                                  a server on 127.0.0.1:7070, data in fermata.db
-  fermata run hello.json --input name=Ada        one run, here and now, without a server
-  fermata validate workflows/                    everything that is wrong with these documents
-  fermata executions list                        what happened on the server
+  fermata run hello.json --input name=Ada        run a document in this process, without a server
+  fermata validate workflows/                    check documents and report all problems
+  fermata executions list                        list the runs of a server
 
 Configuration: defaults, then --config FILE (TOML), then FERMATA_<SECTION>__<KEY> variables, then flags.";
 
-/// A durable workflow engine: workflows written as JSON or YAML graphs that survive any crash.
+/// A durable workflow engine: runs workflows written in JSON or YAML, and continues them after a crash.
 #[derive(Debug, Parser)]
 #[command(name = "fermata", version, after_help = ROOT_HELP, arg_required_else_help = true)]
 struct Cli {
-    /// A TOML file with settings.
+    /// A configuration file (TOML).
     #[arg(long, value_name = "FILE", env = "FERMATA_CONFIG", global = true)]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -43,19 +43,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve examples, or a folder of documents that is published again whenever it changes.
+    /// Start a development server with examples, or with a folder that is republished on change.
     #[command(after_help = dev::HELP)]
     Dev(dev::DevArgs),
-    /// Serve the HTTP API and work on runs until told to stop.
+    /// Start a server: the HTTP API and the engine.
     #[command(after_help = serve::HELP)]
     Serve(ServeArgs),
-    /// Look at the schema of a database, bring it up to date, or undo its newest migration.
+    /// Show, apply or undo migrations of a database schema.
     #[command(after_help = migrate::HELP)]
     Migrate(migrate::MigrateArgs),
-    /// Run one document to its end, without a server.
+    /// Run a document to its end in this process, without a server.
     #[command(after_help = run::HELP)]
     Run(run::RunArgs),
-    /// Say everything that is wrong with documents.
+    /// Check documents and report all problems.
     #[command(after_help = validate::HELP)]
     Validate(validate::ValidateArgs),
     /// Draw a document as a graph.
@@ -70,31 +70,31 @@ enum Command {
     /// Evaluate an expression or a template.
     #[command(after_help = eval::HELP)]
     Eval(eval::EvalArgs),
-    /// Look at runs on a server, follow them, cancel them.
+    /// List, show, follow and cancel runs on a server.
     #[command(after_help = client::EXECUTIONS_HELP)]
     Executions(client::ExecutionsArgs),
-    /// Look at workflows on a server, publish them, archive them.
+    /// List, show, publish, start, roll back, disable, archive and delete workflows on a server.
     #[command(after_help = client::WORKFLOWS_HELP)]
     Workflows(client::WorkflowsArgs),
-    /// Look at runs on a server that were given up, start them again, throw them away.
+    /// List, requeue and delete dead-lettered runs.
     #[command(after_help = client::DEAD_LETTERS_HELP)]
     DeadLetters(client::DeadLettersArgs),
-    /// List the processes that work on a server's runs.
+    /// List the processes (runners) that execute runs.
     #[command(after_help = client::RUNNERS_HELP)]
     Runners(client::RunnersArgs),
-    /// Move everything from one database to another, such as from SQLite to PostgreSQL.
+    /// Move all data from one database to another, such as from SQLite to PostgreSQL.
     #[command(after_help = transfer::HELP)]
     Transfer(transfer::TransferArgs),
-    /// Evaluate what the server sends here; started by the server itself.
+    /// The sandbox process for conditions; the server starts it.
     #[command(hide = true)]
     Sandbox,
-    /// Print what makes a shell complete this command.
+    /// Print a completion script for a shell.
     Completions {
         /// The shell.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Measure how fast this machine carries workflows, next to what its disk allows.
+    /// Measure the throughput of this machine, next to the limit of its disk.
     Bench(bench::BenchArgs),
 }
 
@@ -106,18 +106,51 @@ enum Schema {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// Where to listen; port 0 takes a free one and prints it [default: 127.0.0.1:7070].
+    /// The address to listen on; port 0 takes a free port and prints it [default: 127.0.0.1:7070].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where runs live: `sqlite:PATH`, `postgres://user:password@host/database` or `memory:` [default: sqlite:fermata.db].
+    /// The database: `sqlite:PATH`, `postgres://user:password@host/database` or `memory:` [default: sqlite:fermata.db].
     #[arg(long, value_name = "URL")]
     database: Option<String>,
-    /// What this process is there for: `all`, or with PostgreSQL also `api` or `runner` [default: all].
+    /// What this process does: `all`, or with PostgreSQL also `api` or `runner` [default: all].
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
 }
 
-/// A mistake of the person at the keyboard, not of the program.
+/// How results are shown.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Output {
+    /// How to show results: `table` for people, `json` for programs.
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = Format::Table, global = true)]
+    output: Format,
+    /// The same as `--output json`.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// How results are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables and lines.
+    Table,
+    /// One JSON value.
+    Json,
+}
+
+impl Output {
+    pub fn format(self) -> Format {
+        match self.json {
+            true => Format::Json,
+            false => self.output,
+        }
+    }
+
+    pub fn is_json(self) -> bool {
+        self.format() == Format::Json
+    }
+}
+
+/// A wrong call: the exit code is [`USAGE`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
@@ -157,7 +190,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             block_on(migrate::migrate(args, &config))
         }
         Command::Run(args) => {
-            // Who runs a document here trusts it as much as any program of his own.
+            // A document that is run here is as trusted as a program that is run here.
             let config = usable(given.preset("http.allow_private_networks", true))?;
             block_on(run::run(args, &config))
         }
@@ -199,7 +232,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The configuration; a wrong one is told by the exit code of a wrong call.
+/// Loads the configuration.
 fn usable(given: Given) -> Result<Config, Usage> {
     config::load(given).map_err(|problems| Usage(problems.to_string()))
 }
@@ -215,12 +248,12 @@ fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::
     answer
 }
 
-/// One line on stderr. That nobody reads it is no reason to fail.
+/// Writes a line to stderr; errors are ignored.
 pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Text on stdout. That the reader has gone is no reason to fail.
+/// Writes text to stdout; errors are ignored, because a reader such as `head` may close it.
 pub fn print(text: impl Display) {
     let mut stdout = std::io::stdout().lock();
     let _ = write!(stdout, "{text}").and_then(|()| stdout.flush());
@@ -236,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn argument_definitions_are_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -259,18 +292,18 @@ mod tests {
     }
 
     #[test]
-    fn every_command_and_flag_is_in_the_manual() {
+    fn every_command_and_flag_is_in_docs_cli_md() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
         let page = std::fs::read_to_string(path).unwrap();
         let cli = Cli::command();
         let mut missing = Vec::new();
         for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
             let text = section(&page, command.get_name());
-            let told = |word: &String| {
+            let is_there = |word: &String| {
                 text.split(|c: char| !c.is_alphanumeric() && c != '-')
-                    .any(|told| told == word)
+                    .any(|other| other == word)
             };
-            let unknown = words(command).into_iter().filter(|word| !told(word));
+            let unknown = words(command).into_iter().filter(|word| !is_there(word));
             missing.extend(unknown.map(|word| format!("{}: {word}", command.get_name())));
             if !text.contains("Exit codes") {
                 missing.push(format!("{}: its exit codes", command.get_name()));
@@ -282,6 +315,6 @@ mod tests {
                 .filter(|word| !page.contains(**word))
                 .map(|word| (*word).to_owned()),
         );
-        assert!(missing.is_empty(), "docs/cli.md does not tell of {missing:#?}");
+        assert!(missing.is_empty(), "docs/cli.md lacks {missing:#?}");
     }
 }

@@ -1,34 +1,41 @@
-//! Commands that talk to a running server: the connection, and what can go wrong with it.
+//! Commands that talk to a running server: the connection, its errors, and ids that were shortened.
 //!
-//! Every answer of the API is JSON; every error of it has the one envelope. Whatever else comes back is no Fermata.
+//! Every answer of a Fermata server has the header `X-Correlation-Id`, and every error has the API's envelope. Any other
+//! answer comes from another program, and the error says so.
 
 mod dead_letters;
 mod executions;
 mod publish;
+mod resolve;
 mod runners;
 mod watch;
 mod workflows;
 
-use crate::cli::Usage;
-use clap::{Args, ValueEnum};
+use crate::{
+    cli::{Format, Output, Usage},
+    when,
+};
+use clap::Args;
 use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 pub use dead_letters::{DeadLettersArgs, HELP as DEAD_LETTERS_HELP, dead_letters};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};
 pub use runners::{HELP as RUNNERS_HELP, RunnersArgs, runners};
 pub use workflows::{HELP as WORKFLOWS_HELP, WorkflowsArgs, workflows};
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most items that the API gives at once.
 const LARGEST_PAGE: usize = 1000;
+/// The header that every answer of a Fermata server has.
+const CORRELATION_ID: &str = "x-correlation-id";
 
-/// How to reach a server and how to show what it says.
+/// How to reach a server and how to show its answers.
 #[derive(Debug, Args)]
 pub struct Connection {
-    /// Where the server is.
+    /// The address of the server, as `fermata dev` and `fermata serve` print it.
     #[arg(
         long,
         value_name = "URL",
@@ -37,15 +44,14 @@ pub struct Connection {
         global = true
     )]
     server: String,
-    /// For people or for programs.
-    #[arg(long, short, value_enum, default_value_t = Format::Table, global = true)]
-    output: Format,
+    #[command(flatten)]
+    output: Output,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
+impl Connection {
+    fn open(&self) -> anyhow::Result<(Client, Format)> {
+        Ok((Client::new(&self.server)?, self.output.format()))
+    }
 }
 
 /// A server and how it is reached.
@@ -54,18 +60,28 @@ struct Client {
     http: reqwest::Client,
 }
 
-/// What went wrong between here and there.
+/// A request that was not answered, or was refused.
 #[derive(Debug, thiserror::Error)]
 enum ClientError {
     #[error(
         "the server at {server} cannot be reached: {why}\n\
-         start one with `fermata dev` or `fermata serve`, or name another one with --server or FERMATA_SERVER"
+         start a server with `fermata dev` or `fermata serve`, or name another one with --server or FERMATA_SERVER"
     )]
     Unreachable { server: String, why: String },
     #[error("{0}")]
     Refused(Refused),
-    #[error("what answers at {server} is not a Fermata server (status {status}, and not its kind of answer)")]
-    Stranger { server: String, status: u16 },
+    #[error(
+        "the program at {server} is not a Fermata server: its answer (status {status}) is not one of Fermata's API\n\
+         name the address of a Fermata server with --server or FERMATA_SERVER; `fermata dev` prints it"
+    )]
+    NotFermata { server: String, status: u16 },
+}
+
+impl ClientError {
+    /// Whether the server refused with this code.
+    fn is(&self, code: &str) -> bool {
+        matches!(self, ClientError::Refused(refused) if refused.code == code)
+    }
 }
 
 /// An error of the API.
@@ -88,7 +104,11 @@ impl std::fmt::Display for Refused {
             write!(f, "\n  {}: {}", place.unwrap_or_default(), text(detail, "message"))?;
         }
         match self.status {
-            500.. => write!(f, "\nthe server's log tells more under {}", self.correlation_id),
+            500.. => write!(
+                f,
+                "\nsearch the server's log for the correlation id {}",
+                self.correlation_id
+            ),
             _ => Ok(()),
         }
     }
@@ -96,15 +116,11 @@ impl std::fmt::Display for Refused {
 
 impl Client {
     fn new(server: &str) -> anyhow::Result<Client> {
-        let wrong = |why: &str| Usage(format!("`{server}` is not the address of a server: {why}"));
-        let base = match Url::parse(server) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
-            _ => return Err(wrong("write it like http://127.0.0.1:7070").into()),
-        };
+        let base = address(server)?;
         let mut http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_PATIENCE)
-            .timeout(ANSWER_PATIENCE);
-        // No proxy is on the way to this machine itself.
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT);
+        // A proxy cannot reach this machine's loopback addresses.
         let host = base.host_str().unwrap_or_default();
         if host == "localhost" || host == "[::1]" || host.starts_with("127.") {
             http = http.no_proxy();
@@ -200,21 +216,25 @@ impl Client {
         };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
+        let is_fermata = response.headers().contains_key(CORRELATION_ID);
         let body = response.bytes().await.map_err(unreachable)?;
-        let stranger = || ClientError::Stranger {
+        let not_fermata = || ClientError::NotFermata {
             server: server(),
             status: status.as_u16(),
         };
+        if !is_fermata {
+            return Err(not_fermata());
+        }
         if status == StatusCode::NO_CONTENT {
             return Ok(Value::Null);
         }
-        let mut answer: Value = serde_json::from_slice(&body).map_err(|_| stranger())?;
+        let mut answer: Value = serde_json::from_slice(&body).map_err(|_| not_fermata())?;
         if status.is_success() {
             return Ok(answer);
         }
         let error = answer["error"].take();
         if !error["code"].is_string() {
-            return Err(stranger());
+            return Err(not_fermata());
         }
         Err(ClientError::Refused(Refused {
             status: status.as_u16(),
@@ -226,16 +246,47 @@ impl Client {
     }
 }
 
-/// What is at the bottom of an error of the HTTP client.
+/// The base address in what a user wrote: with or without `http://`, a slash at the end, or the path of the API.
+fn address(server: &str) -> Result<Url, Usage> {
+    let text = server.trim();
+    let whole = match text.contains("://") {
+        true => text.to_owned(),
+        false => format!("http://{text}"),
+    };
+    let url = Url::parse(&whole).ok();
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let mut url = url.ok_or_else(|| {
+        Usage(format!(
+            "--server {server}: this is not the address of a server; write it like http://127.0.0.1:7070"
+        ))
+    })?;
+    let path = url.path().trim_end_matches('/');
+    let path = path.strip_suffix("/api/v1").unwrap_or(path).to_owned();
+    url.set_path(&path);
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// The innermost cause of an error of the HTTP client, in words if it is a common one.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return "it did not answer in time".to_owned();
+        return match error.is_connect() {
+            true => format!("it did not accept a connection within {} s", CONNECT_TIMEOUT.as_secs()),
+            false => format!("it did not answer within {} s", ANSWER_TIMEOUT.as_secs()),
+        };
     }
     let mut at: &dyn std::error::Error = error;
-    while let Some(below) = at.source() {
-        at = below;
+    loop {
+        let kind = at.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if kind == Some(std::io::ErrorKind::ConnectionRefused) {
+            return "connection refused: no program listens on this address and port".to_owned();
+        }
+        match at.source() {
+            Some(below) => at = below,
+            None => return at.to_string(),
+        }
     }
-    at.to_string()
 }
 
 /// A member that is text or a number, as text; empty if it is not there.
@@ -248,18 +299,47 @@ fn text(value: &Value, key: &str) -> String {
     }
 }
 
-/// A time as people read it: without fractions of seconds.
-fn time(value: &Value, key: &str) -> String {
-    let whole = text(value, key);
-    let mut short = whole.split('.').next().unwrap_or_default().replace('T', " ");
-    if short.len() < whole.len() {
-        let _ = write!(short, "Z");
-    }
-    short
+/// An instant relative to now, for tables.
+fn ago(value: &Value, key: &str) -> String {
+    when::relative(&text(value, key))
+}
+
+/// An instant in full, with how long ago it was.
+fn instant(value: &Value, key: &str) -> String {
+    when::full(&text(value, key))
+}
+
+/// Prints an answer as JSON.
+fn print_json(answer: &Value) {
+    crate::cli::print(format_args!("{answer:#}\n"));
 }
 
 /// How long something took, from its milliseconds.
 fn took(value: &Value) -> String {
     let millis = value["durationMs"].as_u64().map(Duration::from_millis);
     millis.map(crate::duration::show).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_with_and_without_scheme_and_path() {
+        for (given, base) in [
+            ("http://127.0.0.1:7070", "http://127.0.0.1:7070/"),
+            ("127.0.0.1:7070", "http://127.0.0.1:7070/"),
+            ("localhost:7070/", "http://localhost:7070/"),
+            ("http://127.0.0.1:7070/api/v1", "http://127.0.0.1:7070/"),
+            (" http://127.0.0.1:7070/api/v1/ ", "http://127.0.0.1:7070/"),
+            ("https://flows.example.com/below/", "https://flows.example.com/below"),
+            ("[::1]:7070", "http://[::1]:7070/"),
+        ] {
+            assert_eq!(address(given).unwrap().as_str(), base, "{given}");
+        }
+        for wrong in ["", "http://", "ftp://x", "://", "a b"] {
+            let refused = address(wrong).unwrap_err().to_string();
+            assert!(refused.contains("write it like http://127.0.0.1:7070"), "{refused}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The configuration: every key with its type and default, and what it sets.
 //!
-//! [`load`] fills it from the defaults, a TOML file, the environment and the command line; each wins over the
-//! ones before it. The sections are the only list of keys: what is not a field there is refused.
+//! [`load`] fills it from the defaults, a TOML file, the environment and the command line; each overrides the ones before
+//! it. The sections are the only list of keys: a key that is not a field there is refused.
 
 mod database;
 #[cfg(test)]
@@ -62,7 +62,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What an engine has to know of it.
+    /// The settings of the engine.
     pub fn settings(&self) -> Settings {
         let orchestration = &self.orchestration;
         Settings {
@@ -96,7 +96,7 @@ impl Config {
         }
     }
 
-    /// Where this process listens, if it does.
+    /// The address this process listens on, if it listens.
     pub fn listen(&self) -> Option<&str> {
         match (&self.server.listen, self.server.role) {
             (Some(address), _) => Some(address),
@@ -105,7 +105,7 @@ impl Config {
         }
     }
 
-    /// What a server at this address has to know of it.
+    /// The settings of the engine of a server at this address.
     pub fn settings_at(&self, address: Option<SocketAddr>) -> Settings {
         let settings = self.settings();
         let public_url = match (&self.server.public_url, address) {
@@ -121,7 +121,7 @@ impl Config {
         self.database.url.open(self.database.migrate, self.postgres()).await
     }
 
-    /// What a PostgreSQL database has to know of it.
+    /// The settings of the PostgreSQL store.
     pub fn postgres(&self) -> PostgresSettings {
         let postgres = &self.database.postgres;
         PostgresSettings {
@@ -137,7 +137,7 @@ impl Config {
         }
     }
 
-    /// What the HTTP API has to know of it.
+    /// The settings of the HTTP API.
     pub fn web(&self) -> WebConfig {
         WebConfig {
             max_body_bytes: self.server.max_body_bytes.get(),
@@ -158,7 +158,7 @@ impl Config {
         }
     }
 
-    /// So many that the engine's own reads always find a connection.
+    /// Leaves connections for the engine's own reads.
     fn concurrent_reads(&self) -> usize {
         let pool = match &self.database.url {
             Database::Postgres(_) => self.database.postgres.pool_size.get(),
@@ -168,7 +168,7 @@ impl Config {
         self.server.max_concurrent_reads.map_or(usual, Positive::get)
     }
 
-    /// What `http.request` has to know of it.
+    /// The settings of `http.request`.
     pub fn http(&self) -> HttpSettings {
         HttpSettings {
             allow_private_networks: self.http.allow_private_networks,
@@ -209,7 +209,7 @@ impl Config {
     }
 }
 
-/// Who listens on all addresses is called at one of them.
+/// The address to call a server at that listens on all addresses.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),

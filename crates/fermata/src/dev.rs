@@ -1,31 +1,37 @@
-//! `fermata dev`: a server to play with. The bundled examples, or a folder whose documents are published again
-//! whenever they change.
+//! `fermata dev`: a server for development. It serves the bundled examples, or a folder whose documents are published
+//! again whenever they change, and shows runs as they happen.
 
 mod examples;
 mod folder;
+mod guide;
 mod publish;
+mod runs;
+mod sample;
 
 use crate::{
     cli::{self, Usage},
     config::{Config, Given},
-    playground::{HOST, Playground},
+    playground::Playground,
     serve::{self, Running},
 };
 use anyhow::Context;
 use clap::Args;
 use fermata_runtime::Role;
 use folder::Folder;
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use guide::Guide;
+use serde_json::json;
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
 Examples:
   fermata dev                                    the bundled examples, published and run once
   fermata dev workflows/                         your documents, published again at every change
-  fermata dev --reset                            the same from the beginning: the dev database is deleted first
+  fermata dev workflows/ --reset                 delete the dev database first
 
-A broken edit keeps the last good version. Documents may call private addresses, which a server refuses by default, and
-http://playground.localhost, a small echo and fault service that is part of this program and works offline.
+Runs are shown as they start and end. A document with errors is not published; its last good version stays active.
+Documents may call private addresses, which `serve` refuses by default, and http://playground.localhost, an echo and
+fault service that is part of this program and works offline.
 
 Exit codes: as `fermata serve`.";
 
@@ -36,19 +42,19 @@ const DATABASE: &str = "sqlite:.fermata/dev.db";
 pub struct DevArgs {
     /// A folder of documents to serve instead of the examples.
     dir: Option<PathBuf>,
-    /// Where to listen; port 0 takes a free one and prints it [default: 127.0.0.1:7070].
+    /// The address to listen on; port 0 takes a free port and prints it [default: 127.0.0.1:7070].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where runs live: `sqlite:PATH`, `postgres://…` or `memory:` [default: sqlite:.fermata/dev.db].
+    /// The database: `sqlite:PATH`, `postgres://…` or `memory:` [default: sqlite:.fermata/dev.db].
     #[arg(long, value_name = "URL")]
     database: Option<String>,
-    /// Delete the database first, if nobody uses it.
+    /// Delete the database first; refused while a process uses it.
     #[arg(long)]
     reset: bool,
 }
 
 impl DevArgs {
-    /// What is different here from a server that others use.
+    /// The defaults that differ from those of `serve`.
     pub fn presets(&self, given: Given) -> Given {
         given
             .preset("database.url", DATABASE)
@@ -59,7 +65,7 @@ impl DevArgs {
     }
 }
 
-/// Serves until a signal comes.
+/// Runs the command.
 pub async fn dev(args: DevArgs, mut config: Config, began: Instant) -> anyhow::Result<ExitCode> {
     config.server.role = Role::All;
     if let Some(dir) = args.dir.as_ref().filter(|dir| !dir.is_dir()) {
@@ -71,63 +77,41 @@ pub async fn dev(args: DevArgs, mut config: Config, began: Instant) -> anyhow::R
     let playground = Playground::open().await.context("the playground cannot be opened")?;
     let mut http = config.http();
     playground.stand_in(&mut http);
-    let running = Running::start(&config, &http).await?;
+    let (observer, runs) = runs::channel();
+    let running = Running::start(&config, &http, Some(Arc::new(observer))).await?;
     let (engine, url) = (running.engine.clone(), running.url.clone().unwrap_or_default());
-    let company = match args.dir {
+    let mut guide = Guide::new(&url, config.database.url.place(), &args);
+    let background = match args.dir {
         None => {
             let samples = examples::offer(&engine).await?;
-            let names: Vec<String> = samples.iter().map(|sample| sample.workflow.clone()).collect();
-            serve::announce(&config, Some(&url), began);
-            let tries = format!(
-                "\n  curl -sX POST '{url}/api/v1/workflows/checkout-flow/trigger' -H 'content-type: application/json' \
-                 -d '{{\"order_id\": 7, \"amount\": 42, \"payment\": \"declined\"}}'"
+            guide.workflows = samples.iter().map(|sample| sample.workflow.clone()).collect();
+            guide.serving = "the examples".to_owned();
+            guide.execute("onboard-project", &json!({}));
+            guide.trigger(
+                "checkout-flow",
+                &json!({ "order_id": 7, "amount": 42, "payment": "declined" }),
             );
-            cli::say(guide(&config, &url, &names, "the examples", "onboard-project", &tries));
-            tokio::spawn(examples::tell(engine, samples))
+            serve::announce(&config, Some(&url), began);
+            cli::say(guide);
+            tokio::spawn(examples::summarise(engine.clone(), samples))
         }
         Some(dir) => {
-            let mut folder = Folder::new(dir.clone(), engine);
-            let names = folder.open().await?;
+            let mut folder = Folder::new(dir.clone(), engine.clone());
+            let found = folder.open().await?;
+            guide.workflows = found.iter().map(|(id, _)| id.clone()).collect();
+            guide.serving = format!("{}, published again at every change", dir.display());
+            if let Some((id, trigger)) = found.first() {
+                guide.execute(id, trigger);
+            }
             serve::announce(&config, Some(&url), began);
-            let what = format!("{}, published again at every change", dir.display());
-            let first = names.first().map_or("ID", String::as_str);
-            cli::say(guide(&config, &url, &names, &what, first, ""));
+            cli::say(guide);
             tokio::spawn(folder.watch())
         }
     };
-    let ended = running.until_told().await;
-    company.abort();
+    // Started last, so that lines about runs come after the guide.
+    let lines = tokio::spawn(runs.write(engine));
+    let ended = running.until_signal().await;
+    background.abort();
+    lines.abort();
     ended
-}
-
-/// Where things are and what to try, in lines that can be copied.
-fn guide(config: &Config, url: &str, workflows: &[String], what: &str, first: &str, tries: &str) -> String {
-    let workflows = match workflows.is_empty() {
-        true => "none yet".to_owned(),
-        false => workflows.join(", "),
-    };
-    let place = config.database.url.place();
-    // As it was called, so that the lines can be copied also where it is not installed.
-    let program = std::env::args().next().unwrap_or_else(|| "fermata".to_owned());
-    // The usual address need not be told to commands that look there anyway.
-    let server = match url {
-        "http://127.0.0.1:7070" => String::new(),
-        url => format!(" --server {url}"),
-    };
-    format!(
-        "
-  API        {url}/api/v1
-  data       {place}
-  serving    {what}
-  workflows  {workflows}
-  to call    http://{HOST}/ (in documents only)
-
-Try:
-  curl -sX POST '{url}/api/v1/workflows/{first}/execute?wait=30s' -H 'content-type: application/json' -d '{{\"trigger\": {{}}}}'{tries}
-  {program} executions list{server}
-  {program} workflows get {first} --definition{server} | {program} run -
-
-Ctrl-C stops it; nothing is lost. `{program} dev --reset` begins anew.
-"
-    )
 }

@@ -6,7 +6,7 @@
 mod batch;
 
 use crate::{
-    cli::{self, USAGE, Usage},
+    cli::{self, Output, USAGE, Usage},
     config::Config,
     excerpt::{self, Place},
     input,
@@ -49,6 +49,8 @@ pub struct EvalArgs {
     /// Read JSON lines {"language", "expression", "data"} from standard input; answer each with one line.
     #[arg(long, conflicts_with_all = ["language", "expression"])]
     batch: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -75,7 +77,16 @@ struct EvalFailure {
     syntax: bool,
 }
 
-/// Evaluates what was asked for.
+impl EvalFailure {
+    fn code(&self) -> ExitCode {
+        match self.syntax {
+            true => ExitCode::from(USAGE),
+            false => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Runs the command.
 pub async fn eval(args: EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let settings = config.settings();
     let rules = Rules {
@@ -88,7 +99,15 @@ pub async fn eval(args: EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let data = input::value("--data", &args.data, &mut std::io::stdin().lock()).map_err(Usage)?;
-    match evaluate(language, expression, &data, &rules).await {
+    let evaluated = evaluate(language, expression, &data, &rules).await;
+    if args.output.is_json() {
+        cli::print(format_args!("{}\n", batch::as_json(&evaluated)));
+        return Ok(match evaluated {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(failure) => failure.code(),
+        });
+    }
+    match evaluated {
         Ok(Some(value)) => {
             cli::print(format_args!("{value}\n"));
             Ok(ExitCode::SUCCESS)
@@ -104,10 +123,7 @@ pub async fn eval(args: EvalArgs, config: &Config) -> anyhow::Result<ExitCode> {
             cli::say(format_args!("error[{}]: {}", failure.kind, failure.message));
             cli::say(format_args!(" --> expression:{line}:{column}"));
             cli::say(excerpt::draw(expression, place).trim_end());
-            Ok(match failure.syntax {
-                true => ExitCode::from(USAGE),
-                false => ExitCode::FAILURE,
-            })
+            Ok(failure.code())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `fermata graph`: a document as a drawing, in Mermaid or DOT.
+//! `fermata graph`: a document as a drawing, in Mermaid or DOT, or as JSON.
 //!
 //! Node ids are free text, so nodes are called `n0`, `n1`, … in the drawing and only their labels hold text of the
 //! document. What must stay true: no text of a document can end the label it stands in.
@@ -14,6 +14,7 @@ use fermata_core::{
     plan::{Edge, Join, Kind, Node, Route, When},
 };
 use fermata_dialects::{AnyAction, Document, Stage, compile};
+use serde_json::{Value, json};
 use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 /// Shown below `--help`.
@@ -32,15 +33,19 @@ Exit codes: 0 drawn, 2 the document or the call is wrong.";
 pub struct GraphArgs {
     /// The document: JSON or YAML, or `-` for standard input.
     file: PathBuf,
-    /// The language of the drawing.
-    #[arg(long, short, value_enum, default_value_t = Language::Mermaid)]
+    /// The language of the drawing; `json` lists nodes and edges.
+    #[arg(long, short, value_enum, value_name = "LANGUAGE", default_value_t = Language::Mermaid)]
     output: Language,
+    /// The same as `--output json`.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Language {
     Mermaid,
     Dot,
+    Json,
 }
 
 /// Draws a document.
@@ -56,7 +61,9 @@ pub fn graph(args: &GraphArgs, config: &Config) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(USAGE));
         }
     };
-    cli::print(match args.output {
+    let language = if args.json { Language::Json } else { args.output };
+    cli::print(match language {
+        Language::Json => format!("{:#}\n", graph_json(&plan)),
         Language::Mermaid => mermaid(&plan),
         Language::Dot => dot(&plan),
     });
@@ -91,7 +98,7 @@ fn label(plan: &Plan, node: &Node, at: usize, edge: &Edge) -> String {
     let when = match edge.when {
         When::Success => "",
         When::Failure => "failure",
-        // Whatever becomes of this node, the other one is asked.
+        // The guard of the target decides, however this node ends.
         When::Always if guarded => "",
         When::Always => "always",
         When::Unhandled => "onFailure",
@@ -187,6 +194,31 @@ fn dot(plan: &Plan) -> String {
     text + "}\n"
 }
 
+fn graph_json(plan: &Plan) -> Value {
+    let nodes = plan.nodes.iter().map(|node| {
+        let mut entry = json!({ "id": node.id, "actionType": node.kind.action_type() });
+        if let Join::Guard(condition) = &node.join {
+            entry["if"] = json!(condition);
+        }
+        entry
+    });
+    let edges = plan.nodes.iter().flat_map(|node| {
+        node.edges.iter().map(move |edge| {
+            let mut entry = json!({ "from": node.id, "to": plan.node(edge.target).id, "when": edge.when });
+            if let Some(condition) = &edge.condition {
+                entry["condition"] = json!(condition);
+            }
+            entry
+        })
+    });
+    json!({
+        "workflowId": plan.workflow,
+        "displayName": plan.display_name,
+        "nodes": nodes.collect::<Vec<_>>(),
+        "edges": edges.collect::<Vec<_>>(),
+    })
+}
+
 fn quoted_dot(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -221,6 +253,17 @@ mod tests {
             { "targetNode": "end" } ] },
         { "id": "pause", "actionType": "core.delay", "edges": [{ "targetNode": "end", "when": "always" }] },
         { "id": "end", "actionType": "core.echo" } ] }"#;
+
+    #[test]
+    fn json_lists_nodes_and_edges() {
+        let graph = graph_json(&plan(ORDER));
+        assert_eq!(graph["nodes"][1], json!({ "id": "pause", "actionType": "core.delay" }));
+        assert_eq!(
+            graph["edges"][2],
+            json!({ "from": "fetch", "to": "end", "when": "unhandled" })
+        );
+        assert_eq!(graph["edges"].as_array().map(Vec::len), Some(4));
+    }
 
     #[test]
     fn mermaid_shows_kinds_conditions_and_ways_out() {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use std::io::Read;
 
-/// The value that the uses of a flag describe. Later ones are laid over earlier ones.
+/// Combines all uses of a flag into one value. Later ones override earlier ones.
 pub fn value(flag: &str, inputs: &[String], stdin: &mut dyn Read) -> Result<Value, String> {
     let mut whole = Value::Object(Map::new());
     let mut stdin = Some(stdin);
@@ -41,7 +41,7 @@ pub fn value(flag: &str, inputs: &[String], stdin: &mut dyn Read) -> Result<Valu
     Ok(whole)
 }
 
-/// The variables that `--var` describes, laid over those of the configuration.
+/// Combines `--var` with the variables of the configuration, which it overrides.
 pub fn vars(base: Map<String, Value>, pairs: &[String]) -> Result<Map<String, Value>, String> {
     let mut whole = Value::Object(base);
     for pair in pairs {
@@ -53,7 +53,7 @@ pub fn vars(base: Map<String, Value>, pairs: &[String]) -> Result<Map<String, Va
     }
 }
 
-/// JSON if it can be read as such, else text.
+/// A value that is valid JSON is JSON, any other is text.
 pub fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -71,9 +71,7 @@ fn assign(whole: &mut Value, pair: &str) -> Result<(), String> {
     let mut steps = key.split('.').peekable();
     while let Some(step) = steps.next() {
         let Value::Object(map) = at else {
-            return Err(format!(
-                "`{step}` cannot be set, because what it would stand in is not an object"
-            ));
+            return Err(format!("`{step}` cannot be set, because its parent is not an object"));
         };
         if steps.peek().is_none() {
             map.insert(step.to_owned(), value);
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn wrong_inputs_are_refused_with_the_reason() {
         for (inputs, stdin, says) in [
             (&["name"][..], "", "write it as key=value"),
             (&["=1"], "", "is not a key"),

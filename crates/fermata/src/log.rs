@@ -1,8 +1,7 @@
-//! What this process tells of itself: lines on stderr.
+//! Logging: lines on stderr.
 //!
 //! What must stay true:
-//! * No secret and no payload stands in a line, at any level. Our own lines are written so; those of the PostgreSQL driver
-//!   are filtered here.
+//! * No line holds a secret or a payload, at any level. Lines of the PostgreSQL driver are filtered here for that.
 //! * One event is one line: control characters that came from outside (a service's answer, a document, the database) are
 //!   escaped, in both formats.
 
@@ -20,7 +19,7 @@ use tracing_subscriber::{
     EnvFilter, filter::filter_fn, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-/// From now on lines are written. `RUST_LOG` wins over the configuration.
+/// Starts logging. `RUST_LOG` takes precedence over the configuration.
 pub fn begin(log: &Log) -> anyhow::Result<()> {
     let directives = match std::env::var("RUST_LOG") {
         Ok(directives) if !directives.is_empty() => directives,
@@ -46,7 +45,7 @@ pub fn begin(log: &Log) -> anyhow::Result<()> {
     installed.map_err(|error| anyhow!(error))
 }
 
-/// Below `info` the driver of PostgreSQL tells every statement with its parameters: tokens of callbacks, payloads.
+/// Below `info` the PostgreSQL driver logs every statement with its parameters: tokens of callbacks, payloads.
 fn tells_data(line: &Metadata<'_>) -> bool {
     let of_driver = matches!(
         line.target().split("::").next(),

@@ -19,6 +19,7 @@ mod signals;
 mod table;
 mod transfer;
 mod validate;
+mod when;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

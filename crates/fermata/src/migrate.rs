@@ -1,7 +1,7 @@
 //! `fermata migrate`: the schema of a database, forwards and back.
 
 use crate::{
-    cli::{self, Usage},
+    cli::{self, Output, Usage},
     config::{Config, Database},
     table,
 };
@@ -22,38 +22,34 @@ Examples:
   fermata migrate up --database postgres://fermata:secret@db.example.com/fermata
   fermata migrate down --database sqlite:fermata.db
 
-A server brings its database up to date when it starts, unless database.migrate is \"manual\". In PostgreSQL the servers
-of the previous release may work on while `up` does it; a SQLite file belongs to one process, so stop its server first.
+A server migrates its database when it starts, unless database.migrate is \"manual\". With PostgreSQL, servers of the
+previous release may run while `up` runs. A SQLite file belongs to one process, so stop its server first.
 
-The previous release can use a database that the next one brought up to date, as long as the database names it or an
-older one (`status` says which). `down` is for those who want to be rid of what it added: it undoes the newest
-migration, if nobody uses the database and nothing would be lost.
+`status` names the oldest release that can use the database. That release and newer ones keep working after `up`, so
+going back to it needs no `down`. `down` undoes the newest migration; it refuses while the database is in use, and if
+data would be lost.
 
-Exit codes: 0 done, or up to date, 1 it could not be done, 2 the call is wrong, 3 `status` found migrations to apply.";
+Exit codes: 0 done, or up to date, 1 it failed, 2 the call is wrong, 3 `status` found migrations to apply.";
 
-/// `status` found something to do.
+/// The exit code of `status` when there are migrations to apply.
 const OUTDATED: u8 = 3;
 
 /// What `fermata migrate` takes.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
+    #[command(flatten)]
+    output: Output,
     #[command(subcommand)]
     command: MigrateCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum MigrateCommand {
-    /// Say which migrations there are, and which were applied when.
-    Status {
-        #[command(flatten)]
-        place: PlaceArgs,
-        /// Print one JSON object.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Apply what is missing; an SQLite file that is not there is made.
+    /// List the migrations and when each was applied.
+    Status(PlaceArgs),
+    /// Apply the migrations that are missing; an SQLite file that does not exist is created.
     Up(PlaceArgs),
-    /// Undo the newest migration, if nothing is lost.
+    /// Undo the newest migration, if no data is lost.
     Down(PlaceArgs),
 }
 
@@ -68,33 +64,41 @@ struct PlaceArgs {
 impl MigrateArgs {
     /// The database that the command line names, if it does.
     pub fn database(&self) -> Option<String> {
-        let (MigrateCommand::Status { place, .. } | MigrateCommand::Up(place) | MigrateCommand::Down(place)) =
-            &self.command;
+        let (MigrateCommand::Status(place) | MigrateCommand::Up(place) | MigrateCommand::Down(place)) = &self.command;
         place.database.clone()
     }
 }
 
-/// Looks, applies or undoes.
+/// Runs the command.
 pub async fn migrate(args: MigrateArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let (database, settings) = (&config.database.url, config.postgres());
+    let as_json = args.output.is_json();
+    let named = |step: &Step| json!({ "number": step.number, "name": step.name });
     match args.command {
-        MigrateCommand::Status { json, .. } => Ok(show(&schema(database, &settings).await?, json)),
+        MigrateCommand::Status(_) => return Ok(show(&schema(database, &settings).await?, as_json)),
         MigrateCommand::Up(_) => {
             let steps = up(database, &settings).await?;
+            if as_json {
+                let applied: Vec<_> = steps.iter().map(named).collect();
+                cli::print(format_args!("{:#}\n", json!({ "applied": applied })));
+                return Ok(ExitCode::SUCCESS);
+            }
             for step in &steps {
                 cli::print(format_args!("applied {} ({})\n", step.number, step.name));
             }
             if steps.is_empty() {
                 cli::print(format_args!("{} is up to date\n", database.place()));
             }
-            Ok(ExitCode::SUCCESS)
         }
         MigrateCommand::Down(_) => {
             let step = down(database, &settings).await?;
-            cli::print(format_args!("undid {} ({})\n", step.number, step.name));
-            Ok(ExitCode::SUCCESS)
+            match as_json {
+                true => cli::print(format_args!("{:#}\n", json!({ "undone": named(&step) }))),
+                false => cli::print(format_args!("undid {} ({})\n", step.number, step.name)),
+            }
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn schema(database: &Database, settings: &PostgresSettings) -> anyhow::Result<Schema> {

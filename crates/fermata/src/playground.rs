@@ -1,11 +1,10 @@
-//! A small HTTP service to play with: it echoes, fails on demand, and plays a payment provider that calls back.
+//! A small HTTP service for examples: it echoes, fails on demand, and simulates a payment provider that calls back.
 //!
-//! It listens on a loopback port of its own. Documents call it as [`HOST`], a name that `dev` and `run` make stand for
-//! that address, so that examples work offline and on any port; `serve` does not have it.
+//! It listens on a loopback port of its own. Documents call it as [`HOST`], which `dev` and `run` resolve to that address,
+//! so that examples work offline and on any port. `serve` does not have it.
 //!
-//! What must stay true: it calls nothing but loopback addresses, and nobody can make it hold more than a bounded amount
-//! of memory or time. A knob that it does not understand is refused, so that an example never succeeds by a typing
-//! mistake.
+//! What must stay true: it calls only loopback addresses, and its memory and its pauses are bounded. An unknown query
+//! parameter is refused, so that an example never succeeds because of a typing error.
 
 mod counts;
 mod echo;
@@ -41,7 +40,7 @@ use tokio::{
 /// What documents call it.
 pub const HOST: &str = "playground.localhost";
 
-/// The longest pause that can be asked for.
+/// The longest delay that a request can set.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Bodies beyond this are refused.
 const MAX_BODY: usize = 1024 * 1024;
@@ -95,18 +94,18 @@ impl Drop for Playground {
     }
 }
 
-/// What its services remember.
+/// The state of its services.
 #[derive(Clone)]
 struct Playing {
     counts: Arc<Counts>,
     payments: Arc<Payments>,
 }
 
-/// An answer that is none: the connection is closed instead.
+/// Closes the connection instead of answering.
 #[derive(Debug, Clone, Copy)]
 struct NoAnswer;
 
-/// Why a request cannot be answered as it is.
+/// The reason why a request is refused.
 struct Refused(String);
 
 impl IntoResponse for Refused {
@@ -154,7 +153,7 @@ async fn hold(stream: TcpStream, app: Router) {
             }
         }
     });
-    // A connection that breaks is the caller's to tell, or was asked for.
+    // Errors of a connection are reported by the caller, or were requested.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), answer)

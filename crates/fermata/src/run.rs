@@ -1,13 +1,13 @@
-//! `fermata run`: one document, to its end, without a server.
+//! `fermata run`: runs a document to its end, without a server.
 //!
-//! The engine is the real one, on a store in memory. Progress goes to stderr, the outcome to stdout.
+//! It uses the real engine with a store in memory. Progress goes to stderr, the outputs to stdout.
 
 mod outcome;
 mod progress;
 mod waits;
 
 use crate::{
-    cli::{self, USAGE, Usage},
+    cli::{self, Output, USAGE, Usage},
     config::Config,
     duration, input,
     playground::{self, Playground},
@@ -36,7 +36,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, MissedTickBehavior};
-use waits::Door;
+use waits::CallbackServer;
 
 /// Shown below `--help`.
 pub const HELP: &str = "\
@@ -44,31 +44,31 @@ Examples:
   fermata run hello.json --input name=Ada --input order.id=7
   fermata run order.yaml --input @order.json --input urgent=true --var region=eu
   echo '{\"name\": \"Ada\"}' | fermata run hello.json --input -
-  fermata run --json order.json | jq .outputs
+  fermata run order.json -o json | jq .outputs
   fermata run checkout.yaml --callback 'payment={\"status\": \"paid\"}'
 
-A step that waits for a webhook can be called while the run goes on: its address, on this machine, is told when it
-begins to wait. --callback answers it at once instead. Requests to http://playground.localhost go to a small echo and
-fault service that is part of this program, and works offline.
+A step that waits for a webhook can be called while the run is in progress: its address on this machine is printed when
+the wait begins. --callback answers the wait at once instead. Requests to http://playground.localhost go to an echo and
+fault service that is part of this program and works offline.
 
-A value is JSON if it can be read as such, else text: n=42 is a number, n='\"42\"' is text.
-Nothing is kept: the run and its history are gone when the command ends.
+A value that is valid JSON is JSON, any other value is text: n=42 is a number, n='\"42\"' is text.
+Nothing is stored: the run and its history are lost when the command ends.
 
 Exit codes:
   0    the run succeeded
   1    the run failed or was cancelled
   2    the document, the input or the call is wrong; nothing was run
   3    --timeout was reached before the run ended
-  4    the run still waited for a webhook when --timeout was reached
+  4    --timeout was reached while the run waited for a webhook
   130  Ctrl-C cancelled the run";
 
-/// The end did not come in time.
+/// The exit code when `--timeout` was reached.
 pub const TIMED_OUT: u8 = 3;
-/// The same, and the run waits to be called.
+/// The exit code when `--timeout` was reached while the run waited for a callback.
 const WAITING: u8 = 4;
 /// How long a cancelled run may take to end.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
-/// How often times on a terminal are brought up to date.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often times on a terminal are redrawn.
 const TICK: Duration = Duration::from_millis(100);
 /// Attempts read at once.
 const PAGE: u32 = 500;
@@ -78,24 +78,23 @@ const PAGE: u32 = 500;
 pub struct RunArgs {
     /// The document: JSON or YAML, or `-` for standard input.
     file: PathBuf,
-    /// What the run is about: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// The trigger of the run: key=value (dots make objects), @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     input: Vec<String>,
-    /// What expressions see as `vars`, over those of the configuration.
+    /// A variable that expressions see as `vars`; overrides the configuration.
     #[arg(long, value_name = "KEY=VALUE")]
     var: Vec<String>,
-    /// Answers a step that waits for a webhook, at once.
+    /// Answer a step that waits for a webhook, at once.
     #[arg(long, value_name = "NAME=JSON")]
     callback: Vec<String>,
     /// How long to wait for the end, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// Answer as one JSON object on stdout, without progress.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// How the waiting ended.
+/// How the wait for the end of the run ended.
 enum Waited {
     Ended(Arc<Ended>),
     TimedOut,
@@ -123,12 +122,15 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     };
     let trigger = input::value("--input", &args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
     let answers = waits::read(&args.callback, &compiled.plan).map_err(Usage)?;
-    let door = Door::open(&compiled.plan).await?;
-    if let Some(door) = &door {
-        settings.public_url.clone_from(&door.url);
+    let callbacks = CallbackServer::open(&compiled.plan).await?;
+    if let Some(callbacks) = &callbacks {
+        settings.public_url.clone_from(&callbacks.url);
     }
 
-    let progress = Arc::new(Progress::of_own(Steps::of(&compiled.plan), args.json));
+    let progress = Arc::new(Progress::of_own(
+        Steps::of(Arc::new(compiled.plan.clone())),
+        args.output.is_json(),
+    ));
     let store = Arc::new(MemoryStore::new());
     let observer = Some(progress.clone() as Arc<dyn Observer>);
     let engine = Engine::with_observer(store, registry, settings, Arc::new(SystemClock), observer);
@@ -137,7 +139,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let workflow = compiled.plan.workflow.clone();
     engine.workflows().save(&source, &name).await?;
     engine.workflows().publish(&workflow, true).await?;
-    engine.ready().await; // so that the run begins at once, and its waits are there
+    engine.ready().await; // so that the run starts at once, and its waits exist
     let request = Request {
         workflow_id: workflow,
         trigger,
@@ -147,23 +149,24 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
         Err(EngineError::Refused(Refusal::InvalidTrigger { problems, .. })) => return Err(unfit(&problems).into()),
         other => other?,
     };
-    if let Some(door) = door {
-        door.serve(&engine, accepted.run, config.web(), answers, &progress)
+    if let Some(callbacks) = callbacks {
+        callbacks
+            .serve(&engine, accepted.run, config.web(), answers, &progress)
             .await?;
     }
     let waited = wait(&engine, accepted.run, args.timeout, &progress, &mut signals).await?;
     progress.finish();
-    tell(&engine, accepted.run, waited, &args).await
+    show(&engine, accepted.run, waited, &args, progress.failed()).await
 }
 
-/// Tells what came of a run; the exit code.
-async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> anyhow::Result<ExitCode> {
+/// Shows how a run ended; returns the exit code.
+async fn show(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs, failed: usize) -> anyhow::Result<ExitCode> {
     let record = engine.reads().run(run).await?;
     let waiting = match waited {
         Waited::TimedOut => waits::waiting(engine, run).await?,
         Waited::Ended(_) | Waited::Interrupted(_) => Vec::new(),
     };
-    if args.json {
+    if args.output.is_json() {
         let report = report(engine, &record, &waiting).await?;
         cli::print(format_args!("{report}\n"));
     }
@@ -176,9 +179,10 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
                 error: &json_of(ended.error.as_deref()),
                 outputs: &shown(engine, ended.outputs.as_deref()),
                 took_ms: took_ms(record.started_at, record.ended_at),
+                failed,
             };
-            if !args.json {
-                outcome.tell();
+            if !args.output.is_json() {
+                outcome.show();
             }
             outcome.code()
         }
@@ -188,11 +192,11 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
                 true => (String::new(), TIMED_OUT),
                 false => {
                     let names: Vec<String> = waiting.iter().map(|node| clean(node.as_str())).collect();
-                    (format!(", because nobody called {}", names.join(", ")), WAITING)
+                    (format!(" because no callback came for {}", names.join(", ")), WAITING)
                 }
             };
             cli::say(format_args!(
-                "fermata: the run was given up: it did not end within {limit}{why}"
+                "fermata: the run did not end within {limit}{why}; it was stopped"
             ));
             ExitCode::from(code)
         }
@@ -203,7 +207,7 @@ async fn tell(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs) -> an
     })
 }
 
-/// A playground, if the document or what it is given names it.
+/// Starts the playground if the document, its input or its variables name it.
 async fn open_playground<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<Option<Playground>> {
     let host = playground::HOST.as_bytes();
     match texts.any(|text| text.windows(host.len()).any(|window| window == host)) {
@@ -214,7 +218,7 @@ async fn open_playground<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> anyho
     }
 }
 
-/// The document, compiled; `None` if it has errors, which are told.
+/// Compiles the document; `None` if it has errors, which are printed.
 async fn check(source: &[u8], name: &str, settings: &Settings, registry: &Registry) -> Option<Compiled> {
     let sandbox = Sandbox::new(settings.sandbox.clone());
     let checked = check_document(source, name, &settings.dialects, registry, Stage::Publish, &sandbox).await;
@@ -238,7 +242,7 @@ fn unfit(problems: &[(String, String)]) -> Usage {
     Usage(text)
 }
 
-/// Waits for the end. A signal cancels the run; another one, or no end within a while, ends the waiting.
+/// Waits for the end. A signal cancels the run; a second signal, or [`CANCEL_TIMEOUT`], ends the wait.
 async fn wait(
     engine: &Engine,
     run: RunId,
@@ -264,7 +268,7 @@ async fn wait(
                     return Ok(Waited::Interrupted(signal));
                 }
                 interrupted = Some(signal);
-                deadline = Instant::now() + CANCEL_PATIENCE;
+                deadline = Instant::now() + CANCEL_TIMEOUT;
                 engine.cancel(run, "cancelled").await?;
             }
             () = tokio::time::sleep_until(deadline) => return Ok(match interrupted {
@@ -276,7 +280,7 @@ async fn wait(
     }
 }
 
-/// All that programs want to know of a run.
+/// The run as one JSON object.
 async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyhow::Result<Value> {
     let reads = engine.reads();
     let mut steps = Vec::new();

@@ -1,7 +1,7 @@
-//! `fermata serve`: the HTTP API, the engine or both, until told to stop.
+//! `fermata serve`: the HTTP API, the engine or both, until a signal arrives.
 //!
-//! The order of stopping: no new runs and no new claims; what runs may finish for the grace period or is parked; no
-//! new connections; the store is closed; exit 0. A second signal ends the process at once, as a crash would.
+//! The order of stopping: no new runs and no new claims; running actions may finish within the grace period, other runs
+//! are parked; no new connections; the store is closed; exit 0. A second signal ends the process at once, like a crash.
 
 use crate::{
     cli::{self, Usage},
@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context, anyhow};
 use fermata_runtime::{
-    Engine, Role,
+    Engine, Observer, Role,
     actions::{HttpSettings, Registry},
     clock::SystemClock,
 };
@@ -37,24 +37,24 @@ Examples:
     fermata serve --database postgres://fermata:secret@db.example.com/fermata --role runner
   FERMATA_LOG__FORMAT=json FERMATA_LOG__LEVEL=debug fermata serve --config fermata.toml
 
-SIGTERM or Ctrl-C stops it: running actions may finish, the rest continues in another process or at the next start. A
-second one ends it at once; nothing that was acknowledged is lost.
+SIGTERM or Ctrl-C stops the server: running actions may finish, other runs continue in another process or at the next
+start. A second signal ends the process at once; no acknowledged run is lost.
 
-Exit codes: 0 stopped as asked, 1 it could not start or go on, 2 the call is wrong, 130 or 143 at the second signal.";
+Exit codes: 0 stopped by a signal, 1 it could not start or continue, 2 the call is wrong, 130 or 143 at the second signal.";
 
 /// How long open requests may go on after the engine has stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How long the server waits for the first heartbeat before it accepts requests.
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Serves until a signal comes.
+/// Runs the command.
 pub async fn serve(config: Config, began: Instant) -> anyhow::Result<ExitCode> {
-    let running = Running::start(&config, &config.http()).await?;
+    let running = Running::start(&config, &config.http(), None).await?;
     announce(&config, running.url.as_deref(), began);
-    running.until_told().await
+    running.until_signal().await
 }
 
-/// A server that answers, and an engine that works.
+/// A started server and engine.
 pub struct Running {
     pub engine: Engine,
     /// Such as `http://127.0.0.1:7070`, if it listens.
@@ -67,8 +67,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the database and begins to listen and to work, as far as its role says so.
-    pub async fn start(config: &Config, http: &HttpSettings) -> anyhow::Result<Running> {
+    /// Opens the database, then starts the API and the engine as far as the role includes them.
+    pub async fn start(
+        config: &Config,
+        http: &HttpSettings,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> anyhow::Result<Running> {
         let signals = Signals::listen().context("signals cannot be listened to")?;
         log::begin(&config.log)?;
         check_role(config)?;
@@ -82,7 +86,8 @@ impl Running {
         let store = config.open().await?;
         warn_of_callbacks(config, address);
         let settings = config.settings_at(address);
-        let engine = Engine::new(store.clone(), registry, settings, Arc::new(SystemClock));
+        let clock = Arc::new(SystemClock);
+        let engine = Engine::with_observer(store.clone(), registry, settings, clock, observer);
 
         let (quit, quitting) = oneshot::channel::<()>();
         let quitting = async {
@@ -90,7 +95,8 @@ impl Running {
         };
         let worker = engine.clone();
         let working = tokio::spawn(async move { worker.run().await });
-        // Runs that are accepted start in this process from the first one on. A database that does not answer delays nothing.
+        // After the first heartbeat, accepted runs start in this process. A database that does not answer must not delay
+        // the start of the server.
         if engine.settings().role.works() {
             let _ = tokio::time::timeout(FIRST_HEARTBEAT, engine.ready()).await;
         }
@@ -112,9 +118,9 @@ impl Running {
         })
     }
 
-    /// Goes on until a signal comes, then stops in good order.
-    pub async fn until_told(mut self) -> anyhow::Result<ExitCode> {
-        let trouble = tokio::select! {
+    /// Serves until a signal arrives, then stops in order.
+    pub async fn until_signal(mut self) -> anyhow::Result<ExitCode> {
+        let failed = tokio::select! {
             signal = self.signals.next() => {
                 tracing::info!(?signal, "stopping");
                 None
@@ -140,12 +146,12 @@ impl Running {
         } = self;
         engine.stop();
         let stopping = async {
-            // Until the engine has handed everything back, whoever asks hears that this server is stopping.
+            // Until the engine has released all runs, requests are answered with 503 STOPPING.
             if !working.is_finished() {
                 let _ = working.await;
             }
             let _ = quit.send(());
-            // Nothing happens any more that an open request could wait for.
+            // The engine has ended, so open requests have nothing left to wait for.
             if !serving.is_finished() && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
                 tracing::warn!("some connections did not end in time and are dropped");
             }
@@ -155,14 +161,14 @@ impl Running {
             closed = stopping => closed.context("the database did not close cleanly")?,
             signal = signals.next() => std::process::exit(signal.code().into()),
         }
-        match trouble {
-            Some(trouble) => Err(trouble),
+        match failed {
+            Some(error) => Err(error),
             None => Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// Connections are files: as many as the system allows, within reason.
+/// Raises the limit of open files, because every connection takes one.
 fn raise_file_limit() {
     const PLENTY: u64 = 65_536;
     let now = getrlimit(Resource::Nofile);
@@ -191,36 +197,36 @@ async fn bind(listen: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Refuses a role that cannot be played.
+/// Refuses a role that does not fit the rest of the configuration.
 fn check_role(config: &Config) -> Result<(), Usage> {
     let (role, database) = (config.server.role, &config.database.url);
     if role != Role::All && !database.is_shared() {
         return Err(Usage(format!(
-            "the role `{role}` needs a database that several processes share, and that is PostgreSQL; {} belongs to \
-             one process. Use `--role all`, or `--database postgres://…`",
+            "the role `{role}` needs a database that several processes can share, which is PostgreSQL; {} belongs to one \
+             process. Use `--role all`, or `--database postgres://…`",
             database.place()
         )));
     }
     if role == Role::Runner && config.server.public_url.is_none() {
         return Err(Usage(
-            "the role `runner` needs server.public_url: documents tell services where to call back, a runner takes no \
-             callbacks, and it does not know where others do. Set it to how the API is reached from outside, for \
-             instance FERMATA_SERVER__PUBLIC_URL=https://flows.example.com"
+            "the role `runner` needs server.public_url: it is part of the callback URLs that steps send to services, and a \
+             runner does not accept callbacks itself. Set it to the public address of the API, for instance \
+             FERMATA_SERVER__PUBLIC_URL=https://flows.example.com"
                 .to_owned(),
         ));
     }
     Ok(())
 }
 
-/// Says so if the addresses of callbacks lead nowhere. Whoever only accepts requests hands out none.
+/// Warns if callback URLs cannot be reached from other machines. A process with the role `api` sends none.
 fn warn_of_callbacks(config: &Config, address: Option<SocketAddr>) {
     let everywhere = address.is_some_and(|address| address.ip().is_unspecified());
     if config.server.role == Role::All && config.server.public_url.is_none() && everywhere {
-        tracing::warn!("server.public_url is not set: the addresses of callbacks are those of this machine only");
+        tracing::warn!("server.public_url is not set: callback URLs can be reached from this machine only");
     }
 }
 
-/// Says that it is ready, and where.
+/// Prints that the server is ready, with its address.
 pub fn announce(config: &Config, url: Option<&str>, began: Instant) {
     let version = env!("CARGO_PKG_VERSION");
     let role = match config.server.role {

@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM: the first asks, the second insists.
+//! SIGINT and SIGTERM: the first stops the process in order, the second ends it at once.
 
 use std::{io, process::ExitCode};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// A wish that this process ends.
+/// A signal that ends this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Ctrl-C.
@@ -13,7 +13,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// What a process answers that was ended by it.
+    /// The exit code of a process that the signal ended.
     pub fn code(self) -> u8 {
         match self {
             Signal::Interrupt => 130,
@@ -27,14 +27,13 @@ impl Signal {
     }
 }
 
-/// Lets a write beyond the largest file size of this process (`ulimit -f`) fail, instead of ending the process. For as long
-/// as the process lives.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail instead of ending the process.
 pub fn survive_file_size_limit() -> io::Result<()> {
     let number = rustix::process::Signal::XFSZ.as_raw();
     signal(SignalKind::from_raw(number)).map(drop) // the handler stays
 }
 
-/// The signals as they come. From its making on they no longer end the process by themselves.
+/// Receives the signals. While it exists they do not end the process by themselves.
 pub struct Signals {
     interrupt: Stream,
     terminate: Stream,

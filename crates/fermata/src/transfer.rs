@@ -1,9 +1,9 @@
-//! `fermata transfer`: everything from one database to another.
+//! `fermata transfer`: moves all data from one database to another.
 
 mod progress;
 
 use crate::{
-    cli::{self, Usage},
+    cli::{self, Output, Usage},
     config::{Config, Database},
     signals::Signals,
     table,
@@ -24,36 +24,36 @@ Examples:
   fermata transfer --from sqlite:fermata.db --to postgres://fermata:secret@db.example.com/fermata --resume
   fermata transfer --reopen sqlite:fermata.db
 
-Stop every server of both databases first. Runs go on where they were as soon as the target is served, and addresses of
-callbacks stay the same. The source is not changed, but marked: no server opens it any more until --reopen takes that back.
+Stop all servers of both databases first. Runs continue as soon as a server uses the target, and callback URLs stay the
+same. The source keeps its data, but it is marked: no server opens it until --reopen removes the mark.
 
-Exit codes: 0 everything is there, 1 it is not, or it could not be begun, 2 the call is wrong, 130 or 143 at a signal
-(go on with --resume).";
+Exit codes: 0 everything is there, 1 it is not, or it could not be started, 2 the call is wrong, 130 or 143 at a signal
+(continue with --resume).";
 
 /// What `fermata transfer` takes.
 #[derive(Debug, Args)]
 pub struct TransferArgs {
-    /// The database that is moved: `sqlite:PATH` or `postgres://…`.
+    /// The database to move: `sqlite:PATH` or `postgres://…`.
     #[arg(long, value_name = "URL", env = "FERMATA_TRANSFER_FROM", hide_env_values = true)]
     from: Option<String>,
-    /// The empty database that it is moved to: `postgres://…` or `sqlite:PATH`.
+    /// The empty database to move it to: `postgres://…` or `sqlite:PATH`.
     #[arg(long, value_name = "URL", env = "FERMATA_TRANSFER_TO", hide_env_values = true)]
     to: Option<String>,
-    /// Go on with a transfer that was interrupted.
+    /// Continue an interrupted transfer.
     #[arg(long)]
     resume: bool,
     /// Only count what would be moved.
     #[arg(long)]
     dry_run: bool,
-    /// Print one JSON object, and no progress.
-    #[arg(long)]
-    json: bool,
-    /// Let this database be served again, as it was when it was moved. What its runs did since, they do again.
+    #[command(flatten)]
+    output: Output,
+    /// Let servers use this database again, as it was when it was moved. Steps that its runs executed since then in the
+    /// target are executed again.
     #[arg(long, value_name = "URL", conflicts_with_all = ["resume", "dry_run", "json"])]
     reopen: Option<String>,
 }
 
-/// Moves everything, or does what else was asked.
+/// Runs the command.
 pub async fn transfer(args: TransferArgs, config: &Config) -> anyhow::Result<ExitCode> {
     if let Some(url) = &args.reopen {
         return take_back(url, config).await;
@@ -70,14 +70,14 @@ pub async fn transfer(args: TransferArgs, config: &Config) -> anyhow::Result<Exi
         return Ok(ExitCode::SUCCESS);
     }
     let mut signals = Signals::listen().context("signals cannot be listened to")?;
-    let progress = Arc::new(Progress::new(args.json));
-    let told = progress.clone();
-    let watch: Watch = Arc::new(move |step| told.note(step));
+    let progress = Arc::new(Progress::new(args.output.is_json()));
+    let lines = progress.clone();
+    let watch: Watch = Arc::new(move |step| lines.note(step));
     let moved = tokio::select! {
         moved = transfer.run(&watch) => moved,
         signal = signals.next() => {
             progress.end();
-            cli::say("fermata: interrupted; the same call with --resume goes on from here");
+            cli::say("fermata: interrupted; the same command with --resume continues from here");
             return Ok(signal.exit_code());
         }
     };
@@ -89,7 +89,7 @@ pub async fn transfer(args: TransferArgs, config: &Config) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The database that an option names. What is wrong with it is told without repeating it: there may be a password in it.
+/// The database that an option names. Error messages do not repeat the URL, which may hold a password.
 fn place(option: &str, url: Option<&str>, config: &Config) -> Result<Place, Usage> {
     let url = url.ok_or_else(|| Usage(format!("{option} is missing; see `fermata transfer --help`")))?;
     let database: Database = url.parse().map_err(|wrong| Usage(format!("{option}: {wrong}")))?;
@@ -131,7 +131,7 @@ fn advised(error: TransferError, begun: bool) -> anyhow::Error {
 fn show(args: &TransferArgs, report: &Report, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     let moved = report.rows() - report.before;
-    if args.json {
+    if args.output.is_json() {
         let tables = report.tables.iter();
         let tables: Vec<_> = tables
             .map(|table| json!({ "table": table.name, "rows": table.rows, "checksum": table.checksum }))

@@ -1,7 +1,7 @@
-//! `fermata validate`: everything that is wrong with documents, at once.
+//! `fermata validate`: checks documents and reports all problems at once.
 
 use crate::{
-    cli::{self, USAGE, Usage},
+    cli::{self, Output, USAGE, Usage},
     config::Config,
 };
 use anyhow::Context;
@@ -21,12 +21,12 @@ Examples:
   fermata validate order.json
   fermata validate workflows/ extra.yaml         folders are walked for .json, .jsonc, .yaml and .yml
   generate | fermata validate -                  from standard input
-  fermata validate --json order.json | jq .files[0].problems
+  fermata validate order.json -o json | jq .files[0].problems
 
 Exit codes: 0 all are valid, 2 some are not (or the call is wrong).";
 
 const ENDINGS: [&str; 4] = ["json", "jsonc", "yaml", "yml"];
-/// Deeper than any folder of documents, shallower than a loop of links.
+/// Deeper than folders of documents are; ends loops of links.
 const DEEPEST: usize = 32;
 
 /// What `fermata validate` takes.
@@ -35,16 +35,15 @@ pub struct ValidateArgs {
     /// Documents, folders of documents, or `-` for standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Answer as one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// What is known of one document.
+/// The result of checking one document.
 struct Checked {
     name: String,
     workflow: Option<String>,
-    /// Why the document could not even be read.
+    /// Why the file could not be read.
     unreadable: Option<String>,
     problems: Option<Diagnostics>,
 }
@@ -60,7 +59,7 @@ pub async fn validate(args: ValidateArgs, config: &Config) -> anyhow::Result<Exi
         checked.push(check(&file, &settings, &registry, &sandbox).await);
     }
     let valid = checked.iter().all(|file| file.errors() == 0);
-    let answer = match args.json {
+    let answer = match args.output.is_json() {
         true => format!("{}\n", report(&checked)),
         false => draw(&checked, cli::colors(&std::io::stdout())),
     };
@@ -71,8 +70,8 @@ pub async fn validate(args: ValidateArgs, config: &Config) -> anyhow::Result<Exi
     })
 }
 
-/// The files behind the arguments: folders walked, in order of their names.
-fn documents(given: &[PathBuf]) -> Result<Vec<PathBuf>, Usage> {
+/// The files that arguments name; folders are walked, in order of file names.
+pub fn documents(given: &[PathBuf]) -> Result<Vec<PathBuf>, Usage> {
     let mut files = Vec::new();
     for path in given {
         if !path.is_dir() {
@@ -169,7 +168,7 @@ impl Checked {
 
     fn errors(&self) -> usize {
         let errors = self.count(Severity::Error);
-        // Errors are listed before warnings are, so what is not listed beside errors may be one.
+        // Errors are listed before warnings, so if errors are listed, the unlisted problems may be errors too.
         let unlisted = self.problems.as_ref().map_or(0, Diagnostics::more);
         errors + usize::from(self.unreadable.is_some()) + if errors > 0 { unlisted } else { 0 }
     }

@@ -1,8 +1,8 @@
-//! `fermata dead-letters`: runs that were given up. Look at them, ask for them again, throw them away.
+//! `fermata dead-letters`: list, show, requeue and delete dead-lettered runs.
 
-use super::{Client, Connection, Format, text, time};
+use super::{Client, Connection, ago, instant, print_json, text};
 use crate::{
-    cli::{self, Usage},
+    cli::{self, Format, Usage},
     table,
 };
 use anyhow::bail;
@@ -34,23 +34,23 @@ pub struct DeadLettersArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List them, newest first.
+    /// List dead letters, newest first.
     List(ListArgs),
-    /// Show one, with what was asked for.
+    /// Show a dead letter with the request it holds.
     Show {
-        /// The letter.
+        /// The id of the dead letter.
         id: String,
     },
-    /// Start a new run with what was asked for; the letter is gone then.
+    /// Start a new run from the request in a dead letter, and delete the dead letter.
     Requeue {
-        /// The letters.
+        /// The ids of dead letters.
         #[arg(required = true)]
         ids: Vec<Uuid>,
-        /// Of the version that was given up, instead of the current one.
+        /// Use the workflow version of the dead-lettered run instead of the current one.
         #[arg(long)]
         same_version: bool,
     },
-    /// Throw letters away: these, those that fit, or all.
+    /// Delete dead letters: by id, by filter, or all.
     Purge(PurgeArgs),
 }
 
@@ -58,32 +58,32 @@ enum Command {
 struct ListArgs {
     #[command(flatten)]
     filter: Filter,
-    /// At most this many.
+    /// Show at most this many.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// All of them, however many.
+    /// Show all of them.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
 
 #[derive(Debug, Args)]
 struct PurgeArgs {
-    /// The letters.
+    /// The ids of dead letters.
     #[arg(conflicts_with_all = ["reason", "workflow", "all"])]
     ids: Vec<Uuid>,
     #[command(flatten)]
     filter: Filter,
-    /// Every one.
+    /// Delete all dead letters.
     #[arg(long, conflicts_with_all = ["reason", "workflow"])]
     all: bool,
 }
 
 #[derive(Debug, Args)]
 struct Filter {
-    /// Only those with this reason: INVALID_TRIGGER, POISON or COMMIT_REJECTED.
+    /// Only dead letters with this reason: INVALID_TRIGGER, POISON or COMMIT_REJECTED.
     #[arg(long)]
     reason: Option<String>,
-    /// Only those of this workflow.
+    /// Only dead letters of this workflow.
     #[arg(long, value_name = "ID")]
     workflow: Option<String>,
 }
@@ -96,12 +96,11 @@ impl Filter {
     }
 }
 
-const LETTERS: [&str; 2] = ["admin", "dead-letters"];
+const DEAD_LETTERS: [&str; 2] = ["admin", "dead-letters"];
 
-/// Does what was asked for.
+/// Runs the command.
 pub async fn dead_letters(args: DeadLettersArgs) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection.server)?;
-    let format = args.connection.output;
+    let (client, format) = args.connection.open()?;
     match args.command {
         Command::List(args) => list(&client, args, format).await?,
         Command::Show { id } => show(&client, &id, format).await?,
@@ -113,9 +112,9 @@ pub async fn dead_letters(args: DeadLettersArgs) -> anyhow::Result<ExitCode> {
 
 async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result<()> {
     let most = if args.all { usize::MAX } else { args.limit as usize };
-    let (items, more) = client.list(&LETTERS, &args.filter.query(), most).await?;
+    let (items, more) = client.list(&DEAD_LETTERS, &args.filter.query(), most).await?;
     if format == Format::Json {
-        cli::print(format_args!("{:#}\n", json!({ "items": items, "more": more })));
+        print_json(&json!({ "items": items, "more": more }));
         return Ok(());
     }
     let row = |letter: &Value| {
@@ -123,13 +122,13 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
             text(letter, "id"),
             text(letter, "reason"),
             format!("{}@{}", text(letter, "workflowId"), text(letter, "workflowVersion")),
-            time(letter, "enqueuedAt"),
+            ago(letter, "enqueuedAt"),
             text(letter, "executionId"),
             text(letter, "lastError"),
         ]
     };
     let rows: Vec<_> = items.iter().map(row).collect();
-    let head = ["ID", "REASON", "WORKFLOW", "GIVEN UP", "RUN", "WHY"];
+    let head = ["ID", "REASON", "WORKFLOW", "DEAD-LETTERED", "RUN", "WHY"];
     cli::print(table::draw(&head, &rows));
     if more {
         cli::say("there are more; --limit N shows more of them, --all shows all");
@@ -138,9 +137,9 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
 }
 
 async fn show(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
-    let letter = client.get(&[LETTERS[0], LETTERS[1], id], &[]).await?;
+    let letter = client.get(&[DEAD_LETTERS[0], DEAD_LETTERS[1], id], &[]).await?;
     if format == Format::Json {
-        cli::print(format_args!("{letter:#}\n"));
+        print_json(&letter);
         return Ok(());
     }
     let workflow = format!(
@@ -151,14 +150,14 @@ async fn show(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
     let mut page = table::pairs(&[
         ("id", text(&letter, "id")),
         ("reason", text(&letter, "reason")),
-        ("given up", time(&letter, "enqueuedAt")),
+        ("dead-lettered", instant(&letter, "enqueuedAt")),
         ("workflow", workflow),
         ("run", text(&letter, "executionId")),
         ("tenant", text(&letter, "tenantId")),
         ("attempts", text(&letter, "attempts")),
         ("last error", text(&letter, "lastError")),
     ]);
-    page.push_str(&format!("\nasked for\n{:#}\n", letter["payload"]));
+    page.push_str(&format!("\nrequest\n{:#}\n", letter["payload"]));
     cli::print(page);
     Ok(())
 }
@@ -166,12 +165,12 @@ async fn show(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
 async fn requeue(client: &Client, ids: &[Uuid], same_version: bool, format: Format) -> anyhow::Result<()> {
     let version = if same_version { "same" } else { "current" };
     for id in ids {
-        let path = [LETTERS[0], LETTERS[1], &id.to_string(), "requeue"];
+        let path = [DEAD_LETTERS[0], DEAD_LETTERS[1], &id.to_string(), "requeue"];
         let answer = client.post_with(&path, &[("version", version.to_owned())]).await?;
         match format {
-            Format::Json => cli::print(format_args!("{answer:#}\n")),
+            Format::Json => print_json(&answer),
             Format::Table => cli::print(format_args!(
-                "{id} is run {} now, which is {}\n",
+                "requeued {id} as run {}, which is {}\n",
                 text(&answer, "executionId"),
                 text(&answer, "status")
             )),
@@ -185,23 +184,26 @@ async fn purge(client: &Client, args: PurgeArgs, format: Format) -> anyhow::Resu
     query.extend(args.all.then(|| ("all", "true".to_owned())));
     let removed = if !args.ids.is_empty() {
         for (gone, id) in args.ids.iter().enumerate() {
-            match client.delete(&[LETTERS[0], LETTERS[1], &id.to_string()]).await {
-                Err(error) if gone > 0 => bail!("{error}; those before {id} are gone"),
+            match client
+                .delete(&[DEAD_LETTERS[0], DEAD_LETTERS[1], &id.to_string()])
+                .await
+            {
+                Err(error) if gone > 0 => bail!("{error}; the dead letters before {id} were deleted"),
                 removed => removed?,
             }
         }
         args.ids.len() as u64
     } else if query.is_empty() {
-        let what = "say which dead letters are to go: their ids, --reason, --workflow, or --all";
+        let what = "name the dead letters to delete: their ids, --reason, --workflow, or --all";
         return Err(Usage(what.to_owned()).into());
     } else {
-        let answer = client.delete_with(&LETTERS, &query).await?;
+        let answer = client.delete_with(&DEAD_LETTERS, &query).await?;
         answer["removed"].as_u64().unwrap_or_default()
     };
     match (format, removed) {
-        (Format::Json, _) => cli::print(format_args!("{:#}\n", json!({ "removed": removed }))),
-        (Format::Table, 1) => cli::print("1 dead letter is gone\n"),
-        (Format::Table, _) => cli::print(format_args!("{removed} dead letters are gone\n")),
+        (Format::Json, _) => print_json(&json!({ "removed": removed })),
+        (Format::Table, 1) => cli::print("deleted 1 dead letter\n"),
+        (Format::Table, _) => cli::print(format_args!("deleted {removed} dead letters\n")),
     }
     Ok(())
 }

@@ -1,100 +1,126 @@
-//! `fermata workflows publish`: a file becomes the version that new runs use.
+//! `fermata workflows publish`: each document becomes the current version of its workflow.
 //!
-//! What the server finds wrong with a document is drawn where it stands in the file. A document whose dialect has
-//! drafts is saved as one and published; another one is published by the request that creates or replaces its workflow.
-//! A document that cannot be published is not saved: the server checks it first, as publishing would.
+//! Problems that the server finds are drawn where they stand in the file. A document whose dialect has drafts is saved as
+//! a draft and published; another one is published by the request that creates or replaces its workflow. A document that
+//! cannot be published is not saved: the server checks it first, as publishing would. In a folder, every document is tried,
+//! whatever became of the others.
 
-use super::{Client, ClientError, Format, Refused, text};
+use super::{Client, ClientError, Refused, print_json, text};
 use crate::{
-    cli::{self, USAGE, Usage},
+    cli::{self, Format, USAGE, Usage},
     config::Config,
     excerpt::{self, Place},
     validate,
 };
 use fermata_dialects::{Dialect, Document, Format as Written};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{path::Path, process::ExitCode};
 
 /// A version that was published.
 struct Published {
+    id: String,
     version: String,
     /// Whether it is new.
     created: bool,
     answer: Value,
 }
 
-/// Publishes a file. The document is read here too: its id says where it belongs.
-pub(super) async fn publish(client: &Client, file: &Path, config: &Config, format: Format) -> anyhow::Result<ExitCode> {
-    let (source, name) = validate::read(file).map_err(Usage)?;
+/// Publishes a file, or all documents in a folder.
+pub(super) async fn publish(client: &Client, path: &Path, config: &Config, format: Format) -> anyhow::Result<ExitCode> {
+    if !path.is_dir() {
+        return Ok(match file(client, path, config).await? {
+            Some(published) => {
+                show(&published, format);
+                ExitCode::SUCCESS
+            }
+            None => ExitCode::from(USAGE),
+        });
+    }
+    let files = validate::documents(&[path.to_owned()])?;
+    let mut answers = Vec::new();
+    for path in &files {
+        let Some(published) = file(client, path, config).await? else {
+            continue;
+        };
+        if format == Format::Table {
+            show(&published, format);
+        }
+        answers.push(published.answer);
+    }
+    let failed = files.len() - answers.len();
+    match format {
+        Format::Json => print_json(&json!({ "items": answers, "failed": failed })),
+        Format::Table if failed > 0 => cli::say(format_args!(
+            "fermata: {failed} of {} documents in {} were not published",
+            files.len(),
+            path.display()
+        )),
+        Format::Table => {}
+    }
+    Ok(match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(USAGE),
+    })
+}
+
+fn show(published: &Published, format: Format) {
+    let Published { id, version, .. } = published;
+    match format {
+        Format::Json => print_json(&published.answer),
+        Format::Table if !published.created => cli::print(format_args!(
+            "{id} is unchanged: version {version} is the same document\n"
+        )),
+        Format::Table => cli::print(format_args!("published {id} as version {version}\n")),
+    }
+}
+
+/// Publishes a file; `None` if its document is wrong, which is printed. The document is parsed here too, because its id is
+/// part of the request.
+async fn file(client: &Client, path: &Path, config: &Config) -> anyhow::Result<Option<Published>> {
+    let (source, name) = validate::read(path).map_err(Usage)?;
     let document = match Document::parse(&source, &name, &config.settings().dialects.document) {
         Ok(document) => document,
         Err(problems) => {
             cli::say(problems.render(cli::colors(&std::io::stderr())).trim_end());
-            return Ok(ExitCode::from(USAGE));
+            return Ok(None);
         }
     };
     let text_of_source = String::from_utf8_lossy(&source);
-    let (id, published) = match document.dialect().is_none_or(Dialect::has_drafts) {
+    let place = (&*text_of_source, name.as_str());
+    let published = match document.dialect().is_none_or(Dialect::has_drafts) {
         true => {
-            let id = text(document.value(), "id");
             let checked = client.document(Method::POST, &["workflows", "validate"], &source, is_yaml(&document));
             let checked = checked.await?;
             if checked["valid"] == false {
                 let problems = checked["problems"].as_array().cloned().unwrap_or_default();
-                return Ok(not_published(
-                    &problems,
-                    (&text_of_source, &name),
-                    "the document is not valid",
-                ));
+                not_published(&problems, place, "the document is not valid");
+                return Ok(None);
             }
-            let published = by_draft(client, &id, &document, &source).await;
-            (id, published)
+            by_draft(client, &document, &source).await
         }
-        false => {
-            let id = text(document.value(), "name");
-            let published = at_once(client, &id, &document, &source).await;
-            (id, published)
-        }
+        false => at_once(client, &document, &source).await,
     };
     let published = match published {
         Ok(published) => published,
         Err(ClientError::Refused(refused)) if is_located(&refused) => {
-            return Ok(not_published(
-                &refused.details,
-                (&text_of_source, &name),
-                &refused.message,
-            ));
+            not_published(&refused.details, place, &refused.message);
+            return Ok(None);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(anyhow::Error::from(error).context(format!("{name} is not published"))),
     };
     for warning in published.answer["warnings"].as_array().into_iter().flatten() {
         cli::say(drawn(warning, &text_of_source, &name));
     }
-    let Published {
-        version,
-        created,
-        answer,
-    } = published;
-    match format {
-        Format::Json => cli::print(format_args!("{answer:#}\n")),
-        Format::Table if !created => {
-            cli::print(format_args!(
-                "{id} is unchanged: version {version} is the same document\n"
-            ));
-        }
-        Format::Table => cli::print(format_args!("published {id} as version {version}\n")),
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(Some(published))
 }
 
 /// Draws what is wrong with a document.
-fn not_published(problems: &[Value], (source, name): (&str, &str), why: &str) -> ExitCode {
+fn not_published(problems: &[Value], (source, name): (&str, &str), why: &str) {
     for problem in problems {
         cli::say(drawn(problem, source, name));
     }
     cli::say(format_args!("fermata: {name} is not published: {why}"));
-    ExitCode::from(USAGE)
 }
 
 fn is_yaml(document: &Document) -> bool {
@@ -102,40 +128,42 @@ fn is_yaml(document: &Document) -> bool {
 }
 
 /// Saves a draft and publishes it.
-async fn by_draft(client: &Client, id: &str, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
-    let yaml = is_yaml(document);
+async fn by_draft(client: &Client, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
+    let (id, yaml) = (text(document.value(), "id"), is_yaml(document));
     match client.document(Method::POST, &["workflows"], source, yaml).await {
         // It was published before, so its draft is a resource of its own.
         Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_IMMUTABLE" => {
-            let path = ["workflows", id, "draft"];
+            let path = ["workflows", &id, "draft"];
             client.document(Method::PUT, &path, source, yaml).await?;
         }
         saved => drop(saved?),
     }
-    let answer = client.post(&["workflows", id, "publish"], None).await?;
+    let answer = client.post(&["workflows", &id, "publish"], None).await?;
     Ok(Published {
         version: text(&answer, "version"),
         created: answer["created"] != false,
         answer,
+        id,
     })
 }
 
 /// Creates a workflow, or replaces its document.
-async fn at_once(client: &Client, id: &str, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
-    let yaml = is_yaml(document);
+async fn at_once(client: &Client, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
+    let (id, yaml) = (text(document.value(), "name"), is_yaml(document));
     let mut before = String::new();
     let answer = match client.document(Method::POST, &["workflows"], source, yaml).await {
         Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_EXISTS" => {
-            before = newest(client, id).await?;
-            client.document(Method::PUT, &["workflows", id], source, yaml).await?
+            before = newest(client, &id).await?;
+            client.document(Method::PUT, &["workflows", &id], source, yaml).await?
         }
         created => created?,
     };
-    let version = newest(client, id).await?;
+    let version = newest(client, &id).await?;
     Ok(Published {
         created: version != before,
         version,
         answer,
+        id,
     })
 }
 

@@ -1,7 +1,10 @@
-//! `fermata runners`: which processes work on runs.
+//! `fermata runners`: the processes that execute runs.
 
-use super::{Client, Connection, Format, text, time};
-use crate::{cli, table};
+use super::{Connection, ago, print_json, text};
+use crate::{
+    cli::{self, Format},
+    table,
+};
 use clap::Args;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -22,12 +25,12 @@ pub struct RunnersArgs {
     connection: Connection,
 }
 
-/// Lists them.
+/// Lists runners.
 pub async fn runners(args: RunnersArgs) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection.server)?;
+    let (client, format) = args.connection.open()?;
     let (items, _) = client.list(&["runners"], &[], usize::MAX).await?;
-    if args.connection.output == Format::Json {
-        cli::print(format_args!("{:#}\n", json!({ "items": items })));
+    if format == Format::Json {
+        print_json(&json!({ "items": items }));
         return Ok(ExitCode::SUCCESS);
     }
     let row = |runner: &Value| {
@@ -38,8 +41,8 @@ pub async fn runners(args: RunnersArgs) -> anyhow::Result<ExitCode> {
             text(runner, "pid"),
             text(runner, "role"),
             text(runner, "version"),
-            time(runner, "startedAt"),
-            time(runner, "heartbeatAt"),
+            ago(runner, "startedAt"),
+            ago(runner, "heartbeatAt"),
             alive.to_owned(),
             text(runner, "executions"),
         ]

@@ -1,18 +1,19 @@
 //! `fermata executions watch`: the steps of a run on a server, drawn as `fermata run` draws them.
 //!
-//! The server's events are the journal itself, so what is drawn is what was decided. It is asked again and again,
-//! less often while nothing happens, and only for what was not seen yet.
+//! The server's events are the journal itself, so the lines show what was decided. The server is polled, less often
+//! while nothing happens, and only for events that were not read yet.
 
-use super::{Client, ClientError, Format, LARGEST_PAGE, text, workflows::document_of};
+use super::{Client, ClientError, LARGEST_PAGE, text, workflows::document_of};
 use crate::{
-    cli, duration,
+    cli::{self, Format},
+    duration,
     run::{Outcome, Progress, Steps, TIMED_OUT, Timing},
     signals::Signals,
 };
 use fermata_core::{Event, NodeId};
 use fermata_dialects::{AnyAction, Document, Settings, Stage, compile};
 use serde_json::Value;
-use std::{collections::HashMap, process::ExitCode, time::Duration};
+use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -57,7 +58,9 @@ pub(super) async fn watch(
                 progress.finish();
             }
             let limit = timeout.map(duration::show).unwrap_or_default();
-            cli::say(format_args!("fermata: the run did not end within {limit}; it goes on"));
+            cli::say(format_args!(
+                "fermata: the run did not end within {limit}; it continues on the server"
+            ));
             return Ok(ExitCode::from(TIMED_OUT));
         }
         pause = match events.is_empty() {
@@ -80,6 +83,7 @@ pub(super) async fn watch(
     if let Some(progress) = &progress {
         progress.finish();
     }
+    let failed = progress.as_ref().map_or(0, Progress::failed);
     let outcome = Outcome {
         workflow: run["workflowId"].as_str().unwrap_or_default(),
         status: run["status"].as_str().unwrap_or_default(),
@@ -87,15 +91,16 @@ pub(super) async fn watch(
         error: &run["error"],
         outputs: &run["outputs"],
         took_ms: run["durationMs"].as_u64(),
+        failed,
     };
     match format {
-        Format::Table => outcome.tell(),
+        Format::Table => outcome.show(),
         Format::Json => cli::print(format_args!("{run:#}\n")),
     }
     Ok(outcome.code())
 }
 
-/// What the run's document says of its steps; nothing if this program cannot read it.
+/// The steps of the run's document; none if this program cannot compile it.
 async fn steps(client: &Client, run: &Value) -> Steps {
     let (workflow, version) = (text(run, "workflowId"), text(run, "workflowVersion"));
     let query = [("version", version)];
@@ -106,20 +111,20 @@ async fn steps(client: &Client, run: &Value) -> Steps {
     let settings = Settings::default();
     let compiled = Document::parse(source.as_bytes(), "definition.json", &settings.document)
         .and_then(|document| compile(&document, &settings, &AnyAction, Stage::Save));
-    compiled.map_or_else(|_| Steps::default(), |compiled| Steps::of(&compiled.plan))
+    compiled.map_or_else(|_| Steps::default(), |compiled| Steps::of(Arc::new(compiled.plan)))
 }
 
 struct Follower<'a> {
     client: &'a Client,
     id: &'a str,
-    /// Events and attempts that were seen.
+    /// The number of events and attempts that were read.
     events: u64,
     actions: u64,
     timings: HashMap<(NodeId, u32), Timing>,
 }
 
 impl Follower<'_> {
-    /// The run as it is now, and what happened since the last time.
+    /// The run as it is now, and its new events.
     async fn changes(&mut self) -> Result<(Value, Vec<Event>), ClientError> {
         let run = self.window("events", self.events).await?;
         let shown = run["events"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -132,7 +137,7 @@ impl Follower<'_> {
         Ok((run, events))
     }
 
-    /// Attempts are in the order of their ends, and one that ends later comes later.
+    /// Reads the times of new attempts. Attempts are in the order of their ends.
     async fn times(&mut self) -> Result<(), ClientError> {
         loop {
             let run = self.window("actions", self.actions).await?;
@@ -151,7 +156,8 @@ impl Follower<'_> {
             let seen = self.actions + attempts.len() as u64;
             let total = run["actionsTotal"].as_u64().unwrap_or(0);
             if attempts.is_empty() || seen >= total {
-                // Two that end in the same microsecond may change places between two answers, so the last are read again.
+                // Attempts that end in the same microsecond may be in another order in the next answer, so the last ones
+                // are read again.
                 self.actions = seen.saturating_sub(OVERLAP);
                 return Ok(());
             }

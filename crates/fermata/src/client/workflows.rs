@@ -1,9 +1,19 @@
-//! `fermata workflows`: list them, look at one, publish a file, archive one, delete one.
+//! `fermata workflows`: list, show and publish workflows, start runs of them, and change their state.
 
-use super::{Client, Connection, Format, publish::publish, text, time};
-use crate::{cli, config::Config, table};
+mod lifecycle;
+mod start;
+mod versions;
+
+use super::{Client, Connection, ago, instant, print_json, publish::publish, text};
+use crate::{
+    cli::{self, Format},
+    config::Config,
+    table,
+};
 use clap::{Args, Subcommand};
+use lifecycle::Step;
 use serde_json::{Map, Value, json};
+use start::StartArgs;
 use std::{path::PathBuf, process::ExitCode};
 
 /// Shown below `--help`.
@@ -13,10 +23,20 @@ Examples:
   fermata workflows get order --version 2
   fermata workflows get order --definition | fermata run - --input id=7
   fermata workflows publish order.yaml
+  fermata workflows publish workflows/           every document in the folder
+  fermata workflows start order --input id=7 --wait
+  fermata workflows versions order
+  fermata workflows rollback order               activate the version before the current one
+  fermata workflows disable order
   fermata workflows archive order
+  fermata workflows reactivate order
   fermata workflows delete order
 
-Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the document or the call is wrong.";
+The id of a workflow may be shortened to an unambiguous beginning, except for `delete`.
+
+Exit codes: 0 done (start --wait: the run succeeded), 1 the server cannot be reached or refuses (start --wait: the run
+failed or was cancelled), 2 the document or the call is wrong, 3 start: --timeout was reached, 130 Ctrl-C (a run that
+was started goes on).";
 
 /// What `fermata workflows` takes.
 #[derive(Debug, Args)]
@@ -27,36 +47,55 @@ pub struct WorkflowsArgs {
     command: Command,
 }
 
+/// The argument of commands about one workflow.
+#[derive(Debug, Args)]
+struct OneArgs {
+    /// The id of the workflow.
+    id: String,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List workflows, by id.
     List(ListArgs),
-    /// Show a workflow.
+    /// Show a workflow and its document.
     Get {
-        /// The workflow.
+        /// The id of the workflow.
         id: String,
-        /// This version instead of the current one.
+        /// Show this version instead of the current one.
         #[arg(long, value_name = "N")]
         version: Option<u32>,
-        /// Print its document, as it was sent, and nothing else.
+        /// Print the document as it was sent, and nothing else.
         #[arg(long)]
         definition: bool,
     },
-    /// Make a document the version of its workflow that new runs use.
+    /// Publish documents: each becomes the current version of its workflow.
     Publish {
-        /// The document: JSON or YAML, or `-` for standard input.
+        /// A document (JSON or YAML), a folder of documents, or `-` for standard input.
         file: PathBuf,
     },
-    /// Let no new runs start; runs in flight finish.
-    Archive {
-        /// The workflow.
+    /// Start a run.
+    Start(StartArgs),
+    /// List the versions of a workflow, newest first.
+    Versions(OneArgs),
+    /// Activate an older version; new runs use it.
+    Rollback {
+        /// The id of the workflow.
         id: String,
+        /// The version to activate [default: the one before the current one].
+        #[arg(long, value_name = "N")]
+        to: Option<u32>,
     },
-    /// Delete a workflow; runs in flight finish.
-    Delete {
-        /// The workflow.
-        id: String,
-    },
+    /// Let an active workflow start new runs again.
+    Enable(OneArgs),
+    /// Let no new runs start until `enable`; runs in flight continue.
+    Disable(OneArgs),
+    /// Archive a workflow: no new runs start, runs in flight continue, runs that have not begun are cancelled.
+    Archive(OneArgs),
+    /// Make an archived workflow active again.
+    Reactivate(OneArgs),
+    /// Delete a workflow; runs in flight continue.
+    Delete(OneArgs),
 }
 
 #[derive(Debug, Args)]
@@ -64,40 +103,46 @@ struct ListArgs {
     /// Only workflows that are Draft, Active or Archived.
     #[arg(long)]
     status: Option<String>,
-    /// Only those with this text in their id or name.
+    /// Only workflows with this text in their id or name.
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// At most this many.
+    /// Show at most this many.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// All of them, however many.
+    /// Show all of them.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
 
-/// Does what was asked for.
+/// Runs the command.
 pub async fn workflows(args: WorkflowsArgs, config: &Config) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection.server)?;
-    let format = args.connection.output;
+    let (client, format) = args.connection.open()?;
     match args.command {
         Command::List(args) => list(&client, args, format).await?,
         Command::Get {
             id,
             version,
             definition,
-        } => get(&client, &id, version, definition, format).await?,
-        Command::Publish { file } => return publish(&client, &file, config, format).await,
-        Command::Archive { id } => {
-            let answer = client.post(&["workflows", &id, "archive"], None).await?;
-            match format {
-                Format::Json => cli::print(format_args!("{answer:#}\n")),
-                Format::Table => cli::print(format_args!("{id} is {}\n", text(&answer, "status"))),
-            }
+        } => {
+            let id = client.workflow_id(&id).await?;
+            get(&client, &id, version, definition, format).await?;
         }
-        Command::Delete { id } => {
+        Command::Publish { file } => return publish(&client, &file, config, format).await,
+        Command::Start(args) => return start::start(&client, args, format).await,
+        Command::Versions(OneArgs { id }) => {
+            versions::versions(&client, &client.workflow_id(&id).await?, format).await?;
+        }
+        Command::Rollback { id, to } => {
+            versions::rollback(&client, &client.workflow_id(&id).await?, to, format).await?;
+        }
+        Command::Enable(OneArgs { id }) => Step::Enable.take(&client, &id, format).await?,
+        Command::Disable(OneArgs { id }) => Step::Disable.take(&client, &id, format).await?,
+        Command::Archive(OneArgs { id }) => Step::Archive.take(&client, &id, format).await?,
+        Command::Reactivate(OneArgs { id }) => Step::Reactivate.take(&client, &id, format).await?,
+        Command::Delete(OneArgs { id }) => {
             client.delete(&["workflows", &id]).await?;
             match format {
-                Format::Json => cli::print(format_args!("{:#}\n", json!({ "workflowId": id, "deleted": true }))),
+                Format::Json => print_json(&json!({ "workflowId": id, "deleted": true })),
                 Format::Table => cli::print(format_args!("{id} is deleted\n")),
             }
         }
@@ -112,7 +157,7 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
     let most = if args.all { usize::MAX } else { args.limit as usize };
     let (items, more) = client.list(&["workflows"], &query, most).await?;
     if format == Format::Json {
-        cli::print(format_args!("{:#}\n", json!({ "items": items, "more": more })));
+        print_json(&json!({ "items": items, "more": more }));
         return Ok(());
     }
     let row = |workflow: &Value| {
@@ -125,7 +170,7 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
                 if disabled { " (disabled)" } else { "" }
             ),
             text(workflow, "currentVersion"),
-            time(workflow, "updatedAt"),
+            ago(workflow, "updatedAt"),
             text(workflow, "displayName"),
         ]
     };
@@ -152,7 +197,7 @@ async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, 
         return Ok(());
     }
     if format == Format::Json {
-        cli::print(format_args!("{workflow:#}\n"));
+        print_json(&workflow);
         return Ok(());
     }
     let which = match workflow["version"].as_u64().or(version.map(u64::from)) {
@@ -164,7 +209,7 @@ async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, 
     Ok(())
 }
 
-/// The document in an answer. Of a workflow that is shown in the words of its dialect, it is what these words are of.
+/// The document in an answer. A Runlater workflow is answered field by field, so its document is put together from them.
 pub(super) fn document_of(workflow: &Value) -> Value {
     let Value::Object(data) = &workflow["data"] else {
         return workflow["definition"].clone();
@@ -179,7 +224,7 @@ pub(super) fn document_of(workflow: &Value) -> Value {
         "enabled",
         "tasks",
     ] {
-        // It need not be said that a workflow is enabled.
+        // `enabled: true` is the default and is left out.
         let said = data.get(key).filter(|value| key != "enabled" || **value != true);
         document.extend(said.map(|value| (key.to_owned(), value.clone())));
     }
@@ -197,7 +242,7 @@ fn about(workflow: &Value) -> String {
             ("trigger", text(data, "trigger")),
             ("cron", text(data, "cron_expression")),
             ("tasks", text(data, "task_count")),
-            ("created", time(data, "inserted_at")),
+            ("created", instant(data, "inserted_at")),
         ]);
     }
     table::pairs(&[
@@ -209,8 +254,8 @@ fn about(workflow: &Value) -> String {
         ("current version", text(workflow, "currentVersion")),
         ("latest version", text(workflow, "latestVersion")),
         ("dialect", text(workflow, "dialect")),
-        ("created", time(workflow, "createdAt")),
-        ("updated", time(workflow, "updatedAt")),
+        ("created", instant(workflow, "createdAt")),
+        ("updated", instant(workflow, "updatedAt")),
         ("checksum", text(workflow, "checksum")),
     ])
 }
@@ -220,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_put_together_of_what_is_shown() {
+    fn runlater_document_is_put_together_from_its_fields() {
         let shown = json!({ "data": { "id": "01930c5d", "name": "n", "trigger": "api", "task_count": 1, "enabled": true,
             "inserted_at": "2026", "description": "d", "tasks": { "a": { "sleep": 1 } } } });
         let expected = json!({ "name": "n", "description": "d", "trigger": "api", "tasks": { "a": { "sleep": 1 } } });

@@ -1,7 +1,7 @@
-//! `sqlite:PATH`, `postgres://…` or `memory:`: where runs live.
+//! The database URL: `sqlite:PATH`, `postgres://…` or `memory:`.
 //!
-//! What must stay true: the password of an address is told to the server and to nobody else. `Debug`, `Display` and
-//! [`Database::place`] are without it.
+//! What must stay true: the password of an address is used to connect and shown nowhere. `Debug`, `Display` and
+//! [`Database::place`] leave it out.
 
 use fermata_store::{
     Store, StoreError,
@@ -21,13 +21,13 @@ const USE: &str = "use `sqlite:PATH`, `postgres://user:password@host/database` o
 pub enum Database {
     /// A file.
     Sqlite(PathBuf),
-    /// A server that any number of processes share.
+    /// A server that any number of processes can share.
     Postgres(PostgresUrl),
-    /// Gone when the process ends.
+    /// Lost when the process ends.
     Memory,
 }
 
-/// The address of a PostgreSQL database that was understood.
+/// A valid address of a PostgreSQL database.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl {
     url: String,
@@ -62,7 +62,7 @@ impl Database {
         matches!(self, Database::Postgres(_))
     }
 
-    /// Deletes it, if nobody uses it; whether there was one.
+    /// Deletes the database, if it is not in use. Returns whether it existed.
     pub fn delete(&self) -> Result<bool, StoreError> {
         match self {
             Database::Sqlite(path) => SqliteStore::delete(path),
@@ -80,7 +80,7 @@ impl Database {
         match self {
             Database::Sqlite(path) => path.display().to_string(),
             Database::Postgres(address) => address.place.clone(),
-            Database::Memory => "memory (gone when this process ends)".to_owned(),
+            Database::Memory => "memory (lost when this process ends)".to_owned(),
         }
     }
 }
@@ -166,12 +166,12 @@ mod tests {
         let url = "postgres://me:secret@one:5433,two/db?connect_timeout=3";
         let database: Database = url.parse().unwrap();
         assert_eq!(database.place(), "postgres://one:5433,two:5432/db");
-        let told = format!(
+        let shown = format!(
             "{database:?} {database} {} {}",
             database.place(),
             String::from(database.clone())
         );
-        assert!(!told.contains("secret"), "{told}");
+        assert!(!shown.contains("secret"), "{shown}");
         let deleted = database.delete().unwrap_err().to_string();
         assert!(deleted.contains("dropdb") && !deleted.contains("secret"), "{deleted}");
         let Database::Postgres(address) = database else {

@@ -1,6 +1,6 @@
-//! `docs/configuration.md`, made of the doc comments of the sections and of the defaults themselves.
+//! Generates `docs/configuration.md` from the doc comments of the sections and from the defaults.
 //!
-//! `UPDATE_DOCS=1 cargo test -p fermata config` writes it; the same test without the variable checks it.
+//! `UPDATE_DOCS=1 cargo test --workspace config` writes it; the same test without the variable checks it.
 
 use super::{Config, sections::*};
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub type Docs = (
     &'static [(&'static str, &'static [&'static str])],
 );
 
-/// Every section, in the order in which people look for them.
+/// Every section, in the order of the page.
 const SECTIONS: &[(&str, Docs)] = &[
     ("server", Server::DOCS),
     ("memory", Memory::DOCS),
@@ -123,6 +123,6 @@ fn the_page_is_up_to_date() {
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/configuration.md is out of date; `UPDATE_DOCS=1 cargo test -p fermata config` writes it"
+        "docs/configuration.md is out of date; `UPDATE_DOCS=1 cargo test --workspace config` writes it"
     );
 }

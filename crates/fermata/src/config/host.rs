@@ -20,7 +20,7 @@ impl TryFrom<String> for HostName {
 
     fn try_from(text: String) -> Result<Self, String> {
         let name = text.to_ascii_lowercase();
-        // What is no more than a host comes out of a URL as it went in.
+        // A text that is only a host name is the host of the URL made from it.
         let url = Url::parse(&format!("http://{name}/")).ok();
         match url.as_ref().and_then(Url::host_str) {
             Some(host) if host == name && !name.contains('*') => Ok(HostName(name)),

@@ -1,8 +1,9 @@
-//! Filling the configuration: defaults, then the file, then the environment, then the command line.
+//! Loads the configuration: defaults, then the file, then the environment, then the command line.
 //!
-//! Every value is checked on its own, so that all problems are told at once, each with the place it came from.
+//! Every value is checked by itself, so that all problems are reported at once, each with its origin.
 
 use super::{Config, refused};
+use fermata_expr::nearest;
 use serde_json::Value as Known;
 use std::{fmt, path::PathBuf};
 use toml::{
@@ -11,19 +12,19 @@ use toml::{
 };
 
 const PREFIX: &str = "FERMATA_";
-/// Names under it are the user's own.
+/// The section whose keys users choose.
 const FREE_SECTION: &str = "vars";
 
 /// Where values come from, besides the defaults.
 #[derive(Debug, Default)]
 pub struct Given {
-    /// What a command has in the place of the defaults: key, value.
+    /// Defaults of one command, in place of the usual ones: key, value.
     pub presets: Vec<(&'static str, Value)>,
     /// A TOML file.
     pub file: Option<PathBuf>,
     /// The environment.
     pub environment: Vec<(String, String)>,
-    /// What the command line says: flag, key, value.
+    /// Flags of the command line: flag, key, value.
     pub flags: Vec<(&'static str, &'static str, Value)>,
 }
 
@@ -54,7 +55,7 @@ impl Given {
     }
 }
 
-/// Everything that is wrong with the configuration, one line each.
+/// All problems of a configuration, one line each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problems(Vec<String>);
 
@@ -66,7 +67,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The configuration, or everything that is wrong with it.
+/// Loads the configuration, or returns all its problems.
 pub fn load(given: Given) -> Result<Config, Problems> {
     let mut loader = Loader {
         known: serde_json::to_value(Config::default()).unwrap_or_default(),
@@ -93,7 +94,7 @@ pub fn load(given: Given) -> Result<Config, Problems> {
     whole.map_err(|error| Problems(vec![error.message().to_owned()]))
 }
 
-/// Where a value stands, for messages.
+/// Where a value comes from, for messages.
 enum Origin<'a> {
     File { name: &'a str, line: usize },
     Variable(&'a str),
@@ -111,7 +112,7 @@ impl fmt::Display for Origin<'_> {
 }
 
 impl Origin<'_> {
-    /// A key as one writes it there.
+    /// A key as it is written in this origin.
     fn spell(&self, path: &str) -> String {
         match self {
             Origin::Variable(_) => format!("{PREFIX}{}", path.replace('.', "__").to_uppercase()),
@@ -220,7 +221,7 @@ impl Loader {
         path != [FREE_SECTION] && self.at(path).is_some_and(Known::is_object)
     }
 
-    /// The key somebody probably meant: one of that name elsewhere, or a similar one beside it.
+    /// The key that was probably meant: one of that name in another section, or a similar one in the same section.
     fn suggest(&self, path: &[&str], origin: &Origin) -> String {
         let mut all = Vec::new();
         keys(&self.known, "", &mut all);
@@ -230,15 +231,13 @@ impl Loader {
         meant.map_or(String::new(), |key| format!("; did you mean `{}`?", origin.spell(&key)))
     }
 
-    /// The path with its first unknown name replaced by the most similar one there is.
+    /// The path with its first unknown name replaced by the nearest known one.
     fn similar(&self, path: &[&str]) -> Option<String> {
         let wrong = (0..path.len()).find(|at| self.at(&path[..=*at]).is_none())?;
         let names = self.at(&path[..wrong])?.as_object()?.keys();
-        let likeness = |name: &str| strsim::jaro_winkler(name, path[wrong]);
-        let nearest = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
         let mut meant = path.to_vec();
-        meant[wrong] = nearest;
-        (likeness(nearest) > 0.8 && self.at(&meant).is_some()).then(|| meant.join("."))
+        meant[wrong] = nearest(path[wrong], names.map(String::as_str))?;
+        self.at(&meant).is_some().then(|| meant.join("."))
     }
 }
 
@@ -254,7 +253,7 @@ pub(super) fn keys(known: &Known, prefix: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Whether one key takes a value; if not, what it takes.
+/// Checks the value of one key.
 fn check(path: &[&str], value: Value) -> Result<(), String> {
     let alone: Result<Config, _> = nest(path, value).try_into();
     let given = alone.map_err(|error| plain(error.message()))?;
@@ -432,8 +431,8 @@ mod tests {
             "f.toml:3: unknown key `orchestration.max_paralel_actions`; did you mean \
              `orchestration.max_parallel_actions`?",
             "f.toml:5: `orchestration.retry` is a section with keys of its own, not a value",
-            "f.toml:6: `orchestration.default_workflow_timeout_ms`: `1y` is not a duration: `y` is not a unit; write \
-             it like 250ms, 30s, 5m or 1h30m",
+            "f.toml:6: `orchestration.default_workflow_timeout_ms`: `y` is not a unit; write it like 250ms, 30s, \
+             5m, 2h, 1d or 1h30m",
             "f.toml:11: unknown key `orchestration.unknown`",
             "f.toml:8: `log.format`: unknown variant `xml`, expected `text` or `json`",
             "f.toml:10: `conditions.max_statements`: invalid value: integer `-1`, expected a whole number",

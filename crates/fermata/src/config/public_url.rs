@@ -28,7 +28,7 @@ impl TryFrom<String> for PublicUrl {
             return Err(wrong("has more than a path, and paths are added to it"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            // What is told to others must hold no secret; neither must this message.
+            // Callback URLs are sent to services, so they must hold no secret. Neither must this message.
             return Err("a public URL must not hold a user name or a password".to_owned());
         }
         Ok(PublicUrl(text.trim_end_matches('/').to_owned()))

@@ -1,9 +1,8 @@
-//! Settings of things that are out of scope or not built yet: their defaults are accepted, everything else is refused with
-//! the reason.
+//! Settings of features that are out of scope or not built yet: only their defaults are accepted.
 
 use serde::{Deserialize, Serialize};
 
-/// Keys of the specification whose feature is not built, and that feature. A line goes when the feature comes.
+/// Keys of the specification whose feature is not built, with that feature. Remove the line when the feature is built.
 const NOT_BUILT: &[(&str, &str)] = &[
     ("catalog.auto_register_actions_on_startup", "an editable catalog"),
     ("catalog.validate_action_schemas_on_startup", "an editable catalog"),

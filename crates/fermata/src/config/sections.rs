@@ -1,7 +1,7 @@
 //! The sections of the configuration: every key with its type, its default and what it is for, in one place.
 //!
-//! The doc comments are the documentation that people read: `docs/configuration.md` is made of them. A key of
-//! something that is not built yet says with what it takes effect, and accepts only its default (`refused.rs`).
+//! `docs/configuration.md` is generated from the doc comments. A key of a feature that is not built yet names the feature
+//! and accepts only its default (`refused.rs`).
 
 use super::{
     Database, HostName, PublicUrl,
@@ -18,7 +18,7 @@ use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A section, its defaults, and (for `docs/configuration.md`) what its doc comments say.
+/// Defines a section with its defaults, and (for `docs/configuration.md`) with the text of its doc comments.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr,)+ }) => {
         $(#[doc = $about])+
@@ -45,61 +45,60 @@ macro_rules! section {
 section! {
     /// The HTTP server.
     Server {
-        /// What this process is there for: `all`, or with PostgreSQL also `api` (it accepts requests, others work on the
-        /// runs) or `runner` (it works on runs that others accepted, and serves nothing but `/health/live` and
-        /// `/health/ready`).
+        /// What this process does: `all`, or with PostgreSQL also `api` (accepts requests and executes no runs) or `runner`
+        /// (executes runs, and serves only `/health/live` and `/health/ready`).
         role: Role = Role::All,
-        /// Where to listen; port 0 takes a free one and prints it. If it is not set, a runner does not listen, and others
-        /// listen on `127.0.0.1:7070`.
+        /// The address to listen on; port 0 takes a free port and prints it. If it is not set, a runner does not listen, and
+        /// other roles listen on `127.0.0.1:7070`.
         listen: Option<String> = None,
-        /// How others reach this server: the addresses of callbacks begin with it. If it is not set, they begin with the
-        /// address that is listened on. A runner listens to no callbacks, so it does not start without it.
+        /// The public address of this server: callback URLs begin with it. If it is not set, they begin with the address that
+        /// the server listens on. A runner accepts no callbacks, so it does not start without this key.
         public_url: Option<PublicUrl> = None,
         /// The largest request body, and with it the largest document.
         max_body_bytes: Positive = Positive::of(DialectSettings::default().document.max_bytes),
         /// The largest payload of a callback.
         max_callback_bytes: Positive = Positive::of(WebConfig::default().max_callback_bytes),
-        /// Names under which this server may be called, beside `localhost`, IP addresses and the host of `public_url`. Others
-        /// are refused on loopback addresses, and everywhere if a browser asks.
+        /// Host names of this server, in addition to `localhost`, IP addresses and the host of `public_url`. Requests to other
+        /// hosts are refused on loopback addresses, and on every address if they come from a browser.
         allowed_hosts: Vec<HostName> = Vec::new(),
-        /// Connections that may be open at the same time, at most three quarters of the file descriptors that the process
-        /// may have. Beyond it only health checks are answered.
+        /// The most open connections, at most three quarters of the file descriptors that the process may have. Beyond it only
+        /// health checks are answered.
         max_connections: Positive = Positive::of(WebConfig::default().max_connections),
-        /// Reads that are answered at the same time; others wait for a second and are refused then (503). If it is not set:
-        /// three quarters of `database.postgres.pool_size`, or 3 with SQLite.
+        /// The most concurrent reads. Further reads wait for one second and are then refused (503). If it is not set: three
+        /// quarters of `database.postgres.pool_size`, or 3 with SQLite.
         max_concurrent_reads: Option<Positive> = None,
-        /// A client that takes nothing of its answer for this long is disconnected.
+        /// A client that reads nothing of a response for this long is disconnected.
         write_timeout_ms: Millis<1> = Millis(WebConfig::default().write_timeout),
     }
 }
 
 section! {
-    /// How much memory may be in use, in bytes. Beyond a budget, what wants more waits or is refused (503 with
-    /// `Retry-After`). [operations.md](operations.md#memory) says what this bounds altogether.
+    /// Memory budgets, in bytes. Work that would exceed a budget waits or is refused (503 with `Retry-After`).
+    /// [operations.md](operations.md#memory) states the total bound.
     Memory {
-        /// Requests that are being received and handled: five times their bodies, and what parsing adds. A quarter is left to
-        /// bodies of up to 64 KiB.
+        /// Requests that are being received and handled: five times the size of their bodies, plus the cost of parsing. A
+        /// quarter is reserved for bodies of up to 64 KiB.
         request_bytes: Positive = Positive::of(WebConfig::default().request_bytes as usize),
-        /// Answers of this server that clients have not taken yet; those of up to 64 KiB are not counted.
+        /// Responses that clients have not read yet; responses of up to 64 KiB are not counted.
         answer_bytes: Positive = Positive::of(WebConfig::default().answer_bytes as usize),
-        /// Triggers and outputs of runs that this process works on. Beyond it new runs wait in the database, and outputs are
-        /// read from there each time they are needed.
+        /// Triggers and outputs of runs that this process holds. Beyond it new runs wait in the database, and outputs are read
+        /// from there each time they are needed.
         payload_bytes: Positive = Positive::of(Settings::default().payload_bytes as usize),
-        /// What services answered to `http.request`, until it is recorded. Beyond it answers are not read yet.
+        /// Responses to `http.request` that are not recorded yet. Beyond it further responses are not read yet.
         response_bytes: Positive = Positive::of(Settings::default().response_bytes as usize),
     }
 }
 
 section! {
-    /// Where runs live.
+    /// The database.
     DatabaseConfig {
-        /// `sqlite:PATH`, `postgres://user:password@host/database` for many processes, or `memory:` for data that is gone
-        /// when the process ends. Of several hosts (`host1,host2`) the one that takes writes is used
-        /// (`target_session_attrs=read-write`), also after another took over; `sslmode`, `sslrootcert`, `application_name`
-        /// and the like are options of the address, as in libpq.
+        /// `sqlite:PATH`, `postgres://user:password@host/database` for many processes, or `memory:` for data that is lost
+        /// when the process ends. Of several hosts (`host1,host2`) the one that accepts writes is used
+        /// (`target_session_attrs=read-write`), also after a failover; `sslmode`, `sslrootcert`, `application_name` and the
+        /// like are options of the address, as in libpq.
         url: Database = Database::Sqlite("fermata.db".into()),
-        /// What a server does with a database whose schema is older than itself: `auto` brings it up to date, `manual`
-        /// refuses it until somebody called `fermata migrate up`.
+        /// What a server does with an outdated schema: `auto` migrates it, `manual` refuses to start until
+        /// `fermata migrate up` was run.
         migrate: Migrate = Migrate::Auto,
         /// How PostgreSQL is used.
         postgres: Postgres = Postgres::default(),
@@ -112,30 +111,30 @@ section! {
     Postgres {
         /// Connections for reads and definitions. They are opened when they are needed.
         pool_size: Positive = Positive::of(PostgresSettings::default().pool_size),
-        /// Connections that write runs, each taking whatever waits in one transaction. More of them help when the way to
-        /// the database is long.
+        /// Connections that write runs. Each writes all waiting commits in one transaction. More connections help when the
+        /// latency to the database is high.
         committers: Positive = Positive::of(PostgresSettings::default().committers),
-        /// How long connecting to one host may take, if the address does not say (`connect_timeout`).
+        /// How long connecting to one host may take, unless the address sets `connect_timeout`.
         connect_timeout_ms: Millis<1> = Millis(PostgresSettings::default().connect_timeout),
-        /// How long a call waits for a database that cannot be reached, for instance while another server takes over. It is
-        /// tried again with pauses that grow from 20 ms to 2 s.
+        /// How long a call waits for a database that cannot be reached, for instance during a failover. It is retried with a
+        /// backoff from 20 ms to 2 s.
         patience_ms: Millis = Millis(PostgresSettings::default().patience),
         /// How long one statement may take.
         statement_timeout_ms: Millis<1> = Millis(PostgresSettings::default().statement_timeout),
-        /// How long a write waits for what others have locked. Only what needs it waits; then nothing was written, and it
-        /// may be tried again.
+        /// How long a write waits for rows that other sessions have locked. Other writes do not wait. After it, nothing was
+        /// written, and the write may be retried.
         lock_timeout_ms: Millis<1> = Millis(PostgresSettings::default().lock_timeout),
-        /// How long the server keeps a transaction whose client says nothing.
+        /// How long the database keeps an idle transaction open.
         idle_in_transaction_timeout_ms: Millis<1> = Millis(PostgresSettings::default().idle_in_transaction_timeout),
-        /// Whether processes tell each other of mail and due runs with NOTIFY. Without it they find them by looking.
+        /// Whether processes use NOTIFY to announce inbox messages and due runs. Without it they find them by polling.
         hints: bool = PostgresSettings::default().hints,
     }
 }
 
 section! {
-    /// What is logged, and how. Lines go to stderr.
+    /// Logging. Lines go to stderr.
     Log {
-        /// `error`, `warn`, `info`, `debug`, `trace`, or directives as in `RUST_LOG`, which wins if it is set.
+        /// `error`, `warn`, `info`, `debug`, `trace`, or directives as in `RUST_LOG`, which takes precedence.
         level: String = "info".to_owned(),
         /// `text` or `json`.
         format: LogFormat = LogFormat::Text,
@@ -151,43 +150,44 @@ pub enum LogFormat {
 }
 
 section! {
-    /// How runs are worked on (§10.1).
+    /// How runs are executed (§10.1).
     Orchestration {
-        /// Actions that execute at the same time in this process, and a tenth more for tenants and workflows that have none
-        /// running. The specification says 10; most steps wait for a service, so that ten slow calls would stop all others.
+        /// Action slots: the actions that execute at the same time in this process, plus a tenth in reserve for tenants and
+        /// workflows that have none running. The specification says 10; most actions wait for a service, so ten slow calls
+        /// would block all others.
         max_parallel_actions: Positive = Positive::of(Settings::default().max_parallel_actions),
-        /// Runs that are in memory at the same time; more wait in the database.
+        /// The most runs in memory; further runs wait in the database.
         max_active_runs: Positive = Positive::of(Settings::default().max_active_runs),
-        /// How long one attempt of a step may take, if its document does not say.
+        /// How long one attempt of a step may take, unless its document sets it.
         default_action_timeout_ms: Millis<1> = millis(DialectSettings::default().policies.timeout_ms),
-        /// How long a run may take from its start, pauses included, if its document does not say. Where the graph sleeps or
-        /// waits it is 30 days at least. Settled when a version is published.
+        /// How long a run may take from its start, sleeps and waits included, unless its document sets it. For a graph that
+        /// sleeps or waits it is at least 30 days. The value is fixed when a version is published.
         default_workflow_timeout_ms: Millis<1> = millis(3_600_000),
-        /// A run that has nothing to do for longer than this leaves memory.
+        /// A run that has nothing to do for longer than this is parked: it leaves memory.
         park_after_ms: Millis = Millis(Settings::default().park_after),
-        /// A process that did not write its heartbeat for this long is dead, and others take over its runs. Three are
-        /// written in that time. It must be the same in all processes of a database.
+        /// The lease of a process expires after this time without a heartbeat; other processes then claim its runs. Three
+        /// heartbeats are written in that time. The value must be the same in all processes of a database.
         lease_ttl_ms: Millis<300> = Millis(Settings::default().lease_ttl),
-        /// How often the database is asked for work and mail that nobody told of.
+        /// How often the database is polled for due runs and inbox messages.
         poll_interval_ms: Millis<10> = Millis(Settings::default().poll_interval),
-        /// How long running actions may take to finish when the process is told to stop.
+        /// How long running actions may take to finish when the process stops.
         shutdown_grace_ms: Millis = Millis(Settings::default().shutdown_grace),
         /// How long running actions may take to finish when a failure elsewhere stops their run. After a cancel and at the
         /// run's deadline they are stopped at once. An attempt that is stopped is `Failed` with code `CANCELLED`.
         stop_grace_ms: Millis = Millis(Settings::default().stop_grace),
-        /// Retries of steps that do not say.
+        /// Retries of steps without a retry policy.
         retry: Retry = Retry::default(),
     }
 }
 
 section! {
-    /// Retries of steps whose documents do not say (§10.1, `RetryPolicy`).
+    /// Retries of steps without a retry policy (§10.1, `RetryPolicy`).
     Retry {
         /// Attempts after the first one.
         max_retry_attempts: u32 = DialectSettings::default().policies.retry.max_attempts.saturating_sub(1),
-        /// The pause before the first of them.
+        /// The pause before the first retry.
         initial_delay_ms: Millis = millis(DialectSettings::default().policies.retry.base_delay_ms),
-        /// What the pause is multiplied with each time; at least 1.
+        /// The factor by which the pause grows with each retry; at least 1.
         backoff_factor: Factor = Factor::of(DialectSettings::default().policies.retry.backoff_factor),
         /// Whether the pause is drawn at random from zero to its length.
         jitter: bool = DialectSettings::default().policies.retry.jitter,
@@ -201,7 +201,7 @@ section! {
         render_timeout_ms: Millis<1> = Millis(template::Options::default().timeout),
         /// What `null` becomes inside longer text.
         null_value_replacement: String = template::Options::default().null_text,
-        /// Whether reading what is not there is an error; otherwise it is `null`.
+        /// Whether reading a missing value is an error; otherwise it is `null`.
         strict_mode: bool = template::Options::default().strict,
         /// Whether `if` and `for` blocks are allowed.
         enable_loops: bool = template::Options::default().loops,
@@ -211,13 +211,13 @@ section! {
 }
 
 section! {
-    /// Limits of conditions (§6.1). A condition that meets one counts as false.
+    /// Limits of conditions (§6.1). A condition that exceeds a limit counts as false.
     Conditions {
-        /// How long one may take.
+        /// How long a condition may take.
         script_timeout_ms: Millis<1> = Millis(Limits::default().timeout),
         /// How many statements it may run; in the sandbox, time and memory bound it instead.
         max_statements: u32 = Limits::default().max_statements,
-        /// How many bytes of values it may make; what it reads is not counted.
+        /// How many bytes of values it may create; values it reads are not counted.
         memory_limit_bytes: usize = Limits::default().memory_bytes,
         /// How deeply calls may nest; in the sandbox, a small stack bounds it instead.
         max_recursion_depth: u32 = Limits::default().max_depth,
@@ -225,16 +225,16 @@ section! {
 }
 
 section! {
-    /// What is kept of a run's context when it ends (§8.4, §10.3); a document's `contextSnapshot` wins. What
-    /// templates see does not depend on it.
+    /// What is kept of a run's context when it ends (§8.4, §10.3); a document's `contextSnapshot` takes precedence. It does
+    /// not change what templates see.
     Context {
         /// `Full` (all outputs), `SummaryOnly` (node ids, sizes and types) or `KeysOnly`.
         mode: SnapshotMode = DialectSettings::default().context.mode,
         /// The nodes whose outputs `KeysOnly` keeps.
         keys_to_include: Vec<String> = DialectSettings::default().context.keys_to_include,
-        /// The most that all outputs of a run together may take, as JSON.
+        /// The most bytes that all outputs of a run together may take, as JSON.
         max_context_size_bytes: u64 = DialectSettings::default().context.max_context_size_bytes,
-        /// Beyond that: `Fail` (the run fails), `AutoPruneOldest` or `DropOversize` (the snapshot gets smaller).
+        /// What happens beyond that: `Fail` (the run fails), `AutoPruneOldest` or `DropOversize` (the snapshot gets smaller).
         overflow_behavior: Overflow = DialectSettings::default().context.overflow_behavior,
     }
 }
@@ -250,7 +250,7 @@ section! {
 section! {
     /// What is checked when a workflow is published, beyond the rules (§9.1.1).
     Publish {
-        /// Whether parameters are rendered once for a try, with placeholders for what is not known yet.
+        /// Whether parameters are rendered as a test, with placeholders for values that are not known yet.
         validate_parameter_templates: bool = DialectSettings::default().validate_parameter_templates,
     }
 }
@@ -271,15 +271,15 @@ section! {
 section! {
     /// What `http.request` may do.
     Http {
-        /// Whether it may call private, loopback and link-local addresses. `fermata dev` and `fermata run` allow it
-        /// unless told otherwise.
+        /// Whether it may call private, loopback and link-local addresses. The default of `fermata dev` and `fermata run` is
+        /// `true`.
         allow_private_networks: bool = false,
     }
 }
 
 section! {
-    /// Secrets in what is stored of parameters and shown of outputs. They are replaced by `***`. Names are compared without
-    /// regard to case, `-` and `_`. Passwords in URLs are always replaced.
+    /// Secrets in stored parameters and in shown outputs are replaced by `***`. Names are compared without regard to case,
+    /// `-` and `_`. Passwords in URLs are always replaced.
     Masking {
         /// Headers, members of objects and parameters in the query of a URL whose values are secrets.
         names: Vec<String> = Mask::NAMES.iter().copied().map(str::to_owned).collect(),
@@ -289,16 +289,16 @@ section! {
 }
 
 section! {
-    /// Runs that cannot be worked on (§10.2).
+    /// Runs that cannot be executed (§10.2).
     ErrorHandling {
-        /// Whether what was asked for is kept as a dead letter. The run fails in any case.
+        /// Whether the request of such a run is kept as a dead letter. The run fails in any case.
         use_dead_letter_queue: bool = true,
-        /// What the log calls them.
+        /// The name of the queue in the log.
         dead_letter_queue_name: String = "workflow-dlq".to_owned(),
-        /// A run that was claimed more often than this in a row, without any process coming to a commit, is given up.
+        /// A run that was claimed more often than this in a row without a commit is dead-lettered.
         max_poison_message_retries: Positive = Positive::of(Settings::default().max_poison_retries as usize),
-        /// How long a run rests that this program could not advance, before it is looked at again. A cancel and its
-        /// deadline are obeyed meanwhile.
+        /// How long a run that cannot be advanced is quarantined before it is claimed again. Its cancel and its deadline take
+        /// effect meanwhile.
         poison_message_delay_ms: Millis = Millis(Settings::default().poison_delay),
     }
 }
@@ -320,13 +320,13 @@ section! {
         max_nesting_depth: Positive = Positive::of(5),
         /// Whether one may start itself. Takes effect with subworkflows.
         allow_recursion: bool = false,
-        /// How long one may take, if its node does not say. Takes effect with subworkflows.
+        /// How long one may take, unless its node sets it. Takes effect with subworkflows.
         default_child_timeout_ms: Millis<1> = millis(3_600_000),
     }
 }
 
 section! {
-    /// What starts runs by itself (§10.6).
+    /// What starts runs automatically (§10.6).
     Triggers {
         /// Whether webhooks start runs. Takes effect with triggers.
         enable_webhooks: bool = true,
@@ -336,8 +336,8 @@ section! {
         enable_events: bool = true,
         /// The path below which webhooks are served. Takes effect with triggers.
         webhook_base_path: String = "/api/v1/triggers".to_owned(),
-        /// What keeps the schedules: `builtin`, which is in the place of the spec's `Quartz` and answers to that name
-        /// too. Others are out of scope. Takes effect with triggers.
+        /// The scheduler: `builtin`. The specification's `Quartz` is accepted as another name for it. Others are out of
+        /// scope. Takes effect with triggers.
         scheduler_provider: Scheduler = Scheduler,
     }
 }

@@ -6,7 +6,7 @@ use fermata_core::Status;
 use fermata_runtime::{Accepted, Engine, EngineError, Request};
 use std::time::Duration;
 
-/// A document and what its sample run is about.
+/// A document and the trigger of its sample run.
 struct Example {
     /// Below `examples/`.
     file: &'static str,
@@ -51,7 +51,7 @@ const EXAMPLES: &[Example] = &[
 ];
 
 /// Longer than any of the sample runs takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// A run of an example that was started.
 pub struct Sample {
@@ -59,8 +59,8 @@ pub struct Sample {
     run: Accepted,
 }
 
-/// Publishes the examples and starts one run of each version. What was done by an earlier start is not done again, and
-/// what somebody archived or disabled meanwhile stays so.
+/// Publishes the examples and starts one run of each version, unless an earlier start did. Examples that were archived or
+/// disabled stay so.
 pub async fn offer(engine: &Engine) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for example in EXAMPLES {
@@ -88,18 +88,18 @@ impl Example {
     }
 }
 
-/// Tells how the runs that are new ended, once they have.
-pub async fn tell(engine: Engine, samples: Vec<Sample>) {
+/// Prints how many of the new sample runs succeeded, once all have ended.
+pub async fn summarise(engine: Engine, samples: Vec<Sample>) {
     let fresh: Vec<Sample> = samples.into_iter().filter(|sample| sample.run.created).collect();
     if fresh.is_empty() {
         return;
     }
     let mut succeeded = 0;
     for sample in &fresh {
-        match engine.wait(sample.run.run, PATIENCE).await {
+        match engine.wait(sample.run.run, LONGEST).await {
             Ok(Some(ended)) if ended.status == Status::Succeeded => succeeded += 1,
             Ok(Some(ended)) => cli::say(format_args!("the sample run of {} {}", sample.workflow, ended.status)),
-            // It stops, or the database is gone; both are told elsewhere.
+            // The server stops, or the database cannot be read; both are reported elsewhere.
             Ok(None) | Err(_) => return,
         }
     }

@@ -1,13 +1,14 @@
 //! A folder of documents: published at the start, and again whenever one of them changes.
 //!
-//! The folder is looked at again and again; a file counts as changed when its time or size does, and is read once it
-//! was the same for two looks, so that a file that is still being written is not told as broken. What must stay true:
-//! a workflow belongs to the first file that has its id, for as long as that file has it; nothing that happens in the
-//! folder takes a published version away.
+//! The folder is polled. A file has changed when its time or size has; it is read when two polls in a row found the same
+//! values, so that a file that is still being written is not reported as broken. What must stay true: a workflow belongs to
+//! the first file that has its id, for as long as that file has it; no change of the folder removes a published version.
 
-use super::publish::publish;
+use super::{publish::publish, sample};
 use crate::{cli, validate};
+use fermata_dialects::{Compiled, Diagnostic, Document, Stage};
 use fermata_runtime::{Engine, EngineError, Refusal};
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io,
@@ -15,34 +16,34 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(150);
+/// The time between two polls.
+const POLL: Duration = Duration::from_millis(150);
 
-/// What tells that a file changed.
+/// The values by which a changed file is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
     size: u64,
 }
 
-/// What is known of a folder.
+/// A folder and the state of its files.
 pub struct Folder {
     root: PathBuf,
     engine: Engine,
-    /// As they were at the last look.
+    /// The files as the last poll found them.
     seen: BTreeMap<PathBuf, Stamp>,
-    /// As they were when they were read.
+    /// The files as they were when they were read.
     read: HashMap<PathBuf, Stamp>,
-    /// Which file a workflow belongs to.
+    /// The file that each workflow belongs to.
     owners: HashMap<String, PathBuf>,
-    /// Files with an id that belongs to another one.
+    /// Files whose id belongs to another file.
     doubles: HashSet<PathBuf>,
-    /// Whether the last look failed, so that it is told once.
+    /// Whether the last poll failed, so that the error is printed once.
     unreadable: bool,
 }
 
 impl Folder {
-    /// A folder that was not looked at yet.
+    /// A folder that was not read yet.
     pub fn new(root: PathBuf, engine: Engine) -> Folder {
         Folder {
             root,
@@ -55,21 +56,29 @@ impl Folder {
         }
     }
 
-    /// Publishes everything that is there; the workflows that could be.
-    pub async fn open(&mut self) -> io::Result<Vec<String>> {
+    /// Publishes all documents of the folder. Returns the workflows that were published, each with a trigger to try it
+    /// with.
+    pub async fn open(&mut self) -> io::Result<Vec<(String, Value)>> {
         self.seen = stamps(&self.root)?;
         for path in self.seen.keys().cloned().collect::<Vec<_>>() {
             self.take(&path).await;
         }
-        let mut workflows: Vec<String> = self.owners.keys().cloned().collect();
+        let mut workflows: Vec<(String, PathBuf)> = self.owners.clone().into_iter().collect();
         workflows.sort();
-        Ok(workflows)
+        let sampled = workflows.into_iter().map(|(id, path)| {
+            let compiled = std::fs::read(&path)
+                .ok()
+                .and_then(|source| self.compile(&source, &path).ok());
+            let trigger = compiled.map(|compiled| sample::trigger(&compiled.plan));
+            (id, trigger.unwrap_or_default())
+        });
+        Ok(sampled.collect())
     }
 
-    /// Looks again and again.
+    /// Polls the folder until the task is aborted.
     pub async fn watch(mut self) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
             match stamps(&self.root) {
                 Ok(now) => {
                     self.unreadable = false;
@@ -78,9 +87,7 @@ impl Folder {
                 Err(error) if !self.unreadable => {
                     self.unreadable = true;
                     let root = self.root.display();
-                    cli::say(format_args!(
-                        "{root} cannot be read: {error}; published workflows stay as they are"
-                    ));
+                    cli::say(format_args!("{root} cannot be read: {error}; workflows stay published"));
                 }
                 Err(_) => {}
             }
@@ -100,13 +107,13 @@ impl Folder {
             let left = match of {
                 Some(id) => {
                     self.owners.remove(&id);
-                    format!("; the workflow {id} stays as it is")
+                    format!("; the workflow {id} stays published")
                 }
                 None => String::new(),
             };
-            cli::say(format_args!("{} is gone{left}", self.name(path)));
+            cli::say(format_args!("{} was deleted{left}", self.name(path)));
         }
-        // An id may be free now that was another file's.
+        // An id of a deleted file may be free now for another file.
         let waiting = self.doubles.iter().filter(|path| self.is_free(path)).cloned();
         let changed = self.seen.iter().filter_map(|(path, stamp)| {
             let settled = before.get(path) == Some(stamp);
@@ -120,19 +127,36 @@ impl Folder {
         }
     }
 
-    /// Whether a double is one no longer.
+    /// Whether the id of a double belongs to no file any more.
     fn is_free(&self, path: &Path) -> bool {
         let id = std::fs::read(path).ok().and_then(|source| self.id(&source, path).ok());
         id.is_some_and(|id| !self.owners.contains_key(&id))
     }
 
     fn id(&self, source: &[u8], path: &Path) -> Result<String, EngineError> {
-        let stage = fermata_dialects::Stage::Publish;
-        let (_, compiled) = self.engine.workflows().check(source, &self.name(path), stage)?;
-        Ok(compiled.plan.workflow.clone())
+        Ok(self.compile(source, path)?.plan.workflow.clone())
     }
 
-    /// Reads a file and publishes it, and tells what came of it.
+    fn compile(&self, source: &[u8], path: &Path) -> Result<Compiled, EngineError> {
+        let (_, compiled) = self
+            .engine
+            .workflows()
+            .check(source, &self.name(path), Stage::Publish)?;
+        Ok(compiled)
+    }
+
+    /// Prints the warnings of a document, as `fermata validate` does.
+    fn warn(&self, source: &[u8], name: &str, warnings: Vec<Diagnostic>) {
+        if warnings.is_empty() {
+            return;
+        }
+        let limits = &self.engine.settings().dialects.document;
+        if let Ok(document) = Document::parse(source, name, limits) {
+            cli::say(document.report(warnings).render(cli::colors(&io::stderr())).trim_end());
+        }
+    }
+
+    /// Reads a file, publishes it and prints the result.
     async fn take(&mut self, path: &Path) {
         let name = self.name(path);
         if let Some(stamp) = self.seen.get(path) {
@@ -144,7 +168,7 @@ impl Folder {
             .find(|(_, owner)| *owner == path)
             .map(|(id, _)| id.clone());
         let kept = match &known {
-            Some(id) => format!("{id} stays as it was"),
+            Some(id) => format!("{id} keeps its current version"),
             None => "it is not published".to_owned(),
         };
         let source = match std::fs::read(path) {
@@ -153,7 +177,7 @@ impl Folder {
         };
         let id = match self.id(&source, path) {
             Ok(id) => id,
-            Err(error) => return self.tell(&error, &name, &kept),
+            Err(error) => return self.refused(&error, &name, &kept),
         };
         if let Some(owner) = self.owners.get(&id).filter(|owner| *owner != path) {
             let owner = self.name(owner);
@@ -172,13 +196,14 @@ impl Folder {
                     (false, _) => "unchanged:",
                 };
                 self.owners.insert(id, path.to_owned());
+                self.warn(&source, &name, published.warnings);
                 cli::say(format_args!("{word} {name} as version {}", published.version));
             }
-            Err(error) => self.tell(&error, &name, &kept),
+            Err(error) => self.refused(&error, &name, &kept),
         }
     }
 
-    fn tell(&self, error: &EngineError, name: &str, kept: &str) {
+    fn refused(&self, error: &EngineError, name: &str, kept: &str) {
         match error {
             EngineError::Refused(Refusal::InvalidDocument(problems)) => {
                 cli::say(problems.render(cli::colors(&io::stderr())).trim_end());
@@ -188,7 +213,7 @@ impl Folder {
         }
     }
 
-    /// A file as people here call it.
+    /// The path of a file below the folder.
     fn name(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
@@ -197,7 +222,7 @@ impl Folder {
 fn stamps(root: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
     let mut stamps = BTreeMap::new();
     for path in validate::in_folder(root)? {
-        // A file that is gone again is one that was never there.
+        // A file that was deleted meanwhile is left out.
         if let Ok(data) = std::fs::metadata(&path) {
             let stamp = Stamp {
                 modified: data.modified().ok(),

@@ -21,7 +21,7 @@ fn nothing() -> Value {
     Value::Object(Map::new())
 }
 
-/// Answers every line. A reader that has gone ends it in peace.
+/// Answers every line. A closed stdout ends it without an error.
 pub(super) async fn run(rules: &Rules, input: &mut dyn BufRead, output: &mut dyn Write) -> io::Result<()> {
     while let Some(line) = next(input)? {
         if line.as_ref().is_ok_and(|line| line.trim_ascii().is_empty()) {
@@ -68,11 +68,16 @@ fn next(input: &mut dyn BufRead) -> io::Result<Option<Result<Vec<u8>, TooLong>>>
 }
 
 async fn answer(line: &[u8], rules: &Rules) -> Value {
-    let asked: Line = match serde_json::from_slice(line) {
-        Ok(asked) => asked,
+    let request: Line = match serde_json::from_slice(line) {
+        Ok(request) => request,
         Err(error) => return refusal(&format!("the line is not a request: {error}"), error.column()),
     };
-    match evaluate(asked.language, &asked.expression, &asked.data, rules).await {
+    as_json(&evaluate(request.language, &request.expression, &request.data, rules).await)
+}
+
+/// A value or an error as one JSON object.
+pub(super) fn as_json(evaluated: &Result<Option<Value>, EvalFailure>) -> Value {
+    match evaluated {
         Ok(Some(value)) => json!({ "value": value }),
         Ok(None) => json!({ "value": null, "undefined": true }),
         Err(EvalFailure {

@@ -1,4 +1,4 @@
-//! How often something was asked for. What was asked for longest ago is forgotten when there is too much of it.
+//! Counts requests by name. The oldest names are dropped when there are too many.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,4 +1,4 @@
-//! `ANY /echo/{name}`: what was sent comes back, or goes wrong in the way that the query asks for.
+//! `ANY /echo/{name}`: answers with the body that was sent, or fails as the query says.
 
 use super::{LONGEST, NoAnswer, Playing, Refused};
 use crate::duration;
@@ -15,7 +15,7 @@ const MAX_SIZE: usize = 16 * 1024 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// What the query asks for.
+/// The parameters of the query.
 #[derive(Debug, Default, PartialEq)]
 struct Knobs {
     status: StatusCode,
@@ -54,9 +54,9 @@ impl Knobs {
     }
 }
 
-/// A pause that can be asked for.
+/// Reads a delay.
 pub fn pause(text: &str) -> Result<Duration, String> {
-    match duration::parse(text)? {
+    match duration::parse(text).map_err(|error| error.to_string())? {
         pause if pause <= LONGEST => Ok(pause),
         _ => Err("an hour is the longest".to_owned()),
     }
@@ -73,9 +73,9 @@ pub async fn echo(
     tokio::time::sleep(knobs.delay).await;
     if knobs.fail > 0 {
         let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
-        // Whoever sends no key is counted by the name he asks for.
-        let who = key.map_or_else(|| format!("name {name}"), |key| format!("key {key}"));
-        let count = playing.counts.count(&who);
+        // Requests without a key are counted by name.
+        let counted = key.map_or_else(|| format!("name {name}"), |key| format!("key {key}"));
+        let count = playing.counts.count(&counted);
         if count <= knobs.fail {
             let text = format!("request {count} of {} that fail", knobs.fail);
             return Ok((StatusCode::SERVICE_UNAVAILABLE, text).into_response());
@@ -139,7 +139,7 @@ mod tests {
         for (name, value, says) in [
             ("status", "99", "from 200 to 599"),
             ("status", "x", "from 200 to 599"),
-            ("delay", "5", "a unit is missing"),
+            ("delay", "5", "is missing"),
             ("delay", "2h", "an hour is the longest"),
             ("fail", "-1", "a number of requests"),
             ("reset", "yes", "true or false"),

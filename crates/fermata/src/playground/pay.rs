@@ -1,4 +1,4 @@
-//! `POST /pay`: a payment provider. It takes an order at once and calls back when the payment is through.
+//! `POST /pay`: a payment provider. It accepts an order at once and calls back when the payment is complete.
 //!
 //! What must stay true: only loopback addresses are called back, redirects are not followed, and the number of payments
 //! under way is bounded.
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 /// Payments that are under way at the same time.
 const MOST: usize = 1000;
-/// What a payment takes if nobody says.
+/// How long a payment takes by default.
 const USUAL: Duration = Duration::from_secs(1);
 /// The pauses before further tries to call back.
 const PAUSES: [u64; 5] = [100, 300, 1000, 3000, 10_000];
@@ -95,7 +95,7 @@ fn loopback(text: &str) -> Result<Url, Refused> {
     }
 }
 
-/// Calls until somebody takes it, or says that he never will.
+/// Calls until the call is accepted, or refused for good.
 async fn call_back(client: Client, url: Url, paid: Value, _room: OwnedSemaphorePermit) {
     let mut pauses = PAUSES.into_iter();
     loop {

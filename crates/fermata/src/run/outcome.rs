@@ -1,11 +1,11 @@
-//! How a run ended, told to people and as an exit code.
+//! How a run ended, as lines and as an exit code.
 
 use super::clean;
 use crate::{cli, duration};
 use serde_json::Value;
 use std::{process::ExitCode, time::Duration};
 
-/// A run that is over, wherever it ran.
+/// A run that has ended, in this process or on a server.
 pub struct Outcome<'a> {
     pub workflow: &'a str,
     /// `Succeeded`, `Failed` or `Cancelled`.
@@ -15,11 +15,13 @@ pub struct Outcome<'a> {
     pub error: &'a Value,
     pub outputs: &'a Value,
     pub took_ms: Option<u64>,
+    /// How many of its steps failed.
+    pub failed: usize,
 }
 
 impl Outcome<'_> {
-    /// A line on stderr, and what a run that succeeded gave on stdout.
-    pub fn tell(&self) {
+    /// Writes a line to stderr, and the outputs of a run that succeeded to stdout.
+    pub fn show(&self) {
         let took = self.took_ms.map_or(String::new(), |millis| {
             format!(" after {}", duration::show(Duration::from_millis(millis)))
         });
@@ -34,7 +36,12 @@ impl Outcome<'_> {
         };
         match self.status {
             "Succeeded" => {
-                cli::say(format_args!("{workflow} succeeded{took}"));
+                let failed = match self.failed {
+                    0 => String::new(),
+                    1 => "; 1 task failed".to_owned(),
+                    count => format!("; {count} tasks failed"),
+                };
+                cli::say(format_args!("{workflow} succeeded{took}{failed}"));
                 cli::print(format_args!("{:#}\n", self.outputs));
             }
             "Cancelled" => cli::say(format_args!("{workflow} was cancelled{took}{why}")),

@@ -1,16 +1,15 @@
-//! The steps of a run as lines on stderr: for good, one for each step that settled and one for each that waits to be
-//! called; and on a terminal one for each that has not settled, rewritten in place.
+//! The steps of a run as lines on stderr: a permanent line for each step that ended and for each that waits for a
+//! callback; and on a terminal a line for each open step, which is rewritten in place.
 //!
-//! What must stay true: a line that was written for good is never touched again; nothing that comes from a document or a
-//! service can move the cursor. Without a terminal only lines for good are written, and one for each sleep too, so that
-//! silence is explained.
+//! What must stay true: a permanent line is never rewritten; no text of a document or a service can move the cursor.
+//! Without a terminal only permanent lines are written, and also one for each sleep, so that a long silence is explained.
 
 mod steps;
 #[cfg(test)]
 mod tests;
 
 use crate::{cli, duration};
-use fermata_core::{Event, Failure, NodeId, Outcome, RunId, SkipReason, Timestamp};
+use fermata_core::{Event, Failure, NodeId, Outcome, RunId, Timestamp};
 use fermata_runtime::{
     Observer,
     clock::{Clock, SystemClock},
@@ -26,7 +25,7 @@ use std::{
 
 pub use steps::Steps;
 
-/// At most this many unsettled steps are shown.
+/// At most this many open steps are shown.
 const MOST_ACTIVE: usize = 12;
 /// The longest message on a line.
 const MOST_MESSAGE: usize = 300;
@@ -37,7 +36,7 @@ const YELLOW: &str = "\x1b[33m";
 const CYAN: &str = "\x1b[36m";
 const DIM: &str = "\x1b[2m";
 
-/// Draws what happens to a run.
+/// Draws the progress of a run.
 pub struct Progress {
     screen: Mutex<Screen>,
 }
@@ -46,48 +45,50 @@ struct Screen {
     steps: Steps,
     live: bool,
     color: bool,
-    /// Whether only waits are told.
+    /// Whether only waits are shown.
     quiet: bool,
-    /// Where waits can be answered; `None` until that is known.
+    /// The callback URLs of waits; `None` until they are known.
     addresses: Option<HashMap<NodeId, String>>,
-    /// Waits that were told.
-    told: HashSet<NodeId>,
+    /// Waits that were shown.
+    shown_waits: HashSet<NodeId>,
     active: Vec<Active>,
+    /// How many steps have failed.
+    failed: usize,
     /// Lines on the terminal that will be rewritten.
     drawn: usize,
 }
 
-/// What is known of an attempt's time.
+/// The times of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
     pub took: Option<Duration>,
     pub ended_at: Option<Timestamp>,
 }
 
-/// Finds an attempt's time.
+/// Finds the times of an attempt.
 type Times<'a> = dyn Fn(&NodeId, u32) -> Option<Timing> + 'a;
 
-/// A step that has not settled.
+/// An open step.
 struct Active {
     node: NodeId,
     word: &'static str,
     note: String,
     since: Instant,
-    /// When it is over at the latest.
+    /// When it ends at the latest.
     until: Option<Timestamp>,
 }
 
 impl Progress {
-    /// For some steps, on this process's stderr.
+    /// Draws on stderr.
     pub fn new(steps: Steps) -> Progress {
         let stderr = std::io::stderr();
         let color = cli::colors(&stderr);
-        // NO_COLOR is for people who want plain lines, so nothing is rewritten either.
+        // With NO_COLOR nothing is rewritten either.
         Progress::with(steps, stderr.is_terminal() && color, color)
     }
 
-    /// For a run of this process, of which [`Progress::answer_at`] will tell where its waits can be answered. If it is
-    /// quiet, they are all that is told.
+    /// For a run of this process. Its waits are shown once [`Progress::answer_at`] was called with their addresses. If
+    /// `quiet`, nothing else is shown.
     pub fn of_own(steps: Steps, quiet: bool) -> Progress {
         let progress = Progress::new(steps);
         let mut screen = progress.screen();
@@ -105,8 +106,9 @@ impl Progress {
             color,
             quiet: false,
             addresses: Some(HashMap::new()),
-            told: HashSet::new(),
+            shown_waits: HashSet::new(),
             active: Vec::new(),
+            failed: 0,
             drawn: 0,
         };
         Progress {
@@ -114,12 +116,12 @@ impl Progress {
         }
     }
 
-    /// Shows events of a run that happens elsewhere.
+    /// Shows events of a run in another process.
     pub fn replay(&self, events: &[Event], times: &Times) {
         let mut screen = self.screen();
         let mut lines = String::new();
         for event in events {
-            // Nobody tells when its attempts begin.
+            // The start of an attempt is not an event, so an open step counts as running.
             if let Event::Opened { node, .. } = event {
                 screen.activate(node, "running", String::new(), None);
             }
@@ -130,12 +132,12 @@ impl Progress {
         }
     }
 
-    /// Where waits can be answered. Those that began while nobody knew are told with [`Progress::catch_up`].
+    /// Sets the callback URLs of waits. Waits that began earlier are shown by [`Progress::catch_up`].
     pub fn answer_at(&self, addresses: HashMap<NodeId, String>) {
         self.screen().addresses = Some(addresses);
     }
 
-    /// Tells of the waits that began in this part of a journal, unless they were told.
+    /// Shows the waits that began in this part of a journal and were not shown yet.
     pub fn catch_up(&self, events: &[Event]) {
         let mut screen = self.screen();
         let settled: HashSet<&NodeId> = events.iter().filter_map(settles).collect();
@@ -143,7 +145,7 @@ impl Progress {
         for event in events {
             if let Event::Opened { node, until, .. } = event
                 && !settled.contains(node)
-                && !screen.told.contains(node)
+                && !screen.shown_waits.contains(node)
             {
                 push(&mut lines, screen.open(node, *until));
             }
@@ -151,7 +153,7 @@ impl Progress {
         screen.draw(&lines);
     }
 
-    /// Brings the times of unsettled steps up to date.
+    /// Redraws the times of open steps.
     pub fn tick(&self) {
         let mut screen = self.screen();
         if screen.live && !screen.active.is_empty() {
@@ -159,12 +161,17 @@ impl Progress {
         }
     }
 
-    /// Takes unsettled steps away; nothing more will be drawn over what comes next.
+    /// Removes the lines of open steps; nothing is rewritten from now on.
     pub fn finish(&self) {
         let mut screen = self.screen();
         screen.active.clear();
         screen.draw("");
         screen.live = false;
+    }
+
+    /// How many steps have failed, not counting attempts that were repeated.
+    pub fn failed(&self) -> usize {
+        self.screen().failed
     }
 
     fn screen(&self) -> MutexGuard<'_, Screen> {
@@ -202,7 +209,7 @@ impl Observer for Progress {
 }
 
 impl Screen {
-    /// Adds the line of an event, if it has one that is told.
+    /// Adds the line of an event, if it has one that is shown.
     fn note(&mut self, event: &Event, times: &Times, lines: &mut String) {
         let line = self.see(event, times);
         if !self.quiet || matches!(event, Event::Opened { .. }) {
@@ -210,12 +217,14 @@ impl Screen {
         }
     }
 
-    /// What an event changes; a line if it is worth one for good.
+    /// Takes in an event; returns its permanent line, if it has one.
     fn see(&mut self, event: &Event, times: &Times) -> Option<String> {
         let took = |node: &NodeId, attempt: u32| times(node, attempt)?.took;
+        self.steps.note(event);
         match event {
             Event::Finished { node, attempt, outcome } => {
                 self.settle(node);
+                self.failed += usize::from(!outcome.is_success());
                 let took = took(node, *attempt);
                 let mut note = self.attempt_note(node, *attempt);
                 Some(match outcome {
@@ -245,13 +254,23 @@ impl Screen {
             }
             Event::Skipped { node, reason, .. } => {
                 self.settle(node);
-                let why = match reason {
-                    SkipReason::DeadPath if self.steps.needs_all(node) => "what it needs did not succeed",
-                    SkipReason::DeadPath => "no path led to it",
-                    SkipReason::Guard => "its condition is false",
-                    SkipReason::Stopped => "the run is stopping",
-                };
-                Some(self.line(DIM, "↷ skipped", node, None, why))
+                let why = clean(&self.steps.why_skipped(node, *reason));
+                Some(self.line(DIM, "↷ skipped", node, None, &why))
+            }
+            Event::Routed { node, verdicts, .. } => {
+                let failed = verdicts.iter().filter_map(|verdict| {
+                    let error = verdict.error.as_ref()?;
+                    let condition = self.steps.condition(node, verdict);
+                    // Some errors begin with the condition itself.
+                    let error = match error.split_once("`: ") {
+                        Some((source, rest)) if condition.contains(source) => rest,
+                        _ => error,
+                    };
+                    let note = format!("{condition} could not be evaluated and counts as false: {error}");
+                    Some(self.line(YELLOW, "! condition", node, None, &clean(&note)))
+                });
+                let lines: Vec<String> = failed.collect();
+                (!lines.is_empty()).then(|| lines.join("\n"))
             }
             Event::Slept { node, until, .. } => {
                 self.activate(node, "sleeping", String::new(), Some(*until));
@@ -262,23 +281,22 @@ impl Screen {
             Event::Started { .. }
             | Event::Began { .. }
             | Event::Answered { .. }
-            | Event::Routed { .. }
             | Event::Stopping { .. }
             | Event::Ended { .. } => None,
         }
     }
 
-    /// A wait that begins is told once, when it is known where it can be answered.
+    /// A wait is shown once, when its address is known.
     fn open(&mut self, node: &NodeId, until: Option<Timestamp>) -> Option<String> {
         if !self.steps.waits(node) {
             return None;
         }
         self.activate(node, "waiting", String::new(), until);
         let at = self.addresses.as_ref()?.get(node).cloned();
-        if at.is_none() && self.live || !self.told.insert(node.clone()) {
+        if at.is_none() && self.live || !self.shown_waits.insert(node.clone()) {
             return None;
         }
-        let note = at.map_or("to be called".to_owned(), |at| format!("POST to {at}"));
+        let note = at.map_or("for a callback".to_owned(), |at| format!("POST to {at}"));
         Some(self.line(CYAN, "⏸ waiting", node, None, &note))
     }
 
@@ -297,7 +315,7 @@ impl Screen {
         self.active.retain(|active| active.node != *node);
     }
 
-    /// `attempt 2/3`, where it matters.
+    /// `attempt 2/3`, from the second attempt on.
     fn attempt_note(&self, node: &NodeId, attempt: u32) -> String {
         match self.steps.most_attempts(node) {
             _ if attempt < 2 => String::new(),
@@ -326,7 +344,7 @@ impl Screen {
         }
     }
 
-    /// Writes lines for good and unsettled ones below them.
+    /// Writes permanent lines, and the lines of open steps below them.
     fn draw(&mut self, lines: &str) {
         if !self.live {
             if !lines.is_empty() {
@@ -339,7 +357,7 @@ impl Screen {
             let _ = write!(text, "\x1b[{}A\r\x1b[J", self.drawn);
         }
         text.push_str(lines);
-        // Lines that will be rewritten must not wrap, or the cursor would not come back to their beginning.
+        // Lines that are rewritten must not wrap, because the cursor moves up by lines of the terminal.
         text.push_str("\x1b[?7l");
         for active in self.active.iter().take(MOST_ACTIVE) {
             let head = format!("… {}", active.word);
@@ -404,7 +422,7 @@ fn pause(from: Timestamp, until: Timestamp) -> String {
     format!(" in {}", duration::show(pause))
 }
 
-/// Text for one line: nothing that moves the cursor, and not too much of it.
+/// Text for one line: without characters that move the cursor, and cut to a maximum length.
 pub fn clean(text: &str) -> String {
     let safe = text.chars().map(|c| match c {
         c if c.is_control()

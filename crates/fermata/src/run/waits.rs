@@ -1,4 +1,4 @@
-//! Waits of a run without a server: where they can be answered while it goes on, and answers from the command line.
+//! Waits of a run without a server: an address for their callbacks, and answers from the command line.
 
 use super::Progress;
 use crate::input;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::{collections::HashMap, future};
 use tokio::net::TcpListener;
 
-/// The steps of a plan that wait to be called.
+/// The steps of a plan that wait for a callback.
 pub fn of(plan: &Plan) -> Vec<&NodeId> {
     let waits = |node: &&fermata_core::Node| matches!(node.kind, Kind::Wait { .. });
     plan.nodes.iter().filter(waits).map(|node| &node.id).collect()
@@ -39,27 +39,27 @@ pub fn read(given: &[String], plan: &Plan) -> Result<HashMap<NodeId, Value>, Str
     Ok(answers)
 }
 
-/// Where callbacks come in.
-pub struct Door {
+/// The listener for callbacks.
+pub struct CallbackServer {
     listener: TcpListener,
-    /// What the addresses of callbacks begin with.
+    /// The beginning of callback URLs.
     pub url: String,
 }
 
-impl Door {
-    /// Opens one on a free port of this machine, if a step of the plan waits.
-    pub async fn open(plan: &Plan) -> anyhow::Result<Option<Door>> {
+impl CallbackServer {
+    /// Listens on a free loopback port, if a step of the plan waits for a callback.
+    pub async fn open(plan: &Plan) -> anyhow::Result<Option<CallbackServer>> {
         if of(plan).is_empty() {
             return Ok(None);
         }
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.context("there is no port for callbacks")?;
         let url = format!("http://{}", listener.local_addr()?);
-        Ok(Some(Door { listener, url }))
+        Ok(Some(CallbackServer { listener, url }))
     }
 
-    /// Lets callbacks in for as long as this process lives, answers what was answered on the command line, and tells
-    /// where the rest can be.
+    /// Accepts callbacks until the process ends. Waits with an answer on the command line are answered at once; the
+    /// addresses of the others are handed to `progress`.
     pub async fn serve(
         self,
         engine: &Engine,
@@ -71,13 +71,13 @@ impl Door {
         let mut addresses = HashMap::new();
         for wait in engine.reads().waits(run).await? {
             match answers.get(&wait.node) {
-                // One that nobody waits for any more is told as skipped.
+                // A wait that is closed already belongs to a skipped step, which has a line of its own.
                 Some(payload) => drop(engine.answer(&wait.token, &payload.to_string()).await?),
                 None => drop(addresses.insert(wait.node, format!("{}/wh/{}", self.url, wait.token))),
             }
         }
         progress.answer_at(addresses);
-        // The run may have come to a wait before anybody knew the address.
+        // The run may have opened a wait before its address was known.
         progress.catch_up(&engine.reads().journal(run).await?);
         tokio::spawn(fermata_web::serve(
             self.listener,
@@ -89,7 +89,7 @@ impl Door {
     }
 }
 
-/// The steps that wait now.
+/// The steps that wait for a callback now.
 pub async fn waiting(engine: &Engine, run: RunId) -> anyhow::Result<Vec<NodeId>> {
     let overview = engine.reads().overview(run).await?;
     let waiting = overview.nodes.into_iter().filter(|node| node.is_waiting);

@@ -23,8 +23,8 @@ struct State {
     comparing: bool,
     rows: u64,
     done: u64,
-    /// When something was told last.
-    told: Instant,
+    /// When the last line was written.
+    last_line: Instant,
 }
 
 enum Screen {
@@ -47,7 +47,7 @@ impl Progress {
             comparing: false,
             rows: 0,
             done: 0,
-            told: Instant::now(),
+            last_line: Instant::now(),
         }))
     }
 
@@ -65,7 +65,7 @@ impl Progress {
             Screen::Lines => {
                 if let Some(line) = line(step, &state) {
                     cli::say(line);
-                    state.told = Instant::now();
+                    state.last_line = Instant::now();
                 }
             }
             Screen::Nothing => {}
@@ -113,7 +113,7 @@ fn restyle(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// Whole rows: nobody reads fractions of them.
+/// Rounded to whole rows.
 fn rate(state: &ProgressState, into: &mut dyn fmt::Write) {
     // A terminal that takes nothing shows nothing.
     let _ = write!(into, "{}", HumanCount(state.per_sec() as u64));
@@ -148,7 +148,7 @@ fn line(step: Step, state: &State) -> Option<String> {
             HumanCount(before)
         )),
         Step::Table { name, rows } => Some(format!("{name}: {} rows", HumanCount(rows))),
-        Step::Moved(_) if state.told.elapsed() < SILENCE => None,
+        Step::Moved(_) if state.last_line.elapsed() < SILENCE => None,
         Step::Moved(_) => Some(format!(
             "{} of {} rows are moved",
             HumanCount(state.done),

@@ -10,7 +10,7 @@ use tokio::{
 const ORDER: &str = r#"{ "id": "order", "displayName": "Order", "startNode": "a", "nodes": [
   { "id": "a", "actionType": "core.echo", "parameters": { "n": "{{ trigger.n ?? 1 }}" }, "edges": [
     { "targetNode": "b", "condition": "trigger.n > 1" }, { "targetNode": "c" } ] },
-  { "id": "b", "actionType": "core.fail", "parameters": { "message": "no luck", "retriable": true },
+  { "id": "b", "actionType": "core.fail", "parameters": { "message": "no stock", "retriable": true },
     "policies": { "retry": { "maxAttempts": 2, "baseDelayMs": 1 } } },
   { "id": "c", "actionType": "core.echo", "parameters": { "done": true } } ] }"#;
 
@@ -89,7 +89,7 @@ async fn documents_are_published_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn what_was_published_is_published_again_and_archived() {
+async fn unchanged_document_makes_no_version_and_archive_works() {
     let folder = folder();
     let server = Server::start(&[]);
     let file = write(&folder, "order.json", ORDER);
@@ -151,7 +151,7 @@ async fn runs_are_listed_shown_and_cancelled() {
     let id = failed.json()["items"][0]["id"].as_str().unwrap().to_owned();
     let shown = at(&server, &["executions", "get", &id]);
     assert_eq!(shown.code, Some(0));
-    for piece in ["status      Failed", "at b: no luck", "RetriableFailure", "NODE"] {
+    for piece in ["status      Failed", "at b: no stock", "RetriableFailure", "NODE"] {
         assert!(shown.stdout.contains(piece), "{piece}: {}", shown.stdout);
     }
 
@@ -164,7 +164,7 @@ async fn runs_are_listed_shown_and_cancelled() {
 }
 
 #[tokio::test]
-async fn more_than_a_page_is_followed_to_its_end() {
+async fn list_follows_all_pages() {
     let server = Server::start(&[]);
     server.publish(&serde_json::from_str(ORDER).unwrap()).await;
     let nothing = json!({});
@@ -187,7 +187,7 @@ async fn more_than_a_page_is_followed_to_its_end() {
 }
 
 #[tokio::test]
-async fn watching_shows_what_run_would_show() {
+async fn watch_shows_steps_as_run_does() {
     let server = Server::start(&[]);
     server.publish(&serde_json::from_str(ORDER).unwrap()).await;
     server.publish(&serde_json::from_str(LONG).unwrap()).await;
@@ -197,6 +197,7 @@ async fn watching_shows_what_run_would_show() {
     for piece in [
         "✓ succeeded  a  core.echo",
         "↷ skipped    b  core.fail",
+        "no edge to it was taken: after `a`, the condition `trigger.n > 1` is false: trigger.n is 1",
         "✓ succeeded  c",
         "order succeeded after",
     ] {
@@ -212,7 +213,7 @@ async fn watching_shows_what_run_would_show() {
         "attempt 1/2",
         "✗ failed     b",
         "order failed after",
-        "at b: no luck",
+        "at b: no stock",
     ] {
         assert!(watched.stderr.contains(piece), "{piece}: {}", watched.stderr);
     }
@@ -239,33 +240,44 @@ async fn watching_shows_what_run_would_show() {
     );
 }
 
-#[tokio::test]
-async fn who_does_not_answer_is_told_with_what_to_do() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", nobody.local_addr().unwrap());
-    drop(nobody);
-    let ran = fermata(&["executions", "list", "--server", &url]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
-    for piece in [url.as_str(), "cannot be reached", "refused", "fermata dev", "--server"] {
-        assert!(ran.stderr.contains(piece), "{piece}: {}", ran.stderr);
-    }
-    for wrong in ["127.0.0.1:7070", "ftp://x", "", "http://"] {
-        let ran = fermata(&["workflows", "list", "--server", wrong]);
-        assert_eq!(ran.code, Some(2), "{ran:?}");
-        assert!(ran.stderr.contains("write it like http://127.0.0.1:7070"), "{ran:?}");
-    }
-    let stranger = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", stranger.local_addr().unwrap());
+/// A server that is not Fermata and gives one answer.
+async fn stranger(answer: &'static str) -> (String, tokio::task::JoinHandle<tokio::net::TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
     let answering = tokio::spawn(async move {
-        let (mut stream, _) = stranger.accept().await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(stream.read_u8().await.unwrap());
         }
-        let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno";
-        stream.write_all(answer).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
         stream
     });
+    (url, answering)
+}
+
+#[tokio::test]
+async fn unreachable_server_is_reported_with_the_remedy() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let ran = fermata(&["executions", "list", "--server", &url]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    for piece in [
+        url.as_str(),
+        "cannot be reached",
+        "connection refused",
+        "fermata dev",
+        "--server",
+    ] {
+        assert!(ran.stderr.contains(piece), "{piece}: {}", ran.stderr);
+    }
+    for wrong in ["ftp://x", "", "http://"] {
+        let ran = fermata(&["workflows", "list", "--server", wrong]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("write it like http://127.0.0.1:7070"), "{ran:?}");
+    }
+    let (url, answering) = stranger("HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno").await;
     let mut asking = Process::start(&["workflows", "list", "--server", &url], &[], "");
     let _stream = answering.await.unwrap();
     let ran = tokio::task::spawn_blocking(move || asking.output()).await.unwrap();
@@ -275,8 +287,34 @@ async fn who_does_not_answer_is_told_with_what_to_do() {
     );
 }
 
+/// JSON with status 200 that another program could answer to the same request.
 #[tokio::test]
-async fn ctrl_c_stops_the_watching_and_not_the_run() {
+async fn another_json_service_is_recognised() {
+    let (url, answering) = stranger("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{\"items\": []}").await;
+    let mut asking = Process::start(&["workflows", "list", "--server", &url], &[], "");
+    let _stream = answering.await.unwrap();
+    let ran = tokio::task::spawn_blocking(move || asking.output()).await.unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(ran.stderr.contains("is not a Fermata server"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn server_address_is_taken_as_dev_prints_it() {
+    let server = Server::start(&[]);
+    let bare = server.url.strip_prefix("http://").unwrap();
+    for address in [
+        server.url.clone(),
+        bare.to_owned(),
+        format!("{bare}/"),
+        format!("{}/api/v1", server.url),
+    ] {
+        let listed = fermata(&["workflows", "list", "--server", &address]);
+        assert_eq!(listed.code, Some(0), "{address}: {listed:?}");
+    }
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_watch_but_not_the_run() {
     let server = Server::start(&[]);
     server.publish(&serde_json::from_str(LONG).unwrap()).await;
     let id = server.execute("long", &json!({})).await;
@@ -359,7 +397,7 @@ async fn workflows_without_drafts_are_published_shown_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_sleeps_and_what_waits_is_shown() {
+async fn get_shows_what_open_steps_wait_for() {
     let folder = folder();
     let server = Server::start(&[]);
     let file = write(&folder, "tasks.yaml", TASKS);
@@ -378,8 +416,14 @@ async fn what_sleeps_and_what_waits_is_shown() {
         line.unwrap_or_else(|| panic!("{node} {now}: {}", shown.stdout))
             .to_owned()
     };
-    assert!(row("long", "sleeping").contains("Z") && row("called", "waiting").contains("Z"));
-    assert!(!shown.stdout.contains("/wh/"), "{}", shown.stdout);
+    let in_an_hour = |row: &str| row.contains("in 59 min") || row.contains("in 1 h");
+    assert!(in_an_hour(&row("long", "sleeping")), "{}", shown.stdout);
+    let waiting = row("called", "waiting");
+    assert!(in_an_hour(&waiting), "{waiting}");
+    let (_, url) = waiting
+        .split_once("a callback: POST to ")
+        .expect("the callback URL is shown");
+    assert!(url.starts_with(&format!("{}/wh/", server.url)), "{waiting}");
     let cancelled = at(&server, &["executions", "cancel", &id]);
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
     let watched = watching.output();

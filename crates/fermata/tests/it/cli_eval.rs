@@ -4,7 +4,7 @@ use crate::support::{Process, fermata, folder, text, write};
 use serde_json::{Value, json};
 
 #[test]
-fn one_expression_is_its_value() {
+fn expression_prints_its_value() {
     let folder = folder();
     let data = write(&folder, "data.json", r#"{"trigger": {"items": [1, 2, 3]}}"#);
     let at_data = format!("@{}", text(&data));
@@ -56,7 +56,7 @@ fn one_expression_is_its_value() {
 }
 
 #[test]
-fn errors_have_a_place_and_a_code() {
+fn errors_have_a_place_and_an_exit_code() {
     for (arguments, code, pieces) in [
         (
             &["js", "trigger.a.b.c", "--data", "trigger.a=1"][..],
@@ -95,7 +95,7 @@ fn errors_have_a_place_and_a_code() {
 }
 
 #[test]
-fn a_batch_answers_every_line_and_survives_every_line() {
+fn batch_answers_every_line() {
     let lines = [
         r#"{"language": "js", "expression": "1 + a", "data": {"a": 2}}"#,
         r#"{"language": "template", "expression": "{{ a }}", "data": {"a": {"b": null}}}"#,

@@ -15,7 +15,7 @@ const GREET: &str = r#"{ "id": "greet", "displayName": "Greet", "startNode": "sa
 
 /// Fails three times; the second attempt waits no time.
 const FAILING: &str = r#"{ "id": "failing", "displayName": "Failing", "startNode": "work", "nodes": [
-    { "id": "work", "actionType": "core.fail", "parameters": { "message": "no luck", "retriable": true },
+    { "id": "work", "actionType": "core.fail", "parameters": { "message": "no stock", "retriable": true },
       "policies": { "retry": { "maxAttempts": 2, "baseDelayMs": 1 } } } ] }"#;
 
 const LONG: &str = r#"{ "id": "long", "displayName": "Long", "startNode": "first", "nodes": [
@@ -71,7 +71,7 @@ fn secrets_in_outputs_are_not_printed() {
 }
 
 #[test]
-fn input_comes_from_files_and_stdin_too() {
+fn input_is_read_from_files_and_stdin() {
     let folder = folder();
     let file = write(&folder, "greet.json", GREET);
     let input = write(&folder, "input.json", r#"{"name": "file"}"#);
@@ -89,7 +89,7 @@ fn input_comes_from_files_and_stdin_too() {
 }
 
 #[test]
-fn programs_get_one_json_object() {
+fn json_output_is_one_object() {
     let folder = folder();
     let file = write(&folder, "failing.json", FAILING);
     let ran = fermata(&["run", "--json", text(&file)]);
@@ -98,7 +98,7 @@ fn programs_get_one_json_object() {
     assert_eq!(answer["workflowId"], "failing");
     assert_eq!(answer["status"], "Failed");
     assert_eq!(answer["reason"], "action_failed");
-    assert_eq!(answer["error"]["message"], "no luck");
+    assert_eq!(answer["error"]["message"], "no stock");
     assert_eq!(answer["error"]["node"], "work");
     assert!(
         answer["executionId"].is_string() && answer["durationMs"].is_u64(),
@@ -116,7 +116,7 @@ fn programs_get_one_json_object() {
 }
 
 #[test]
-fn a_failed_run_says_where_and_why() {
+fn failed_run_shows_step_and_error() {
     let folder = folder();
     let file = write(&folder, "failing.json", FAILING);
     let ran = fermata(&["run", text(&file)]);
@@ -126,14 +126,14 @@ fn a_failed_run_says_where_and_why() {
         "attempt 1/2",
         "✗ failed     work",
         "attempt 2/2",
-        " at work: no luck",
+        " at work: no stock",
     ] {
         assert!(ran.stderr.contains(piece), "{piece}: {}", ran.stderr);
     }
 }
 
 #[test]
-fn what_is_wrong_before_the_run_is_2() {
+fn wrong_call_or_document_exits_with_2() {
     let folder = folder();
     let file = write(&folder, "greet.json", GREET);
     let broken = write(&folder, "broken.json", GREET.replace("core.echo", "core.ehco"));
@@ -148,7 +148,7 @@ fn what_is_wrong_before_the_run_is_2() {
         ),
         (&["run", greet, "--input", "name"], "write it as key=value"),
         (&["run", greet, "--var", "=1"], "is not a key"),
-        (&["run", greet, "--timeout", "30"], "a unit is missing"),
+        (&["run", greet, "--timeout", "30"], "the unit of `30` is missing"),
         (&["run", "-", "--input", "-"], "cannot both come from standard input"),
         (&["run"], "FILE"),
     ] {
@@ -159,7 +159,7 @@ fn what_is_wrong_before_the_run_is_2() {
 }
 
 #[test]
-fn waiting_has_a_limit() {
+fn timeout_exits_with_3() {
     let folder = folder();
     let file = write(&folder, "long.json", LONG);
     let ran = fermata(&["run", text(&file), "--timeout", "50ms", "--json"]);
@@ -181,7 +181,7 @@ fn ctrl_c_cancels_the_run() {
 }
 
 #[test]
-fn every_example_runs_as_it_is() {
+fn every_example_runs() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dataworkflows");
     let files: Vec<PathBuf> = std::fs::read_dir(&folder)
         .unwrap()
@@ -201,7 +201,7 @@ fn every_example_runs_as_it_is() {
 }
 
 #[test]
-fn help_and_version_are_there() {
+fn help_and_version_are_printed() {
     let version = fermata(&["--version"]);
     assert_eq!(version.stdout, format!("fermata {}\n", env!("CARGO_PKG_VERSION")));
     for (arguments, says) in [

@@ -46,7 +46,7 @@ fn ended(steps: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn an_order_is_charged_or_its_failure_handled() {
+fn order_is_charged_or_its_failure_is_handled() {
     let (code, steps, _) = run(
         "order-processing.json",
         &["order_id=123", "amount=42", "charge_status=200"],
@@ -73,7 +73,7 @@ fn an_order_is_charged_or_its_failure_handled() {
 }
 
 #[test]
-fn a_payment_calls_back() {
+fn payment_example_gets_its_callback() {
     let given = ["order_id=7", "amount=42"];
     let (code, _, body) = run("checkout-flow.json", &[&given[..], &["payment=paid"]].concat());
     assert_eq!((code, &body["order_id"]), (Some(0), &json!(7)));
@@ -91,7 +91,7 @@ fn a_payment_calls_back() {
 }
 
 #[test]
-fn the_other_examples_run_too() {
+fn other_examples_run() {
     let (code, steps, body) = run("flaky-service.yaml", &[]);
     assert_eq!(code, Some(0), "{steps:?}");
     assert_eq!(
@@ -108,7 +108,7 @@ fn the_other_examples_run_too() {
 }
 
 #[test]
-fn sleeps_are_told_when_they_begin() {
+fn sleeps_are_shown_when_they_begin() {
     let ran = fermata(&["run", &example("trial-expiry.yaml"), "--input", "user_id=7"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let begun = ran
@@ -123,7 +123,7 @@ fn sleeps_are_told_when_they_begin() {
     assert_eq!(ran.json()["body"], json!({ "user_id": 7 }));
 }
 
-/// The address at the end of the line that tells of a wait.
+/// The address at the end of the line about a wait.
 fn address(process: &Process, step: &str) -> String {
     let line = process.wait_for_line(&format!("⏸ waiting    {step}"));
     line.split_once("POST to ")
@@ -138,7 +138,7 @@ async fn post(url: &str, body: &Value) -> u16 {
 }
 
 #[tokio::test]
-async fn whoever_has_the_address_of_a_wait_can_answer() {
+async fn printed_callback_url_accepts_the_answer() {
     let folder = folder();
     let file = write(&folder, "approvals.json", APPROVALS);
     for flags in [&[][..], &["--json"]] {
@@ -166,10 +166,10 @@ async fn whoever_has_the_address_of_a_wait_can_answer() {
 }
 
 #[test]
-fn waits_can_be_answered_on_the_command_line() {
+fn callback_flag_answers_a_wait() {
     let folder = folder();
     let file = write(&folder, "approvals.json", APPROVALS);
-    // The second is answered before its turn, and kept.
+    // The second is answered before it is open, and the answer is kept.
     let answers = [
         "--callback",
         "second={\"approved\": true}",
@@ -183,7 +183,7 @@ fn waits_can_be_answered_on_the_command_line() {
 }
 
 #[test]
-fn a_run_that_waits_when_time_is_up_is_4() {
+fn timeout_while_waiting_for_a_callback_exits_with_4() {
     let folder = folder();
     let file = write(&folder, "approvals.json", APPROVALS);
     let flags = ["--json", "--timeout", "2s", "--callback", "first=1"];
@@ -194,11 +194,15 @@ fn a_run_that_waits_when_time_is_up_is_4() {
         (&report["status"], &report["waiting"]),
         (&json!("Running"), &json!(["second"]))
     );
-    assert!(ran.stderr.contains("because nobody called second"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("because no callback came for second"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
-fn an_answer_needs_a_wait() {
+fn callback_flag_needs_a_step_that_waits() {
     let folder = folder();
     let approvals = write(&folder, "approvals.json", APPROVALS);
     let order = example("order-processing.json");
@@ -216,7 +220,7 @@ fn an_answer_needs_a_wait() {
 }
 
 #[test]
-fn what_is_wrong_with_tasks_is_told_where_it_stands() {
+fn problems_of_tasks_are_located() {
     let folder = folder();
     let broken = APPROVALS.replace("[\"pause\"]", "[\"puase\"]").replace(
         "tasks.second.body.approved == false",
@@ -262,7 +266,7 @@ async fn address_with(environment: &[(&str, &str)]) -> (String, String) {
 }
 
 #[tokio::test]
-async fn callbacks_come_to_the_public_url() {
+async fn callback_urls_begin_with_the_public_url() {
     let (at, url) = address_with(&[]).await;
     assert!(at.starts_with(&format!("{url}/wh/")), "{at}");
     let (at, _) = address_with(&[("FERMATA_SERVER__PUBLIC_URL", "https://flows.example.com/x/")]).await;

@@ -9,7 +9,7 @@ fn example(name: &str) -> String {
 }
 
 #[test]
-fn documents_are_drawn_in_both_languages() {
+fn documents_are_drawn_in_mermaid_and_dot() {
     let drawn = fermata(&["graph", &example("onboard-project.json")]);
     assert_eq!(drawn.code, Some(0), "{drawn:?}");
     for piece in [
@@ -27,7 +27,7 @@ fn documents_are_drawn_in_both_languages() {
 }
 
 #[test]
-fn what_is_no_document_is_not_drawn() {
+fn graph_of_an_invalid_document_is_refused() {
     let folder = folder();
     let broken = write(
         &folder,
@@ -40,7 +40,7 @@ fn what_is_no_document_is_not_drawn() {
 }
 
 #[test]
-fn the_schema_is_the_one_that_documents_are_checked_with() {
+fn schema_command_prints_the_schema_in_use() {
     let printed = fermata(&["schema"]);
     assert_eq!(printed.code, Some(0));
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/dataworkflows.json");
@@ -55,7 +55,7 @@ fn the_schema_is_the_one_that_documents_are_checked_with() {
 }
 
 #[test]
-fn shells_can_complete() {
+fn completions_are_printed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = fermata(&["completions", shell]);
         assert_eq!(script.code, Some(0), "{script:?}");

@@ -9,7 +9,7 @@ const BAD: &str = r#"{ "id": "bad", "displayName": "Bad", "startNode": "a", "nod
   { "id": "b", "actionType": "core.echo" } ] }"#;
 
 #[test]
-fn all_problems_of_all_files_are_told_at_once() {
+fn all_problems_of_all_files_are_reported() {
     let folder = folder();
     write(&folder, "one/good.json", GOOD);
     write(&folder, "one/two/bad.json", BAD);
@@ -33,7 +33,7 @@ fn all_problems_of_all_files_are_told_at_once() {
 }
 
 #[test]
-fn programs_get_json() {
+fn json_output_lists_problems() {
     let folder = folder();
     let (good, bad) = (write(&folder, "good.json", GOOD), write(&folder, "bad.json", BAD));
     let checked = fermata(&["validate", "--json", text(&good), text(&bad), "/nowhere.json"]);
@@ -48,7 +48,7 @@ fn programs_get_json() {
 }
 
 #[test]
-fn valid_is_zero_also_from_stdin() {
+fn valid_document_from_stdin_exits_with_0() {
     let checked = Process::start(&["validate", "-"], &[], GOOD).output();
     assert_eq!((checked.code, checked.stdout.as_str()), (Some(0), "1 file: 1 valid\n"));
     assert_eq!(fermata(&["validate"]).code, Some(2));
@@ -59,7 +59,7 @@ fn valid_is_zero_also_from_stdin() {
 }
 
 #[test]
-fn the_configuration_counts() {
+fn configured_limits_apply() {
     let folder = folder();
     let bad = write(&folder, "bad.json", BAD);
     let config = write(&folder, "fermata.toml", "[limits]\nmax_nodes_per_workflow = 1\n");

@@ -82,7 +82,7 @@ fn printed(server: &Server, arguments: &[&str]) -> String {
 /// One of three runs takes the server down each time it is tried. It is given up; the others, which did not come to a
 /// commit all the while, are not.
 #[tokio::test(flavor = "multi_thread")]
-async fn poison_is_given_up_and_others_go_on() {
+async fn poison_run_is_dead_lettered_and_others_continue() {
     let service = Service::start().await;
     let calls = service.state.clone();
     let mut server = Server::start(&[]);
@@ -141,21 +141,21 @@ async fn poison_is_given_up_and_others_go_on() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let letter = json["items"][0]["id"].as_str().expect("an id");
     let shown = printed(&server, &["dead-letters", "show", letter]);
-    assert!(shown.contains("asked for\n") && shown.contains("\"n\": 7"), "{shown}");
+    assert!(shown.contains("request\n") && shown.contains("\"n\": 7"), "{shown}");
     calls.harmless.store(true, Ordering::SeqCst);
     let requeued = printed(&server, &["dead-letters", "requeue", letter]);
-    let run = requeued.split(' ').nth(3).expect("a run");
+    let run = requeued.split([' ', ',']).nth(4).expect("a run");
     assert_eq!(server.ended(run).await["status"], "Succeeded");
     let again = printed(&server, &["dead-letters", "requeue", letter]);
-    assert_eq!(again, format!("{letter} is run {run} now, which is Succeeded\n"));
+    assert_eq!(again, format!("requeued {letter} as run {run}, which is Succeeded\n"));
     assert_eq!(
         printed(&server, &["dead-letters", "purge", "--all"]),
-        "0 dead letters are gone\n"
+        "deleted 0 dead letters\n"
     );
 }
 
 #[tokio::test]
-async fn commands_say_what_they_cannot_do() {
+async fn wrong_commands_are_refused_with_the_reason() {
     let server = Server::start(&[]);
     let none = at(&server, &["dead-letters", "purge"]);
     assert_eq!(none.code, Some(2), "{none:?}");
@@ -170,13 +170,13 @@ async fn commands_say_what_they_cannot_do() {
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains("DEAD_LETTER_NOT_FOUND"), "{}", refused.stderr);
     }
-    // Whoever names one wrongly meant others, too.
+    // A wrong id among several deletes none of them.
     for command in ["requeue", "purge"] {
         let refused = at(&server, &["dead-letters", command, unknown, "nonsense"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains("nonsense"), "{}", refused.stderr);
     }
-    let wrong = at(&server, &["dead-letters", "list", "--reason", "bad luck"]);
+    let wrong = at(&server, &["dead-letters", "list", "--reason", "no such reason"]);
     assert!(
         wrong.code == Some(1) && wrong.stderr.contains("INVALID_PARAMETER"),
         "{wrong:?}"
@@ -184,7 +184,7 @@ async fn commands_say_what_they_cannot_do() {
 }
 
 #[tokio::test]
-async fn runners_are_listed_and_what_they_hold() {
+async fn runners_are_listed_with_their_runs() {
     // What sleeps for less than that stays in memory.
     let server = Server::start_with(&[], &[("FERMATA_ORCHESTRATION__PARK_AFTER_MS", "1h")]);
     let table = eventually("the runner", || async {

@@ -1,4 +1,4 @@
-//! `fermata dev` from outside: examples that ran, folders that are followed, data that can be thrown away.
+//! `fermata dev` from outside: the examples, folders that are republished on change, lines about runs, `--reset`.
 
 use crate::support::{Process, Server, eventually, folder, text, write};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn echo(id: &str, says: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_examples_are_published_and_have_run() {
+async fn examples_are_published_and_run_once() {
     let folder = folder();
     let mut server = Server::dev(folder.path(), &[]);
     assert!(server.ready.contains("data in .fermata/dev.db"), "{}", server.ready);
@@ -19,6 +19,7 @@ async fn the_examples_are_published_and_have_run() {
         "/api/v1/workflows/checkout-flow/trigger",
         "http://playground.localhost/",
         "fermata run",
+        "workflows start onboard-project --wait",
         "Ctrl-C",
         "--reset",
     ] {
@@ -62,7 +63,7 @@ async fn the_examples_are_published_and_have_run() {
 }
 
 #[tokio::test]
-async fn an_example_that_was_archived_stays_so() {
+async fn archived_example_stays_archived() {
     let folder = folder();
     let mut server = Server::dev(folder.path(), &[]);
     let (status, _) = server
@@ -82,7 +83,7 @@ async fn an_example_that_was_archived_stays_so() {
 }
 
 #[tokio::test]
-async fn a_reset_needs_a_database_that_nobody_uses() {
+async fn reset_is_refused_while_the_database_is_in_use() {
     let folder = folder();
     let mut server = Server::dev(folder.path(), &[]);
     let held = Process::start_in(folder.path(), &["dev", "--reset", "--listen", "127.0.0.1:0"], &[], "").output();
@@ -118,7 +119,7 @@ async fn says(server: &Server, workflow: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_folder_is_published_again_at_every_change() {
+async fn folder_is_published_again_on_change() {
     let (data, documents) = (folder(), folder());
     write(&documents, "order.json", echo("order", "one"));
     write(&documents, "sub/other.json", echo("other", "x"));
@@ -140,7 +141,7 @@ async fn a_folder_is_published_again_at_every_change() {
     server.process().wait_for_line("--> order.json:1:");
     server
         .process()
-        .wait_for_line("order.json has errors; order stays as it was");
+        .wait_for_line("order.json has errors; order keeps its current version");
     assert_eq!(says(&server, "order").await, "two, longer");
     write(&documents, "order.json", echo("order", "four"));
     server.process().wait_for_line("republished order.json as version 3");
@@ -155,7 +156,7 @@ async fn a_folder_is_published_again_at_every_change() {
     std::fs::remove_file(documents.path().join("order.json")).unwrap();
     server
         .process()
-        .wait_for_line("order.json is gone; the workflow order stays as it is");
+        .wait_for_line("order.json was deleted; the workflow order stays published");
     server.process().wait_for_line("published twin.json as version 4");
     eventually("the twin", || async {
         (says(&server, "order").await == "I am order too").then_some(())
@@ -165,7 +166,7 @@ async fn a_folder_is_published_again_at_every_change() {
     std::fs::remove_file(documents.path().join("sub/other.json")).unwrap();
     server
         .process()
-        .wait_for_line("sub/other.json is gone; the workflow other stays as it is");
+        .wait_for_line("sub/other.json was deleted; the workflow other stays published");
     assert_eq!(says(&server, "other").await, "x");
     write(&documents, "new.yaml", echo("new", "new"));
     server.process().wait_for_line("published new.yaml as version 1");
@@ -173,9 +174,75 @@ async fn a_folder_is_published_again_at_every_change() {
 }
 
 #[test]
-fn a_folder_must_be_there() {
+fn missing_folder_is_refused() {
     let data = folder();
     let refused = Process::start_in(data.path(), &["dev", "nowhere"], &[], "").output();
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("nowhere is not a folder"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn runs_are_shown_as_they_start_and_end() {
+    let (data, documents) = (folder(), folder());
+    write(&documents, "order.json", echo("order", "one"));
+    let failing = json!({ "id": "fails", "displayName": "F", "startNode": "a", "nodes": [
+        { "id": "a", "actionType": "core.fail", "parameters": { "message": "out of stock" } } ] });
+    write(&documents, "fails.json", failing.to_string());
+    let server = Server::dev(data.path(), &[text(documents.path())]);
+    let id = server.execute("order", &json!({})).await;
+    let started = server.process().wait_for_line("→ order  started");
+    let ended = server.process().wait_for_line("✓ order  succeeded after");
+    assert!(started.ends_with(&id) && ended.ends_with(&id), "{started} {ended}");
+    let id = server.execute("fails", &json!({})).await;
+    let ended = server.process().wait_for_line("✗ fails  failed after");
+    assert!(
+        ended.contains(" at a  ") && ended.contains(&id) && ended.ends_with("out of stock"),
+        "{ended}"
+    );
+}
+
+/// A document that can be published, but is probably not what was meant.
+#[tokio::test]
+async fn warnings_are_printed_as_validate_prints_them() {
+    let (data, documents) = (folder(), folder());
+    let odd = json!({ "name": "odd", "tasks": {
+        "a": { "url": "http://playground.localhost/echo/a", "timeout": 5 } } });
+    let path = write(&documents, "odd.json", odd.to_string());
+    let checked = Process::start(&["validate", text(&path)], &[], "").output();
+    let warning = checked.stdout.lines().next().expect("a warning").to_owned();
+    assert!(warning.starts_with("warning["), "{checked:?}");
+    let server = Server::dev(data.path(), &[text(documents.path())]);
+    server.process().wait_for_line("published odd.json as version 1");
+    assert!(server.process().log().contains(&warning), "{}", server.process().log());
+}
+
+/// The lines that `dev` prints for a folder can be copied into a shell and succeed.
+#[tokio::test]
+async fn lines_to_try_work_for_a_folder_of_the_user() {
+    let (data, documents) = (folder(), folder());
+    let order = json!({ "id": "order", "displayName": "O", "startNode": "a",
+        "triggerSchema": { "type": "object", "required": ["id"], "properties": { "id": { "type": "integer", "minimum": 3 } } },
+        "nodes": [{ "id": "a", "actionType": "core.echo", "parameters": { "id": "{{ trigger.id }}" } }] });
+    write(&documents, "order.json", order.to_string());
+    let server = Server::dev(data.path(), &[text(documents.path())]);
+    server.process().wait_for_line("Ctrl-C stops the server");
+    let log = server.process().log();
+    let (_, tries) = log.split_once("\nTry:\n").expect("lines to try");
+    let lines: Vec<&str> = tries.lines().take_while(|line| line.starts_with("  ")).collect();
+    assert_eq!(lines.len(), 4, "{log}");
+    for line in lines.iter().filter(|line| !line.contains("curl")) {
+        let ran = std::process::Command::new("sh")
+            .args(["-c", line])
+            .output()
+            .expect("a shell");
+        let shown = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "{line}: {ran:?}");
+        let expected = if line.contains(" list") { "order@1" } else { "\"id\": 3" };
+        assert!(shown.contains(expected), "{line}: {shown}");
+    }
+    let curl = lines
+        .iter()
+        .find(|line| line.contains("curl"))
+        .expect("a line with curl");
+    assert!(curl.contains("/workflows/order/execute?wait=30s"), "{curl}");
 }

@@ -10,8 +10,8 @@ fn migrate(home: &Home, what: &[&str]) -> crate::support::Output {
 
 /// `(number, whether it was applied)` of each migration.
 fn steps(home: &Home) -> Vec<(u64, bool)> {
-    let told = migrate(home, &["status", "--json"]).json();
-    let steps = told["migrations"].as_array().expect("a list");
+    let shown = migrate(home, &["status", "--json"]).json();
+    let steps = shown["migrations"].as_array().expect("a list");
     steps
         .iter()
         .map(|step| {
@@ -24,7 +24,7 @@ fn steps(home: &Home) -> Vec<(u64, bool)> {
 }
 
 #[tokio::test]
-async fn a_schema_goes_forwards_and_back() {
+async fn schema_is_migrated_up_and_down() {
     let home = home();
     let first = migrate(&home, &["up"]);
     assert_eq!(first.code, Some(0), "{first:?}");
@@ -80,7 +80,7 @@ async fn a_schema_goes_forwards_and_back() {
     assert_eq!(
         migrate(&home, &["status"]).code,
         Some(0),
-        "it can be looked at while somebody uses it"
+        "status works while the database is in use"
     );
     let in_use = migrate(&home, &["down"]);
     assert!(in_use.code == Some(1) && in_use.stderr.contains("in use"), "{in_use:?}");
@@ -91,7 +91,7 @@ async fn a_schema_goes_forwards_and_back() {
 }
 
 #[test]
-fn what_cannot_be_migrated_is_told() {
+fn databases_that_cannot_be_migrated_are_refused() {
     let memory = fermata(&["migrate", "status", "--database", "memory:"]);
     assert_eq!(memory.code, Some(2), "{memory:?}");
     assert!(memory.stderr.contains("has no schema"), "{}", memory.stderr);
@@ -104,7 +104,7 @@ fn what_cannot_be_migrated_is_told() {
 }
 
 #[test]
-fn sqlite_looking_makes_no_file() {
+fn sqlite_status_creates_no_file() {
     let folder = folder();
     let file = folder.path().join("none.db");
     let url = format!("sqlite:{}", text(&file));

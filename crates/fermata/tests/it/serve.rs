@@ -51,7 +51,7 @@ async fn say_ok(mut stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn it_serves_and_stops_when_asked() {
+async fn server_answers_and_stops_on_a_signal() {
     let mut server = Server::start(&[]);
     let version = env!("CARGO_PKG_VERSION");
     assert!(
@@ -81,7 +81,7 @@ async fn it_serves_and_stops_when_asked() {
 }
 
 #[tokio::test]
-async fn a_sleeping_run_continues_after_a_restart() {
+async fn sleeping_run_continues_after_a_restart() {
     let mut server = Server::start(&[]);
     server.publish(&pause(1500)).await;
     server.publish(&echo()).await;
@@ -100,7 +100,7 @@ async fn a_sleeping_run_continues_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_run_continues_after_a_crash() {
+async fn run_continues_after_a_crash() {
     let (service, url) = service().await;
     let mut server = Server::start(&[]);
     server.publish(&call(&url)).await;
@@ -119,7 +119,7 @@ async fn a_run_continues_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_running_action_may_finish_before_the_end() {
+async fn running_action_may_finish_before_the_exit() {
     let (service, url) = service().await;
     let mut server = Server::start(&[]);
     server.publish(&call(&url)).await;
@@ -130,7 +130,7 @@ async fn a_running_action_may_finish_before_the_end() {
     say_ok(stream).await;
     assert_eq!(server.wait(), Some(0), "{}", server.process().log());
     server.restart();
-    // Nobody answers any more: the run succeeds only if the first answer was recorded.
+    // The service answers no more: the run succeeds only if the first answer was recorded.
     drop(service);
     let run = server.ended(&id).await;
     assert_eq!(
@@ -141,7 +141,7 @@ async fn a_running_action_may_finish_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_ends_the_process_at_once() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let (service, url) = service().await;
         let mut server = Server::start(&[]);
@@ -156,7 +156,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn an_action_that_does_not_end_is_given_up_after_the_grace() {
+async fn action_is_stopped_after_the_grace_period() {
     let (service, url) = service().await;
     let grace = [("FERMATA_ORCHESTRATION__SHUTDOWN_GRACE_MS", "50")];
     let mut server = Server::start_with(&[], &grace);
@@ -171,7 +171,7 @@ async fn an_action_that_does_not_end_is_given_up_after_the_grace() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
+fn flags_override_the_environment_which_overrides_the_file() {
     let folder = folder();
     let place = |name: &str| text(&folder.path().join(name)).to_owned();
     let url = |name: &str| format!("sqlite:{}", place(name));
@@ -214,7 +214,7 @@ fn is_refused(arguments: &[&str], code: i32, says: &str) {
 }
 
 #[test]
-fn what_prevents_a_start_is_one_clear_line() {
+fn failed_start_is_one_clear_line() {
     let folder = folder();
     let server = Server::start(&[]);
     let address = server.url.trim_start_matches("http://");
@@ -245,7 +245,7 @@ fn sqlite_files_that_cannot_be_used_are_refused() {
     let server = Server::start(&["--database", &url("held.db")]);
     let damaged = [b"SQLite format 3\0".as_slice(), &[7; 4096]].concat();
     write(&folder, "damaged.db", damaged);
-    write(&folder, "text.db", "this is a letter, not a database".repeat(100));
+    write(&folder, "text.db", "this is text, not a database".repeat(100));
     let other = rusqlite::Connection::open(folder.path().join("other.db")).unwrap();
     other
         .execute_batch("CREATE TABLE t (x); PRAGMA application_id = 42;")
@@ -265,7 +265,7 @@ fn sqlite_files_that_cannot_be_used_are_refused() {
 }
 
 #[tokio::test]
-async fn a_held_database_is_free_again_after_a_crash() {
+async fn database_lock_is_free_after_a_crash() {
     let mut server = Server::start(&[]);
     server.publish(&echo()).await;
     server.kill9();

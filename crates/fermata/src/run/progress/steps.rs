@@ -1,15 +1,19 @@
-//! What a plan says of its steps, for those who show them.
+//! What the lines about steps need to know of their plan.
 
 use super::clean;
-use fermata_core::{Join, Kind, Node, NodeId, Plan};
-use std::collections::HashMap;
+use fermata_core::{Event, Kind, Node, NodeId, Plan, SkipReason, Verdict};
+use fermata_runtime::SkipReasons;
+use std::{collections::HashMap, sync::Arc};
 
 /// The widest that a column gets.
 const WIDEST: usize = 40;
 
-/// The steps of a plan; without any, lines can be drawn too, only less neatly.
+/// The steps of a plan. The default is for a plan that is not known: columns are not aligned, and skipped steps have
+/// short reasons.
 #[derive(Default)]
 pub struct Steps {
+    plan: Option<Arc<Plan>>,
+    skips: Option<SkipReasons>,
     by_id: HashMap<NodeId, Step>,
     id_width: usize,
     action_width: usize,
@@ -19,24 +23,24 @@ struct Step {
     action: String,
     max_attempts: u32,
     waits: bool,
-    needs_all: bool,
 }
 
 impl Steps {
     /// The steps of `plan`.
-    pub fn of(plan: &Plan) -> Steps {
+    pub fn of(plan: Arc<Plan>) -> Steps {
         let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0).min(WIDEST);
         let step = |node: &Node| {
             let step = Step {
                 action: clean(node.kind.action_type()),
                 max_attempts: node.policies.retry.max_attempts.max(1),
                 waits: matches!(node.kind, Kind::Wait { .. }),
-                needs_all: node.join == Join::All,
             };
             (node.id.clone(), step)
         };
         let by_id: HashMap<_, _> = plan.nodes.iter().map(step).collect();
         Steps {
+            skips: Some(SkipReasons::new(plan.clone())),
+            plan: Some(plan),
             id_width: width(&mut by_id.keys().map(|id| id.as_str().chars().count())),
             action_width: width(&mut by_id.values().map(|step| step.action.chars().count())),
             by_id,
@@ -53,9 +57,34 @@ impl Steps {
         self.by_id.get(node).is_some_and(|step| step.waits)
     }
 
-    /// Whether a step runs only if all before it succeeded.
-    pub(super) fn needs_all(&self, node: &NodeId) -> bool {
-        self.by_id.get(node).is_some_and(|step| step.needs_all)
+    /// Takes in the next event of the run, for [`Steps::why_skipped`].
+    pub(super) fn note(&mut self, event: &Event) {
+        if let Some(skips) = &mut self.skips {
+            skips.note(event);
+        }
+    }
+
+    /// Why a step was skipped.
+    pub(super) fn why_skipped(&self, node: &NodeId, reason: SkipReason) -> String {
+        let why = self.skips.as_ref().and_then(|skips| skips.why(node));
+        why.unwrap_or_else(|| {
+            let short = match reason {
+                SkipReason::DeadPath => "no edge to it was taken",
+                SkipReason::Guard => "its condition is false",
+                SkipReason::Stopped => "the run was stopped",
+            };
+            short.to_owned()
+        })
+    }
+
+    /// The condition that a verdict is about, in quotes, with the step it leads to.
+    pub(super) fn condition(&self, node: &NodeId, verdict: &Verdict) -> String {
+        let edge = self.plan.as_ref().and_then(|plan| {
+            let edge = plan.node(plan.find(node.as_str())?).edges.get(verdict.edge as usize)?;
+            let target = &plan.node(edge.target).id;
+            Some(format!("the condition `{}` for `{target}`", edge.condition.as_ref()?))
+        });
+        edge.unwrap_or_else(|| "a condition".to_owned())
     }
 
     /// The action of a step, as its attempts are recorded.

@@ -1,16 +1,15 @@
-//! What a run shows on a terminal and in a log.
+//! The lines of a run, without a terminal.
 
 use super::*;
+use fermata_core::{SkipReason, Verdict};
 use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
+use std::sync::Arc;
 
 fn steps(source: &[u8]) -> Steps {
     let document = Document::parse(source, "w.json", &DocumentLimits::default()).unwrap();
     let compiled = compile(&document, &Settings::default(), &AnyAction, Stage::Save);
-    Steps::of(
-        &compiled
-            .unwrap_or_else(|problems| panic!("{}", problems.render(false)))
-            .plan,
-    )
+    let compiled = compiled.unwrap_or_else(|problems| panic!("{}", problems.render(false)));
+    Steps::of(Arc::new(compiled.plan))
 }
 
 fn screen() -> Progress {
@@ -29,7 +28,7 @@ fn times(_: &NodeId, _: u32) -> Option<Timing> {
 }
 
 #[test]
-fn a_settled_step_is_one_plain_line() {
+fn ended_step_is_one_plain_line() {
     let progress = screen();
     let mut screen = progress.screen();
     let failure = Failure::retriable("HTTP_500", "the service said\n\x1b[2Jno");
@@ -62,7 +61,34 @@ fn a_settled_step_is_one_plain_line() {
         verdict: None,
     };
     let line = screen.see(&skipped, &times).unwrap();
-    assert_eq!(line, "↷ skipped    b      core.echo                 no path led to it");
+    assert_eq!(
+        line,
+        "↷ skipped    b      core.echo                 no edge to it was taken: `fetch` failed"
+    );
+}
+
+#[test]
+fn failed_condition_is_a_line_with_its_error() {
+    let source = br#"{ "id": "w", "displayName": "W", "startNode": "a", "nodes": [
+        { "id": "a", "actionType": "core.echo", "edges": [{ "targetNode": "b", "condition": "trigger.x.y" }] },
+        { "id": "b", "actionType": "core.echo" } ] }"#;
+    let progress = Progress::with(steps(source), false, false);
+    let routed = Event::Routed {
+        node: "a".into(),
+        taken: Vec::new(),
+        verdicts: vec![Verdict {
+            error: Some("trigger.x is undefined".to_owned()),
+            ..Verdict::plain(0, false)
+        }],
+    };
+    let line = progress.screen().see(&routed, &times).unwrap();
+    assert!(line.starts_with("! condition  a  core.echo"), "{line}");
+    assert!(
+        line.ends_with(
+            "the condition `trigger.x.y` for `b` could not be evaluated and counts as false: trigger.x is undefined"
+        ),
+        "{line}"
+    );
 }
 
 fn opened(node: &str) -> Event {
@@ -80,7 +106,7 @@ const TASKS: &[u8] = br#"{ "name": "t", "tasks": {
     "after": { "needs": ["called"], "url": "http://x.test/" } } }"#;
 
 #[test]
-fn sleeps_and_waits_are_told_when_they_begin() {
+fn sleeps_and_waits_are_shown_when_they_begin() {
     let progress = Progress::with(steps(TASKS), false, false);
     let mut screen = progress.screen();
     let slept = Event::Slept {
@@ -92,7 +118,7 @@ fn sleeps_and_waits_are_told_when_they_begin() {
     assert_eq!(line, "⏸ sleeping   nap     core.delay                for 1 min 30 s");
     assert_eq!(screen.see(&opened("after"), &times), None);
     let line = screen.see(&opened("called"), &times).unwrap();
-    assert_eq!(line, "⏸ waiting    called  core.wait                 to be called");
+    assert_eq!(line, "⏸ waiting    called  core.wait                 for a callback");
     assert_eq!((screen.active[1].word, screen.active.len()), ("waiting", 2));
     let skipped = Event::Skipped {
         node: "after".into(),
@@ -100,11 +126,14 @@ fn sleeps_and_waits_are_told_when_they_begin() {
         verdict: None,
     };
     let line = screen.see(&skipped, &times).unwrap();
-    assert!(line.ends_with("what it needs did not succeed"), "{line}");
+    assert!(
+        line.ends_with("it needs steps that did not succeed: `called` (pending)"),
+        "{line}"
+    );
 }
 
 #[test]
-fn a_wait_is_told_once_with_its_address() {
+fn wait_is_shown_once_with_its_address() {
     for quiet in [false, true] {
         let progress = Progress::of_own(steps(TASKS), quiet);
         let see = |event: &Event| {

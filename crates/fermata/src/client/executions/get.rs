@@ -1,0 +1,207 @@
+//! `fermata executions get`: one run on one page.
+
+use super::{
+    super::{Client, LARGEST_PAGE, ago, instant, print_json, text, took},
+    events,
+};
+use crate::{
+    cli::{self, Format},
+    table,
+};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Longer triggers and outputs are cut; `-o json` has all of them.
+const LONGEST_PAYLOAD: usize = 4000;
+
+pub(super) async fn get(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
+    let query = [
+        ("include", "actions,waits".to_owned()),
+        ("limit", LARGEST_PAGE.to_string()),
+    ];
+    let run = client.get(&["executions", id], &query).await?;
+    if format == Format::Json {
+        print_json(&run);
+        return Ok(());
+    }
+    let tasks = tasks(client, &run).await;
+    let mut page = about(&run, &tasks);
+    page.push_str(&payload("trigger", &run["trigger"]));
+    page.push_str(&attempts(&run));
+    page.push_str(&open_steps(&run, &tasks));
+    page.push_str(&skipped(&tasks));
+    page.push_str(&failed_conditions(client, id).await?);
+    page.push_str(&inputs_and_outputs(&run));
+    page.push_str(&payload("outputs", &run["outputs"]));
+    cli::print(page);
+    Ok(())
+}
+
+/// The steps of a run, as its workflow's `runs` shows them; none if they cannot be read.
+async fn tasks(client: &Client, run: &Value) -> Vec<(String, Value)> {
+    // Unlike the name, the uid also leads to runs of a workflow that was deleted.
+    let (workflow, id) = (text(run, "workflowUid"), text(run, "id"));
+    let shown = client.get(&["workflows", &workflow, "runs", &id], &[]).await;
+    match shown.map(|mut shown| shown["data"]["tasks"].take()) {
+        Ok(Value::Object(tasks)) => tasks.into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn about(run: &Value, tasks: &[(String, Value)]) -> String {
+    let error = &run["error"];
+    let failed = match (error["message"].as_str(), error["node"].as_str()) {
+        (Some(message), Some(node)) => format!("at {node}: {message}"),
+        (Some(message), None) => message.to_owned(),
+        (None, _) => String::new(),
+    };
+    let workflow = format!("{} (version {})", text(run, "workflowId"), text(run, "workflowVersion"));
+    table::pairs(&[
+        ("id", text(run, "id")),
+        ("workflow", workflow),
+        ("status", status(run, tasks)),
+        ("reason", text(run, "reason")),
+        ("error", failed),
+        ("request id", text(run, "requestId")),
+        ("created", instant(run, "createdAt")),
+        ("started", instant(run, "startedAt")),
+        ("ended", instant(run, "endedAt")),
+        ("took", took(run)),
+        ("wakes", instant(run, "wakeAt")),
+        ("runner", text(run, "runnerId")),
+    ])
+}
+
+/// The status; a run that succeeded although steps failed says so.
+fn status(run: &Value, tasks: &[(String, Value)]) -> String {
+    let failed = |task: &&(String, Value)| {
+        matches!(
+            text(&task.1, "status").as_str(),
+            "failed" | "timeout" | "template_error"
+        )
+    };
+    let status = text(run, "status");
+    match tasks.iter().filter(failed).count() {
+        1 if status == "Succeeded" => format!("{status}; 1 task failed"),
+        count if count > 1 && status == "Succeeded" => format!("{status}; {count} tasks failed"),
+        _ => status,
+    }
+}
+
+fn attempts(run: &Value) -> String {
+    let attempts = run["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if attempts.is_empty() {
+        return String::new();
+    }
+    let row = |attempt: &Value| {
+        vec![
+            text(attempt, "nodeId"),
+            text(attempt, "actionType"),
+            text(attempt, "status"),
+            text(attempt, "attempt"),
+            took(attempt),
+            text(&attempt["error"], "message"),
+        ]
+    };
+    let rows: Vec<_> = attempts.iter().map(row).collect();
+    let head = ["NODE", "ACTION", "STATUS", "ATTEMPT", "TOOK", "ERROR"];
+    let mut text = format!("\n{}", table::draw(&head, &rows));
+    let hidden = run["actionsTotal"]
+        .as_u64()
+        .unwrap_or(0)
+        .saturating_sub(attempts.len() as u64);
+    if hidden > 0 {
+        text.push_str(&format!("… and {hidden} more\n"));
+    }
+    text
+}
+
+/// The steps that have begun and not ended, and what each of them waits for.
+fn open_steps(run: &Value, tasks: &[(String, Value)]) -> String {
+    let waits = run["waits"].as_array().into_iter().flatten();
+    let addresses: HashMap<String, String> = waits
+        .map(|wait| (text(wait, "nodeId"), text(wait, "callbackUrl")))
+        .collect();
+    let mut rows = Vec::new();
+    for (name, task) in tasks {
+        let now = text(task, "status");
+        let until = ["wake_at", "timeout_at", "next_attempt_at"].map(|key| ago(task, key));
+        let until = until.into_iter().find(|time| !time.is_empty()).unwrap_or_default();
+        let for_what = match (now.as_str(), addresses.get(name)) {
+            ("waiting", Some(url)) => format!("a callback: POST to {url}"),
+            ("waiting", None) => "a callback".to_owned(),
+            ("sleeping", _) => "the end of its sleep".to_owned(),
+            ("running", _) if task["next_attempt_at"].is_string() => {
+                format!("its next attempt; the last one failed: {}", text(task, "error_message"))
+            }
+            ("running", _) => "the end of its attempt".to_owned(),
+            _ => continue,
+        };
+        rows.push(vec![name.clone(), now, until, for_what]);
+    }
+    section(&["NODE", "NOW", "UNTIL", "WAITS FOR"], &rows)
+}
+
+fn skipped(tasks: &[(String, Value)]) -> String {
+    let skipped = tasks.iter().filter(|(_, task)| task["status"] == "skipped");
+    let rows: Vec<_> = skipped
+        .map(|(name, task)| vec![name.clone(), text(task, "skip_reason")])
+        .collect();
+    section(&["SKIPPED", "WHY"], &rows)
+}
+
+/// The conditions on edges that could not be evaluated.
+async fn failed_conditions(client: &Client, id: &str) -> anyhow::Result<String> {
+    let events = events::all(client, id).await?;
+    let failed = events.iter().filter(|event| event["data"]["type"] == "conditionFailed");
+    let rows: Vec<_> = failed
+        .map(|event| vec![text(&event["data"], "node"), text(&event["data"]["verdict"], "error")])
+        .collect();
+    Ok(section(&["CONDITION AFTER", "ERROR (COUNTS AS FALSE)"], &rows))
+}
+
+/// What the last attempt of each step was given and gave.
+fn inputs_and_outputs(run: &Value) -> String {
+    let mut order = Vec::new();
+    let mut last = HashMap::new();
+    for attempt in run["actions"].as_array().into_iter().flatten() {
+        let node = text(attempt, "nodeId");
+        if last.insert(node.clone(), attempt).is_none() {
+            order.push(node);
+        }
+    }
+    let compact = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::Object(members) if members.is_empty() => String::new(),
+        value => value.to_string(),
+    };
+    let rows: Vec<_> = order
+        .into_iter()
+        .filter_map(|node| {
+            let attempt = last.get(&node)?;
+            let (input, output) = (compact(&attempt["parameters"]), compact(&attempt["outputs"]));
+            (!input.is_empty() || !output.is_empty()).then(|| vec![node, input, output])
+        })
+        .collect();
+    section(&["NODE", "INPUT", "OUTPUT"], &rows)
+}
+
+/// A table with an empty line before it; nothing if there are no rows.
+fn section(head: &[&str], rows: &[Vec<String>]) -> String {
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", table::draw(head, rows)),
+    }
+}
+
+/// A JSON value under its name, in lines.
+fn payload(name: &str, value: &Value) -> String {
+    if value.is_null() {
+        return String::new();
+    }
+    let text = format!("{value:#}");
+    match text.char_indices().nth(LONGEST_PAYLOAD) {
+        Some((end, _)) => format!("\n{name}\n{}\n… (`-o json` shows all)\n", &text[..end]),
+        None => format!("\n{name}\n{text}\n"),
+    }
+}
