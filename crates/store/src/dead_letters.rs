@@ -1,7 +1,25 @@
 //! Runs that cannot be run: dead_lettered with all that is needed to start them again.
 
+use crate::{Result, reads::Page};
+use async_trait::async_trait;
 use fermata_core::{RunId, Timestamp};
 use uuid::Uuid;
+
+/// Dead letters. They are written by [`RunStore::commit`](crate::runs::RunStore::commit).
+#[async_trait]
+pub trait DeadLetterStore: Send + Sync {
+    /// Dead letters, the newest first, without their payloads.
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>>;
+
+    /// A dead letter, with its payload.
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>>;
+
+    /// Removes a dead letter; false if there is no such one. Its run stays as it is.
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool>;
+
+    /// Removes the dead letters that a list with this filter would show; how many. Their runs stay as they are.
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64>;
+}
 
 /// A run that was given up. It is Failed for good; what was asked for can be asked for again.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,83 @@
 //! Workflows, their drafts and their immutable versions.
 
-use crate::runs::NewRun;
+use crate::{Result, reads::Page, runs::NewRun};
+use async_trait::async_trait;
 use fermata_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+/// Workflows: their drafts, their immutable versions and their plans. A workflow is known by its uid; its name is
+/// looked up first.
+#[async_trait]
+pub trait WorkflowStore: Send + Sync {
+    /// Saves a draft, creating the workflow if needed. The rule says which states allow it, the guard what must be
+    /// true of the draft that it replaces.
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved>;
+
+    /// The draft of a workflow, if it has one.
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>>;
+
+    /// Makes the draft with this checksum the newest version, unless the newest already is the same,
+    /// and the current one if the activation says so. The draft is gone then; publishing again with the checksum of
+    /// the newest version finds that version. An archived workflow is refused.
+    ///
+    /// The plan is stored with the version. A version that has one keeps it.
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        plan: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published>;
+
+    /// Saves a document and makes it the current version of an active workflow, as `save_draft` and `publish` would,
+    /// but at once: nobody sees it as a draft. A draft that was there is gone.
+    async fn release(&self, release: Release) -> Result<Released>;
+
+    /// Makes the draft with this checksum the newest version of a workflow that is a draft, unless the newest already
+    /// is the same. The draft stays as it is: for runs of what is not published. The plan is stored as by `publish`.
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published>;
+
+    /// Removes a workflow that is a draft or archived and has no runs, with its draft and its versions. Their numbers
+    /// are not used again when a workflow of this name is created.
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted>;
+
+    /// Deletes a workflow in whatever state and leaves its runs in peace: its name is free and it takes no new runs, but
+    /// its row and its versions stay, and runs that there are go on. False if there is no such workflow.
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool>;
+
+    /// Changes status or the enabled flag, if the status now is one of `change.from`.
+    /// `None` if there is no such workflow; otherwise the workflow as it is now and whether the change was allowed.
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>>;
+
+    /// The workflow that has this name now. One that was deleted has none.
+    async fn workflow(&self, name: &str) -> Result<Option<Workflow>>;
+
+    /// The workflow with this uid, also one that was soft-deleted: see [`Workflow::deleted_at`].
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>>;
+
+    /// Workflows by name, without those that were deleted.
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>>;
+
+    /// An immutable version. Those of workflows that were soft-deleted stay.
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>>;
+
+    /// The plan of a version, as text; `None` if the version was published before plans were stored.
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>>;
+
+    /// Stores the plan of a version that has none. Answers the plan that the version has now: another process may have
+    /// been first. `None` if there is no such version.
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>>;
+
+    /// The versions of a workflow, newest first; only those before `before`, if given.
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>>;
+}
 
 /// The lifecycle of a workflow: `Draft → Active → Archived → Active`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,6 +29,7 @@ pub mod raw;
 mod reads;
 mod rows;
 mod runners;
+mod runs;
 mod sessions;
 mod settings;
 mod sql;
@@ -37,31 +38,20 @@ mod tests;
 mod tls;
 pub(crate) mod transfer;
 mod work;
+mod workflows;
 
 use crate::{
     ChangeHint, Result, Store, StoreError,
     clock::DatabaseClock,
-    dead_letters::{DeadLetter, DeadLetterFilter},
-    definitions::{
-        Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, PublishMode, Published, Release,
-        Released, Saved, VersionRow, Workflow, WorkflowFilter,
-    },
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
-    runners::{Lease, Runner, RunnerRecord},
-    runs::{
-        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, StoredMessage,
-        StoredRun, WaitRecord, journal_text, message_text,
-    },
     schema::{Migrate, Program, Schema, Step},
 };
 use address::Address;
 use async_trait::async_trait;
 use backoff::Backoff;
-use columns::storable;
 use committer::Committers;
 use error::{PgError, Remedy};
-use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
-use hints::{Hints, Listening, Tidings};
+use fermata_core::Timestamp;
+use hints::{Hints, Listening};
 use sessions::{Sessions, patiently};
 use std::{
     sync::{Arc, Mutex},
@@ -69,7 +59,6 @@ use std::{
 };
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_postgres::Client;
-use uuid::Uuid;
 use work::{Outcome, Work};
 
 pub use settings::PostgresSettings;
@@ -261,281 +250,6 @@ fn mistaken(outcome: &Outcome) -> StoreError {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
-        patiently!(self.sessions, |session| definitions::save_draft(
-            &mut session,
-            &draft,
-            rule,
-            guard.as_ref()
-        ))
-    }
-
-    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
-        patiently!(self.sessions, |session| definitions::draft(&session, workflow))
-    }
-
-    async fn publish(
-        &self,
-        workflow: Uuid,
-        checksum: &str,
-        plan: &str,
-        activation: Activation,
-        at: Timestamp,
-    ) -> Result<Published> {
-        let mode = PublishMode::Publish(activation);
-        patiently!(self.sessions, |session| definitions::publish(
-            &mut session,
-            workflow,
-            checksum,
-            plan,
-            mode,
-            at
-        ))
-    }
-
-    async fn release(&self, release: Release) -> Result<Released> {
-        patiently!(self.sessions, |session| definitions::release(&mut session, &release))
-    }
-
-    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
-        let mode = PublishMode::Snapshot;
-        patiently!(self.sessions, |session| definitions::publish(
-            &mut session,
-            workflow,
-            checksum,
-            plan,
-            mode,
-            at
-        ))
-    }
-
-    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
-        patiently!(self.sessions, |session| definitions::delete(&mut session, workflow))
-    }
-
-    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
-        patiently!(self.sessions, |session| definitions::soft_delete(
-            &mut session,
-            workflow,
-            at
-        ))
-    }
-
-    async fn set_enablement(
-        &self,
-        workflow: Uuid,
-        change: Enablement,
-        at: Timestamp,
-    ) -> Result<Option<(Workflow, bool)>> {
-        patiently!(self.sessions, |session| definitions::set_enablement(
-            &mut session,
-            workflow,
-            &change,
-            at
-        ))
-    }
-
-    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
-        if !storable(name) {
-            return Ok(None);
-        }
-        patiently!(self.sessions, |session| definitions::workflow(&session, name))
-    }
-
-    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
-        patiently!(self.sessions, |session| definitions::workflow_by_uid(&session, uid))
-    }
-
-    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
-        patiently!(self.sessions, |session| definitions::workflows(&session, &filter))
-    }
-
-    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
-        patiently!(self.sessions, |session| definitions::definition(
-            &session, workflow, version
-        ))
-    }
-
-    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>> {
-        patiently!(self.sessions, |session| definitions::plan(&session, workflow, version))
-    }
-
-    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>> {
-        patiently!(self.sessions, |session| definitions::add_plan(
-            &session, workflow, version, plan, at
-        ))
-    }
-
-    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
-        patiently!(self.sessions, |session| definitions::versions(
-            &session, workflow, before, limit
-        ))
-    }
-
-    async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
-        let events = run
-            .local_start
-            .as_mut()
-            .map(|local_start| std::mem::take(&mut local_start.events));
-        let first = journal_text(events.unwrap_or_default());
-        let run = Box::new(run);
-        match self.write(Work::Enqueue { run, first }).await? {
-            Outcome::Enqueued(answer) => Ok(answer),
-            other => Err(mistaken(&other)),
-        }
-    }
-
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        let dead_before = claim.dead_before.map(|at| self.clock.theirs(at));
-        patiently!(self.sessions, |session| claim::claim(
-            &mut session,
-            &claim,
-            dead_before,
-            &self.walked
-        ))
-    }
-
-    async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
-        if let Some(what) = commit.rejected() {
-            return CommitAnswer::Rejected(what);
-        }
-        let text = journal_text(std::mem::take(&mut commit.events));
-        let commit = Box::new(commit);
-        match self.write(Work::Commit { commit, text }).await {
-            Ok(Outcome::Committed(answer)) => answer,
-            Ok(other) => CommitAnswer::Unknown(mistaken(&other).to_string()),
-            Err(error) => CommitAnswer::of_error(error),
-        }
-    }
-
-    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
-        let letter = message_text(&letter);
-        match self.write(Work::Deliver { run, letter, at }).await? {
-            Outcome::Delivered(answer) => Ok(answer),
-            other => Err(mistaken(&other)),
-        }
-    }
-
-    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
-        if !storable(token) {
-            return Ok(Answer::NotFound);
-        }
-        let Some((run, node)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
-            return Ok(Answer::NotFound);
-        };
-        let work = Work::Answer {
-            token: token.to_owned(),
-            run,
-            letter: message_text(&InboxMessage::Callback { node: node.clone() }),
-            node,
-            payload: payload.to_owned(),
-            at,
-        };
-        match self.write(work).await? {
-            Outcome::Answered(answer) => Ok(answer),
-            other => Err(mistaken(&other)),
-        }
-    }
-
-    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
-        patiently!(self.sessions, |session| claim::load(&session, run))
-    }
-
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
-        patiently!(self.sessions, |session| reads::inbox(&session, run, after))
-    }
-
-    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
-        patiently!(self.sessions, |session| reads::waits(&session, run))
-    }
-
-    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
-        patiently!(self.sessions, |session| reads::last_attempts(&session, run, nodes))
-    }
-
-    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
-        if !storable(node.as_str()) {
-            return Ok(None);
-        }
-        patiently!(self.sessions, |session| reads::attempt(&session, run, node, attempt))
-    }
-
-    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
-        self.hints.knows(runner);
-        patiently!(self.sessions, |session| runners::heartbeat(
-            &session,
-            runner,
-            at,
-            &self.clock
-        ))
-    }
-
-    async fn retire(&self, runner: RunnerId) -> Result<()> {
-        self.hints.forgets(runner.0);
-        patiently!(self.sessions, |session| runners::retire(&session, runner))?;
-        let mut tidings = Tidings::default();
-        tidings.due(Timestamp::default());
-        self.hints.tell(&tidings);
-        Ok(())
-    }
-
-    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
-        patiently!(self.sessions, |session| runners::runners(
-            &session,
-            before,
-            limit,
-            &self.clock
-        ))
-    }
-
-    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
-        patiently!(self.sessions, |session| runners::runs_with_messages(&session, runner))
-    }
-
-    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
-        patiently!(self.sessions, |session| runners::held(&session, runner, after, limit))
-    }
-
-    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
-        patiently!(self.sessions, |session| dead_letters::list(&session, &filter))
-    }
-
-    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
-        patiently!(self.sessions, |session| dead_letters::one(&session, id))
-    }
-
-    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
-        patiently!(self.sessions, |session| dead_letters::delete(&mut session, id))
-    }
-
-    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
-        patiently!(self.sessions, |session| dead_letters::purge(&mut session, &filter))
-    }
-
-    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
-        patiently!(self.sessions, |session| reads::run(&session, id))
-    }
-
-    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
-        patiently!(self.sessions, |session| lists::runs(&session, &filter))
-    }
-
-    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
-        patiently!(self.sessions, |session| lists::children(&session, parent, after, limit))
-    }
-
-    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
-        patiently!(self.sessions, |session| reads::actions(&session, run, window))
-    }
-
-    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
-        patiently!(self.sessions, |session| reads::events(&session, run, window))
-    }
-
-    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
-        patiently!(self.sessions, |session| reads::links(&session, run))
-    }
-
     async fn ping(&self) -> Result<()> {
         patiently!(self.sessions, |session| async {
             let pinged = session.execute(runners::PING, &[]).await;

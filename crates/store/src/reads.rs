@@ -1,8 +1,35 @@
 //! What is read of runs by people and programs: rows, pages, windows.
 
-use crate::runs::{AttemptStatus, Principal};
+use crate::{
+    Result,
+    runs::{AttemptStatus, Principal},
+};
+use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use uuid::Uuid;
+
+/// Reads for the API and the command line. Nothing here is needed to advance a run.
+#[async_trait]
+pub trait ReadStore: Send + Sync {
+    /// A run's row.
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>>;
+
+    /// Runs by age, without their payloads. Looks at no more than [`reads::MAX_EXAMINED`] runs: what no index rules
+    /// out may make a page short or empty, and `next` says where to go on.
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage>;
+
+    /// The runs that a run started, oldest first, without their payloads; only those after `after`, if given.
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>>;
+
+    /// Recorded attempts of a run, in the order in which they ended, and how many there are in all.
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)>;
+
+    /// Journal rows of a run, oldest first, and how many there are in all.
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
+
+    /// External resources of a run.
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>>;
+}
 
 /// A run's row. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,28 @@
 //! Who runs workflows: processes that say that they live, and what they hold.
 
+use crate::{Result, reads::Page};
+use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
+
+/// Runners: their heartbeats and the leases that they hold.
+#[async_trait]
+pub trait RunnerStore: Send + Sync {
+    /// Says that a runner lives, and who it is. Others that were not heard of for a day and hold nothing are forgotten.
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()>;
+
+    /// Says that a runner is gone; what it still holds may be claimed at once, by claims with `dead_before`.
+    async fn retire(&self, runner: RunnerId) -> Result<()>;
+
+    /// Runners that were heard of and did not retire, the newest first; only those older than `before`, if given.
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>>;
+
+    /// The runs that a runner holds and that have letters which were not consumed. Costs as much as it finds, so that
+    /// a runner may ask again and again.
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>>;
+
+    /// The runs that a runner holds, by id, as the store believes; only those after `after`, if given.
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>>;
+}
 
 /// A runner that was not heard of for this long, and holds nothing, is forgotten. In microseconds.
 pub(crate) const FORGOTTEN_AFTER: i64 = 24 * 60 * 60 * 1_000_000;

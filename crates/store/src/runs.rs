@@ -1,9 +1,50 @@
 //! What is written of runs: enqueue, claim, commit, deliver, and their answers.
 
-use crate::{StoreError, dead_letters::DeadLetter};
+use crate::{Result, StoreError, dead_letters::DeadLetter, reads::ActionRecord};
+use async_trait::async_trait;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+/// Runs, as runners and the engine advance them. This is the hot path.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    /// Stores a new run, once for each (tenant, requestId). With a lease it is born held by that runner and
+    /// its first commit is part of the same transaction.
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued>;
+
+    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. The latter go first, in half of
+    /// the places while others are free. Of those that are free who waits longest goes first, but in a workflow's places
+    /// its runs of the highest priority do. A runner must have sent a heartbeat before it holds anything, or others take it
+    /// for dead; the asker itself is alive.
+    async fn claim(&self, claim: Claim) -> Result<Claimed>;
+
+    /// Advances a run by one journal row and all that belongs to it; a run that is given up leaves its dead letter
+    /// with the same commit.
+    async fn commit(&self, commit: RunCommit) -> CommitAnswer;
+
+    /// Puts a letter into a run's inbox and wakes the run.
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery>;
+
+    /// Answers the wait behind `token`: payload, inbox row and wake-up are one transaction. Refused from the wait's
+    /// deadline on, also while its run has not noticed that it is over.
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer>;
+
+    /// A run with its journal and lease, as a runner needs it to go on.
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>>;
+
+    /// Unconsumed mail of a run, oldest first.
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>>;
+
+    /// The waits of a run.
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>>;
+
+    /// The last recorded attempt of each of these nodes (all nodes when the list is empty).
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>>;
+
+    /// One recorded attempt.
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>>;
+}
 
 /// A run to be stored. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]

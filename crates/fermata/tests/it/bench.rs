@@ -3,7 +3,7 @@
 use crate::support::{Server, fermata, folder, text};
 use fermata_core::Status;
 use fermata_store::{
-    Store,
+    ReadStore, Store,
     conformance::cluster::Database,
     reads::{RunFilter, Window},
 };

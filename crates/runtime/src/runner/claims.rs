@@ -238,7 +238,7 @@ mod tests {
         actions::{HttpSettings, Registry},
         clock::SystemClock,
     };
-    use fermata_store::{Store, memory::MemoryStore};
+    use fermata_store::{RunnerStore, memory::MemoryStore};
     use futures::FutureExt;
     use tokio::sync::broadcast;
     use uuid::Uuid;

@@ -12,7 +12,7 @@ use fermata_runtime::{
     timeline,
 };
 use fermata_store::{
-    ChangeHint, Store,
+    ChangeHint, ReadStore, Store,
     conformance::cluster::Database,
     dead_letters::{DeadLetterFilter, DeadReason},
     postgres::PostgresStore,

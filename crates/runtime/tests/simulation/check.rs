@@ -8,7 +8,7 @@ use fermata_core::{
     Event, Join, Kind, Node, NodeId, Outcome, Plan, Run, RunId, Timestamp, Verdict, apply, code, decode,
 };
 use fermata_store::{
-    Store, StoreError,
+    DeadLetterStore, ReadStore, RunStore, StoreError,
     dead_letters::DeadLetterFilter,
     memory::MemoryStore,
     reads::{ActionRecord, RunFilter, Window},

@@ -3,7 +3,7 @@
 use super::world::{Callback, Tracked, World};
 use fermata_core::{Kind, NodeId, RunId, Status};
 use fermata_store::{
-    Store,
+    RunStore,
     runs::{Answer, Delivery, InboxMessage, RunCommit, WaitChange},
 };
 

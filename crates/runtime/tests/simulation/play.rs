@@ -15,7 +15,7 @@ use fermata_runtime::{
     clock::{Clock, TokioClock},
 };
 use fermata_store::{
-    Store,
+    WorkflowStore,
     definitions::{Draft, Release, ReleaseRule},
     memory::MemoryStore,
 };

@@ -8,16 +8,16 @@ use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     ChangeHint, Result, Store, StoreError,
-    dead_letters::{DeadLetter, DeadLetterFilter},
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
-        VersionRow, Workflow, WorkflowFilter,
+        VersionRow, Workflow, WorkflowFilter, WorkflowStore,
     },
     memory::MemoryStore,
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, RunFilter, RunPage, RunRecord, Window},
-    runners::{Lease, Runner, RunnerRecord},
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit,
+        Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
         StoredMessage, StoredRun, Then, WaitRecord,
     },
 };
@@ -188,7 +188,7 @@ impl FaultyStore {
 }
 
 #[async_trait]
-impl Store for FaultyStore {
+impl RunStore for FaultyStore {
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
         self.arrive().await;
         let fate = self.fate();
@@ -308,7 +308,10 @@ impl Store for FaultyStore {
         self.read("attempt").await?;
         self.memory.attempt(run, node, attempt).await
     }
+}
 
+#[async_trait]
+impl RunnerStore for FaultyStore {
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
         self.stay_if_dead().await;
         self.maybe(self.world.scenario.rates.heartbeat_error, "heartbeat")?;
@@ -331,17 +334,17 @@ impl Store for FaultyStore {
         self.memory.held(runner, after, limit).await
     }
 
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        self.memory.runners(before, limit).await
+    }
+}
+
+#[async_trait]
+impl WorkflowStore for FaultyStore {
     async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
         self.read("workflow").await?;
         self.memory.workflow(id).await
     }
-
-    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
-        self.read("run").await?;
-        self.memory.run(id).await
-    }
-
-    // ── what the simulated engine does not use, or what cannot matter ───────────────────────────
 
     async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
         self.memory.save_draft(draft, rule, guard).await
@@ -382,10 +385,6 @@ impl Store for FaultyStore {
         self.memory.versions(workflow, before, limit).await
     }
 
-    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
-        self.memory.children(parent, after, limit).await
-    }
-
     async fn set_enablement(
         &self,
         workflow: Uuid,
@@ -414,6 +413,37 @@ impl Store for FaultyStore {
     async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>> {
         self.memory.add_plan(workflow, version, plan, at).await
     }
+}
+
+#[async_trait]
+impl DeadLetterStore for FaultyStore {
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        self.memory.dead_letters(filter).await
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        self.memory.dead_letter(id).await
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        self.memory.delete_dead_letter(id).await
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        self.memory.purge_dead_letters(filter).await
+    }
+}
+
+#[async_trait]
+impl ReadStore for FaultyStore {
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.read("run").await?;
+        self.memory.run(id).await
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        self.memory.children(parent, after, limit).await
+    }
 
     async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
         self.memory.runs(filter).await
@@ -430,27 +460,10 @@ impl Store for FaultyStore {
     async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
         self.memory.links(run).await
     }
+}
 
-    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
-        self.memory.runners(before, limit).await
-    }
-
-    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
-        self.memory.dead_letters(filter).await
-    }
-
-    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
-        self.memory.dead_letter(id).await
-    }
-
-    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
-        self.memory.delete_dead_letter(id).await
-    }
-
-    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
-        self.memory.purge_dead_letters(filter).await
-    }
-
+#[async_trait]
+impl Store for FaultyStore {
     async fn ping(&self) -> Result<()> {
         self.memory.ping().await
     }

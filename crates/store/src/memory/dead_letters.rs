@@ -1,11 +1,32 @@
 //! Dead letters in memory.
 
-use super::State;
+use super::{MemoryStore, State};
 use crate::{
-    dead_letters::{DeadLetter, DeadLetterFilter},
+    Result,
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
     reads::Page,
 };
+use async_trait::async_trait;
 use uuid::Uuid;
+
+#[async_trait]
+impl DeadLetterStore for MemoryStore {
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        self.with(|state| state.list_dead_letters(&filter))
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        self.with(|state| state.dead_letters.get(&id).cloned())
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        self.with(|state| state.dead_letters.remove(&id).is_some())
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        self.with(|state| state.purge_dead_letters(&filter))
+    }
+}
 
 impl State {
     pub(super) fn list_dead_letters(&self, filter: &DeadLetterFilter) -> Page<DeadLetter> {

@@ -1,16 +1,93 @@
 //! Workflows, drafts and versions in memory. The rules are those of the SQLite store.
 
-use super::State;
+use super::{MemoryStore, State};
 use crate::{
+    Result,
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Lifecycle, Publication, PublishMode,
-        Published, Release, ReleaseRule, Released, Saved, VersionRow, Workflow, WorkflowFilter,
+        Published, Release, ReleaseRule, Released, Saved, VersionRow, Workflow, WorkflowFilter, WorkflowStore,
     },
     reads::Page,
 };
+use async_trait::async_trait;
 use fermata_core::Timestamp;
 use std::{collections::BTreeMap, ops::Bound};
 use uuid::Uuid;
+
+#[async_trait]
+impl WorkflowStore for MemoryStore {
+    async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
+        self.with(|state| state.save_draft(draft, rule, guard.as_ref()))
+    }
+
+    async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
+        self.with(|state| state.draft(workflow))
+    }
+
+    async fn publish(
+        &self,
+        workflow: Uuid,
+        checksum: &str,
+        plan: &str,
+        activation: Activation,
+        at: Timestamp,
+    ) -> Result<Published> {
+        self.with(|state| state.publish(workflow, checksum, plan, PublishMode::Publish(activation), at))
+    }
+
+    async fn release(&self, release: Release) -> Result<Released> {
+        self.with(|state| state.release(release))
+    }
+
+    async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
+        self.with(|state| state.publish(workflow, checksum, plan, PublishMode::Snapshot, at))
+    }
+
+    async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
+        self.with(|state| state.delete_workflow(workflow))
+    }
+
+    async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
+        self.with(|state| state.soft_delete_workflow(workflow, at))
+    }
+
+    async fn set_enablement(
+        &self,
+        workflow: Uuid,
+        change: Enablement,
+        at: Timestamp,
+    ) -> Result<Option<(Workflow, bool)>> {
+        self.with(|state| state.set_enablement(workflow, &change, at))
+    }
+
+    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
+        self.with(|state| state.workflow(name))
+    }
+
+    async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
+        self.with(|state| state.workflow_by_uid(uid))
+    }
+
+    async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
+        self.with(|state| state.list_workflows(&filter))
+    }
+
+    async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>> {
+        self.with(|state| state.definition(workflow, version))
+    }
+
+    async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>> {
+        self.with(|state| state.plan(workflow, version))
+    }
+
+    async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, _at: Timestamp) -> Result<Option<String>> {
+        self.with(|state| state.add_plan(workflow, version, plan))
+    }
+
+    async fn versions(&self, workflow: Uuid, before: Option<u32>, limit: u32) -> Result<Page<VersionRow>> {
+        self.with(|state| state.versions(workflow, before, limit))
+    }
+}
 
 /// A workflow with all that belongs to it. One that was soft-deleted is there for its versions only.
 pub(super) struct Entry {

@@ -1,12 +1,44 @@
 //! What is read of runs in memory: rows, pages, windows.
 
-use super::{State, runs::Entry};
+use super::{MemoryStore, State, runs::Entry};
 use crate::{
-    reads::{ActionRecord, EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, RunFilter, RunPage, RunRecord, Window},
+    Result,
+    reads::{
+        ActionRecord, EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, ReadStore, RunFilter, RunPage, RunRecord,
+        Window,
+    },
     runs::{StoredMessage, WaitRecord},
 };
+use async_trait::async_trait;
 use fermata_core::{NodeId, RunId};
 use std::ops::{Bound, RangeBounds};
+
+#[async_trait]
+impl ReadStore for MemoryStore {
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.with(|state| state.runs.get(&id).map(Entry::record))
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
+        self.with(|state| state.list_runs(&filter))
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        self.with(|state| state.children_of(parent, after, limit))
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        self.with(|state| state.actions(run, window))
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        self.with(|state| state.events(run, window))
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        self.with(|state| state.links_of(run))
+    }
+}
 
 impl State {
     pub(super) fn list_runs(&self, filter: &RunFilter) -> RunPage {

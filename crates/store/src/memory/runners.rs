@@ -1,12 +1,40 @@
 //! Runners in memory.
 
-use super::State;
+use super::{MemoryStore, State};
 use crate::{
+    ChangeHint, Result,
     reads::Page,
-    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
+    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord, RunnerStore},
 };
+use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
 use uuid::Uuid;
+
+#[async_trait]
+impl RunnerStore for MemoryStore {
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        self.with(|state| state.heartbeat(runner, at))
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.with(|state| {
+            state.runners.remove(&runner);
+            state.news.push(ChangeHint::Due(Timestamp::default()));
+        })
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        self.with(|state| state.list_runners(before, limit))
+    }
+
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        self.with(|state| state.runs_with_messages(runner))
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        self.with(|state| state.held_by(runner, after, limit))
+    }
+}
 
 impl State {
     pub(super) fn heartbeat(&mut self, runner: &Runner, at: Timestamp) {

@@ -1,18 +1,77 @@
 //! Runs in memory: enqueue, claim, commit, deliver, answer. The rules are those of the SQLite store.
 
-use super::State;
+use super::{MemoryStore, State};
 use crate::{
-    ChangeHint,
+    ChangeHint, Result,
     definitions::WorkflowState,
     priority,
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, Link, NewRun,
-        RunCommit, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
+        RunCommit, RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
     },
 };
-use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
+use async_trait::async_trait;
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use std::collections::BTreeMap;
+
+#[async_trait]
+impl RunStore for MemoryStore {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
+        let local_start = run
+            .local_start
+            .as_ref()
+            .filter(|local_start| !local_start.events.is_empty());
+        let first = local_start.map(|local_start| encode(&local_start.events));
+        self.with(|state| state.enqueue(run, first))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.with(|state| state.claim(&claim))
+    }
+
+    async fn commit(&self, commit: RunCommit) -> CommitAnswer {
+        if let Some(what) = commit.rejected() {
+            return CommitAnswer::Rejected(what);
+        }
+        let text = (!commit.events.is_empty()).then(|| encode(&commit.events));
+        let answer = self.with(|state| state.commit(commit, text));
+        answer.unwrap_or_else(CommitAnswer::of_error)
+    }
+
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        self.with(|state| state.deliver(run, letter, at))
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        self.with(|state| state.answer(token, payload, at))
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        self.with(|state| state.runs.get(&run).map(Entry::stored))
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+        self.with(|state| state.inbox(run, after))
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        self.with(|state| state.waits(run))
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        self.with(|state| state.last_attempts(run, nodes))
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        self.with(|state| {
+            state
+                .runs
+                .get(&run)
+                .and_then(|run| run.attempts.get(&(node.clone(), attempt)).cloned())
+        })
+    }
+}
 
 /// A run with all that belongs to it.
 pub(super) struct Entry {

@@ -1,18 +1,40 @@
 //! Reads and deletes dead letters. They are written by commits (`batch.rs`).
 
 use super::{
+    PostgresStore,
     columns::{get, plain},
     error::PgError,
-    sessions::commit,
+    sessions::{commit, patiently},
 };
 use crate::{
-    dead_letters::{DeadLetter, DeadLetterFilter},
+    Result,
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
     reads::Page,
     statements::{DEAD_LETTER_COLUMNS, DELETE_DEAD_LETTER, dollars},
 };
+use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Object};
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
+
+#[async_trait]
+impl DeadLetterStore for PostgresStore {
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        patiently!(self.sessions, |session| list(&session, &filter))
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        patiently!(self.sessions, |session| one(&session, id))
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        patiently!(self.sessions, |session| delete(&mut session, id))
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        patiently!(self.sessions, |session| purge(&mut session, &filter))
+    }
+}
 
 fn dead_letter_row(row: &Row) -> Result<DeadLetter, PgError> {
     Ok(DeadLetter {

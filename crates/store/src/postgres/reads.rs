@@ -1,17 +1,49 @@
 //! Reads of one run: its row, attempts, journal rows, links, inbox messages and waits.
 
 use super::{
+    PostgresStore,
     columns::{get, maybe, plain, principal, signed, small, storable},
     error::PgError,
+    lists,
+    sessions::patiently,
 };
 use crate::{
-    reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
+    Result,
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
     runs::{InboxMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
+use async_trait::async_trait;
 use deadpool_postgres::GenericClient;
 use fermata_core::{NodeId, RunId};
 use tokio_postgres::{Row, types::ToSql};
+
+#[async_trait]
+impl ReadStore for PostgresStore {
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        patiently!(self.sessions, |session| run(&session, id))
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
+        patiently!(self.sessions, |session| lists::runs(&session, &filter))
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        patiently!(self.sessions, |session| lists::children(&session, parent, after, limit))
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        patiently!(self.sessions, |session| actions(&session, run, window))
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        patiently!(self.sessions, |session| events(&session, run, window))
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        patiently!(self.sessions, |session| links(&session, run))
+    }
+}
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 

@@ -4,18 +4,52 @@
 //! index lookup. All times are by the database's clock, so the clocks of machines may differ.
 
 use super::{
+    PostgresStore,
     columns::{get, plain, signed},
     error::PgError,
+    hints::Tidings,
+    sessions::patiently,
 };
 use crate::{
+    Result,
     clock::{DatabaseClock, since_boot},
     reads::Page,
-    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
+    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord, RunnerStore},
     statements::{self, dollars},
 };
+use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Object};
 use fermata_core::{RunId, RunnerId, Timestamp};
 use uuid::Uuid;
+
+#[async_trait]
+impl RunnerStore for PostgresStore {
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        self.hints.knows(runner);
+        patiently!(self.sessions, |session| heartbeat(&session, runner, at, &self.clock))
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.hints.forgets(runner.0);
+        patiently!(self.sessions, |session| retire(&session, runner))?;
+        let mut tidings = Tidings::default();
+        tidings.due(Timestamp::default());
+        self.hints.tell(&tidings);
+        Ok(())
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        patiently!(self.sessions, |session| runners(&session, before, limit, &self.clock))
+    }
+
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        patiently!(self.sessions, |session| runs_with_messages(&session, runner))
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        patiently!(self.sessions, |session| held(&session, runner, after, limit))
+    }
+}
 
 /// A condition that is always true and turns `synchronous_commit` off for the transaction of the statement. Heartbeats
 /// need not survive a crash. They must not wait for disks and standbys: while commits hang because a standby is down, no

@@ -1,16 +1,38 @@
 //! Dead letters: written by a commit, read and removed by people.
 
 use super::{
+    SqliteStore,
     columns::{Col, get, key, run_id, uid_key},
     writer::Tx,
 };
 use crate::{
-    dead_letters::{DeadLetter, DeadLetterFilter},
+    Result,
+    dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
     reads::Page,
     statements::{DEAD_LETTER_COLUMNS, DELETE_DEAD_LETTER},
 };
+use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use uuid::Uuid;
+
+#[async_trait]
+impl DeadLetterStore for SqliteStore {
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>> {
+        self.readers.read(move |connection| list(connection, &filter)).await
+    }
+
+    async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>> {
+        self.readers.read(move |connection| one(connection, id)).await
+    }
+
+    async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
+        self.writer.write(move |tx| delete(tx, id)).await
+    }
+
+    async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
+        self.writer.write(move |tx| purge(tx, &filter)).await
+    }
+}
 
 const INSERT: &str = "INSERT INTO dead_letters
     (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,

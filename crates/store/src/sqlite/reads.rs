@@ -1,14 +1,55 @@
 //! What is read of one run: its row, and windows of what belongs to it.
 
-use super::columns::{count, get, key, maybe, principal, run_id, signed};
+use super::{
+    SqliteStore,
+    columns::{count, get, key, maybe, principal, run_id, signed},
+    lists,
+};
 use crate::{
-    reads::{ActionRecord, EventRecord, LinkRecord, RunRecord, Window},
+    Result,
+    reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
     runs::{InboxMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
+use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
+
+#[async_trait]
+impl ReadStore for SqliteStore {
+    async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.readers.read(move |connection| run(connection, id)).await
+    }
+
+    async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
+        self.readers
+            .read(move |connection| lists::runs(connection, &filter))
+            .await
+    }
+
+    async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>> {
+        self.readers
+            .read(move |connection| lists::children(connection, parent, after, limit))
+            .await
+    }
+
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+        self.readers
+            .read(move |connection| actions(connection, run, window))
+            .await
+    }
+
+    async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
+        self.readers
+            .read(move |connection| events(connection, run, window))
+            .await
+    }
+
+    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
+        self.readers.read(move |connection| links(connection, run)).await
+    }
+}
 
 /// A row of `LIST_COLUMNS`, or the same with payloads.
 pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {

@@ -4,18 +4,52 @@
 //! none; the plans are checked by a test.
 
 use super::{
+    SqliteStore,
     columns::{Col, count, get, key, run_id},
     writer::Tx,
 };
 use crate::{
-    ChangeHint,
+    ChangeHint, Result,
+    clock::{since_boot, wall},
     reads::Page,
-    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord},
+    runners::{FORGOTTEN_AFTER, Lease, Runner, RunnerRecord, RunnerStore},
     statements::RETIRE,
 };
+use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
 use rusqlite::{Connection, params};
 use uuid::Uuid;
+
+#[async_trait]
+impl RunnerStore for SqliteStore {
+    async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
+        self.clock.learn(since_boot(), wall().0, since_boot());
+        let runner = runner.clone();
+        self.writer.write(move |tx| heartbeat(tx, &runner, at)).await
+    }
+
+    async fn retire(&self, runner: RunnerId) -> Result<()> {
+        self.writer.write(move |tx| retire(tx, runner)).await
+    }
+
+    async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>> {
+        self.readers
+            .read(move |connection| runners(connection, before, limit))
+            .await
+    }
+
+    async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>> {
+        self.readers
+            .read(move |connection| runs_with_messages(connection, runner))
+            .await
+    }
+
+    async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>> {
+        self.readers
+            .read(move |connection| held(connection, runner, after, limit))
+            .await
+    }
+}
 
 const BEAT: &str = "INSERT INTO runners (id, heartbeat_at, host, pid, version, role, started_at, public_url)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)

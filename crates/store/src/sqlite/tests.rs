@@ -6,13 +6,14 @@ mod rejected;
 
 use super::*;
 use crate::{
-    definitions::ReleaseRule,
+    ReadStore, Result, RunStore, RunnerStore, StoreError, WorkflowStore,
+    definitions::{Draft, Release, ReleaseRule},
     runners::Runner,
-    runs::{LocalStart, Principal, StatusChange, Then},
+    runs::{Claim, CommitAnswer, Enqueued, LocalStart, NewRun, Principal, RunCommit, StatusChange, Then},
 };
-use fermata_core::{Event, Status};
+use fermata_core::{Event, RunId, RunnerId, Status, Timestamp};
 use rusqlite::Connection;
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Arc};
 use uuid::Uuid;
 
 /// Who holds the runs of these tests.

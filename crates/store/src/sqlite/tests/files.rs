@@ -2,7 +2,7 @@
 
 use super::Folder;
 use crate::{
-    Store, StoreError,
+    ReadStore, Store, StoreError,
     conformance::{WORKFLOW, activate, held_run, new_run, step},
     runs::{CommitAnswer, Enqueued},
     sqlite::{SqliteStore, log_check},

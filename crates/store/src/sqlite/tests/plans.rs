@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::{
-    dead_letters::DeadReason,
+    dead_letters::{DeadLetterFilter, DeadReason},
     lists::{Flavour, walks},
-    reads::Order,
+    reads::{Order, RunFilter},
 };
+use fermata_core::{RunId, RunnerId};
+use uuid::Uuid;
 
 /// The plan of a statement, one step a line.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use super::{world::*, *};
 use crate::{
-    Store,
+    ReadStore, RunStore, Store,
     conformance::*,
     runs::{Answer, CommitAnswer},
 };

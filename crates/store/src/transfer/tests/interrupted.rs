@@ -1,7 +1,7 @@
 //! Transfers that end before their time, or that something happens to.
 
 use super::{world::*, *};
-use crate::{Store, conformance::cluster::execute};
+use crate::{ReadStore, Store, conformance::cluster::execute};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::sync::Notify;
 

@@ -7,7 +7,7 @@ use fermata_runtime::{
     actions::{HttpSettings, Registry},
     clock::{Clock, TokioClock},
 };
-use fermata_store::{Store, memory::MemoryStore, runs::Answer};
+use fermata_store::{RunStore, memory::MemoryStore, runs::Answer};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

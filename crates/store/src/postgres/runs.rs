@@ -1,0 +1,111 @@
+//! [`RunStore`]: each method hands its work to `committer.rs`, `claim.rs` and `reads.rs`.
+
+use super::{
+    PostgresStore, claim,
+    columns::storable,
+    error::PgError,
+    mistaken, reads,
+    sessions::patiently,
+    work::{Outcome, Work},
+};
+use crate::{
+    Result,
+    reads::ActionRecord,
+    runs::{
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
+        StoredMessage, StoredRun, WaitRecord, journal_text, message_text,
+    },
+};
+use async_trait::async_trait;
+use fermata_core::{NodeId, RunId, Timestamp};
+
+#[async_trait]
+impl RunStore for PostgresStore {
+    async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
+        let events = run
+            .local_start
+            .as_mut()
+            .map(|local_start| std::mem::take(&mut local_start.events));
+        let first = journal_text(events.unwrap_or_default());
+        let run = Box::new(run);
+        match self.write(Work::Enqueue { run, first }).await? {
+            Outcome::Enqueued(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        let dead_before = claim.dead_before.map(|at| self.clock.theirs(at));
+        patiently!(self.sessions, |session| claim::claim(
+            &mut session,
+            &claim,
+            dead_before,
+            &self.walked
+        ))
+    }
+
+    async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
+        if let Some(what) = commit.rejected() {
+            return CommitAnswer::Rejected(what);
+        }
+        let text = journal_text(std::mem::take(&mut commit.events));
+        let commit = Box::new(commit);
+        match self.write(Work::Commit { commit, text }).await {
+            Ok(Outcome::Committed(answer)) => answer,
+            Ok(other) => CommitAnswer::Unknown(mistaken(&other).to_string()),
+            Err(error) => CommitAnswer::of_error(error),
+        }
+    }
+
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        let letter = message_text(&letter);
+        match self.write(Work::Deliver { run, letter, at }).await? {
+            Outcome::Delivered(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        if !storable(token) {
+            return Ok(Answer::NotFound);
+        }
+        let Some((run, node)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
+            return Ok(Answer::NotFound);
+        };
+        let work = Work::Answer {
+            token: token.to_owned(),
+            run,
+            letter: message_text(&InboxMessage::Callback { node: node.clone() }),
+            node,
+            payload: payload.to_owned(),
+            at,
+        };
+        match self.write(work).await? {
+            Outcome::Answered(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        patiently!(self.sessions, |session| claim::load(&session, run))
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+        patiently!(self.sessions, |session| reads::inbox(&session, run, after))
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        patiently!(self.sessions, |session| reads::waits(&session, run))
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        patiently!(self.sessions, |session| reads::last_attempts(&session, run, nodes))
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        if !storable(node.as_str()) {
+            return Ok(None);
+        }
+        patiently!(self.sessions, |session| reads::attempt(&session, run, node, attempt))
+    }
+}

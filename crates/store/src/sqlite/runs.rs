@@ -1,0 +1,83 @@
+//! [`RunStore`]: each method hands its work to `enqueue.rs`, `claim.rs`, `commit.rs`, `inbox.rs` and `reads.rs`.
+
+use super::{SqliteStore, claim, commit, enqueue, inbox, reads};
+use crate::{
+    Result,
+    reads::ActionRecord,
+    runs::{
+        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
+        StoredMessage, StoredRun, WaitRecord, journal_text, message_text,
+    },
+};
+use async_trait::async_trait;
+use fermata_core::{NodeId, RunId, Timestamp};
+
+#[async_trait]
+impl RunStore for SqliteStore {
+    async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
+        let events = run
+            .local_start
+            .as_mut()
+            .map(|local_start| std::mem::take(&mut local_start.events));
+        let first = journal_text(events.unwrap_or_default());
+        self.writer
+            .write(move |tx| enqueue::enqueue(tx, &run, first.as_deref()))
+            .await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.writer.write(move |tx| claim::claim(tx, &claim)).await
+    }
+
+    async fn commit(&self, mut commit: RunCommit) -> CommitAnswer {
+        if let Some(what) = commit.rejected() {
+            return CommitAnswer::Rejected(what);
+        }
+        let text = journal_text(std::mem::take(&mut commit.events));
+        let answer = self
+            .writer
+            .write(move |tx| commit::commit(tx, &commit, text.as_deref()))
+            .await;
+        answer.unwrap_or_else(CommitAnswer::of_error)
+    }
+
+    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        let letter = message_text(&letter);
+        self.writer.write(move |tx| inbox::deliver(tx, run, &letter, at)).await
+    }
+
+    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+        let (token, payload) = (token.to_owned(), payload.to_owned());
+        self.writer
+            .write(move |tx| inbox::answer(tx, &token, &payload, at))
+            .await
+    }
+
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
+        self.readers.read(move |connection| claim::load(connection, run)).await
+    }
+
+    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+        self.readers
+            .read(move |connection| reads::inbox(connection, run, after))
+            .await
+    }
+
+    async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
+        self.readers.read(move |connection| reads::waits(connection, run)).await
+    }
+
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+        let nodes = nodes.to_vec();
+        self.readers
+            .read(move |connection| reads::last_attempts(connection, run, &nodes))
+            .await
+    }
+
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+        let node = node.clone();
+        self.readers
+            .read(move |connection| reads::attempt(connection, run, &node, attempt))
+            .await
+    }
+}
