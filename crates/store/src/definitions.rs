@@ -1,6 +1,6 @@
 //! Workflows, their drafts and their immutable versions.
 
-use crate::{Result, reads::Page, runs::NewRun};
+use crate::{Result, reads::Page};
 use async_trait::async_trait;
 use fermata_core::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -166,32 +166,6 @@ impl Workflow {
         self.display_name.clone_from(&draft.display_name);
         self.description.clone_from(&draft.description);
         self.dialect.clone_from(&draft.dialect);
-    }
-}
-
-/// What decides whether a workflow takes a new run.
-#[derive(Debug, Clone)]
-pub(crate) struct WorkflowState {
-    pub(crate) status: Lifecycle,
-    pub(crate) enabled: bool,
-    pub(crate) current: Option<u32>,
-    pub(crate) latest: Option<u32>,
-}
-
-impl WorkflowState {
-    pub(crate) fn takes(&self, run: &NewRun) -> bool {
-        let version = run.workflow_version;
-        let version_fits = if run.pinned {
-            version >= 1 && self.latest.is_some_and(|latest| version <= latest)
-        } else {
-            self.current == Some(version)
-        };
-        version_fits
-            && match self.status {
-                Lifecycle::Draft => run.pinned,
-                Lifecycle::Active => self.enabled,
-                Lifecycle::Archived => false,
-            }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod postgres;
 mod priority;
 mod program;
 pub mod reads;
+mod rules;
 pub mod runners;
 pub mod runs;
 pub mod schema;

@@ -138,17 +138,6 @@ pub enum Enqueued {
     Stale,
 }
 
-impl Enqueued {
-    /// The answer to `new`, whose workflow is there or was deleted: if it was, another one may have its name by now, and
-    /// the caller has to look the name up again. A run that is sent again is found whatever became of its workflow.
-    pub(crate) fn seen_by(self, new: &NewRun, is_there: bool) -> Enqueued {
-        match self {
-            Enqueued::Existing { run, .. } if !is_there && run != new.id => Enqueued::Stale,
-            answer => answer,
-        }
-    }
-}
-
 /// A wish for runs to work on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -282,29 +271,6 @@ pub enum Then {
         /// The newest message that was looked at. It stays in the inbox.
         examined: u64,
     },
-}
-
-impl Then {
-    /// What is left of a run's `takeovers`.
-    pub(crate) fn takeovers(self, before: u32) -> u32 {
-        match self {
-            Then::Keep | Then::Park { .. } => 0,
-            Then::Decline { .. } => before.saturating_sub(1),
-            Then::GiveUp { .. } => before,
-        }
-    }
-
-    /// If the run leaves its runner: when it is due. A message that was not seen makes the run due at once, so no wake-up is
-    /// lost between a delivery and a release. `inbox_seq` is the newest message, `seen` the newest that was consumed.
-    pub(crate) fn released(self, now: Timestamp, inbox_seq: u64, seen: u64) -> Option<Option<Timestamp>> {
-        match self {
-            Then::Keep => None,
-            Then::Park { .. } if inbox_seq > seen => Some(Some(now)),
-            Then::Park { wake_at } => Some(wake_at),
-            Then::GiveUp { examined, .. } if inbox_seq > examined.max(seen) => Some(Some(now)),
-            Then::Decline { wake_at } | Then::GiveUp { wake_at, .. } => Some(Some(wake_at)),
-        }
-    }
 }
 
 /// A change of status.

@@ -4,7 +4,10 @@
 //! `free` in another order; all of them change in [`State::place`] and nowhere else.
 
 use super::State;
-use crate::priority::{self, Due, MAX_GROUPS, Places, Queue};
+use crate::{
+    priority::{self, Due, MAX_GROUPS, Places, Queue},
+    runs::{Claim, Claimed},
+};
 use fermata_core::{RunId, RunnerId, Timestamp};
 use std::{cmp::Reverse, convert::Infallible, ops::Bound};
 use uuid::Uuid;
@@ -57,6 +60,53 @@ impl State {
             }
             (_, None) => {}
         }
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
+        let limit = claim.limit as usize;
+        let ids: Vec<RunId> = match claim.only.is_empty() {
+            false => {
+                let claimable = claim.only.iter().copied().filter(|run| self.claimable(claim, *run));
+                claimable.take(limit).collect()
+            }
+            true => {
+                let held = claim.dead_before.iter().flat_map(|_| &self.held);
+                let orphans = held
+                    .filter(|(owner, ..)| self.is_dead(claim, *owner))
+                    .map(|(.., id)| *id);
+                let mut ids: Vec<RunId> = orphans.take(limit).collect();
+                let free = self.due(claim.now, priority::left_for_free(claim.limit, ids.len()));
+                ids.truncate(limit - free.len());
+                ids.extend(free);
+                ids
+            }
+        };
+        let mut runs = Vec::with_capacity(ids.len());
+        for id in ids {
+            let wake_at = self.runs.get(&id).and_then(|entry| entry.wake_at).unwrap_or(claim.now);
+            self.place(id, Some(claim.runner), Some(wake_at));
+            if let Some(entry) = self.runs.get_mut(&id) {
+                entry.epoch += 1;
+                entry.takeovers += 1;
+                runs.push(entry.stored());
+            }
+        }
+        let next_due = self.free.first().map(|(at, _)| *at);
+        Claimed { runs, next_due }
+    }
+
+    fn claimable(&self, claim: &Claim, run: RunId) -> bool {
+        self.runs.get(&run).is_some_and(|entry| {
+            !entry.status.is_terminal() && entry.lease_owner.is_none_or(|owner| self.is_dead(claim, owner))
+        })
+    }
+
+    /// Whether an owner's runs may be taken. Whoever asks is alive.
+    fn is_dead(&self, claim: &Claim, owner: RunnerId) -> bool {
+        let Some(dead_before) = claim.dead_before else {
+            return false;
+        };
+        owner != claim.runner && self.runners.get(&owner).is_none_or(|(_, at)| *at < dead_before)
     }
 
     /// Free runs that are due, in the order and with the shares of [`priority`].

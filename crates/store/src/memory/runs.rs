@@ -3,12 +3,11 @@
 use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
-    definitions::WorkflowState,
-    priority,
     reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
+    rules::{self, ConflictFacts, ExistingRun, LeaseChange, RunFacts, WorkflowFacts},
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, Link, NewRun,
-        RunCommit, RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, Link, NewRun, RunCommit,
+        RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
     },
 };
 use async_trait::async_trait;
@@ -79,7 +78,7 @@ pub(super) struct Entry {
     pub(super) status: Status,
     pub(super) lease_owner: Option<RunnerId>,
     pub(super) epoch: u64,
-    takeovers: u32,
+    pub(super) takeovers: u32,
     pub(super) wake_at: Option<Timestamp>,
     pub(super) inbox_seq: u64,
     pub(super) inbox_seen: u64,
@@ -107,19 +106,12 @@ pub(super) struct Wait {
 impl State {
     pub(super) fn enqueue(&mut self, mut new: NewRun, first: Option<String>) -> Enqueued {
         let request = (new.tenant.clone(), new.request_id.clone());
-        let workflow = self.workflow_state(&new);
-        if let Some(there) = self.requests.get(&request).and_then(|id| self.runs.get(id)) {
-            let run = there.new.id;
-            if there.new.workflow_uid != new.workflow_uid {
-                let workflow_id = there.new.workflow_id.clone();
-                return Enqueued::OtherWorkflow { run, workflow_id };
-            }
-            let status = there.status;
-            return Enqueued::Existing { run, status }.seen_by(&new, workflow.is_some());
+        let existing = self.requests.get(&request).and_then(|id| self.runs.get(id));
+        let existing = existing.map(Entry::existing);
+        if let Some(answer) = rules::refused_start(&new, self.workflow_facts(&new).as_ref(), existing.as_ref()) {
+            return answer;
         }
-        if !workflow.is_some_and(|workflow| workflow.takes(&new)) {
-            return Enqueued::Stale;
-        }
+        let status = rules::first_status(&new);
         let (id, created_at) = (new.id, new.created_at);
         let local_start = new.local_start.take();
         self.requests.insert(request, id);
@@ -136,7 +128,7 @@ impl State {
             Some(local_start) => {
                 self.place(id, Some(local_start.runner), Some(created_at));
                 if let Some(entry) = self.runs.get_mut(&id) {
-                    entry.status = Status::Running;
+                    entry.status = status;
                     entry.epoch = 1;
                     entry.started_at = Some(local_start.started_at);
                     entry.write(1, local_start.started_at, first);
@@ -149,10 +141,10 @@ impl State {
         Enqueued::Created
     }
 
-    /// The workflow of a new run, if it was not deleted.
-    fn workflow_state(&self, new: &NewRun) -> Option<WorkflowState> {
+    /// The workflow of a new run, unless it was deleted.
+    fn workflow_facts(&self, new: &NewRun) -> Option<WorkflowFacts> {
         let row = &self.live(new.workflow_uid)?.row;
-        Some(WorkflowState {
+        Some(WorkflowFacts {
             status: row.status,
             enabled: row.enabled,
             current: row.current_version,
@@ -160,63 +152,16 @@ impl State {
         })
     }
 
-    pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
-        let limit = claim.limit as usize;
-        let ids: Vec<RunId> = match claim.only.is_empty() {
-            false => {
-                let claimable = claim.only.iter().copied().filter(|run| self.claimable(claim, *run));
-                claimable.take(limit).collect()
-            }
-            true => {
-                let held = claim.dead_before.iter().flat_map(|_| &self.held);
-                let orphans = held
-                    .filter(|(owner, ..)| self.is_dead(claim, *owner))
-                    .map(|(.., id)| *id);
-                let mut ids: Vec<RunId> = orphans.take(limit).collect();
-                let free = self.due(claim.now, priority::left_for_free(claim.limit, ids.len()));
-                ids.truncate(limit - free.len());
-                ids.extend(free);
-                ids
-            }
-        };
-        let mut runs = Vec::with_capacity(ids.len());
-        for id in ids {
-            let wake_at = self.runs.get(&id).and_then(|entry| entry.wake_at).unwrap_or(claim.now);
-            self.place(id, Some(claim.runner), Some(wake_at));
-            if let Some(entry) = self.runs.get_mut(&id) {
-                entry.epoch += 1;
-                entry.takeovers += 1;
-                runs.push(entry.stored());
-            }
-        }
-        let next_due = self.free.first().map(|(at, _)| *at);
-        Claimed { runs, next_due }
-    }
-
-    fn claimable(&self, claim: &Claim, run: RunId) -> bool {
-        self.runs.get(&run).is_some_and(|entry| {
-            !entry.status.is_terminal() && entry.lease_owner.is_none_or(|owner| self.is_dead(claim, owner))
-        })
-    }
-
-    /// Whether an owner's runs may be taken. Whoever asks is alive.
-    fn is_dead(&self, claim: &Claim, owner: RunnerId) -> bool {
-        let Some(dead_before) = claim.dead_before else {
-            return false;
-        };
-        owner != claim.runner && self.runners.get(&owner).is_none_or(|(_, at)| *at < dead_before)
-    }
-
     pub(super) fn commit(&mut self, commit: RunCommit, text: Option<String>) -> CommitAnswer {
-        let Some(entry) = self.runs.get(&commit.run) else {
+        let entry = self.runs.get(&commit.run);
+        let facts = entry.map(Entry::facts);
+        let (Some(entry), Some(facts)) = (entry, facts.filter(|facts| !rules::is_fenced(&commit, Some(facts)))) else {
             return CommitAnswer::Fenced;
         };
-        if entry.lease_owner != Some(commit.runner) || entry.epoch != commit.epoch || entry.status.is_terminal() {
-            return CommitAnswer::Fenced;
-        }
-        if let Some(conflict) = self.conflict(entry, &commit, text.is_some()) {
+        if let Some(conflict) = rules::conflict(&commit, text.is_some(), &self.conflict_facts(entry, &commit)) {
             return CommitAnswer::Conflict(conflict);
         }
+        let row = rules::row_change(&commit, &facts);
         let (id, at) = (commit.run, commit.at);
         for link in commit.links {
             self.link(id, link, at);
@@ -231,52 +176,46 @@ impl State {
         for attempt in commit.attempts {
             entry.record_attempt(attempt);
         }
-        entry.takeovers = commit.then.takeovers(entry.takeovers);
         if let Some(change) = commit.status {
             entry.change_status(change);
         }
-        let terminal = entry.status.is_terminal();
-        let inbox_seq = entry.inbox_seq;
-        entry.inbox_seen = if terminal {
-            inbox_seq
-        } else {
-            commit.inbox_seen.min(inbox_seq).max(entry.inbox_seen)
-        };
-        entry.inbox.retain(|mail| mail.seq > entry.inbox_seen);
-        if terminal {
-            entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
-            self.place(id, None, None);
-        } else if let Some(wake_at) = commit.then.released(at, inbox_seq, entry.inbox_seen) {
-            self.place(id, None, wake_at);
-            self.news.extend(wake_at.map(ChangeHint::Due));
+        entry.takeovers = row.takeovers;
+        entry.inbox_seen = row.inbox_seen;
+        entry.inbox.retain(|message| message.seq > row.inbox_seen);
+        match row.lease {
+            LeaseChange::Kept => {}
+            LeaseChange::Released(wake_at) => {
+                self.place(id, None, wake_at);
+                self.news.extend(wake_at.map(ChangeHint::Due));
+            }
+            LeaseChange::Ended => {
+                entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
+                self.place(id, None, None);
+            }
         }
         if let Some(letter) = commit.dead_letter {
             self.dead_letters.insert(letter.id, *letter);
         }
-        CommitAnswer::Committed { inbox_seq }
+        CommitAnswer::Committed {
+            inbox_seq: facts.inbox_seq,
+        }
     }
 
-    /// What the commit collides with, if anything.
-    fn conflict(&self, entry: &Entry, commit: &RunCommit, journal: bool) -> Option<Conflict> {
-        if journal && u64::from(commit.seq) != entry.journal.len() as u64 + 1 {
-            return Some(Conflict::Seq);
+    /// What the commit may collide with.
+    fn conflict_facts(&self, entry: &Entry, commit: &RunCommit) -> ConflictFacts {
+        let unseen = |node: &&NodeId| {
+            let mut waits = entry.waits.iter().filter(|wait| wait.record.node == **node);
+            waits.any(|wait| wait.answer_seq > Some(commit.inbox_seen))
+        };
+        ConflictFacts {
+            last_seq: entry.journal.last().map_or(0, |row| row.seq),
+            link_owners: commit
+                .links
+                .iter()
+                .map(|link| self.links.get(&link_key(link)).copied())
+                .collect(),
+            answered: rules::closed_waits(commit).filter(unseen).cloned().collect(),
         }
-        for link in &commit.links {
-            if let Some(owner) = self.links.get(&link_key(link)).filter(|owner| **owner != commit.run) {
-                let (link, owner) = (link.clone(), *owner);
-                return Some(Conflict::Link { link, owner });
-            }
-        }
-        for change in &commit.waits {
-            let WaitChange::Close { node } = change else {
-                continue;
-            };
-            let unseen = |wait: &Wait| wait.record.node == *node && wait.answer_seq > Some(commit.inbox_seen);
-            if entry.waits.iter().any(unseen) {
-                return Some(Conflict::Answered { node: node.clone() });
-            }
-        }
-        None
     }
 
     fn link(&mut self, run: RunId, link: Link, at: Timestamp) {
@@ -411,6 +350,26 @@ impl Entry {
             links: Vec::new(),
             waits: Vec::new(),
             inbox: Vec::new(),
+        }
+    }
+
+    fn existing(&self) -> ExistingRun {
+        ExistingRun {
+            run: self.new.id,
+            workflow_uid: self.new.workflow_uid,
+            workflow_id: self.new.workflow_id.clone(),
+            status: self.status,
+        }
+    }
+
+    fn facts(&self) -> RunFacts {
+        RunFacts {
+            status: self.status,
+            owner: self.lease_owner,
+            epoch: self.epoch,
+            takeovers: self.takeovers,
+            inbox_seq: self.inbox_seq,
+            inbox_seen: self.inbox_seen,
         }
     }
 

@@ -3,16 +3,16 @@
 use super::{
     columns::{get, maybe, plain, signed, text},
     error::PgError,
-    facts::{Facts, Requested, RunFacts},
+    facts::{Facts, RunRow},
     pipeline::Query,
     sql::Statements,
     work::Work,
 };
 use crate::{
-    definitions::WorkflowState,
+    rules::{ExistingRun, RunFacts, WorkflowFacts},
     runs::{Link, NewRun, WaitChange},
 };
-use fermata_core::RunId;
+use fermata_core::{RunId, RunnerId};
 use std::collections::BTreeSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -143,7 +143,7 @@ impl Facts {
         for row in rows {
             match kind {
                 ReadKind::Workflows => {
-                    let workflow = WorkflowState {
+                    let workflow = WorkflowFacts {
                         status: get(row, 1)?,
                         enabled: plain(row, 2)?,
                         current: maybe(row, 3)?,
@@ -154,7 +154,7 @@ impl Facts {
                     self.workflows.insert(plain(row, 0)?, workflow);
                 }
                 ReadKind::Requests => {
-                    let existing = Requested {
+                    let existing = ExistingRun {
                         run: get(row, 2)?,
                         workflow_id: plain(row, 3)?,
                         status: get(row, 4)?,
@@ -163,16 +163,16 @@ impl Facts {
                     self.requests.insert((plain(row, 0)?, plain(row, 1)?), existing);
                 }
                 ReadKind::Runs => {
-                    let run = RunFacts {
+                    let facts = RunFacts {
                         status: get(row, 1)?,
-                        owner: plain(row, 2)?,
+                        owner: plain::<Option<Uuid>>(row, 2)?.map(RunnerId),
                         epoch: get(row, 3)?,
                         takeovers: get(row, 4)?,
-                        wake_at: plain(row, 5)?,
                         inbox_seq: get(row, 6)?,
                         inbox_seen: get(row, 7)?,
                     };
-                    self.runs.insert(get(row, 0)?, run);
+                    let wake_at = plain(row, 5)?;
+                    self.runs.insert(get(row, 0)?, RunRow { facts, wake_at });
                 }
                 ReadKind::LockedWorkflows => {
                     self.locked_workflows.insert(plain(row, 0)?);

@@ -1,8 +1,8 @@
 //! What a batch has to know before it decides: read under the locks on everything that it may change.
 
 use super::work::Work;
-use crate::definitions::WorkflowState;
-use fermata_core::{RunId, Status};
+use crate::rules::{ExistingRun, RunFacts, WorkflowFacts};
+use fermata_core::RunId;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
@@ -13,10 +13,10 @@ pub(super) type Resource = (String, String, String);
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// `None` for one that was deleted.
-    pub(super) workflows: HashMap<Uuid, Option<WorkflowState>>,
+    pub(super) workflows: HashMap<Uuid, Option<WorkflowFacts>>,
     /// Runs that have a (tenant, requestId) of the batch.
-    pub(super) requests: HashMap<(String, String), Requested>,
-    pub(super) runs: HashMap<RunId, RunFacts>,
+    pub(super) requests: HashMap<(String, String), ExistingRun>,
+    pub(super) runs: HashMap<RunId, RunRow>,
     /// Workflows and runs that are there, and that somebody else has locked.
     pub(super) locked_workflows: HashSet<Uuid>,
     pub(super) locked_runs: HashSet<RunId>,
@@ -40,23 +40,9 @@ impl Facts {
     }
 }
 
-/// The run that was stored for a request.
-#[derive(Debug, Clone)]
-pub(super) struct Requested {
-    pub(super) run: RunId,
-    pub(super) workflow_uid: Uuid,
-    pub(super) workflow_id: String,
-    pub(super) status: Status,
-}
-
 /// A run's row, as far as it decides.
 #[derive(Debug, Clone)]
-pub(super) struct RunFacts {
-    pub(super) status: Status,
-    pub(super) owner: Option<Uuid>,
-    pub(super) epoch: u64,
-    pub(super) takeovers: u32,
+pub(super) struct RunRow {
+    pub(super) facts: RunFacts,
     pub(super) wake_at: Option<i64>,
-    pub(super) inbox_seq: u64,
-    pub(super) inbox_seen: u64,
 }

@@ -2,14 +2,14 @@
 
 use super::{
     columns::{signed, small, text},
-    decide::first_status,
-    facts::RunFacts,
+    facts::RunRow,
     hints::Tidings,
     pipeline::Query,
     sql::Statements,
 };
 use crate::{
     dead_letters::DeadLetter,
+    rules::first_status,
     runs::{Attempt, Link, NewRun, StatusChange, WaitChange},
 };
 use fermata_core::{RunId, Timestamp};
@@ -309,15 +309,15 @@ pub(super) struct RunUpdate<'a> {
 
 impl RunUpdate<'_> {
     /// An update that changes nothing.
-    pub(super) fn unchanged(run: RunId, facts: &RunFacts) -> Self {
+    pub(super) fn unchanged(run: RunId, row: &RunRow) -> Self {
         RunUpdate {
             run: run.0,
             change: None,
             released: false,
-            wake_at: facts.wake_at,
-            inbox_seq: signed(facts.inbox_seq),
-            inbox_seen: signed(facts.inbox_seen),
-            takeovers: small(facts.takeovers),
+            wake_at: row.wake_at,
+            inbox_seq: signed(row.facts.inbox_seq),
+            inbox_seen: signed(row.facts.inbox_seen),
+            takeovers: small(row.facts.takeovers),
         }
     }
 }

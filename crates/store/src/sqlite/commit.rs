@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{
     ChangeHint,
-    runs::{Attempt, CommitAnswer, Conflict, Link, RunCommit, WaitChange},
+    rules::{self, ConflictFacts, LeaseChange, RunFacts},
+    runs::{Attempt, CommitAnswer, Link, RunCommit},
 };
-use fermata_core::{RunId, Status, Timestamp};
+use fermata_core::{RunId, RunnerId, Timestamp};
 use rusqlite::{OptionalExtension, params};
-use uuid::Uuid;
 
-const FENCE: &str = "SELECT status, lease_owner, lease_epoch, takeovers, inbox_seq, inbox_seen,
+const RUN_FACTS: &str = "SELECT status, lease_owner, lease_epoch, takeovers, inbox_seq, inbox_seen,
     (SELECT MAX(seq) FROM execution_events WHERE workflow_execution_id = ?1)
     FROM workflow_executions WHERE id = ?1";
 
@@ -55,28 +55,16 @@ const KEEP: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?
 const RELEASE: &str = "UPDATE workflow_executions SET takeovers = ?2, inbox_seen = ?3, lease_owner = NULL, wake_at = ?4
     WHERE id = ?1";
 
-const DROP_MAIL: &str = "DELETE FROM run_inbox WHERE workflow_execution_id = ?1 AND seq <= ?2";
-
-/// What a commit has to know of its run.
-struct Fence {
-    status: Status,
-    owner: Option<Uuid>,
-    epoch: u64,
-    takeovers: u32,
-    inbox_seq: u64,
-    inbox_seen: u64,
-    last_seq: u32,
-}
+const DELETE_MESSAGES: &str = "DELETE FROM run_inbox WHERE workflow_execution_id = ?1 AND seq <= ?2";
 
 /// `text` is the text of the journal row, if there are events.
 pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) -> rusqlite::Result<CommitAnswer> {
-    let Some(fence) = fence(tx, commit.run)? else {
+    let (run, last_seq) = run_facts(tx, commit.run)?.unzip();
+    let Some(run) = run.filter(|run| !rules::is_fenced(commit, Some(run))) else {
         return Ok(CommitAnswer::Fenced);
     };
-    if fence.owner != Some(commit.runner.0) || fence.epoch != commit.epoch || fence.status.is_terminal() {
-        return Ok(CommitAnswer::Fenced);
-    }
-    if let Some(conflict) = conflict(tx, commit, &fence, text.is_some())? {
+    let facts = conflict_facts(tx, commit, last_seq.unwrap_or(0))?;
+    if let Some(conflict) = rules::conflict(commit, text.is_some(), &facts) {
         return Ok(CommitAnswer::Conflict(conflict));
     }
     if let Some(text) = text {
@@ -95,55 +83,49 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     if let Some(letter) = &commit.dead_letter {
         dead_letters::insert(tx, letter)?;
     }
-    update_run(tx, commit, &fence)?;
+    update_run(tx, commit, &run)?;
     Ok(CommitAnswer::Committed {
-        inbox_seq: fence.inbox_seq,
+        inbox_seq: run.inbox_seq,
     })
 }
 
-fn fence(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Fence>> {
-    let mut statement = tx.connection.prepare_cached(FENCE)?;
+/// The run's row, and the seq of its last journal row.
+fn run_facts(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<(RunFacts, u32)>> {
+    let mut statement = tx.connection.prepare_cached(RUN_FACTS)?;
     statement
         .query_row([key(&run)], |row| {
-            Ok(Fence {
+            let facts = RunFacts {
                 status: get(row, 0)?,
-                owner: maybe(row, 1)?,
+                owner: maybe(row, 1)?.map(RunnerId),
                 epoch: count(row, 2)?,
                 takeovers: row.get(3)?,
                 inbox_seq: count(row, 4)?,
                 inbox_seen: count(row, 5)?,
-                last_seq: row.get::<_, Option<u32>>(6)?.unwrap_or(0),
-            })
+            };
+            Ok((facts, row.get::<_, Option<u32>>(6)?.unwrap_or(0)))
         })
         .optional()
 }
 
-/// What the commit collides with, if anything. Reads only.
-fn conflict(tx: &Tx<'_>, commit: &RunCommit, fence: &Fence, journal: bool) -> rusqlite::Result<Option<Conflict>> {
-    if journal && commit.seq != fence.last_seq.saturating_add(1) {
-        return Ok(Some(Conflict::Seq));
-    }
+/// What the commit may collide with. Reads only.
+fn conflict_facts(tx: &Tx<'_>, commit: &RunCommit, last_seq: u32) -> rusqlite::Result<ConflictFacts> {
+    let mut facts = ConflictFacts {
+        last_seq,
+        ..ConflictFacts::default()
+    };
     for link in &commit.links {
-        let owner = tx
-            .connection
-            .prepare_cached(LINK_OWNER)?
-            .query_row((&link.system, &link.resource_type, &link.resource_id), |row| {
-                run_id(row, 0)
-            })
-            .optional()?;
-        if let Some(owner) = owner.filter(|owner| *owner != commit.run) {
-            let link = link.clone();
-            return Ok(Some(Conflict::Link { link, owner }));
+        let mut owner = tx.connection.prepare_cached(LINK_OWNER)?;
+        let key = (&link.system, &link.resource_type, &link.resource_id);
+        facts
+            .link_owners
+            .push(owner.query_row(key, |row| run_id(row, 0)).optional()?);
+    }
+    for node in rules::closed_waits(commit) {
+        if has_unseen_answer(tx, commit.run, node, commit.inbox_seen)? {
+            facts.answered.push(node.clone());
         }
     }
-    for change in &commit.waits {
-        if let WaitChange::Close { node } = change
-            && has_unseen_answer(tx, commit.run, node, commit.inbox_seen)?
-        {
-            return Ok(Some(Conflict::Answered { node: node.clone() }));
-        }
-    }
-    Ok(None)
+    Ok(facts)
 }
 
 fn insert_attempt(tx: &Tx<'_>, run: RunId, attempt: &Attempt) -> rusqlite::Result<()> {
@@ -176,12 +158,15 @@ fn insert_link(tx: &Tx<'_>, run: RunId, link: &Link, at: Timestamp) -> rusqlite:
     Ok(())
 }
 
-/// Touches the run's row, but only if something in it changes.
-fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::Result<()> {
+/// Writes the run's row, but only if something in it changes.
+fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, facts: &RunFacts) -> rusqlite::Result<()> {
     let run = key(&commit.run);
-    let terminal = commit.status.as_ref().is_some_and(|change| change.status.is_terminal());
+    let row = rules::row_change(commit, facts);
     if let Some(change) = &commit.status {
-        let sql = if terminal { SET_TERMINAL } else { SET_STATUS };
+        let sql = match row.lease {
+            LeaseChange::Ended => SET_TERMINAL,
+            LeaseChange::Kept | LeaseChange::Released(_) => SET_STATUS,
+        };
         tx.connection.prepare_cached(sql)?.execute(params![
             run,
             change.status.as_str(),
@@ -193,32 +178,23 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, fence: &Fence) -> rusqlite::R
             change.context_snapshot,
         ])?;
     }
-    // What was consumed never becomes unread again, and what has not come yet cannot have been read.
-    let seen = if terminal {
-        fence.inbox_seq
-    } else {
-        commit.inbox_seen.min(fence.inbox_seq).max(fence.inbox_seen)
-    };
-    if seen > fence.inbox_seen {
+    let seen = signed(row.inbox_seen);
+    if row.inbox_seen > facts.inbox_seen {
         tx.connection
-            .prepare_cached(DROP_MAIL)?
-            .execute(params![run, signed(seen)])?;
+            .prepare_cached(DELETE_MESSAGES)?
+            .execute(params![run, seen])?;
     }
-    if terminal {
-        return close_waits(tx, commit.run);
-    }
-    match commit.then.released(commit.at, fence.inbox_seq, seen) {
-        Some(wake_at) => {
-            let takeovers = commit.then.takeovers(fence.takeovers);
-            let row = params![run, takeovers, signed(seen), wake_at.map(|at| at.0)];
-            tx.connection.prepare_cached(RELEASE)?.execute(row)?;
+    match row.lease {
+        LeaseChange::Ended => close_waits(tx, commit.run)?,
+        LeaseChange::Released(wake_at) => {
+            let mut release = tx.connection.prepare_cached(RELEASE)?;
+            release.execute(params![run, row.takeovers, seen, wake_at.map(|at| at.0)])?;
             tx.news.extend(wake_at.map(ChangeHint::Due));
         }
-        None if seen > fence.inbox_seen || fence.takeovers > 0 => {
-            let mut keep = tx.connection.prepare_cached(KEEP)?;
-            keep.execute(params![run, signed(seen)])?;
+        LeaseChange::Kept if row.differs_from(facts) => {
+            tx.connection.prepare_cached(KEEP)?.execute(params![run, seen])?;
         }
-        None => {}
+        LeaseChange::Kept => {}
     }
     Ok(())
 }

@@ -7,17 +7,16 @@ use super::{
 };
 use crate::{
     ChangeHint,
-    definitions::WorkflowState,
+    rules::{self, ExistingRun, WorkflowFacts},
     runs::{Enqueued, NewRun},
 };
-use fermata_core::Status;
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
 const BY_REQUEST: &str = "SELECT id, workflow_id, status, workflow_uid FROM workflow_executions
     WHERE tenant_id = ?1 AND workflow_request_id = ?2";
 
-const WORKFLOW_STATE: &str = "SELECT status, is_enabled, current_version, latest_version FROM workflows
+const WORKFLOW: &str = "SELECT status, is_enabled, current_version, latest_version FROM workflows
     WHERE uid = ?1 AND deleted_at IS NULL";
 
 const INSERT_RUN: &str = "INSERT INTO workflow_executions
@@ -32,22 +31,14 @@ pub(super) const INSERT_EVENT: &str =
 
 /// `first` is the text of the first journal row, for a run that is born held.
 pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rusqlite::Result<Enqueued> {
-    let workflow = workflow_state(tx, run)?;
-    if let Some(answer) = existing(tx, run)? {
-        return Ok(answer.seen_by(run, workflow.is_some()));
-    }
-    if !workflow.is_some_and(|workflow| workflow.takes(run)) {
-        return Ok(Enqueued::Stale);
+    let (workflow, existing) = (workflow(tx, run)?, existing(tx, run)?);
+    if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref()) {
+        return Ok(answer);
     }
     let local_start = run.local_start.as_ref();
-    let status = if local_start.is_some() {
-        Status::Running
-    } else {
-        Status::Pending
-    };
     tx.connection.prepare_cached(INSERT_RUN)?.execute(params![
         key(&run.id),
-        status.as_str(),
+        rules::first_status(run).as_str(),
         local_start.map(|local_start| local_start.runner.0.as_bytes().as_slice()),
         i64::from(local_start.is_some()),
         run.created_at.0,
@@ -84,30 +75,27 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
     Ok(Enqueued::Created)
 }
 
-fn existing(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<Enqueued>> {
+fn existing(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ExistingRun>> {
     let mut by_request = tx.connection.prepare_cached(BY_REQUEST)?;
     by_request
         .query_row((&run.tenant, &run.request_id), |row| {
-            let id = run_id(row, 0)?;
             let Col(workflow_uid) = row.get::<_, Col<Uuid>>(3)?;
-            if workflow_uid != run.workflow_uid {
-                let workflow_id = row.get(1)?;
-                return Ok(Enqueued::OtherWorkflow { run: id, workflow_id });
-            }
-            Ok(Enqueued::Existing {
-                run: id,
+            Ok(ExistingRun {
+                run: run_id(row, 0)?,
+                workflow_uid,
+                workflow_id: row.get(1)?,
                 status: get(row, 2)?,
             })
         })
         .optional()
 }
 
-/// The workflow of a new run, if it was not deleted.
-fn workflow_state(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<WorkflowState>> {
-    let mut state = tx.connection.prepare_cached(WORKFLOW_STATE)?;
+/// The workflow of a new run, unless it was deleted.
+fn workflow(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<WorkflowFacts>> {
+    let mut state = tx.connection.prepare_cached(WORKFLOW)?;
     state
         .query_row([uid_key(&run.workflow_uid)], |row| {
-            Ok(WorkflowState {
+            Ok(WorkflowFacts {
                 status: get(row, 0)?,
                 enabled: row.get(1)?,
                 current: row.get(2)?,
