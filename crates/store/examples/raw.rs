@@ -1,4 +1,4 @@
-//! How fast a store takes the rows of three-step runs, and nothing else.
+//! Measures how fast a store writes the rows of three-step runs, without the engine.
 //!
 //! ```text
 //! cargo run --release -p fermata-store --example raw -- [folder] [runs] [preloaded runs]
@@ -6,12 +6,12 @@
 //! cargo run --release -p fermata-store --example raw -- postgres://… [runs] [tasks] [committers]
 //! ```
 //!
-//! With PostgreSQL (a server of its own, or an empty database) also the raw limit: the same rows by the same statements,
-//! step by step, with nothing locked, read or decided. Both are measured in turns, so that what else the machine does
-//! meets both.
+//! With PostgreSQL (a throw-away server, or an empty database) it also measures the raw limit: the same rows with the
+//! same statements, step by step, without locks, reads and decisions. Both are measured alternately, so that other load
+//! on the machine affects both.
 //!
-//! 256 tasks each send the writes of one run after the other: a born enqueue, then three commits with a journal
-//! row and an attempt, the last of which ends the run.
+//! 256 tasks each send the writes of one run after another: an enqueue with a local start, then three commits with a
+//! journal row and an attempt; the last one ends the run.
 
 use fermata_core::{Event, NodeId, Outcome, Output, RunId, RunnerId, Shape, Status, Timestamp};
 use fermata_store::{
@@ -98,7 +98,7 @@ async fn release(store: &Arc<dyn Store>) {
     store.release(release).await.expect("a version");
 }
 
-/// A server that ends with this process, and where it is.
+/// A server that stops with this process, and its address.
 #[cfg(feature = "cluster")]
 fn server() -> (String, Box<dyn std::any::Any>) {
     let options = ["shared_buffers=256MB", "max_wal_size=4GB"];
@@ -131,7 +131,7 @@ async fn postgres(place: &str, runs: u64, tasks: usize, committers: usize) {
     store.close().await.expect("closing");
 }
 
-/// Two connections, each with half of the tasks' runs in a batch.
+/// Two connections; each writes the runs of half of the tasks as a batch.
 async fn raw(url: &str, tasks: usize, runs: u64) {
     let runner = RunnerId(Uuid::now_v7());
     let left = Arc::new(AtomicU64::new(runs));
@@ -168,7 +168,7 @@ fn now() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).expect("a clock before the year 294,000"))
 }
 
-/// Seconds of processor time so far, where the system tells. It says more than the clock on a busy machine.
+/// CPU seconds so far, where the system reports them. On a busy machine they say more than wall time.
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat
@@ -217,7 +217,7 @@ async fn measure(store: &Arc<dyn Store>, tasks: usize, runs: u64, name: &str) {
     );
 }
 
-/// A run as it is born.
+/// A run that starts locally.
 fn new_run(runner: RunnerId) -> NewRun {
     let (id, at) = (RunId(Uuid::now_v7()), now());
     let started = Event::Started {

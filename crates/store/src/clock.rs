@@ -1,12 +1,13 @@
 //! Database time, and the clocks of this machine that it is measured with.
 //!
-//! Several processes must agree on what time it is, and their machines need not. So time is the database's: a clock that
-//! only counts (`CLOCK_BOOTTIME`, which also counts while the machine is suspended) plus an offset that is measured when
-//! the store is opened and with each heartbeat. For SQLite the database's clock is the wall clock of this machine.
+//! Several processes must agree on the time, but the clocks of their machines may differ. So time is that of the
+//! database: a monotonic clock (`CLOCK_BOOTTIME`, which also counts while the machine is suspended) plus an offset that
+//! is measured when the store is opened and with each heartbeat. For SQLite, the clock of the database is the wall
+//! clock of this machine.
 //!
 //! What must stay true:
 //! * Time never goes back. If the database's clock was set back, time runs at half speed until both agree again.
-//! * A slow answer cannot make the offset worse: it is moved only as far as the measurement proves it wrong.
+//! * A slow response cannot make the offset worse: it is changed only as far as the measurement proves it wrong.
 
 use fermata_core::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
@@ -18,20 +19,20 @@ use std::{
 /// A difference between the clocks of this machine and its database above this is logged. In microseconds.
 const WORTH_A_LINE: i64 = 1_000_000;
 
-/// What the wall clock of this machine shows.
+/// The wall clock of this machine.
 pub fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
     Timestamp(micros.saturating_add(wrong_by()))
 }
 
-/// How long this machine runs, in microseconds: a clock that is never set.
+/// The uptime of this machine in microseconds: a clock that is never set.
 pub fn since_boot() -> i64 {
     let since = clock_gettime(ClockId::Boottime);
     since.tv_sec * 1_000_000 + since.tv_nsec / 1000
 }
 
-/// How wrong the wall clock is made, in microseconds, for tests and the fault rig. Only builds for tests can be told to.
+/// An artificial error of the wall clock in microseconds, for tests and the fault rig. Release builds ignore it.
 fn wrong_by() -> i64 {
     #[cfg(debug_assertions)]
     {
@@ -60,12 +61,12 @@ struct State {
 }
 
 impl State {
-    /// The database's clock, as far as it is known.
+    /// The clock of the database, as estimated.
     fn database(&self, boot: i64) -> i64 {
         boot.saturating_add(self.offset)
     }
 
-    /// The same, but never back.
+    /// The same, but it never goes back.
     fn shown(&self, boot: i64) -> i64 {
         let (at, shown) = self.measured;
         self.database(boot).max(shown + (boot - at) / 2)
@@ -73,7 +74,7 @@ impl State {
 }
 
 impl DatabaseClock {
-    /// A clock for a database that showed `theirs` when this machine ran for between `before` and `after`.
+    /// A clock for a database that showed `theirs` when the uptime of this machine was between `before` and `after`.
     pub(crate) fn new(before: i64, theirs: i64, after: i64) -> DatabaseClock {
         let offset = theirs - (before + (after - before) / 2);
         let clock = DatabaseClock(RwLock::new(State {
@@ -85,7 +86,8 @@ impl DatabaseClock {
         clock
     }
 
-    /// Takes in a measurement: the database showed `theirs` when this machine ran for between `before` and `after`.
+    /// Updates the offset: the database showed `theirs` when the uptime of this machine was between `before` and
+    /// `after`.
     pub(crate) fn learn(&self, before: i64, theirs: i64, after: i64) {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let boot = since_boot().max(after);

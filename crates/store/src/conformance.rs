@@ -37,14 +37,14 @@ use fermata_core::{Event, NodeId, Output, RunId, RunnerId, Status, Timestamp};
 use std::{any::Any, ops::Deref, sync::Arc};
 use uuid::Uuid;
 
-/// A fresh store, and whatever must live as long.
+/// A fresh store, and resources that must live as long.
 pub struct Subject {
     store: Arc<dyn Store>,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
 impl Subject {
-    /// A store with what it stands on, such as a temporary folder.
+    /// A store with the resources that it needs, such as a temporary folder.
     pub fn new(store: impl Store, keep: impl Any + Send + Sync) -> Subject {
         Subject {
             store: Arc::new(store),
@@ -61,53 +61,53 @@ impl Deref for Subject {
     }
 }
 
-/// One `#[tokio::test]` for each property, in a module of this name; `$make` gives a fresh [`Subject`] each time.
+/// One `#[tokio::test]` for each property, in a module of this name; `$make` creates a fresh [`Subject`] each time.
 #[macro_export]
 macro_rules! conformance_tests {
     ($name:ident, $make:expr) => {
         $crate::conformance_tests! { @list $name, $make;
-            workflows: drafts_come_and_go, draft_rules, if_match_guards_drafts, publishing_numbers_versions,
+            workflows: drafts_are_saved_and_published, draft_rules, if_match_guards_drafts, publishing_numbers_versions,
                 publishing_the_same_is_no_new_version, publishing_needs_the_draft_it_names, activation_is_optional,
                 enablement_follows_its_rule, workflows_are_paged_and_filtered, archived_workflows_are_not_published,
-                snapshots_leave_the_draft, deleting_takes_what_nothing_needs, versions_are_listed_newest_first;
+                snapshots_keep_the_draft, workflows_without_runs_are_deleted, versions_are_listed_newest_first;
             plans: plans_are_stored_with_their_versions, publishing_the_same_keeps_the_plan, plans_need_their_versions,
-                plans_go_with_their_versions;
+                plans_are_deleted_with_their_versions;
             releases: a_release_is_current_at_once, release_rules, releasing_the_same_is_no_new_version,
-                releasing_activates_what_was_staged, documents_say_whether_runs_start, workflows_are_found_by_uid,
-                soft_deleted_workflows_stay_for_their_runs, runs_outlive_their_workflow, a_deleted_name_can_be_used_again,
+                releasing_activates_what_was_staged, documents_may_disable_new_runs, workflows_are_found_by_uid,
+                soft_deleted_workflows_are_kept_for_their_runs, runs_continue_after_their_workflow_is_deleted, a_deleted_name_can_be_used_again,
                 runs_belong_to_one_workflow_of_a_name, request_ids_of_a_deleted_workflow_stay_taken,
                 drafts_over_old_runs_are_deleted, concurrent_releases;
             enqueue: pending_run_is_stored_whole, locally_started_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
-                concurrent_twins_make_one_run, drafts_take_pinned_runs_only;
-            claim: free_runs_in_order_of_due_time, not_before_they_are_due, limit_and_next_due, claim_gives_all_there_is,
-                held_runs_are_left_alone, dead_owners_lose_their_runs, dead_owners_runs_and_free_ones_share,
-                heartbeats_keep_runs, retired_runners_lose_their_runs, the_asker_is_alive, only_one_run, only_these_runs, takeovers_count_and_reset,
+                concurrent_requests_make_one_run, drafts_take_pinned_runs_only;
+            claim: free_runs_in_order_of_due_time, runs_are_not_claimed_before_they_are_due, limit_and_next_due, claimed_runs_are_complete,
+                held_runs_are_not_claimed, dead_owners_lose_their_runs, dead_owners_runs_and_free_ones_share,
+                heartbeats_keep_runs, retired_runners_lose_their_runs, the_claiming_runner_is_alive, only_one_run, only_these_runs, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
-                priority_takes_no_place_of_others, priority_waits_until_it_is_due, lower_priority_waits;
-            fair: a_backlog_takes_half, others_take_what_they_need, tenants_share_too, single_places_are_shared,
-                sleepers_take_no_share, others_are_found_among_many, shares_hold_under_priority;
-            runners: runners_are_listed, a_heartbeat_keeps_who_it_is, silent_runners_are_forgotten,
-                unread_mail_of_held_runs, held_runs_are_told, who_holds_what_is_told, declined_runs_were_not_taken,
-                given_up_runs_were_taken, messages_bring_given_up_runs_back;
-            dead_letters: a_run_is_buried, burials_are_fenced, dead_letters_are_paged_and_filtered,
-                dead_letters_are_removed;
+                priority_takes_no_place_of_others, priority_applies_to_due_runs_only, lower_priority_waits;
+            fair: a_backlog_takes_half, unused_places_go_to_the_backlog, tenants_share_too, single_places_are_shared,
+                sleeping_runs_take_no_share, others_are_found_among_many, shares_hold_under_priority;
+            runners: runners_are_listed, a_heartbeat_keeps_the_description, silent_runners_are_deleted,
+                pending_messages_of_held_runs, held_runs_are_listed, runs_name_their_runner, declined_claims_are_not_counted,
+                failed_claims_are_counted, messages_wake_given_up_runs;
+            dead_letters: a_run_is_dead_lettered, dead_lettering_is_fenced, dead_letters_are_paged_and_filtered,
+                dead_letters_are_deleted;
             commit: journal_and_attempts_are_written, old_epochs_change_nothing, only_the_owner_commits, unheld_runs_are_fenced,
                 unknown_runs_are_fenced, seq_must_be_next, no_events_no_journal_row, status_changes_keep_what_is_not_given,
-                terminal_is_final, parking_frees_the_run, parking_with_unseen_mail_is_due_at_once,
+                terminal_is_final, parking_releases_the_run, parking_with_unseen_messages_is_due_at_once,
                 links_are_unique_across_runs, own_links_again_are_fine, a_conflict_writes_nothing,
-                conflicts_do_not_fail_neighbours, the_first_record_of_an_attempt_stands,
-                waits_close_for_good, an_unseen_answer_beats_a_close, a_seen_answer_does_not,
-                terminal_closes_waits_and_drops_mail, a_rejected_commit_writes_nothing,
-                rejected_commits_do_not_fail_neighbours;
-            inbox: letters_are_numbered_and_kept, consumed_letters_go, reading_ahead_loses_nothing,
-                delivery_wakes_free_runs_only, terminal_and_unknown_runs_take_no_mail, answers_are_taken_once,
-                answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, news_are_told;
+                conflicts_do_not_fail_other_members, the_first_record_of_an_attempt_is_kept,
+                waits_close_for_good, an_unseen_answer_refuses_a_close, a_seen_answer_allows_a_close,
+                terminal_closes_waits_and_deletes_messages, a_rejected_commit_writes_nothing,
+                rejected_commits_do_not_fail_other_members;
+            inbox: messages_are_numbered_and_kept, consumed_messages_are_deleted, inbox_seen_beyond_the_last_message_loses_nothing,
+                delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, a_wait_is_answered_once,
+                answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
-                windows_of_events, links_are_listed, missing_runs_have_nothing, load_shows_the_lease, zeros_in_texts, ping_and_close;
+                windows_of_events, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
-                one_commit_for_each_place, links_have_one_owner;
+                one_commit_for_each_seq, links_have_one_owner;
         }
     };
     (@list $name:ident, $make:expr; $($group:ident: $($test:ident),+ $(,)?;)+) => {
@@ -139,7 +139,7 @@ pub(crate) fn run_id() -> RunId {
     RunId(Uuid::now_v7())
 }
 
-/// A runner that nobody knows.
+/// A runner without a heartbeat.
 pub(crate) fn runner() -> RunnerId {
     RunnerId(Uuid::now_v7())
 }
@@ -178,12 +178,12 @@ pub(crate) fn uid(name: &str) -> Uuid {
     Uuid::from_u128(name.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, hash))
 }
 
-/// The rule for a draft that makes a workflow of this name.
+/// The rule for a draft that creates a workflow of this name.
 pub(crate) fn new_or_draft(name: &str) -> DraftRule {
     DraftRule::NewOrDraft { uid: uid(name) }
 }
 
-/// The rule for a draft beside a version of the first workflow of this name.
+/// The rule for a draft of the first workflow of this name, which has a version.
 pub(crate) fn existing_draft(name: &str) -> DraftRule {
     DraftRule::Existing { uid: uid(name) }
 }
@@ -198,7 +198,7 @@ pub(crate) fn release_new(id: &str, checksum: &str) -> Release {
     }
 }
 
-/// New runs use the version.
+/// Makes the published version current.
 pub(crate) const ACTIVATE: Activation = Activation::Activate { enabled: true };
 
 /// Makes `id` an active workflow with version 1.
@@ -304,7 +304,7 @@ pub(crate) fn link(id: &str) -> Link {
     }
 }
 
-/// A commit with one event, that keeps the lease.
+/// A commit with one event that keeps the lease.
 pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
     RunCommit {
         run,
@@ -323,7 +323,7 @@ pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
     }
 }
 
-/// The same, which parks.
+/// The same, but it parks the run.
 pub(crate) fn park(run: RunId, epoch: u64, seq: u32, wake_at: Option<i64>) -> RunCommit {
     let mut commit = step(run, epoch, seq);
     commit.then = Then::Park {
@@ -332,7 +332,7 @@ pub(crate) fn park(run: RunId, epoch: u64, seq: u32, wake_at: Option<i64>) -> Ru
     commit
 }
 
-/// The same, which ends the run.
+/// The same, but it ends the run.
 pub(crate) fn end(run: RunId, epoch: u64, seq: u32, status: Status) -> RunCommit {
     let mut commit = step(run, epoch, seq);
     commit.status = Some(StatusChange {
@@ -358,7 +358,7 @@ pub(crate) fn claim(runner: RunnerId, limit: u32, now: i64) -> Claim {
     }
 }
 
-/// Stores a run that waits to be claimed.
+/// Stores a pending run.
 pub(crate) async fn pending(store: &Arc<dyn Store>, request_id: &str) -> RunId {
     let run = new_run(request_id);
     let id = run.id;
@@ -371,7 +371,7 @@ pub(crate) async fn held_run(store: &Arc<dyn Store>, request_id: &str, waits: Ve
     (run_held_by(store, ME, request_id, waits).await, ME)
 }
 
-/// The same of another runner.
+/// The same, held by another runner.
 pub(crate) async fn run_held_by(
     store: &Arc<dyn Store>,
     owner: RunnerId,

@@ -1,4 +1,4 @@
-//! Runs that cannot be run: dead_lettered with all that is needed to start them again.
+//! Dead letters: runs that cannot be completed, with everything that is needed to start them again.
 
 use crate::{Result, reads::Page};
 use async_trait::async_trait;
@@ -8,27 +8,28 @@ use uuid::Uuid;
 /// Dead letters. They are written by [`RunStore::commit`](crate::runs::RunStore::commit).
 #[async_trait]
 pub trait DeadLetterStore: Send + Sync {
-    /// Dead letters, the newest first, without their payloads.
+    /// Dead letters, newest first, without their payloads.
     async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Page<DeadLetter>>;
 
     /// A dead letter, with its payload.
     async fn dead_letter(&self, id: Uuid) -> Result<Option<DeadLetter>>;
 
-    /// Removes a dead letter; false if there is no such one. Its run stays as it is.
+    /// Deletes a dead letter; false if it does not exist. Its run is not changed.
     async fn delete_dead_letter(&self, id: Uuid) -> Result<bool>;
 
-    /// Removes the dead letters that a list with this filter would show; how many. Their runs stay as they are.
+    /// Deletes the dead letters that a list with this filter shows, and returns their number. Their runs are not
+    /// changed.
     async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64>;
 }
 
-/// A run that was given up. It is Failed for good; what was asked for can be asked for again.
+/// A dead-lettered run. Its status is `Failed` for good. The same request can be started again as a new run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     /// Its id, a UUIDv7.
     pub id: Uuid,
-    /// When the run was given up.
+    /// When the run was dead-lettered.
     pub at: Timestamp,
-    /// Why.
+    /// The reason.
     pub reason: DeadReason,
     /// The run.
     pub run: RunId,
@@ -40,20 +41,20 @@ pub struct DeadLetter {
     pub workflow_version: u32,
     /// Empty for no tenant.
     pub tenant: String,
-    /// How often it was tried since it last got anywhere.
+    /// How often it was claimed since its last commit.
     pub attempts: u32,
-    /// What went wrong at last, for people.
+    /// The last error, as text for people.
     pub last_error: Option<String>,
-    /// What was asked for, as JSON. Empty in lists.
+    /// The request, as JSON. Empty in lists.
     pub payload: String,
 }
 
-/// Why a run was given up.
+/// Why a run was dead-lettered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadReason {
     /// Its trigger cannot be read, or does not fit the schema of its workflow.
     InvalidTrigger,
-    /// Runners took it again and again, and none of them came to a commit.
+    /// It was claimed too often without a commit.
     Poison,
     /// The database refuses what the run has to record.
     Rejected,
@@ -78,14 +79,14 @@ impl DeadReason {
     }
 }
 
-/// Which dead letters, the newest first. What is left empty fits every one.
+/// A filter for dead letters, newest first. Fields that are `None` match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadLetterFilter {
-    /// Only with this reason.
+    /// Only dead letters with this reason.
     pub reason: Option<DeadReason>,
-    /// Only of this workflow.
+    /// Only dead letters of this workflow.
     pub workflow_uid: Option<Uuid>,
-    /// Only older than this one.
+    /// Only dead letters older than this one, for paging.
     pub before: Option<Uuid>,
     /// At most this many.
     pub limit: u32,

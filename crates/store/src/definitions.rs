@@ -6,22 +6,21 @@ use fermata_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Workflows: their drafts, their immutable versions and their plans. A workflow is known by its uid; its name is
-/// looked up first.
+/// Workflows: their drafts, immutable versions and plans. The key of a workflow is its uid; look up a name first.
 #[async_trait]
 pub trait WorkflowStore: Send + Sync {
-    /// Saves a draft, creating the workflow if needed. The rule says which states allow it, the guard what must be
-    /// true of the draft that it replaces.
+    /// Saves a draft and creates the workflow if needed. The rule says which lifecycle states allow it; the guard is a
+    /// condition on the draft that is replaced.
     async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved>;
 
     /// The draft of a workflow, if it has one.
     async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>>;
 
-    /// Makes the draft with this checksum the newest version, unless the newest already is the same,
-    /// and the current one if the activation says so. The draft is gone then; publishing again with the checksum of
-    /// the newest version finds that version. An archived workflow is refused.
+    /// Publishes the draft with this checksum as the newest version, and makes it current if the activation says so. If
+    /// the newest version has the same document, no new version is created. The draft is deleted. Publishing again with
+    /// the checksum of the newest version returns that version. An archived workflow is refused.
     ///
-    /// The plan is stored with the version. A version that has one keeps it.
+    /// The plan is stored with the version. A version that has a plan keeps it.
     async fn publish(
         &self,
         workflow: Uuid,
@@ -31,24 +30,25 @@ pub trait WorkflowStore: Send + Sync {
         at: Timestamp,
     ) -> Result<Published>;
 
-    /// Saves a document and makes it the current version of an active workflow, as `save_draft` and `publish` would,
-    /// but at once: nobody sees it as a draft. A draft that was there is gone.
+    /// Saves a document and makes it the current version of an active workflow in one step, as `save_draft` and
+    /// `publish` would, but without a visible draft. An existing draft is deleted.
     async fn release(&self, release: Release) -> Result<Released>;
 
-    /// Makes the draft with this checksum the newest version of a workflow that is a draft, unless the newest already
-    /// is the same. The draft stays as it is: for runs of what is not published. The plan is stored as by `publish`.
+    /// Makes the draft with this checksum the newest version of a workflow in `Draft`, unless the newest version has
+    /// the same document. The draft is kept. Used for runs of unpublished documents. The plan is stored as by
+    /// `publish`.
     async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published>;
 
-    /// Removes a workflow that is a draft or archived and has no runs, with its draft and its versions. Their numbers
-    /// are not used again when a workflow of this name is created.
+    /// Deletes a workflow in `Draft` or `Archived` that has no runs, with its draft and versions. Their version numbers
+    /// are not used again by a later workflow of the same name.
     async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted>;
 
-    /// Deletes a workflow in whatever state and leaves its runs in peace: its name is free and it takes no new runs, but
-    /// its row and its versions stay, and runs that there are go on. False if there is no such workflow.
+    /// Soft-deletes a workflow in any state. Its name is free and it accepts no new runs. Its row and its versions
+    /// stay, so existing runs continue. False if there is no such workflow.
     async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool>;
 
-    /// Changes status or the enabled flag, if the status now is one of `change.from`.
-    /// `None` if there is no such workflow; otherwise the workflow as it is now and whether the change was allowed.
+    /// Changes the status or the enabled flag, if the present status is one of `change.from`. `None` if there is no
+    /// such workflow; otherwise the workflow after the call and whether the change was allowed.
     async fn set_enablement(
         &self,
         workflow: Uuid,
@@ -56,23 +56,23 @@ pub trait WorkflowStore: Send + Sync {
         at: Timestamp,
     ) -> Result<Option<(Workflow, bool)>>;
 
-    /// The workflow that has this name now. One that was deleted has none.
+    /// The workflow with this name. Deleted workflows are not found.
     async fn workflow(&self, name: &str) -> Result<Option<Workflow>>;
 
-    /// The workflow with this uid, also one that was soft-deleted: see [`Workflow::deleted_at`].
+    /// The workflow with this uid, including soft-deleted ones: see [`Workflow::deleted_at`].
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>>;
 
-    /// Workflows by name, without those that were deleted.
+    /// Workflows by name, without deleted ones.
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>>;
 
-    /// An immutable version. Those of workflows that were soft-deleted stay.
+    /// An immutable version. Versions of soft-deleted workflows are kept.
     async fn definition(&self, workflow: Uuid, version: u32) -> Result<Option<Definition>>;
 
     /// The plan of a version, as text; `None` if the version was published before plans were stored.
     async fn plan(&self, workflow: Uuid, version: u32) -> Result<Option<String>>;
 
-    /// Stores the plan of a version that has none. Answers the plan that the version has now: another process may have
-    /// been first. `None` if there is no such version.
+    /// Stores the plan of a version that has none. Returns the plan that the version has now: another process may have
+    /// stored one first. `None` if there is no such version.
     async fn add_plan(&self, workflow: Uuid, version: u32, plan: &str, at: Timestamp) -> Result<Option<String>>;
 
     /// The versions of a workflow, newest first; only those before `before`, if given.
@@ -108,21 +108,21 @@ impl Lifecycle {
 /// A workflow's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workflow {
-    /// Its name, from the document. No two workflows have the same, except those that were deleted.
+    /// Its name, from the document. Unique among workflows that were not deleted.
     pub id: String,
-    /// Its key, a UUIDv7: a workflow that is created again under a name that was deleted has another one.
+    /// Its key, a UUIDv7. A workflow that is created again under the name of a deleted one gets a new uid.
     pub uid: Uuid,
-    /// What people call it.
+    /// Its display name.
     pub display_name: String,
-    /// What it is for.
+    /// Its description.
     pub description: Option<String>,
     /// The dialect of its newest document.
     pub dialect: String,
     /// The version that new runs use.
     pub current_version: Option<u32>,
-    /// The newest version there is.
+    /// The newest version.
     pub latest_version: Option<u32>,
-    /// Where it stands.
+    /// Its lifecycle state.
     pub status: Lifecycle,
     /// Whether new runs may start.
     pub enabled: bool,
@@ -130,12 +130,12 @@ pub struct Workflow {
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
-    /// When it was soft-deleted: it is there for its runs only, and its name is free.
+    /// When it was soft-deleted. A soft-deleted workflow exists for its runs only, and its name is free.
     pub deleted_at: Option<Timestamp>,
 }
 
 impl Workflow {
-    /// A workflow that is made with this draft.
+    /// A new workflow for this draft.
     pub(crate) fn new(draft: &Draft, uid: Uuid) -> Workflow {
         Workflow {
             id: draft.id.clone(),
@@ -153,7 +153,8 @@ impl Workflow {
         }
     }
 
-    /// A draft was saved. A workflow that has a version shows that until the draft is published.
+    /// Records that a draft was saved. A workflow with a version keeps showing that version until the draft is
+    /// published.
     pub(crate) fn has_draft(&mut self, draft: &Draft) {
         if self.latest_version.is_none() {
             self.shows(draft);
@@ -161,7 +162,7 @@ impl Workflow {
         self.updated_at = draft.at;
     }
 
-    /// What people see of it is from this document now.
+    /// Takes the display name, description and dialect from this document.
     fn shows(&mut self, draft: &Draft) {
         self.display_name.clone_from(&draft.display_name);
         self.description.clone_from(&draft.description);
@@ -188,14 +189,14 @@ pub struct Draft {
     pub at: Timestamp,
 }
 
-/// What must be true of the draft that is there, for another one to replace it.
+/// A condition on the stored draft, for another one to replace it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DraftGuard {
-    /// It has one of these checksums.
+    /// The draft has one of these checksums.
     Is(Vec<String>),
-    /// There is one.
+    /// A draft exists.
     Present,
-    /// There is none.
+    /// No draft exists.
     Absent,
 }
 
@@ -213,19 +214,19 @@ impl DraftGuard {
 /// Which states allow a draft to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DraftRule {
-    /// A workflow that does not exist yet or is a draft.
+    /// A workflow that does not exist yet or is in `Draft`.
     NewOrDraft {
-        /// What a new one is known by.
+        /// The uid of a workflow that is created.
         uid: Uuid,
     },
-    /// This workflow, if it was not deleted, whatever its state: the draft waits beside the current version.
+    /// This workflow, in any state, if it was not deleted. The current version stays until the draft is published.
     Existing {
-        /// Which one.
+        /// Its uid.
         uid: Uuid,
     },
 }
 
-/// What became of a draft.
+/// The result of saving a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saved {
     /// It was saved; `created` if the workflow is new.
@@ -233,104 +234,104 @@ pub enum Saved {
         /// Whether the workflow is new.
         created: bool,
     },
-    /// The workflow is in a state that does not allow it.
+    /// The lifecycle state does not allow it.
     Refused(Lifecycle),
     /// There is no such workflow.
     NotFound,
-    /// The guard does not hold; this is the checksum of the draft there is (`None`: there is no draft).
+    /// The guard does not hold. This is the checksum of the stored draft (`None`: there is no draft).
     Changed(Option<String>),
 }
 
-/// Whether new runs use a version from now on.
+/// Whether a published version becomes the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// The version waits to be made current.
+    /// The version is published but not made current.
     Stage,
-    /// It is the current one of an active workflow.
+    /// The version becomes the current one, and the workflow becomes active.
     Activate {
         /// Whether new runs may start.
         enabled: bool,
     },
 }
 
-/// A document that is a version.
+/// A published document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     /// The workflow as it is now.
     pub workflow: Workflow,
     /// The version.
     pub version: u32,
-    /// Whether it is new, or the newest was the same already.
+    /// Whether the version is new. False if the newest version had the same document.
     pub created: bool,
 }
 
-/// What became of a publish.
+/// The result of a publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
-    /// The draft is a version now.
+    /// The draft was published as this version.
     Version(Publication),
-    /// The draft is another one by now.
+    /// The draft has another checksum.
     Changed,
     /// There is no draft to publish.
     NoDraft,
-    /// The workflow is in a state that does not allow it.
+    /// The lifecycle state does not allow it.
     Refused(Lifecycle),
     /// There is no such workflow.
     NotFound,
 }
 
-/// A document that becomes the current version at once, without having been a draft.
+/// A document that becomes the current version in one step, without a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release {
     /// The document.
     pub draft: Draft,
-    /// Which workflows it is for.
+    /// Whether the workflow must be new or must exist.
     pub rule: ReleaseRule,
     /// Whether new runs may start.
     pub enabled: bool,
-    /// What it compiled to, as text.
+    /// The compiled plan, as text.
     pub plan: String,
 }
 
-/// Which workflows a release is for.
+/// Whether the workflow of a release must be new or must exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseRule {
-    /// One that does not exist yet.
+    /// The workflow must not exist.
     New {
-        /// What it is known by.
+        /// The uid of the new workflow.
         uid: Uuid,
     },
-    /// This one, if it was not deleted and is not archived.
+    /// This workflow, if it was neither deleted nor archived.
     Existing {
-        /// Which one.
+        /// Its uid.
         uid: Uuid,
     },
 }
 
-/// What became of a release.
+/// The result of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
     /// The document is the current version.
     Version(Publication),
-    /// There is such a workflow already, in this state.
+    /// The workflow exists already, in this state.
     Exists(Lifecycle),
-    /// The workflow is in a state that does not allow it.
+    /// The lifecycle state does not allow it.
     Refused(Lifecycle),
     /// There is no such workflow.
     NotFound,
 }
 
-/// What becomes of the draft and the workflow when a draft is made a version.
+/// What happens to the draft and the workflow when a draft is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublishMode {
-    /// The draft is gone.
+    /// The draft is deleted.
     Publish(Activation),
-    /// Only a run that names the version uses it; the draft stays as it is. For workflows in `Draft` only.
+    /// Only runs that are pinned to the version use it. The draft is kept. For workflows in `Draft` only.
     Snapshot,
 }
 
 impl PublishMode {
-    /// Whether a workflow in this state can be published so. What is archived is reactivated first.
+    /// Whether a workflow in this state can be published in this mode. An archived workflow must be reactivated first.
     pub(crate) fn is_for(self, status: Lifecycle) -> bool {
         match self {
             PublishMode::Publish(_) => status != Lifecycle::Archived,
@@ -338,9 +339,9 @@ impl PublishMode {
         }
     }
 
-    /// Changes the row of a workflow of which `draft` is `version` now (no draft: it was that version before).
+    /// Updates the row of a workflow after `draft` was published as `version` (no draft: the version existed already).
     pub(crate) fn apply(self, workflow: &mut Workflow, draft: Option<&Draft>, version: u32, at: Timestamp) {
-        // What people see is the current version, or the newest while there is none.
+        // Shown is the current version, or the newest while there is no current one.
         let shown = match self {
             PublishMode::Publish(Activation::Activate { .. }) => true,
             PublishMode::Publish(Activation::Stage) => workflow.current_version.is_none(),
@@ -358,14 +359,14 @@ impl PublishMode {
     }
 }
 
-/// What became of a wish to remove a workflow.
+/// The result of deleting a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone, with its draft and its versions.
+    /// The workflow was deleted, with its draft and versions.
     Deleted,
-    /// It is in a state that does not allow it.
+    /// The lifecycle state does not allow it.
     Refused(Lifecycle),
-    /// There are runs of it, which refer to its versions.
+    /// The workflow has runs, which refer to its versions.
     HasRuns(Lifecycle),
     /// There is no such workflow.
     NotFound,
@@ -412,22 +413,22 @@ pub struct VersionRow {
 /// Which workflows to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkflowFilter {
-    /// Only in this state.
+    /// Only workflows in this state.
     pub status: Option<Lifecycle>,
-    /// Only with this flag.
+    /// Only workflows with this enabled flag.
     pub enabled: Option<bool>,
-    /// Only those whose id or name contains this, in any case.
+    /// Only workflows whose id or display name contains this text, ignoring case.
     pub search: Option<String>,
-    /// Only of this dialect, in any case.
+    /// Only workflows of this dialect, ignoring case.
     pub dialect: Option<String>,
-    /// Only ids after this one.
+    /// Only ids after this one, for paging.
     pub after: Option<String>,
     /// At most this many.
     pub limit: u32,
 }
 
 impl WorkflowFilter {
-    /// Whether a workflow is one of those to list, wherever the page begins.
+    /// Whether a workflow matches the filter, apart from the range of the page.
     pub(crate) fn fits(&self, workflow: &Workflow) -> bool {
         let contains = |needle: &str| {
             let needle = needle.to_lowercase();

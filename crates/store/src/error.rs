@@ -1,6 +1,6 @@
-//! What can go wrong with a store as such. Answers about a run are not errors: see [`crate::runs::CommitAnswer`].
+//! Errors of a store. Refusals that concern one run are results, not errors: see [`crate::runs::CommitAnswer`].
 
-/// A store that cannot do what it was asked. Written for the person who has to mend it.
+/// An error of a store, written for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the database.
@@ -21,7 +21,7 @@ pub enum StoreError {
         /// This program.
         have: String,
     },
-    /// The schema of the database is older than this program, which may not bring it up to date by itself.
+    /// The schema of the database is older than this program, and automatic migration is off.
     #[error(
         "{path} has schema {have} and this program needs {needs}; bring it up to date with `fermata migrate up`, or set \
          database.migrate to \"auto\". Nothing was changed"
@@ -31,7 +31,7 @@ pub enum StoreError {
         path: String,
         /// The newest migration that was applied; 0 for none.
         have: u32,
-        /// The newest that there is.
+        /// The newest migration of this program.
         needs: u32,
     },
     /// A migration cannot be undone.
@@ -39,7 +39,7 @@ pub enum StoreError {
     NoWayBack {
         /// The database.
         path: String,
-        /// Why.
+        /// The reason.
         what: String,
     },
     /// The disk is full.
@@ -64,17 +64,17 @@ pub enum StoreError {
         /// What is wrong.
         what: String,
     },
-    /// The server cannot be reached, or takes no writes at the moment. Nothing was written; it may be tried again.
+    /// The server cannot be reached, or accepts no writes at the moment. Nothing was written; the call can be repeated.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
-    /// Somebody else kept locked what is to be changed, for too long. Nothing was written; it may be tried again.
+    /// Another session held a lock for too long. Nothing was written; the call can be repeated.
     #[error("the database is busy: {0}")]
     Busy(String),
-    /// A write whose outcome is not known. The same write may be sent again.
+    /// A write with unknown outcome. The same write can be sent again.
     #[error("the database did not confirm the write: {0}")]
     Unknown(String),
-    /// The database refuses this data, and would refuse it again: a text that it cannot hold, a key that is too long, a
-    /// rule of a table. Nothing was written.
+    /// The database refuses this data and would refuse it again: text that it cannot store, a key that is too long, or
+    /// a constraint. Nothing was written.
     #[error("the database rejected the data: {0}")]
     Rejected(String),
     /// Anything else.

@@ -1,13 +1,14 @@
-//! Where runs live: one trait; SQLite, PostgreSQL and memory behind it.
+//! The store: workflows, runs, runners and dead letters. It is implemented by SQLite, PostgreSQL and memory.
 //!
-//! SQL stands in this crate and nowhere else. The trait is named by intent; what a caller may rely on
-//! is written at each method and checked for every store by [`conformance`].
+//! SQL is in this crate only. [`Store`] is the sum of one trait for each domain. Its methods are named by intent. What
+//! a caller may rely on is documented at each method, and [`conformance`] checks it for every store. The rules that
+//! decide about starts and commits are in `rules.rs`.
 //!
 //! What must stay true:
-//! * Nothing is answered before it is durable.
-//! * A commit is whole or not at all, and one member of a batch never fails another.
-//! * A commit under an old epoch, or of a runner that does not hold the run, changes nothing.
-//! * No wake-up is lost between a delivery and a parking.
+//! * A write is answered only after it is durable.
+//! * A commit is atomic, and one member of a batch never fails another.
+//! * A commit under an old epoch, or by a runner that does not hold the run, changes nothing.
+//! * No wake-up is lost when a message arrives while its run is being parked.
 
 pub mod clock;
 #[cfg(any(test, feature = "cluster"))]
@@ -45,36 +46,36 @@ pub use runs::RunStore;
 /// The result of a store call.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// What a store may tell everyone in this process who cares. A hint: losing one costs time, never truth.
+/// A change notification inside this process. It is only a hint: a lost one causes delay, never a wrong result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeHint {
     /// A run may be claimable now or at this time.
     Due(Timestamp),
-    /// Something was put into a run's inbox.
+    /// A message was added to the inbox of this run.
     Inbox(RunId),
 }
 
-/// A durable home for workflows and runs.
+/// A durable store of workflows and runs.
 #[async_trait]
 pub trait Store: WorkflowStore + RunStore + RunnerStore + DeadLetterStore + ReadStore + 'static {
-    /// Whether the store can write. For readiness.
+    /// Checks that the store can write. Used for readiness.
     async fn ping(&self) -> Result<()>;
 
-    /// Database time, if the database has a clock that all of its processes go by.
+    /// Database time, if the database has a clock that all its processes use.
     fn now(&self) -> Option<Timestamp> {
         None
     }
 
-    /// The same store through connections of its own, so that its calls do not wait behind those of others: for
-    /// heartbeats, claims and readiness. `None` if nothing can be in the way. Connections belong to the runtime of the
-    /// caller that needs them first.
+    /// The same store over its own connections, so that its calls do not queue behind other calls. Used for heartbeats,
+    /// claims and readiness. `None` if calls never queue. The connections belong to the tokio runtime that uses them
+    /// first.
     fn control(&self) -> Option<Arc<dyn Store>> {
         None
     }
 
-    /// Hints about changes made through this store in this process.
+    /// Notifications of changes that were made through this store in this process.
     fn changes(&self) -> tokio::sync::broadcast::Receiver<ChangeHint>;
 
-    /// Flushes and closes. Later calls fail.
+    /// Flushes and closes the store. Later calls fail.
     async fn close(&self) -> Result<()>;
 }

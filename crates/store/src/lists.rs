@@ -1,23 +1,23 @@
-//! Lists of runs, as both databases walk them: by age, filtered, in pages.
+//! Lists of runs, for both databases: by age, filtered, in pages.
 //!
-//! A list walks one index in the order of ids (or one for each status, merged) and asks of each run whether it fits; the
-//! rows of the page are read at the end, without payloads. Here is what is the same everywhere: which index, which
-//! questions, and how walks become a page.
+//! A list walks one index in the order of ids (or one for each status, merged) and checks for each run whether it
+//! matches; the rows of the page are read at the end, without payloads. This file has what is common: the choice of the
+//! index, the conditions, and how walks become a page.
 //!
-//! What must stay true: the plans of all walks are checked by a test of each store; no list looks at more than
-//! [`MAX_EXAMINED`] runs, and one that stopped there says where to go on, so that nothing is passed over.
+//! What must stay true: a test of each store checks the plans of all walks. No list examines more than [`MAX_EXAMINED`]
+//! runs; a list that stopped there says where to continue, so no run is skipped.
 
 use crate::reads::{MAX_EXAMINED, Order, RunFilter};
 use fermata_core::{RunId, RunnerId, Status};
 use uuid::Uuid;
 
-/// How a database writes what they do not have in common.
+/// What differs between the databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// Indexes are named: the planner has no statistics, and a list that walks all runs is worse than one that cannot
-    /// be prepared.
+    /// Indexes are named, because the planner has no statistics. A statement that cannot be prepared is better than a
+    /// list that walks all runs.
     Sqlite,
-    /// Indexes cannot be named, but what is asked for can be such that no other helps.
+    /// Indexes cannot be named, but conditions can be written so that no other index helps.
     Postgres,
 }
 
@@ -30,25 +30,25 @@ pub(crate) enum Bound {
     Workflow(Uuid),
 }
 
-/// A statement that gives ids, each with whether it fits. Parameters are written `?1`.
+/// A statement that returns ids, each with whether it matches. Parameters are written `?1`.
 #[derive(Debug)]
 pub(crate) struct Walk {
     pub(crate) sql: String,
     pub(crate) values: Vec<Bound>,
 }
 
-/// The runs that a walk found, and the last it looked at if it did not come to the end.
+/// The runs that a walk found, and the last run that it examined if it did not reach the end.
 pub(crate) struct Found {
     pub(crate) ids: Vec<RunId>,
     pub(crate) stopped: Option<RunId>,
 }
 
-/// How many runs each of so many walks may look at.
+/// How many runs each of this many walks may examine.
 pub(crate) fn budget(walks: usize) -> usize {
     MAX_EXAMINED as usize / walks.max(1)
 }
 
-/// The page that walks make together, and where the list goes on.
+/// Merges walks into a page, and says where the list continues.
 pub(crate) fn page(filter: &RunFilter, found: impl IntoIterator<Item = Found>) -> (Vec<RunId>, Option<RunId>) {
     let mut ids = Vec::new();
     let mut stopped: Option<RunId> = None;
@@ -64,7 +64,7 @@ pub(crate) fn page(filter: &RunFilter, found: impl IntoIterator<Item = Found>) -
         Order::OldestFirst => ids.sort_unstable(),
     }
     ids.dedup();
-    // What lies beyond the place where one walk stopped is not known of all of them.
+    // Beyond the place where one walk stopped, the result is not complete.
     if let Some(stopped) = stopped {
         ids.retain(|id| nearer(filter.order, *id, stopped) == *id);
     }
@@ -77,7 +77,7 @@ pub(crate) fn page(filter: &RunFilter, found: impl IntoIterator<Item = Found>) -
     (ids, next)
 }
 
-/// Which of two runs comes first.
+/// Compares two runs in the order of the list.
 fn nearer(order: Order, a: RunId, b: RunId) -> RunId {
     match order {
         Order::NewestFirst => a.max(b),
@@ -85,7 +85,7 @@ fn nearer(order: Order, a: RunId, b: RunId) -> RunId {
     }
 }
 
-/// The statements to walk. `candidates` are the only runs that can fit, if an index names them.
+/// The statements of the walks. `candidates` are the only runs that can match, if an index determines them.
 pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour: Flavour) -> Vec<Walk> {
     let walker = Walker { filter, flavour };
     if let Some(candidates) = candidates {
@@ -108,7 +108,7 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
     }
     let index = match (filter.workflow_uid, &filter.tenant) {
         (Some(workflow), _) => Index::Workflow(workflow),
-        // Those without a tenant may be nearly all, and are in no index.
+        // Runs without a tenant may be nearly all runs, and are in no index.
         (None, Some(tenant)) if !tenant.is_empty() => Index::Tenant,
         _ => Index::Key,
     };
@@ -124,7 +124,7 @@ enum Index {
     Correlation,
 }
 
-/// Terms of a statement with the values they bind.
+/// Conditions of a statement with their values.
 #[derive(Default)]
 struct Terms {
     list: Vec<String>,
@@ -158,7 +158,7 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// Walks one index. What it does not tell is asked of each run.
+    /// Walks one index. Conditions that it does not cover are checked for each run.
     fn walk(&self, index: Index) -> Walk {
         let filter = self.filter;
         let text = |text: &Option<String>| Bound::Text(text.clone().unwrap_or_default());
@@ -202,8 +202,8 @@ impl Walker<'_> {
         }
     }
 
-    /// All that a runner holds, which is in memory there, so it can be sorted here. No index has them by id: it would be
-    /// written to by every run.
+    /// All runs that a runner holds. They fit into its memory, so they can be sorted here. There is no index in the
+    /// order of ids: it would be written by every run.
     fn held(&self, runner: RunnerId) -> Walk {
         let mut terms = Terms::default();
         let at = terms.bind(Bound::Runner(runner));
@@ -213,7 +213,7 @@ impl Walker<'_> {
                 terms.list.push(held);
                 format!("{RUNS} INDEXED BY ix_executions_claim")
             }
-            // The planner sees the sorting only when it has them, or it would walk all runs by id instead.
+            // `OFFSET 0` hides the sorting from the planner, which would walk all runs by id otherwise.
             Flavour::Postgres => {
                 let held = format!("lease_owner = ?{at} AND lease_owner IS NOT NULL");
                 format!("(SELECT * FROM {RUNS} WHERE {held} OFFSET 0) held")
@@ -230,7 +230,7 @@ impl Walker<'_> {
         }
     }
 
-    /// One run, if it fits.
+    /// One run, if it matches.
     fn one(&self, id: RunId) -> Walk {
         let mut terms = Terms::default();
         let at = terms.bind(Bound::Run(Some(id)));
@@ -260,8 +260,8 @@ impl Walker<'_> {
         }
     }
 
-    /// The same beside a value, as a range of both: only an index that begins with both has that order. Asked for a
-    /// value and sorted by id, the planner may walk all runs by id instead.
+    /// The same together with a value, as a range of both columns: only an index that starts with both has that order.
+    /// With an equality and a sort by id, the planner may walk all runs by id instead.
     fn beside(&self, column: &str, value: Bound, terms: &mut Terms) {
         let value = terms.bind(value);
         let (first, last) = (RunId(Uuid::nil()), RunId(Uuid::max()));
@@ -275,7 +275,7 @@ impl Walker<'_> {
         terms.list.push(format!("({column}, id) {until} (?{value}, ?{before})"));
     }
 
-    /// What is asked of each run.
+    /// The conditions that are checked for each run.
     fn fits(&self, mut terms: Terms) -> Terms {
         let filter = self.filter;
         let exact = [

@@ -1,7 +1,7 @@
-//! The store in memory: real, only not durable. For tests, the simulator and throw-away servers.
+//! The store in memory: complete, but not durable. For tests, the simulator and throw-away servers.
 //!
-//! What must stay true: it answers as the SQLite store does; nothing depends on the order of a hash, so that a
-//! seeded simulation repeats exactly; whoever was there before a [`MemoryStore::reopen`] can change nothing any more.
+//! What must stay true: it gives the same answers as the SQLite store; nothing depends on hash order, so that a seeded
+//! simulation repeats exactly; handles from before a [`MemoryStore::reopen`] can change nothing.
 
 mod dead_letters;
 mod definitions;
@@ -21,32 +21,32 @@ use std::{
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-/// How many news a slow listener may be behind.
-const NEWS: usize = 1024;
+/// The number of change hints that are kept for a slow receiver.
+const HINT_BUFFER: usize = 1024;
 
-/// Everything there is.
+/// All data.
 #[derive(Default)]
 struct State {
-    /// Counts the processes, so to say: only handles of the newest may go on.
+    /// The number of simulated restarts. Only handles of the newest generation work.
     generation: u64,
     closed: bool,
     workflows: BTreeMap<Uuid, definitions::Entry>,
-    /// The workflows that were not deleted, by name.
+    /// Workflows that were not deleted, by name.
     names: BTreeMap<String, Uuid>,
-    /// The newest versions of workflows that were deleted, by name.
+    /// The newest version numbers of deleted workflows, by name.
     version_marks: BTreeMap<String, u32>,
     runs: BTreeMap<RunId, runs::Entry>,
     requests: BTreeMap<(String, String), RunId>,
     by_workflow: BTreeMap<Uuid, BTreeSet<RunId>>,
-    /// Runs by the run that started them.
+    /// Child runs, by parent.
     children: BTreeMap<RunId, BTreeSet<RunId>>,
-    /// Free runs that are due at some time.
+    /// Free runs with a wake time.
     free: BTreeSet<(Timestamp, RunId)>,
-    /// Those of them with a priority other than 0, by workflow, the highest first.
+    /// The free runs with a priority other than 0, by workflow, highest first.
     prioritised: BTreeMap<Uuid, BTreeSet<(Reverse<i32>, Timestamp, RunId)>>,
-    /// Those that are free, by tenant and workflow.
+    /// The free runs, by tenant and workflow.
     groups: BTreeMap<(String, Uuid), BTreeSet<(Timestamp, RunId)>>,
-    /// The last of these that a search for others came to.
+    /// The group at which the last search for other groups stopped.
     walked: (String, Uuid),
     /// Held runs, by owner.
     held: BTreeSet<(RunnerId, Timestamp, RunId)>,
@@ -54,7 +54,7 @@ struct State {
     tokens: BTreeMap<String, RunId>,
     runners: BTreeMap<RunnerId, (Runner, Timestamp)>,
     dead_letters: BTreeMap<Uuid, DeadLetter>,
-    news: Vec<ChangeHint>,
+    hints: Vec<ChangeHint>,
 }
 
 /// A store in memory. Clones share it.
@@ -62,7 +62,7 @@ struct State {
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
     generation: u64,
-    news: broadcast::Sender<ChangeHint>,
+    hints: broadcast::Sender<ChangeHint>,
 }
 
 impl Default for MemoryStore {
@@ -77,7 +77,7 @@ impl MemoryStore {
         MemoryStore {
             state: Arc::default(),
             generation: 0,
-            news: broadcast::channel(NEWS).0,
+            hints: broadcast::channel(HINT_BUFFER).0,
         }
     }
 
@@ -91,7 +91,7 @@ impl MemoryStore {
         MemoryStore {
             state: Arc::clone(&self.state),
             generation: state.generation,
-            news: broadcast::channel(NEWS).0,
+            hints: broadcast::channel(HINT_BUFFER).0,
         }
     }
 
@@ -108,9 +108,9 @@ impl MemoryStore {
             return Err(StoreError::Closed);
         }
         let result = work(&mut state);
-        for news in state.news.drain(..) {
-            // Nobody listening is fine: news are hints.
-            let _ = self.news.send(news);
+        for hint in state.hints.drain(..) {
+            // An error means that there is no receiver. That is fine: hints may be lost.
+            let _ = self.hints.send(hint);
         }
         Ok(result)
     }
@@ -123,11 +123,11 @@ impl Store for MemoryStore {
     }
 
     fn changes(&self) -> broadcast::Receiver<ChangeHint> {
-        self.news.subscribe()
+        self.hints.subscribe()
     }
 
     async fn close(&self) -> Result<()> {
-        // Closing twice is as good as once, and what is left of an earlier process closes nothing.
+        // Closing twice is allowed. A handle of an older generation closes nothing.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.generation == self.generation {
             state.closed = true;

@@ -1,11 +1,11 @@
-//! The store that many processes share: PostgreSQL.
+//! The PostgreSQL store, shared by many processes.
 //!
-//! Runs are written by a few committers, each taking whatever waits in one transaction and two round trips
-//! (`committer.rs`, `batch.rs`); everything else goes through a pool (`sessions.rs`).
+//! Runs are written by a few committers. Each takes all queued work into one transaction with two round trips
+//! (`committer.rs`, `batch.rs`). Everything else uses a pool of sessions (`sessions.rs`).
 //!
-//! What must stay true: nothing is answered before it is durable (`synchronous_commit`, answers after `COMMIT`);
-//! correctness rests on row locks, epochs and unique indexes, never on advisory locks or NOTIFY; SQL that SQLite
-//! understands too stands in `statements.rs` and `lists.rs`, once.
+//! What must stay true: a write is answered only after it is durable (`synchronous_commit`, answers after `COMMIT`);
+//! correctness depends on row locks, epochs and unique indexes, never on advisory locks or NOTIFY; SQL that both
+//! databases understand is written once, in `statements.rs` and `lists.rs`.
 
 mod address;
 mod backoff;
@@ -79,28 +79,28 @@ pub struct PostgresStore {
     sessions: Sessions,
     committers: Arc<Committers>,
     hints: Hints,
-    /// Of the store that was opened, not of those for control.
+    /// Set in the store that was opened, not in its control stores.
     listening: Mutex<Option<Listening>>,
     clock: Arc<DatabaseClock>,
-    /// The last group that a search for others behind a backlog came to.
+    /// The group at which the last search for other groups stopped.
     walked: Arc<Mutex<queue::Group>>,
 }
 
 impl PostgresStore {
-    /// Connects, and brings the schema up to date. The address is
-    /// `postgres://user:password@host:port,host:port/database?option=value&…`; of several hosts the one that takes
-    /// writes is used. Options are those of libpq that the driver knows: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
-    /// `connect_timeout`, `application_name`, `keepalives_idle`, `tcp_user_timeout`, `options`, …
+    /// Connects and migrates the schema. The address is
+    /// `postgres://user:password@host:port,host:port/database?option=value&…`; of several hosts the one that accepts
+    /// writes is used. Options are those of libpq that the driver supports: `sslmode`, `sslrootcert`, `sslcert`,
+    /// `sslkey`, `connect_timeout`, `application_name`, `keepalives_idle`, `tcp_user_timeout`, `options`, …
     ///
     /// # Errors
-    /// [`StoreError::Unopenable`] if the address is wrong or the server refuses us, [`StoreError::Unavailable`] if it
-    /// could not be reached for as long as `settings.patience`, [`StoreError::TooNew`], [`StoreError::Outdated`] or
-    /// [`StoreError::Damaged`].
+    /// [`StoreError::Unopenable`] if the address is wrong or the server refuses the connection,
+    /// [`StoreError::Unavailable`] if it could not be reached within `settings.patience`, [`StoreError::TooNew`],
+    /// [`StoreError::Outdated`] or [`StoreError::Damaged`].
     pub async fn connect(url: &str, settings: PostgresSettings) -> Result<PostgresStore> {
         PostgresStore::connect_as(&migrations::PROGRAM, url, settings).await
     }
 
-    /// The same, as another program would.
+    /// The same, for another list of migrations.
     async fn connect_as(program: &Program<'_>, url: &str, settings: PostgresSettings) -> Result<PostgresStore> {
         let address = Address::parse(url, &settings)?;
         let (mut client, task) = writing_session(&address, &settings).await?;
@@ -109,7 +109,8 @@ impl PostgresStore {
         migrated?;
         let sessions = Sessions::new(&address, &settings)?;
         let clock = Arc::new(patiently!(sessions, |session| runners::clock(&session))?);
-        // Looked at from a session that stays: a transfer that marks the database later sees that it is in use.
+        // The mark is read in a session of the pool, which stays open: so a transfer that marks the database later sees
+        // that it is in use.
         let mark = patiently!(sessions, |session| transfer::mark_text(&session))?;
         transfer::refuse_marked(mark.as_deref(), &address.place)?;
         let (hints, listening) = Hints::start(&address, settings.hints, clock.clone());
@@ -124,7 +125,7 @@ impl PostgresStore {
         })
     }
 
-    /// The schema of a database, which may have none.
+    /// The schema of a database; it may be empty.
     ///
     /// # Errors
     /// As [`PostgresStore::connect`].
@@ -136,7 +137,7 @@ impl PostgresStore {
         schema
     }
 
-    /// Brings the schema of a database up to date, while others may work; which steps were taken.
+    /// Migrates the schema of a database, also while other processes use it; returns the steps that were applied.
     ///
     /// # Errors
     /// As [`PostgresStore::connect`].
@@ -150,10 +151,10 @@ impl PostgresStore {
         Ok(PostgresStore::schema(url, settings).await?.applied_since(&before))
     }
 
-    /// Undoes the newest migration of a database, if nobody uses it and nothing is lost.
+    /// Undoes the newest migration of a database, if no process uses it and no data is lost.
     ///
     /// # Errors
-    /// [`StoreError::NoWayBack`], or as [`PostgresStore::connect`]. The database is then as it was.
+    /// [`StoreError::NoWayBack`], or as [`PostgresStore::connect`]. The database is not changed then.
     pub async fn migrate_back(url: &str, settings: &PostgresSettings) -> Result<Step> {
         let address = Address::parse(url, settings)?;
         let (mut client, task) = first_session(&address, settings).await?;
@@ -162,7 +163,7 @@ impl PostgresStore {
         taken
     }
 
-    /// The database that an address names, in words and without its password. Connects to nothing.
+    /// The database that an address names, as text without the password. Does not connect.
     ///
     /// # Errors
     /// [`StoreError::Unopenable`] if the address is wrong.
@@ -170,7 +171,7 @@ impl PostgresStore {
         Ok(Address::parse(url, &PostgresSettings::default())?.place)
     }
 
-    /// The database in words, without its password.
+    /// The database as text, without the password.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -180,14 +181,14 @@ impl PostgresStore {
     }
 }
 
-/// A session in which nothing was set yet, and whether a pooler is in front of it.
+/// A session before its settings are applied, and whether a connection pooler is in front of the server.
 async fn unset_session(address: &Address) -> Result<(Client, JoinHandle<()>, bool), tokio_postgres::Error> {
     let (client, task) = address.unset_session().await?;
     let pooled = pooler::is_in_front(address, &client).await?;
     Ok((client, task, pooled))
 }
 
-/// A session that can write. A server that takes no writes may be taking over just now, so it is waited for.
+/// A session that can write. A server that refuses writes may be in a failover, so this waits.
 async fn writing_session(address: &Address, settings: &PostgresSettings) -> Result<(Client, JoinHandle<()>)> {
     let until = Instant::now() + settings.patience;
     let mut backoff = Backoff::default();
@@ -212,7 +213,7 @@ async fn writing_session(address: &Address, settings: &PostgresSettings) -> Resu
     }
 }
 
-/// Waits for a server that starts, or takes over; other refusals are final.
+/// Connects, and waits for a server that is starting or in a failover; other errors are final.
 async fn first_session(address: &Address, settings: &PostgresSettings) -> Result<(Client, JoinHandle<()>)> {
     let until = Instant::now() + settings.patience;
     let mut backoff = Backoff::default();
@@ -231,7 +232,7 @@ async fn first_session(address: &Address, settings: &PostgresSettings) -> Result
             },
             Err(error) => error,
         };
-        // Of several hosts only the last one's error is known.
+        // With several hosts only the error of the last one is known.
         let distrusted = address.is_one_host() && tls::distrust(&error).is_some();
         let error = PgError::Server(error);
         match error.remedy() {
@@ -243,9 +244,9 @@ async fn first_session(address: &Address, settings: &PostgresSettings) -> Result
     }
 }
 
-/// An outcome of another kind cannot be.
+/// The error for an outcome of the wrong kind, which cannot happen.
 fn mistaken(outcome: &Outcome) -> StoreError {
-    StoreError::Failed(format!("an answer to something else: {outcome:?}"))
+    StoreError::Failed(format!("an outcome of the wrong kind: {outcome:?}"))
 }
 
 #[async_trait]

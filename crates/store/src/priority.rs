@@ -1,12 +1,13 @@
-//! Which of the runs that are due and free a claim takes.
+//! Chooses which of the runs that are due and free a claim takes.
 //!
 //! What must stay true:
-//! * A claim's places go to those who wait longest. But a workflow, or a tenant, whose runs are more than half of those
-//!   in front gets no more than half of the places while others wait behind them.
-//! * In the places of one workflow its runs of the highest priority go first, then those who wait longest. No priority
-//!   is priority 0.
-//! * Nothing beyond those in front is asked for while all of them fit, no workflow or tenant has a backlog, and no free
-//!   run has a priority. What is asked for costs a few index seeks for each place, however long the backlog is.
+//! * The places of a claim go to the runs that have waited longest. But if more than half of the runs at the front of
+//!   the queue belong to one workflow or tenant, that one gets at most half of the places while others wait behind it.
+//! * Within the places of one workflow, runs of higher priority go first, then those that have waited longer. A run
+//!   without a priority has priority 0.
+//! * Only the front of the queue is read while all its runs get a place, no workflow or tenant has a backlog, and no
+//!   free run has a priority. Further reads cost a few index seeks for each place, independent of the length of the
+//!   backlog.
 
 use fermata_core::{RunId, Timestamp};
 use std::{
@@ -15,22 +16,22 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Beyond a claim's limit this many times as many runs are looked at, so that runs of a negative priority make room
-/// for others behind them.
+/// With priorities, this many times the limit of a claim is examined, so that runs with a negative priority make room
+/// for runs behind them.
 pub(crate) const LOOK_AHEAD: u32 = 4;
-/// At least so many runs in front are looked at to see a backlog, also by claims with few places.
+/// At least this many runs at the front are examined to detect a backlog, even for claims with few places.
 const FRONT: u32 = 16;
-/// A claim looks for others in no more groups than this; the next one goes on behind them.
+/// A claim visits at most this many groups to find others; the next claim continues after them.
 pub(crate) const MAX_GROUPS: usize = 256;
 
-/// How many of a claim's places are for free runs when so many runs of dead owners wait: these began long ago and get half,
-/// and what free runs leave.
+/// How many places of a claim are for free runs if there are this many runs of dead owners. The latter have waited
+/// longer: they get half of the places, and those that free runs do not use.
 pub(crate) fn left_for_free(limit: u32, orphans: usize) -> u32 {
     let orphans = u32::try_from(orphans).unwrap_or(u32::MAX);
     limit - orphans.min(limit.div_ceil(2))
 }
 
-/// How many of the runs in front a claim has to know.
+/// How many runs at the front of the queue a claim examines.
 pub(crate) fn looked_at(limit: u32, prioritised: bool) -> u32 {
     match prioritised {
         true => limit.saturating_mul(LOOK_AHEAD).max(FRONT),
@@ -56,32 +57,32 @@ impl Due {
     }
 }
 
-/// The runs that are due and free, as a store finds them.
+/// Queries for the runs that are due and free.
 pub(crate) trait Queue {
     type Error;
 
-    /// Up to `most` runs of a workflow with a priority above 0, the highest first.
+    /// Up to `most` runs of a workflow with a priority above 0, highest first.
     fn urgent(&mut self, workflow: Uuid, most: usize) -> Result<Vec<Due>, Self::Error>;
 
-    /// The run that waits longest of each tenant and workflow, except for those of the tenant `but`; of at most
-    /// [`MAX_GROUPS`], others the next time.
+    /// The longest waiting run of each (tenant, workflow), except those of the tenant `but`; at most [`MAX_GROUPS`] for
+    /// each call, the next ones at the next call.
     fn heads(&mut self, but: Option<&str>) -> Result<Vec<Due>, Self::Error>;
 
-    /// The run that waits next longest after this one, of the same tenant and workflow.
+    /// The run that waits next longest after this one, with the same tenant and workflow.
     fn behind(&mut self, due: &Due) -> Result<Option<Due>, Self::Error>;
 }
 
-/// What a claim wants.
+/// The request of a claim.
 pub(crate) struct Places {
-    /// How many runs.
+    /// The number of places.
     pub count: usize,
     /// Whether any free run has a priority.
     pub prioritised: bool,
-    /// Decides for which half the middle one of an odd number of places is.
+    /// Decides which half gets the middle one of an odd number of places.
     pub now: Timestamp,
 }
 
-/// The runs to take. `front` are runs in the order in which they wait, as many as [`looked_at`] says, or all.
+/// The runs to claim. `front` are the longest waiting runs in order: as many as [`looked_at`] says, or all.
 pub(crate) fn choose<Q: Queue>(places: &Places, front: Vec<Due>, queue: &mut Q) -> Result<Vec<RunId>, Q::Error> {
     let backlog = Backlog::of(places, &front);
     let candidates = match &backlog {
@@ -99,7 +100,7 @@ pub(crate) fn choose<Q: Queue>(places: &Places, front: Vec<Due>, queue: &mut Q) 
     by_priority(&placed, &candidates, tenant, queue)
 }
 
-/// Gives each workflow's places to its runs of the highest priority. A tenant with a backlog gets no more of them than
+/// Gives the places of each workflow to its runs of highest priority. A tenant with a backlog gets no more places than
 /// it had.
 fn by_priority<Q: Queue>(
     placed: &[&Due],
@@ -142,14 +143,14 @@ fn by_priority<Q: Queue>(
     Ok(taken)
 }
 
-/// Who has more than half of the front.
+/// The workflow and the tenant that have more than half of the front, if any.
 struct Backlog {
     workflow: Option<Uuid>,
     tenant: Option<String>,
 }
 
 impl Backlog {
-    /// `None` if there are places for all, or nobody has so much.
+    /// `None` if there are places for all, or no workflow or tenant has more than half.
     fn of(places: &Places, front: &[Due]) -> Option<Backlog> {
         if front.len() <= places.count {
             return None;
@@ -163,16 +164,17 @@ impl Backlog {
         (backlog.workflow.is_some() || backlog.tenant.is_some()).then_some(backlog)
     }
 
-    /// Whether a run is of the workflow, and whether it is of the tenant. Where no tenant has a backlog, all are one.
+    /// Whether a run belongs to the workflow and whether it belongs to the tenant. If no tenant has a backlog, all runs
+    /// count as one tenant.
     fn concerns(&self, due: &Due) -> (bool, bool) {
         let workflow = self.workflow.is_some_and(|workflow| due.workflow == workflow);
         let tenant = self.tenant.as_ref().is_none_or(|tenant| due.tenant == *tenant);
         (workflow, tenant)
     }
 
-    /// Those in front, and those who wait longest behind them without being of the backlog, in order.
+    /// The front, and the longest waiting runs behind it that do not belong to the backlog, in order.
     fn with_others<Q: Queue>(&self, places: &Places, front: Vec<Due>, queue: &mut Q) -> Result<Vec<Due>, Q::Error> {
-        // Where only a tenant has a backlog, none of its other workflows matters.
+        // If only a tenant has a backlog, its other workflows are not needed.
         let but = self.tenant.as_deref().filter(|_| self.workflow.is_none());
         let mut kinds: BTreeMap<(bool, bool), Vec<Due>> = BTreeMap::new();
         for head in queue.heads(but)? {
@@ -187,9 +189,9 @@ impl Backlog {
         Ok(all.into_values().collect())
     }
 
-    /// Who gets the places. The tenant gets half of them, of which the workflow gets half; others get the rest. What
-    /// they do not need is for the tenant again, of which the workflow gets no more than half of all while it has other
-    /// workflows that wait, and at last for anybody.
+    /// Distributes the places. The tenant gets half of them, and the workflow half of that; others get the rest. Places
+    /// that they do not use go to the tenant again, where the workflow gets at most half of all places while other
+    /// workflows of the tenant wait, and then to any run.
     fn share<'a>(&self, places: &Places, candidates: &'a [Due]) -> Vec<&'a Due> {
         let half = (places.count + usize::from(coin(places.now))) / 2;
         let mut shares = Shares {
@@ -209,7 +211,7 @@ impl Backlog {
     }
 }
 
-/// What more than half of so many are.
+/// The value that more than half of `size` items have.
 fn most<K: Ord>(of: impl Iterator<Item = K>, size: usize) -> Option<K> {
     let mut counts: BTreeMap<K, usize> = BTreeMap::new();
     for kind in of {
@@ -221,9 +223,9 @@ fn most<K: Ord>(of: impl Iterator<Item = K>, size: usize) -> Option<K> {
         .map(|(kind, _)| kind)
 }
 
-/// The places as they are given away.
+/// Places while they are being distributed.
 struct Shares {
-    /// Of each candidate, whether it is of the workflow and of the tenant.
+    /// For each candidate, whether it belongs to the workflow and to the tenant.
     kinds: Vec<(bool, bool)>,
     taken: BTreeSet<usize>,
     places: usize,
@@ -242,7 +244,7 @@ impl Shares {
     }
 }
 
-/// The `most` runs that wait longest, of groups whose heads these are.
+/// The `most` longest waiting runs of the groups with these first runs.
 fn longest<Q: Queue>(
     heads: Vec<Due>,
     most: usize,
@@ -262,7 +264,7 @@ fn longest<Q: Queue>(
     Ok(found)
 }
 
-/// Falls on either side, half of the time.
+/// A pseudo-random bit from the time.
 fn coin(now: Timestamp) -> bool {
     let mixed = now.0.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed >> 63 == 1
@@ -294,7 +296,7 @@ mod tests {
         }
     }
 
-    /// All runs that wait, in order, and how often somebody looked for others.
+    /// All waiting runs, in order, and the number of searches for others.
     struct All(Vec<Due>, usize);
 
     impl Queue for All {
@@ -397,7 +399,7 @@ mod tests {
         assert_eq!(chosen(8, &waiting), [1, 2, 3, 4, 200, 201, 300, 301]);
         let few = [big.clone(), many("", "x", 2, 200)].concat();
         assert_eq!(chosen(8, &few), [1, 2, 3, 4, 5, 6, 200, 201], "what others do not need");
-        assert_eq!(chosen(8, &big), [1, 2, 3, 4, 5, 6, 7, 8], "or nobody else is there");
+        assert_eq!(chosen(8, &big), [1, 2, 3, 4, 5, 6, 7, 8], "or there are no others");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which programs may use a database: it names the oldest one, and newer ones are welcome.
+//! Which programs may use a database: it names the oldest one, and all newer ones may use it.
 
 use crate::{Result, StoreError};
 
@@ -14,7 +14,7 @@ pub(crate) fn check(needs: &str, have: &str, path: &str) -> Result<()> {
     }
 }
 
-/// `1.20.3-rc1` as numbers; what is not a number counts as 0.
+/// `1.20.3-rc1` as numbers; text that is not a number counts as 0.
 fn numbers(version: &str) -> [u64; 3] {
     let mut parts = version
         .split(['-', '+'])

@@ -1,4 +1,4 @@
-//! What is read of runs by people and programs: rows, pages, windows.
+//! Reads of runs for people and programs: rows, pages, windows.
 
 use crate::{
     Result,
@@ -14,17 +14,17 @@ pub trait ReadStore: Send + Sync {
     /// A run's row.
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>>;
 
-    /// Runs by age, without their payloads. Looks at no more than [`reads::MAX_EXAMINED`] runs: what no index rules
-    /// out may make a page short or empty, and `next` says where to go on.
+    /// Runs by age, without their payloads. Examines at most [`MAX_EXAMINED`] runs. So a filter that no index supports
+    /// may return a short or empty page; `next` says where to continue.
     async fn runs(&self, filter: RunFilter) -> Result<RunPage>;
 
     /// The runs that a run started, oldest first, without their payloads; only those after `after`, if given.
     async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>>;
 
-    /// Recorded attempts of a run, in the order in which they ended, and how many there are in all.
+    /// Recorded attempts of a run, in the order in which they ended, and their total number.
     async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)>;
 
-    /// Journal rows of a run, oldest first, and how many there are in all.
+    /// Journal rows of a run, oldest first, and their total number.
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
 
     /// External resources of a run.
@@ -46,7 +46,7 @@ pub struct RunRecord {
     pub request_id: String,
     /// Empty for no tenant.
     pub tenant: String,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// A stable word, if it did not succeed.
     pub reason: Option<String>,
@@ -56,19 +56,19 @@ pub struct RunRecord {
     pub priority: Option<i32>,
     /// For tracing across systems.
     pub correlation_id: Option<String>,
-    /// Who asked for it.
+    /// The user that requested it.
     pub principal: Principal,
     /// The run that started it.
     pub parent: Option<RunId>,
     /// The trigger payload, as JSON.
     pub trigger: String,
-    /// The structured payload beside it, as JSON.
+    /// The structured payload, in addition to the trigger, as JSON.
     pub spec: Option<String>,
     /// Its outputs, once it ended, as JSON.
     pub outputs: Option<String>,
-    /// What was kept of its context, as JSON.
+    /// The context snapshot, as JSON.
     pub context_snapshot: Option<String>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
     /// When it started.
     pub started_at: Option<Timestamp>,
@@ -86,7 +86,7 @@ impl RunRecord {
         self.runner.is_some()
     }
 
-    /// The node of its parent that started it. The engine writes it into the request ids of the runs it starts:
+    /// The node of its parent that started it. The engine writes it into the request ids of child runs:
     /// `fermata:child:{run}:{node}:{attempt}`.
     pub fn parent_node(&self) -> Option<&str> {
         let rest = self.request_id.strip_prefix("fermata:child:")?;
@@ -95,7 +95,7 @@ impl RunRecord {
         (parent.parse().ok() == self.parent && self.parent.is_some()).then_some(node)
     }
 
-    /// The run as lists have it: without trigger, spec, outputs and context.
+    /// The run as lists show it: without trigger, spec, outputs and context.
     #[must_use]
     pub fn without_payloads(mut self) -> RunRecord {
         self.trigger = String::new();
@@ -122,7 +122,7 @@ pub struct ActionRecord {
 /// A journal row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
-    /// Its place, from 1.
+    /// Its seq, from 1.
     pub seq: u32,
     /// When it was decided.
     pub at: Timestamp,
@@ -143,48 +143,49 @@ pub struct LinkRecord {
     pub created_at: Timestamp,
 }
 
-/// A list of runs looks at no more than this many, however few of them fit.
+/// A list examines at most this many runs, even if few of them match.
 pub const MAX_EXAMINED: u32 = 20_000;
 
-/// Which runs to list. What is left empty fits every run.
+/// A filter for runs. Fields that are empty match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only of this workflow.
+    /// Only runs of this workflow.
     pub workflow_uid: Option<Uuid>,
-    /// Only with one of these.
+    /// Only runs with one of these statuses.
     pub statuses: Vec<Status>,
-    /// Only of this tenant.
+    /// Only runs of this tenant.
     pub tenant: Option<String>,
-    /// Only with this correlation id; a run that came without one has its own id.
+    /// Only runs with this correlation id. The correlation id of a run without one is its own id.
     pub correlation_id: Option<String>,
-    /// Only with this request id.
+    /// Only runs with this request id.
     pub request_id: Option<String>,
-    /// Only what this runner holds now.
+    /// Only runs that this runner holds now.
     pub runner: Option<RunnerId>,
-    /// Only with this in their request id, workflow id or correlation id, in any case (of ASCII letters).
+    /// Only runs whose request id, workflow id or correlation id contains this text, ignoring the case of ASCII
+    /// letters.
     pub search: Option<String>,
-    /// Only this one and newer ones.
+    /// Only this run and newer ones.
     pub from: Option<RunId>,
-    /// Only older than this one.
+    /// Only runs older than this one, for paging.
     pub before: Option<RunId>,
-    /// Which come first.
+    /// The order.
     pub order: Order,
     /// At most this many.
     pub limit: u32,
 }
 
-/// Which runs come first.
+/// The order of a list of runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The newest.
+    /// Newest first.
     #[default]
     NewestFirst,
-    /// The oldest.
+    /// Oldest first.
     OldestFirst,
 }
 
 impl RunFilter {
-    /// Whether a run is one of those to list. The range of ids is the caller's to keep.
+    /// Whether a run matches the filter. The range of ids is not checked here.
     pub(crate) fn fits(&self, run: &RunRecord) -> bool {
         let is = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
         let correlates = |wanted: &String| match &run.correlation_id {
@@ -208,12 +209,12 @@ impl RunFilter {
     }
 }
 
-/// Some runs, and where the list goes on.
+/// A page of runs, and where the list continues.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunPage {
     /// The runs, without their payloads.
     pub items: Vec<RunRecord>,
-    /// The last run that was looked at, if more follow it.
+    /// The last run that was examined, if there may be more.
     pub next: Option<RunId>,
 }
 
@@ -222,11 +223,11 @@ pub struct RunPage {
 pub struct Window {
     /// At most this many.
     pub limit: u32,
-    /// Leave out this many first.
+    /// Skip this many first.
     pub offset: u32,
 }
 
-/// Some items, and whether there are more.
+/// A page of items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items.
@@ -236,7 +237,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// A page from one item more than fits, if there are so many.
+    /// Makes a page from up to `limit` + 1 items; the extra item shows that there are more.
     pub(crate) fn cut(mut items: Vec<T>, limit: u32) -> Page<T> {
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);

@@ -1,4 +1,4 @@
-//! Who runs workflows: processes that say that they live, and what they hold.
+//! Runners: processes that run workflows, their heartbeats and their leases.
 
 use crate::{Result, reads::Page};
 use async_trait::async_trait;
@@ -7,51 +7,52 @@ use fermata_core::{RunId, RunnerId, Timestamp};
 /// Runners: their heartbeats and the leases that they hold.
 #[async_trait]
 pub trait RunnerStore: Send + Sync {
-    /// Says that a runner lives, and who it is. Others that were not heard of for a day and hold nothing are forgotten.
+    /// Records a heartbeat of a runner, with its description. Other runners without a heartbeat for a day and without
+    /// leases are deleted.
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()>;
 
-    /// Says that a runner is gone; what it still holds may be claimed at once, by claims with `dead_before`.
+    /// Deletes a runner that stops. Its remaining runs can be claimed at once, by claims with `dead_before`.
     async fn retire(&self, runner: RunnerId) -> Result<()>;
 
-    /// Runners that were heard of and did not retire, the newest first; only those older than `before`, if given.
+    /// Runners with a heartbeat that did not retire, newest first; only those older than `before`, if given.
     async fn runners(&self, before: Option<RunnerId>, limit: u32) -> Result<Page<RunnerRecord>>;
 
-    /// The runs that a runner holds and that have letters which were not consumed. Costs as much as it finds, so that
-    /// a runner may ask again and again.
+    /// The runs that a runner holds and that have messages which were not consumed. The cost depends only on the number
+    /// of runs found, so it can be polled.
     async fn runs_with_messages(&self, runner: RunnerId) -> Result<Vec<RunId>>;
 
-    /// The runs that a runner holds, by id, as the store believes; only those after `after`, if given.
+    /// The runs that a runner holds according to the store, by id; only those after `after`, if given.
     async fn held(&self, runner: RunnerId, after: Option<RunId>, limit: u32) -> Result<Vec<Lease>>;
 }
 
-/// A runner that was not heard of for this long, and holds nothing, is forgotten. In microseconds.
+/// A runner without a heartbeat for this long, and without leases, is deleted. In microseconds.
 pub(crate) const FORGOTTEN_AFTER: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// A process that runs workflows, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runner {
-    /// New for each process.
+    /// Its id, new for each process.
     pub id: RunnerId,
-    /// The machine it is on.
+    /// The host name.
     pub host: String,
-    /// Its number there.
+    /// The process id on that host.
     pub pid: u32,
-    /// The version of its program.
+    /// The version of Fermata.
     pub version: String,
-    /// What it is there for, in a word.
+    /// Its role, one word.
     pub role: String,
-    /// Where callbacks come, as it tells services; empty if it tells nothing.
+    /// The base address of callbacks that it sends to services; empty if none is configured.
     pub public_url: String,
-    /// When it began.
+    /// When the process started.
     pub started_at: Timestamp,
 }
 
-/// A runner as others see it.
+/// A runner as the store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunnerRecord {
-    /// Who it is.
+    /// Its description.
     pub runner: Runner,
-    /// When it last said that it lives.
+    /// Its last heartbeat.
     pub heartbeat_at: Timestamp,
     /// How many runs it holds.
     pub held: u64,

@@ -1,4 +1,4 @@
-//! What is written of runs: enqueue, claim, commit, deliver, and their answers.
+//! Writes of runs: enqueue, claim, commit, deliver and answer, with their arguments and results.
 
 use crate::{Result, StoreError, dead_letters::DeadLetter, reads::ActionRecord};
 use async_trait::async_trait;
@@ -9,31 +9,31 @@ use uuid::Uuid;
 /// Runs, as runners and the engine advance them. This is the hot path.
 #[async_trait]
 pub trait RunStore: Send + Sync {
-    /// Stores a new run, once for each (tenant, requestId). With a lease it is born held by that runner and
-    /// its first commit is part of the same transaction.
+    /// Stores a new run, at most one for each (tenant, requestId). With `local_start` the run is stored as held by that
+    /// runner, and its first commit is part of the same transaction.
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued>;
 
-    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. The latter go first, in half of
-    /// the places while others are free. Of those that are free who waits longest goes first, but in a workflow's places
-    /// its runs of the highest priority do. A runner must have sent a heartbeat before it holds anything, or others take it
-    /// for dead; the asker itself is alive.
+    /// Leases runs that are due and free, or whose runner is dead, each under a new epoch. Runs of dead runners go
+    /// first; while free runs are due too, they get at most half of the places. Free runs are ordered by due time;
+    /// within the places of one workflow, runs of higher priority go first. A runner must have sent a heartbeat before
+    /// it claims, or other runners treat it as dead. The claiming runner itself counts as alive.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
-    /// Advances a run by one journal row and all that belongs to it; a run that is given up leaves its dead letter
-    /// with the same commit.
+    /// Advances a run by one journal row and everything that belongs to it. If the run is dead-lettered, the dead
+    /// letter is part of the same commit.
     async fn commit(&self, commit: RunCommit) -> CommitAnswer;
 
-    /// Puts a letter into a run's inbox and wakes the run.
-    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery>;
+    /// Adds a message to the inbox of a run and wakes the run.
+    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery>;
 
-    /// Answers the wait behind `token`: payload, inbox row and wake-up are one transaction. Refused from the wait's
-    /// deadline on, also while its run has not noticed that it is over.
+    /// Answers the wait with this token. Payload, inbox message and wake-up are one transaction. Answers at or after
+    /// the deadline of the wait are refused, even if the run has not processed its timeout yet.
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer>;
 
-    /// A run with its journal and lease, as a runner needs it to go on.
+    /// A run with its journal and lease, as a runner needs it to continue.
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>>;
 
-    /// Unconsumed mail of a run, oldest first.
+    /// Messages of a run that were not consumed, oldest first; only those after `after`.
     async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>>;
 
     /// The waits of a run.
@@ -46,7 +46,7 @@ pub trait RunStore: Send + Sync {
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>>;
 }
 
-/// A run to be stored. JSON texts are compact JSON.
+/// A new run. JSON texts are compact JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRun {
     /// Its id, a UUIDv7.
@@ -55,10 +55,10 @@ pub struct NewRun {
     pub workflow_uid: Uuid,
     /// Its name.
     pub workflow_id: String,
-    /// The version it will follow for all its life.
+    /// The version it follows; it never changes.
     pub workflow_version: u32,
-    /// Whether the version was asked for by number. If not, it must be the current one, else the answer is `Stale`.
-    /// A workflow that is a draft takes pinned runs only; whether drafts run at all is the engine's to say.
+    /// Whether the caller named the version. If not, the version must be the current one, else the answer is `Stale`. A
+    /// workflow in `Draft` accepts pinned runs only; the engine decides whether drafts may run at all.
     pub pinned: bool,
     /// Empty for no tenant.
     pub tenant: String,
@@ -66,28 +66,28 @@ pub struct NewRun {
     pub request_id: String,
     /// The trigger payload.
     pub trigger: String,
-    /// The structured payload beside it.
+    /// The structured payload, in addition to the trigger.
     pub spec: Option<String>,
     /// Higher goes first within a workflow.
     pub priority: Option<i32>,
     /// For tracing across systems.
     pub correlation_id: Option<String>,
-    /// Who asked for it.
+    /// The user that requested it.
     pub principal: Principal,
     /// The run that started it.
     pub parent: Option<RunId>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
-    /// With a runner, the run is born held by it, under epoch 1, and `first` is committed with it.
+    /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit.
     pub local_start: Option<LocalStart>,
 }
 
-/// The lease and first commit of a run that starts where it was accepted.
+/// The lease and the first commit of a run that starts in the process that accepted it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LocalStart {
-    /// Who holds it.
+    /// The runner that holds it.
     pub runner: RunnerId,
-    /// The first journal row (seq 1) and its waits. The run is `Running` from then on.
+    /// The first journal row (seq 1). The status of the run is `Running`.
     pub events: Vec<Event>,
     /// When it started.
     pub started_at: Timestamp,
@@ -95,7 +95,7 @@ pub struct LocalStart {
     pub waits: Vec<WaitChange>,
 }
 
-/// Who asked for a run.
+/// The user that requested a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
@@ -115,54 +115,55 @@ impl Default for Principal {
     }
 }
 
-/// What became of a new run.
+/// The result of an enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It is stored.
+    /// The run is stored.
     Created,
-    /// This (tenant, requestId) has a run of this workflow already.
+    /// A run of this workflow with this (tenant, requestId) exists.
     Existing {
-        /// The run there is.
+        /// The existing run.
         run: RunId,
-        /// Where it stands.
+        /// Its status.
         status: Status,
     },
-    /// This (tenant, requestId) belongs to a run of another workflow, which may be one of the same name that was deleted.
+    /// A run of another workflow has this (tenant, requestId). That workflow may be a deleted one of the same name.
     OtherWorkflow {
         /// That run.
         run: RunId,
         /// The name of its workflow.
         workflow_id: String,
     },
-    /// The workflow is missing, not active, disabled, or has another current version by now. Nothing was stored.
+    /// The workflow is missing, not active or disabled, or its current version has changed. Nothing was stored.
     Stale,
 }
 
-/// A wish for runs to work on.
+/// A request for runs to work on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Who asks.
+    /// The claiming runner.
     pub runner: RunnerId,
     /// At most this many.
     pub limit: u32,
     /// Now.
     pub now: Timestamp,
-    /// Only these runs (if they are free, whenever they are due). Whatever is due, if there are none.
+    /// Claim only these runs, if they are free, even before they are due. If empty: claim any run that is due.
     pub only: Vec<RunId>,
-    /// Runners whose heartbeat is older than this are dead, as are those never heard of: take over what they hold.
+    /// Runners whose last heartbeat is before this time are dead, as are runners without a heartbeat: claim their runs
+    /// too.
     pub dead_before: Option<Timestamp>,
 }
 
-/// What was claimed.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    /// The runs, leased to the asker.
+    /// The runs, leased to the claiming runner.
     pub runs: Vec<StoredRun>,
-    /// When the next free run that was not claimed is due.
+    /// When the next free run is due that was not claimed.
     pub next_due: Option<Timestamp>,
 }
 
-/// A run as a runner needs it to go on.
+/// A run as a runner needs it to continue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRun {
     /// Its id.
@@ -175,25 +176,25 @@ pub struct StoredRun {
     pub workflow_version: u32,
     /// Empty for no tenant.
     pub tenant: String,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// The trigger payload, as JSON.
     pub trigger: String,
-    /// The structured payload beside it, as JSON.
+    /// The structured payload, in addition to the trigger, as JSON.
     pub spec: Option<String>,
     /// For tracing across systems.
     pub correlation_id: Option<String>,
-    /// Who asked for it.
+    /// The user that requested it.
     pub principal: Principal,
-    /// The lease's epoch.
+    /// The epoch of the lease.
     pub epoch: u64,
-    /// Who holds it.
+    /// The runner that holds it.
     pub owner: Option<RunnerId>,
     /// Claims since the last commit, this one included.
     pub takeovers: u32,
-    /// The newest letter in its inbox.
+    /// The seq of the newest message in its inbox.
     pub inbox_seq: u64,
-    /// The newest letter that was consumed.
+    /// The seq of the newest message that was consumed.
     pub inbox_seen: u64,
     /// Higher goes first within a workflow.
     pub priority: Option<i32>,
@@ -201,20 +202,20 @@ pub struct StoredRun {
     pub journal: Vec<String>,
 }
 
-/// One step of a run, whole or not at all.
+/// One step of a run. It is written completely or not at all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunCommit {
     /// The run.
     pub run: RunId,
-    /// Who makes it. Must hold the run,
+    /// The runner that commits. It must hold the run
     pub runner: RunnerId,
     /// under this epoch.
     pub epoch: u64,
-    /// The place of its journal row: one more than the last. Unused if there are no events.
+    /// The seq of its journal row: one more than the last. Ignored if there are no events.
     pub seq: u32,
     /// When it was decided.
     pub at: Timestamp,
-    /// What was decided. Without events no journal row is written.
+    /// The events that were decided. Without events no journal row is written.
     pub events: Vec<Event>,
     /// Attempts that ended.
     pub attempts: Vec<Attempt>,
@@ -222,21 +223,21 @@ pub struct RunCommit {
     pub links: Vec<Link>,
     /// Waits to open and to close.
     pub waits: Vec<WaitChange>,
-    /// All letters up to this one are consumed and may go.
+    /// The run has consumed all messages up to this seq; they are deleted.
     pub inbox_seen: u64,
     /// The run's status, if it changed.
     pub status: Option<StatusChange>,
-    /// If the run is given up, which a terminal status must say: what is left of it.
+    /// The dead letter, if the run is dead-lettered. The commit must then have a terminal status.
     pub dead_letter: Option<Box<DeadLetter>>,
-    /// What becomes of the lease. A terminal status releases it whatever this says.
+    /// What happens to the lease. A terminal status always releases it.
     pub then: Then,
 }
 
-/// The most bytes of a link's system, type and id together: PostgreSQL has no larger keys in an index.
+/// The maximum size of system, type and id of a link together, in bytes: PostgreSQL has no larger index keys.
 const MAX_LINK_KEY: usize = 2000;
 
 impl RunCommit {
-    /// Why no store takes this commit, if so: what one database cannot store is refused by all of them.
+    /// Why every store refuses this commit, if so. Data that one database cannot store is refused by all.
     pub(crate) fn rejected(&self) -> Option<String> {
         let too_long = self.links.iter().find(|link| link.key_bytes() > MAX_LINK_KEY)?;
         Some(format!(
@@ -247,28 +248,29 @@ impl RunCommit {
     }
 }
 
-/// What becomes of the lease after a commit.
+/// What happens to the lease after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The runner goes on with the run.
+    /// The runner keeps the run.
     Keep,
-    /// The run leaves the runner until this time, or until mail comes; at once if unseen mail is there already.
+    /// The run is released until this time or until a message arrives. If an unseen message is in the inbox already, it
+    /// is due at once.
     Park {
-        /// When it is due; `None` if only mail can wake it.
+        /// When it is due; `None` if only a message can wake it.
         wake_at: Option<Timestamp>,
     },
-    /// The run was claimed but not touched, and leaves the runner: as if it had not been claimed, so that this claim is
-    /// not counted in its `takeovers`. Mail that is there already does not make it due before its time.
+    /// The run was claimed but not advanced, and is released as if it had not been claimed: this claim is not counted
+    /// in its `takeovers`. Messages in the inbox do not make it due before `wake_at`.
     Decline {
         /// When it is due.
         wake_at: Timestamp,
     },
-    /// The run was claimed and could not be advanced, and leaves the runner: this claim stays counted in its
-    /// `takeovers`. Messages that were looked at do not make it due before its time; a newer one does.
+    /// The run was claimed and could not be advanced. It is released, and this claim stays counted in its `takeovers`.
+    /// Examined messages do not make it due before `wake_at`; a newer message does.
     GiveUp {
         /// When it is due.
         wake_at: Timestamp,
-        /// The newest message that was looked at. It stays in the inbox.
+        /// The seq of the newest message that was examined. It stays in the inbox.
         examined: u64,
     },
 }
@@ -276,7 +278,7 @@ pub enum Then {
 /// A change of status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusChange {
-    /// The new one.
+    /// The new status.
     pub status: Status,
     /// Set when it starts.
     pub started_at: Option<Timestamp>,
@@ -335,7 +337,7 @@ pub struct Attempt {
     pub status: AttemptStatus,
     /// The parameters it was called with, as JSON.
     pub parameters: Option<String>,
-    /// What it gave, as JSON.
+    /// Its output, as JSON.
     pub outputs: Option<String>,
     /// Why it failed, as JSON.
     pub error: Option<String>,
@@ -352,13 +354,13 @@ pub struct Link {
     pub node: NodeId,
     /// The attempt.
     pub attempt: u32,
-    /// Such as `slack`.
+    /// The external system, such as `slack`.
     pub system: String,
-    /// Such as `message`.
+    /// The type of the resource, such as `message`.
     pub resource_type: String,
-    /// Its id there.
+    /// The id of the resource in that system.
     pub resource_id: String,
-    /// Where people find it.
+    /// Its address for people.
     pub url: Option<String>,
 }
 
@@ -371,49 +373,50 @@ impl Link {
 /// A change to a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitChange {
-    /// A callback may come for this node, under this token.
+    /// Opens a wait: this node accepts a callback with this token.
     Open {
         /// The node.
         node: NodeId,
         /// The secret in the callback's address.
         token: String,
     },
-    /// The node has opened: an answer that comes at this time or later is too late.
+    /// Sets the deadline of a wait when its node opens: answers at this time or later are refused.
     Limit {
         /// The node.
         node: NodeId,
-        /// When the wait is over.
+        /// When the wait times out.
         deadline: Timestamp,
     },
-    /// Nobody may answer any more. If somebody has, and the run has not seen it, the commit is a
-    /// [`Conflict::Answered`].
+    /// Closes a wait: answers are refused from now on. If the wait has an answer that the run has not seen, the commit
+    /// is a [`Conflict::Answered`].
     Close {
         /// The node.
         node: NodeId,
     },
 }
 
-/// What became of a commit. Anything but `Committed` and `Rejected` means: drop the run in memory and load it again.
+/// The result of a commit. After any result except `Committed` and `Rejected`, drop the run from memory and load it
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitAnswer {
-    /// It is durable. If `inbox_seq` is beyond what the run has seen, there is mail.
+    /// The commit is durable. If `inbox_seq` is greater than what the run has seen, it has pending messages.
     Committed {
-        /// The newest letter in the run's inbox.
+        /// The seq of the newest message in the inbox of the run.
         inbox_seq: u64,
     },
-    /// The lease is not this runner's, or not under this epoch any more, or the run is over. Nothing was written.
+    /// The runner does not hold the run under this epoch, or the run is terminal. Nothing was written.
     Fenced,
-    /// It contradicts what others did. Nothing was written.
+    /// It conflicts with something that is stored. Nothing was written.
     Conflict(Conflict),
     /// It may or may not be durable.
     Unknown(String),
-    /// The store refuses what is in it, and would refuse it again (see [`StoreError::Rejected`]). Nothing was written. Other
-    /// commits of the run, without the refused data, are still possible.
+    /// The store refuses the data of the commit and would refuse it again (see [`StoreError::Rejected`]). Nothing was
+    /// written. Commits of the run without that data are still possible.
     Rejected(String),
 }
 
 impl CommitAnswer {
-    /// The answer to a commit that failed.
+    /// The result of a commit that failed with an error.
     pub(crate) fn of_error(error: StoreError) -> CommitAnswer {
         match error {
             StoreError::Rejected(what) => CommitAnswer::Rejected(what),
@@ -422,82 +425,82 @@ impl CommitAnswer {
     }
 }
 
-/// What a commit collided with.
+/// What a commit conflicts with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conflict {
     /// The resource is linked to another run.
     Link {
-        /// The link that cannot be made.
+        /// The link that cannot be stored.
         link: Link,
-        /// The run that has it.
+        /// The run that owns the resource.
         owner: RunId,
     },
-    /// The wait was answered; the answer is in the inbox.
+    /// The wait has an answer; its message is in the inbox.
     Answered {
         /// The node.
         node: NodeId,
     },
-    /// The journal has a row at this place already.
+    /// The seq is not the next one of the journal.
     Seq,
 }
 
-/// Something from outside for a run.
+/// A message to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum InboxMessage {
-    /// Stop.
+    /// Cancel the run.
     Cancel {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The wait of this node was answered; the payload stands with the wait.
+    /// The wait of this node was answered. The payload is in the row of the wait.
     Callback {
         /// The node.
         node: NodeId,
     },
 }
 
-/// A letter in an inbox.
+/// A message in an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its place, from 1.
+    /// Its number in the inbox, from 1.
     pub seq: u64,
-    /// When it came.
+    /// When it was delivered.
     pub at: Timestamp,
-    /// What it says.
+    /// The message.
     pub letter: InboxMessage,
 }
 
-/// What became of a letter.
+/// The result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It is in the inbox.
+    /// The message is in the inbox.
     Delivered {
-        /// Where the run stands.
+        /// The status of the run.
         status: Status,
     },
-    /// The run is over; nothing was written.
+    /// The run is terminal; nothing was written.
     Terminal {
-        /// How.
+        /// Its status.
         status: Status,
     },
     /// There is no such run.
     NotFound,
 }
 
-/// What became of a callback.
+/// The result of a callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is durable and the run will see it.
+    /// The answer is durable and the run will receive it.
     Accepted {
         /// The run.
         run: RunId,
         /// The node.
         node: NodeId,
     },
-    /// Somebody answered before, or the wait is over.
+    /// The wait was answered before, was closed, or has timed out.
     Closed,
-    /// There is no such token.
+    /// No wait has this token.
     NotFound,
 }
 
@@ -508,19 +511,19 @@ pub struct WaitRecord {
     pub node: NodeId,
     /// The secret in the callback's address.
     pub token: String,
-    /// Whether it can still be answered.
+    /// Whether it accepts an answer.
     pub open: bool,
     /// The answer, as JSON.
     pub payload: Option<String>,
 }
 
-/// The text of a journal row, if there is anything to write. Takes the events so that they are also dropped here, by
-/// the caller and not by whoever writes for all.
+/// The text of a journal row, if there are events. It takes the events by value, so that they are encoded and dropped
+/// in the task of the caller and not in the shared writer.
 pub(crate) fn journal_text(events: Vec<Event>) -> Option<String> {
     (!events.is_empty()).then(|| encode(&events))
 }
 
-/// A letter as it is stored.
-pub(crate) fn message_text(letter: &InboxMessage) -> String {
-    serde_json::to_string(letter).unwrap_or_else(|error| unreachable!("letters are always JSON: {error}"))
+/// The stored form of a message.
+pub(crate) fn message_text(message: &InboxMessage) -> String {
+    serde_json::to_string(message).unwrap_or_else(|error| unreachable!("messages are always JSON: {error}"))
 }

@@ -1,32 +1,32 @@
-//! How a schema grows: migrations, which of them were applied, and the way back.
+//! Migrations of a schema: which were applied, and how to undo them.
 //!
-//! Rules of a migration, so that it can be applied while the previous release runs, and that release can come back:
-//! * It only adds: tables, columns that may be null or have a constant default, indexes, functions. What the previous
-//!   release writes without knowing of it must still be right.
+//! Rules for migrations, so that one can be applied while the previous release runs, and that release can be used
+//! again:
+//! * It only adds: tables, columns that are nullable or have a constant default, indexes, functions. Rows that the
+//!   previous release writes without knowing of it must still be correct.
 //! * It names the oldest program that may use the database afterwards: the previous release, unless that would do harm.
-//!   What is taken away is taken away in two releases: the first no longer uses it, the second drops it and names the
-//!   first.
-//! * It is quick, because it locks what it changes. In PostgreSQL `CREATE INDEX` stops all who write to the table; the
-//!   first migration that needs one on a table which may be large has to bring `CONCURRENTLY`, and with it a way to be
-//!   applied outside a transaction.
+//!   Removing something takes two releases: the first no longer uses it, the second drops it and names the first.
+//! * It is quick, because it locks what it changes. In PostgreSQL `CREATE INDEX` blocks all writes to the table. The
+//!   first migration that needs an index on a large table must use `CONCURRENTLY`, which has to run outside a
+//!   transaction.
 //! * It is never edited after a release, and its number is the next one.
-//! * It has a way back: SQL that undoes it, and a question for everything that would be lost then; or it says why not.
+//! * It can be undone: it has SQL for that, and a query for all data that would be lost then; or it says why not.
 
 use crate::{Result, StoreError, program};
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a database whose schema is older than this program.
+/// What happens to a database whose schema is older than this program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Migrate {
-    /// It is brought up to date when it is opened.
+    /// It is migrated when it is opened.
     #[default]
     Auto,
     /// It is refused.
     Manual,
 }
 
-/// A step of a schema.
+/// A migration.
 #[derive(Debug)]
 pub(crate) struct Migration {
     pub(crate) number: u32,
@@ -37,24 +37,24 @@ pub(crate) struct Migration {
     pub(crate) oldest_program: &'static str,
 }
 
-/// The way back from a migration.
+/// How a migration is undone.
 #[derive(Debug)]
 pub(crate) enum Back {
-    /// SQL that undoes it, if none of these is there.
+    /// SQL that undoes it, if none of these data exist.
     Down { sql: &'static str, unless: &'static [Loss] },
-    /// Why there is none.
+    /// It cannot be undone, for this reason.
     None(&'static str),
 }
 
-/// Something that would be lost on the way back.
+/// Data that would be lost by undoing a migration.
 #[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) what: &'static str,
-    /// SQL that says how many there are.
+    /// SQL that counts them.
     pub(crate) count: &'static str,
 }
 
-/// A program, as its databases see it.
+/// A program, as the schema of a database sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Program<'a> {
     pub(crate) version: &'a str,
@@ -70,7 +70,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// The migrations that a database of this number lacks.
+    /// The migrations that a database with this newest migration lacks.
     pub(crate) fn missing(&self, number: u32) -> impl Iterator<Item = &'a Migration> {
         self.migrations
             .iter()
@@ -82,7 +82,7 @@ impl<'a> Program<'a> {
         program::check(needs, self.version, place)
     }
 
-    /// Refuses a database whose schema is older, if nobody may change that now.
+    /// Refuses a database with an older schema, if automatic migration is off.
     pub(crate) fn check_up_to_date(&self, number: u32, migrate: Migrate, place: &str) -> Result<()> {
         let newest = self.migrations.last().map_or(0, |migration| migration.number);
         match migrate == Migrate::Manual && number < newest {
@@ -119,7 +119,7 @@ impl<'a> Program<'a> {
         steps
     }
 
-    /// The way back from the newest of the applied migrations: what it is, what to look for, and the SQL.
+    /// How to undo the newest applied migration: its name, the checks, and the SQL.
     pub(crate) fn way_back(&self, applied: &[Applied], place: &str) -> Result<WayBack<'a>> {
         let Some(newest) = applied.last() else {
             return Err(StoreError::NoWayBack {
@@ -133,7 +133,7 @@ impl<'a> Program<'a> {
         };
         let migration = self.migrations.iter().find(|known| known.number == newest.number);
         let migration =
-            migration.ok_or_else(|| refuse("a newer program applied it, and only that one knows the way"))?;
+            migration.ok_or_else(|| refuse("a newer program applied it, and only that program can undo it"))?;
         let earlier = self.migrations.iter().rfind(|known| known.number < newest.number);
         match (&migration.back, earlier) {
             (Back::None(why), _) => Err(refuse(why)),
@@ -158,12 +158,12 @@ pub(crate) struct WayBack<'a> {
 }
 
 impl<'a> WayBack<'a> {
-    /// SQL for each thing that would be lost.
+    /// SQL that counts each kind of data that would be lost.
     pub(crate) fn questions(&self) -> impl Iterator<Item = &'a str> {
         self.unless.iter().map(|loss| loss.count)
     }
 
-    /// Refuses if anything would be lost, by the answers to the questions.
+    /// Refuses if any of the counts is not 0.
     pub(crate) fn check(&self, counts: &[i64], place: &str) -> Result<()> {
         let lost = self.unless.iter().zip(counts).filter(|(_, count)| **count > 0);
         let lost: Vec<String> = lost.map(|(loss, count)| format!("{count} {}", loss.what)).collect();
@@ -181,7 +181,7 @@ impl<'a> WayBack<'a> {
         }
     }
 
-    /// As it is afterwards.
+    /// The step after it was undone.
     pub(crate) fn step(&self) -> Step {
         Step {
             number: self.from.number,
@@ -192,7 +192,7 @@ impl<'a> WayBack<'a> {
     }
 }
 
-/// A migration as the database remembers it.
+/// A migration as recorded in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) number: u32,
@@ -203,29 +203,29 @@ pub(crate) struct Applied {
 /// A migration, and whether it was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// From 1.
+    /// Its number, from 1.
     pub number: u32,
-    /// In a few words.
+    /// A short name.
     pub name: String,
-    /// When, as `2026-11-15T10:30:00Z`.
+    /// When it was applied, as `2026-11-15T10:30:00Z`.
     pub applied_at: Option<String>,
-    /// Whether this program knows it. Others came with a newer program.
+    /// Whether this program knows it. Unknown ones were applied by a newer program.
     pub is_known: bool,
 }
 
 /// The schema of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
-    /// The database in words, without its password.
+    /// The database as text, without its password.
     pub place: String,
     /// The oldest program that may use it, if it has a schema.
     pub oldest_program: Option<String>,
-    /// The migrations that there are, in order.
+    /// The migrations, in order.
     pub steps: Vec<Step>,
 }
 
 impl Schema {
-    /// What was applied since it was like this.
+    /// The migrations that were applied after `before`.
     pub(crate) fn applied_since(self, before: &Schema) -> Vec<Step> {
         let done = |step: &Step| step.applied_at.is_some();
         let was = |number| before.steps.iter().any(|step| step.number == number && done(step));
@@ -235,7 +235,7 @@ impl Schema {
             .collect()
     }
 
-    /// Whether this program would bring it up to date.
+    /// Whether this program would migrate it.
     pub fn is_outdated(&self) -> bool {
         self.steps.iter().any(|step| step.applied_at.is_none())
     }

@@ -1,7 +1,7 @@
-//! The embedded store: one SQLite file, one thread that writes, a few connections that read.
+//! The embedded store: one SQLite file, one writer thread, a few read connections.
 //!
-//! What must stay true: nothing is answered before it is durable (`synchronous=FULL`, answers after `COMMIT`);
-//! journals are encoded by the caller, not by the one thread that writes; the file belongs to one process.
+//! What must stay true: a write is answered only after it is durable (`synchronous=FULL`, answers after `COMMIT`);
+//! callers encode journal rows, not the writer thread; the file belongs to one process.
 
 mod claim;
 mod columns;
@@ -39,8 +39,8 @@ use std::{path::Path, sync::Arc};
 use tokio::sync::broadcast;
 use writer::Writer;
 
-/// How many news a slow listener may be behind.
-const NEWS: usize = 1024;
+/// The number of change hints that are kept for a slow receiver.
+const HINT_BUFFER: usize = 1024;
 
 /// A store in a SQLite file. Dropping it closes the file.
 ///
@@ -55,22 +55,22 @@ const NEWS: usize = 1024;
 pub struct SqliteStore {
     readers: Readers,
     writer: Arc<Writer>,
-    news: broadcast::Sender<ChangeHint>,
+    hints: broadcast::Sender<ChangeHint>,
     clock: Arc<DatabaseClock>,
 }
 
 impl SqliteStore {
-    /// Opens the file, or creates it and the folders above it. Leases from before are stale: all runners are
-    /// forgotten. Reading needs a tokio runtime, opening does not.
+    /// Opens the file, or creates it and its folders. Runners of earlier processes are deleted, so their leases are
+    /// stale. Reading needs a tokio runtime, opening does not.
     ///
     /// # Errors
     /// [`StoreError::Locked`], [`StoreError::TooNew`], [`StoreError::Damaged`], [`StoreError::Full`] or
-    /// [`StoreError::Unopenable`]. The file is then as it was.
+    /// [`StoreError::Unopenable`]. The file is not changed then.
     pub fn open(path: &Path) -> Result<SqliteStore> {
         SqliteStore::open_with(path, Migrate::Auto)
     }
 
-    /// The same, where somebody else may have to bring an old file up to date.
+    /// The same, but with [`Migrate::Manual`] a file with an old schema is refused.
     ///
     /// # Errors
     /// [`StoreError::Outdated`] in that case, and as [`SqliteStore::open`].
@@ -80,21 +80,21 @@ impl SqliteStore {
     }
 
     fn start(path: &Path, opened: open::Opened) -> Result<SqliteStore> {
-        let (news, _) = broadcast::channel(NEWS);
+        let (hints, _) = broadcast::channel(HINT_BUFFER);
         let name = path.display().to_string();
         let real = opened.lock.path.clone();
-        let writer = Writer::start(name, opened.connection, opened.lock, news.clone())?;
+        let writer = Writer::start(name, opened.connection, opened.lock, hints.clone())?;
         Ok(SqliteStore {
             readers: Readers::new(real),
             writer: Arc::new(writer),
-            news,
+            hints,
             clock: Arc::new(DatabaseClock::new(since_boot(), wall().0, since_boot())),
         })
     }
 }
 
 impl SqliteStore {
-    /// Whether the files can grow again, after they could not.
+    /// Checks whether the files can grow again after the disk was full.
     async fn probe_disk(&self) -> Result<()> {
         for sql in [
             "INSERT INTO meta (key, value) VALUES ('probe', zeroblob(1048576))
@@ -115,7 +115,7 @@ impl Store for SqliteStore {
         if self.writer.is_failing() {
             self.probe_disk().await?;
         }
-        // A row has to change, or SQLite would not touch the disk.
+        // A row must change, or SQLite does not write to disk.
         let beat = "INSERT INTO meta (key, value) VALUES ('ping', 1)
              ON CONFLICT (key) DO UPDATE SET value = value + 1";
         self.writer
@@ -127,18 +127,18 @@ impl Store for SqliteStore {
         Some(self.clock.now())
     }
 
-    /// Writes do not wait behind reads: the thread that writes has a connection of its own.
+    /// Only reads need connections of their own: writes go through the writer thread, which has its own connection.
     fn control(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(SqliteStore {
             readers: self.readers.apart(),
             writer: self.writer.clone(),
-            news: self.news.clone(),
+            hints: self.hints.clone(),
             clock: self.clock.clone(),
         }))
     }
 
     fn changes(&self) -> broadcast::Receiver<ChangeHint> {
-        self.news.subscribe()
+        self.hints.subscribe()
     }
 
     async fn close(&self) -> Result<()> {

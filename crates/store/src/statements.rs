@@ -1,7 +1,7 @@
-//! Statements that SQLite and PostgreSQL both understand, written once. Parameters are SQLite's: [`dollars`] makes
-//! PostgreSQL's of them.
+//! Statements that SQLite and PostgreSQL share. Parameters are written for SQLite; [`dollars`] converts them for
+//! PostgreSQL.
 
-/// A workflow's row, as it is read.
+/// The columns of a workflow.
 macro_rules! workflow_columns {
     () => {
         "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status, is_enabled,
@@ -10,10 +10,10 @@ macro_rules! workflow_columns {
 }
 pub(crate) use workflow_columns;
 
-/// The workflow that has this name now.
+/// The workflow with this name.
 pub(crate) const WORKFLOW: &str = concat!(workflow_columns!(), "WHERE id = ?1 AND deleted_at IS NULL");
 
-/// The workflow with this uid, also one that was soft-deleted.
+/// The workflow with this uid, including soft-deleted ones.
 pub(crate) const WORKFLOW_BY_UID: &str = concat!(workflow_columns!(), "WHERE uid = ?1");
 
 pub(crate) const WORKFLOWS: &str = concat!(workflow_columns!(), "WHERE id > ?1 AND deleted_at IS NULL ORDER BY id");
@@ -28,7 +28,7 @@ pub(crate) const SAVE_DRAFT: &str = "INSERT INTO workflow_drafts
     description = excluded.description, dialect = excluded.dialect,
     definition_source = excluded.definition_source, checksum = excluded.checksum, updated_at = excluded.updated_at";
 
-/// Writes nothing if a workflow has the name already.
+/// Writes nothing if another workflow has the name.
 pub(crate) const CREATE_WORKFLOW: &str = "INSERT INTO workflows
     (id, uid, display_name, description, dialect, status, is_enabled, created_at, updated_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
@@ -55,7 +55,7 @@ pub(crate) const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2
 
 pub(crate) const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_uid = ?1";
 
-/// What belongs to a workflow that is removed, the workflow last.
+/// Deletes what belongs to a workflow, and then the workflow.
 pub(crate) const DELETE_WORKFLOW: [&str; 4] = [
     DELETE_DRAFT,
     "DELETE FROM workflow_plans WHERE workflow_uid = ?1",
@@ -65,7 +65,7 @@ pub(crate) const DELETE_WORKFLOW: [&str; 4] = [
 
 pub(crate) const SOFT_DELETE: &str = "UPDATE workflows SET deleted_at = ?2, updated_at = ?2 WHERE uid = ?1";
 
-/// The newest version of workflows of this name that were deleted.
+/// The newest version number of deleted workflows of this name.
 pub(crate) const MARK: &str = "SELECT latest_version FROM workflow_version_marks WHERE workflow_id = ?1";
 
 pub(crate) const SET_MARK: &str = "INSERT INTO workflow_version_marks (workflow_id, latest_version) VALUES (?1, ?2)
@@ -86,7 +86,7 @@ pub(crate) const LIST_COLUMNS: &str =
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner, workflow_uid";
 
-/// What a runner needs of a run's row.
+/// The columns of a run that a runner needs.
 pub(crate) const STORED_RUN_COLUMNS: &str =
     "id, workflow_id, workflow_version, tenant_id, status, trigger_payload_json, spec_json,
     correlation_id, requester_user_id, requester_email, requester_display_name, lease_epoch, takeovers, inbox_seq,
@@ -121,7 +121,7 @@ pub(crate) const DEAD_LETTER_COLUMNS: &str =
 
 pub(crate) const DELETE_DEAD_LETTER: &str = "DELETE FROM dead_letters WHERE id = ?1";
 
-/// Recorded attempts, by when they ended.
+/// Recorded attempts, in the order in which they ended.
 pub(crate) fn actions() -> String {
     format!(
         "SELECT {ACTION_COLUMNS} FROM action_executions WHERE workflow_execution_id = ?1
@@ -146,7 +146,7 @@ pub(crate) fn last_attempts() -> String {
     )
 }
 
-/// The same statement for PostgreSQL, which writes `$1` for `?1`. No text here has a question mark of its own.
+/// The same statement for PostgreSQL, with `$1` instead of `?1`. No statement contains another question mark.
 pub(crate) fn dollars(sql: &str) -> String {
     sql.replace('?', "$")
 }

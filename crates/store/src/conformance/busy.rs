@@ -1,4 +1,4 @@
-//! Work that goes on while something else happens to its store.
+//! Load on a store while something else happens to it.
 
 use super::{ME, WORKFLOW, at, committed, end, new_run, open, started, step};
 use crate::{
@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-/// Starts runs, looks at them and ends them, until told otherwise.
+/// Starts runs, reads them and ends them, until it is stopped.
 pub(crate) struct Worker {
     done: watch::Receiver<u32>,
     over: Arc<AtomicBool>,
@@ -30,14 +30,14 @@ impl Worker {
         let task = tokio::spawn(async move {
             while !told.load(Ordering::Relaxed) {
                 let one = format!("{number}-{}", *count.borrow());
-                carry_one(&store, &one).await;
+                complete_one(&store, &one).await;
                 count.send_modify(|done| *done += 1);
             }
         });
         Worker { done, over, task }
     }
 
-    /// How many it carried to their end.
+    /// Stops it; returns how many runs it completed.
     pub(crate) async fn stop(self) -> u32 {
         self.over.store(true, Ordering::Relaxed);
         self.task.await.unwrap();
@@ -45,8 +45,8 @@ impl Worker {
     }
 }
 
-/// Waits until each has carried a few more. One that fails gets on no more.
-pub(crate) async fn all_get_on(workers: &[Worker]) {
+/// Waits until each worker has completed a few more runs. A worker that fails makes no progress.
+pub(crate) async fn all_make_progress(workers: &[Worker]) {
     for worker in workers {
         let mut done = worker.done.clone();
         let wanted = *done.borrow() + 3;
@@ -56,7 +56,7 @@ pub(crate) async fn all_get_on(workers: &[Worker]) {
     }
 }
 
-async fn carry_one(store: &Arc<dyn Store>, name: &str) {
+async fn complete_one(store: &Arc<dyn Store>, name: &str) {
     let mut run = new_run(name);
     run.local_start = Some(LocalStart {
         runner: ME,

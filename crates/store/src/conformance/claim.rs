@@ -3,9 +3,9 @@
 use super::*;
 use std::collections::BTreeSet;
 
-async fn ids(store: &Arc<dyn Store>, wish: Claim) -> Vec<RunId> {
+async fn ids(store: &Arc<dyn Store>, request: Claim) -> Vec<RunId> {
     store
-        .claim(wish)
+        .claim(request)
         .await
         .unwrap()
         .runs
@@ -24,20 +24,20 @@ async fn due(store: &Arc<dyn Store>, time: i64) -> RunId {
 }
 
 fn taking_over(dead_before: i64) -> Claim {
-    let mut wish = claim(runner(), 10, 1000);
-    wish.dead_before = Some(at(dead_before));
-    wish
+    let mut request = claim(runner(), 10, 1000);
+    request.dead_before = Some(at(dead_before));
+    request
 }
 
-/// Whoever waits longest goes first.
+/// The run that is due longest goes first.
 pub async fn free_runs_in_order_of_due_time(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (third, first, second) = (due(store, 30).await, due(store, 10).await, due(store, 20).await);
     assert_eq!(ids(store, claim(runner(), 10, 100)).await, [first, second, third]);
 }
 
-/// A run is due at its time, not before.
-pub async fn not_before_they_are_due(store: &Arc<dyn Store>) {
+/// A run is claimed at its due time, not before.
+pub async fn runs_are_not_claimed_before_they_are_due(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = due(store, 50).await;
     let early = store.claim(claim(runner(), 10, 49)).await.unwrap();
@@ -45,7 +45,7 @@ pub async fn not_before_they_are_due(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, claim(runner(), 10, 50)).await, [run]);
 }
 
-/// The rest stays, and the answer says until when there is nothing to do.
+/// The limit is kept, and the result says when the next run is due.
 pub async fn limit_and_next_due(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (first, second) = (due(store, 10).await, due(store, 20).await);
@@ -63,8 +63,8 @@ pub async fn limit_and_next_due(store: &Arc<dyn Store>) {
     assert_eq!((last.runs.len(), last.next_due), (1, None));
 }
 
-/// A claimed run comes with all that is needed to go on.
-pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
+/// A claimed run has everything that is needed to continue it.
+pub async fn claimed_runs_are_complete(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let id = pending(store, "r1").await;
     let first = take(store, id).await;
@@ -90,7 +90,7 @@ pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
     committed(store, step(id, 1, 1)).await;
     committed(store, park(id, 1, 2, Some(5))).await;
     let free = store.load(id).await.unwrap().unwrap();
-    assert_eq!((free.epoch, free.owner), (1, None), "it is nobody's");
+    assert_eq!((free.epoch, free.owner), (1, None), "no runner holds it");
     let second = take(store, id).await;
     assert_eq!((second.epoch, second.journal.len()), (2, 2));
     assert_eq!((first.owner, second.owner), (Some(ME), Some(ME)));
@@ -98,8 +98,8 @@ pub async fn claim_gives_all_there_is(store: &Arc<dyn Store>) {
     assert_eq!(store.load(id).await.unwrap(), Some(second));
 }
 
-/// Nobody claims what another holds.
-pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
+/// Held runs are not claimed.
+pub async fn held_runs_are_not_claimed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, _) = held_run(store, "r1", Vec::new()).await;
     assert!(ids(store, claim(runner(), 9, 1000)).await.is_empty());
@@ -108,7 +108,7 @@ pub async fn held_runs_are_left_alone(store: &Arc<dyn Store>) {
     assert!(ids(store, only).await.is_empty());
 }
 
-/// A runner never heard of, or not for too long, loses what it holds, and its commits change nothing then.
+/// A runner without a heartbeat, or with an old one, loses its runs, and its later commits are fenced.
 pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (never, _) = held_run(store, "r1", Vec::new()).await;
@@ -132,7 +132,7 @@ pub async fn dead_owners_lose_their_runs(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, limited).await.len(), 1);
 }
 
-/// Neither a backlog nor a flood of runs that lost their runner keeps the others waiting.
+/// Neither a backlog of free runs nor many runs of dead runners delay the others.
 pub async fn dead_owners_runs_and_free_ones_share(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut orphans = BTreeSet::new();
@@ -144,22 +144,22 @@ pub async fn dead_owners_runs_and_free_ones_share(store: &Arc<dyn Store>) {
     }
     let heir = runner();
     for (limit, expected) in [(1, 1), (3, 2), (6, 2), (4, 0), (6, 0)] {
-        let mut wish = taking_over(500);
-        (wish.runner, wish.limit) = (heir, limit);
-        let taken = ids(store, wish).await;
+        let mut request = taking_over(500);
+        (request.runner, request.limit) = (heir, limit);
+        let taken = ids(store, request).await;
         let begun = taken.iter().filter(|run| orphans.contains(run)).count();
         assert_eq!(begun, expected, "of {limit}");
     }
-    let mut wish = taking_over(500);
-    wish.limit = 16;
+    let mut request = taking_over(500);
+    request.limit = 16;
     assert_eq!(
-        ids(store, wish).await.len(),
+        ids(store, request).await.len(),
         15,
         "all that one runner held, and nothing is free"
     );
 }
 
-/// A heartbeat in time keeps what a runner holds.
+/// A recent heartbeat keeps the leases of a runner.
 pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, owner) = held_run(store, "r1", Vec::new()).await;
@@ -169,7 +169,7 @@ pub async fn heartbeats_keep_runs(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, taking_over(501)).await, [id]);
 }
 
-/// A runner that says goodbye gives up what it holds at once.
+/// A runner that retires loses its runs at once.
 pub async fn retired_runners_lose_their_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, owner) = held_run(store, "r1", Vec::new()).await;
@@ -180,18 +180,18 @@ pub async fn retired_runners_lose_their_runs(store: &Arc<dyn Store>) {
     store.retire(owner).await.unwrap();
 }
 
-/// Whoever asks does not take over its own runs.
-pub async fn the_asker_is_alive(store: &Arc<dyn Store>) {
+/// A claim does not take over runs of its own runner.
+pub async fn the_claiming_runner_is_alive(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, owner) = held_run(store, "r1", Vec::new()).await;
-    let mut wish = taking_over(500);
-    wish.runner = owner;
-    assert!(ids(store, wish.clone()).await.is_empty());
-    wish.only = vec![id];
-    assert!(ids(store, wish).await.is_empty());
+    let mut request = taking_over(500);
+    request.runner = owner;
+    assert!(ids(store, request.clone()).await.is_empty());
+    request.only = vec![id];
+    assert!(ids(store, request).await.is_empty());
 }
 
-/// Several runs with one claim: those that are free, up to the limit, and no others.
+/// A claim of several runs takes those that are free, up to the limit, and no others.
 pub async fn only_these_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut free = Vec::new();
@@ -200,29 +200,29 @@ pub async fn only_these_runs(store: &Arc<dyn Store>) {
     }
     let other = pending(store, "r4").await;
     let (held, _) = held_run(store, "r5", Vec::new()).await;
-    let mut wish = claim(runner(), 2, 50);
-    wish.only = vec![free[0], free[1], free[2], held, run_id()];
-    assert_eq!(ids(store, wish.clone()).await, free[..2]);
-    wish.limit = 10;
-    assert_eq!(ids(store, wish).await, free[2..]);
+    let mut request = claim(runner(), 2, 50);
+    request.only = vec![free[0], free[1], free[2], held, run_id()];
+    assert_eq!(ids(store, request.clone()).await, free[..2]);
+    request.limit = 10;
+    assert_eq!(ids(store, request).await, free[2..]);
     assert!(!store.run(other).await.unwrap().unwrap().held());
 }
 
-/// One run, whenever it is due, if it is free or its owner is dead.
+/// A claim of one run takes it before it is due, if it is free or its owner is dead.
 pub async fn only_one_run(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let id = run_held_by(store, runner(), "r1", Vec::new()).await;
     pending(store, "r2").await;
-    let mut wish = claim(ME, 5, 50);
-    wish.only = vec![run_id()];
-    assert!(ids(store, wish.clone()).await.is_empty(), "there is no such run");
-    wish.only = vec![id];
-    assert!(ids(store, wish.clone()).await.is_empty(), "it is held");
-    wish.dead_before = Some(at(0));
-    assert_eq!(ids(store, wish.clone()).await, [id], "its owner was never heard of");
+    let mut request = claim(ME, 5, 50);
+    request.only = vec![run_id()];
+    assert!(ids(store, request.clone()).await.is_empty(), "there is no such run");
+    request.only = vec![id];
+    assert!(ids(store, request.clone()).await.is_empty(), "it is held");
+    request.dead_before = Some(at(0));
+    assert_eq!(ids(store, request.clone()).await, [id], "its owner has no heartbeat");
     committed(store, park(id, 2, 2, None)).await;
-    wish.dead_before = None;
-    assert_eq!(ids(store, wish).await, [id], "it waits for mail");
+    request.dead_before = None;
+    assert_eq!(ids(store, request).await, [id], "it waits for a message");
     let record = store.run(id).await.unwrap().unwrap();
     assert!(
         record.wake_at.is_some() && record.held(),
@@ -230,9 +230,9 @@ pub async fn only_one_run(store: &Arc<dyn Store>) {
     );
     assert_eq!(
         ids(store, {
-            let mut wish = taking_over(0);
-            wish.limit = 9;
-            wish
+            let mut request = taking_over(0);
+            request.limit = 9;
+            request
         })
         .await
         .len(),
@@ -271,15 +271,15 @@ pub async fn takeovers_count_and_reset(store: &Arc<dyn Store>) {
     );
 }
 
-/// What is over is over.
+/// Terminal runs are never claimed.
 pub async fn terminal_runs_are_never_claimed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, _) = held_run(store, "r1", Vec::new()).await;
     committed(store, end(id, 1, 2, Status::Cancelled)).await;
     assert!(ids(store, taking_over(1000)).await.is_empty());
-    let mut wish = taking_over(1000);
-    wish.only = vec![id];
-    let claimed = store.claim(wish).await.unwrap();
+    let mut request = taking_over(1000);
+    request.only = vec![id];
+    let claimed = store.claim(request).await.unwrap();
     assert_eq!((claimed.runs.len(), claimed.next_due), (0, None));
 }
 
@@ -292,7 +292,7 @@ async fn prioritised(store: &Arc<dyn Store>, workflow: &str, time: i64, priority
     id
 }
 
-/// Then whoever waits longest; no priority is 0.
+/// Runs of equal priority go by due time; no priority is priority 0.
 pub async fn higher_priority_goes_first_within_a_workflow(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut runs = Vec::new();
@@ -312,14 +312,14 @@ pub async fn higher_priority_goes_first_within_a_workflow(store: &Arc<dyn Store>
     let rest = store.claim(claim(ME, 9, 100)).await.unwrap();
     assert_eq!(rest.runs.iter().map(|run| run.id).collect::<Vec<_>>(), order[4..]);
     assert_eq!(rest.next_due, None);
-    // One that comes back from its runner goes by its priority again.
+    // A run that was released is ordered by its priority again.
     committed(store, park(order[1], 1, 1, Some(50))).await;
     committed(store, park(order[3], 1, 1, Some(40))).await;
     assert_eq!(ids(store, claim(runner(), 1, 100)).await, [order[1]]);
     assert_eq!(ids(store, claim(runner(), 1, 100)).await, [order[3]]);
 }
 
-/// A workflow's priorities matter in its own places only.
+/// The priorities of a workflow apply only within its own places.
 pub async fn priority_takes_no_place_of_others(store: &Arc<dyn Store>) {
     activate(store, "a").await;
     activate(store, "b").await;
@@ -332,8 +332,8 @@ pub async fn priority_takes_no_place_of_others(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, claim(runner(), 9, 100)).await, [second, last]);
 }
 
-/// Those that sleep are not in the way, however many and important.
-pub async fn priority_waits_until_it_is_due(store: &Arc<dyn Store>) {
+/// Sleeping runs do not count, however many there are and whatever their priority.
+pub async fn priority_applies_to_due_runs_only(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for time in 0..20 {
         prioritised(store, WORKFLOW, 500 + time, Some(9)).await;
@@ -345,7 +345,7 @@ pub async fn priority_waits_until_it_is_due(store: &Arc<dyn Store>) {
     assert_eq!(claimed.next_due, Some(at(500)));
 }
 
-/// Below 0 is behind those that say nothing.
+/// A priority below 0 goes after runs without a priority.
 pub async fn lower_priority_waits(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let low = prioritised(store, WORKFLOW, 1, Some(-1)).await;

@@ -68,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// Where databases are made and dropped.
+    /// The database in which others are created and dropped.
     fn admin_url(&self) -> String {
         match self {
             Shared::Ours(cluster) => cluster.url("postgres"),
@@ -106,7 +106,7 @@ impl Database {
                 store.close().await.expect("a closed store");
             })
             .await;
-        // A database that somebody is connected to cannot be copied; connections take a moment to go.
+        // A database with connections cannot be copied; connections take a moment to close.
         execute(&admin, &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
         Database { name, url }
     }
@@ -120,7 +120,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let (admin, name) = (Shared::get().admin_url(), self.name.clone());
-        // Whatever runtime this is dropped in, it may be on its way out.
+        // This may be dropped in a runtime that is shutting down.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");

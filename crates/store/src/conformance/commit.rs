@@ -13,7 +13,7 @@ async fn held(store: &Arc<dyn Store>) -> RunId {
     held_run(store, "r1", Vec::new()).await.0
 }
 
-/// Everything that can be seen of a run.
+/// All data of a run.
 async fn everything(store: &Arc<dyn Store>, run: RunId) -> String {
     let parts = (
         store.run(run).await.unwrap(),
@@ -31,7 +31,7 @@ async fn everything(store: &Arc<dyn Store>, run: RunId) -> String {
     )
 }
 
-/// A commit that would change everything it can.
+/// A commit that changes as much as possible.
 fn greedy(run: RunId, epoch: u64, seq: u32) -> RunCommit {
     let mut commit = end(run, epoch, seq, Status::Failed);
     commit.attempts = vec![attempt("a", 1, 10)];
@@ -41,7 +41,7 @@ fn greedy(run: RunId, epoch: u64, seq: u32) -> RunCommit {
     commit
 }
 
-/// What was committed can be read, in order.
+/// Committed rows can be read, in order.
 pub async fn journal_and_attempts_are_written(store: &Arc<dyn Store>) {
     let run = held(store).await;
     let mut second = step(run, 1, 2);
@@ -73,7 +73,7 @@ pub async fn journal_and_attempts_are_written(store: &Arc<dyn Store>) {
     );
 }
 
-/// After a take-over, commits of the earlier owner leave no trace.
+/// After a takeover, commits of the previous owner change nothing.
 pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = run_held_by(store, runner(), "r1", vec![open("w", "t1")]).await;
@@ -92,7 +92,7 @@ pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
     committed(store, greedy(run, 2, 2)).await;
 }
 
-/// The epoch alone is no lease: it is told to its owner, and others may guess it.
+/// The epoch alone is not enough: another runner could guess it.
 pub async fn only_the_owner_commits(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let owner = runner();
@@ -106,7 +106,7 @@ pub async fn only_the_owner_commits(store: &Arc<dyn Store>) {
     committed(store, theirs).await;
 }
 
-/// Parking gives the lease away, even though the epoch is still the newest.
+/// Parking releases the lease, although the epoch stays the newest.
 pub async fn unheld_runs_are_fenced(store: &Arc<dyn Store>) {
     let run = held(store).await;
     committed(store, park(run, 1, 2, Some(500))).await;
@@ -117,7 +117,7 @@ pub async fn unheld_runs_are_fenced(store: &Arc<dyn Store>) {
     assert_eq!(store.commit(greedy(free, 0, 1)).await, CommitAnswer::Fenced);
 }
 
-/// There is nothing to commit to.
+/// A commit to a run that does not exist is fenced.
 pub async fn unknown_runs_are_fenced(store: &Arc<dyn Store>) {
     let run = run_id();
     assert_eq!(store.commit(greedy(run, 1, 1)).await, CommitAnswer::Fenced);
@@ -125,7 +125,7 @@ pub async fn unknown_runs_are_fenced(store: &Arc<dyn Store>) {
     assert_eq!(store.events(run, ALL).await.unwrap().1, 0);
 }
 
-/// Sent twice, or with a gap, a commit is refused whole.
+/// A commit that is sent twice or leaves a gap is refused completely.
 pub async fn seq_must_be_next(store: &Arc<dyn Store>) {
     let run = held(store).await;
     committed(store, step(run, 1, 2)).await;
@@ -141,7 +141,7 @@ pub async fn seq_must_be_next(store: &Arc<dyn Store>) {
     committed(store, step(run, 1, 3)).await;
 }
 
-/// Without events the place is not looked at and nothing is journaled.
+/// Without events the seq is not checked and no journal row is written.
 pub async fn no_events_no_journal_row(store: &Arc<dyn Store>) {
     let run = held(store).await;
     let mut quiet = step(run, 1, 77);
@@ -156,7 +156,7 @@ pub async fn no_events_no_journal_row(store: &Arc<dyn Store>) {
     assert!(!store.run(run).await.unwrap().unwrap().held());
 }
 
-/// A change of status overwrites what it names and no more.
+/// A status change overwrites only the fields that it sets.
 pub async fn status_changes_keep_what_is_not_given(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
@@ -199,7 +199,7 @@ pub async fn status_changes_keep_what_is_not_given(store: &Arc<dyn Store>) {
     assert_eq!((row.held(), row.wake_at), (false, None));
 }
 
-/// After a terminal status nothing changes any more, whatever the epoch; it also overrides parking.
+/// After a terminal status nothing changes any more, with any epoch. A terminal status also overrides parking.
 pub async fn terminal_is_final(store: &Arc<dyn Store>) {
     let run = held(store).await;
     let mut last = end(run, 1, 2, Status::Succeeded);
@@ -219,8 +219,8 @@ pub async fn terminal_is_final(store: &Arc<dyn Store>) {
     assert_eq!(everything(store, run).await, before);
 }
 
-/// A parked run is free, and due when it said.
-pub async fn parking_frees_the_run(store: &Arc<dyn Store>) {
+/// A parked run is free, and due at its wake time.
+pub async fn parking_releases_the_run(store: &Arc<dyn Store>) {
     let run = held(store).await;
     committed(store, park(run, 1, 2, Some(5000))).await;
     let row = store.run(run).await.unwrap().unwrap();
@@ -236,17 +236,17 @@ pub async fn parking_frees_the_run(store: &Arc<dyn Store>) {
     assert_eq!((never.runs.len(), never.next_due), (0, None));
 }
 
-/// Mail that came before the parking and was not seen wakes the run at once.
-pub async fn parking_with_unseen_mail_is_due_at_once(store: &Arc<dyn Store>) {
+/// A message that arrived before the parking and was not seen makes the run due at once.
+pub async fn parking_with_unseen_messages_is_due_at_once(store: &Arc<dyn Store>) {
     let run = held(store).await;
-    let letter = crate::runs::InboxMessage::Cancel {
+    let message = crate::runs::InboxMessage::Cancel {
         reason: "enough".to_owned(),
     };
-    store.deliver(run, letter, at(150)).await.unwrap();
+    store.deliver(run, message, at(150)).await.unwrap();
     assert_eq!(
         committed(store, step(run, 1, 2)).await,
         1,
-        "the commit says that there is mail"
+        "the commit reports the pending message"
     );
     committed(store, park(run, 1, 3, Some(5000))).await;
     assert_eq!(store.run(run).await.unwrap().unwrap().wake_at, Some(at(203)));
@@ -258,7 +258,7 @@ pub async fn parking_with_unseen_mail_is_due_at_once(store: &Arc<dyn Store>) {
     assert_eq!(
         store.run(run).await.unwrap().unwrap().wake_at,
         Some(at(5000)),
-        "mail that was seen does not"
+        "a message that was seen does not"
     );
 }
 
@@ -299,7 +299,7 @@ pub async fn own_links_again_are_fine(store: &Arc<dyn Store>) {
     assert_eq!((links.len(), links[0].created_at), (1, at(202)));
 }
 
-/// Whatever else the commit wanted.
+/// A commit with a conflict writes nothing, whatever else it contains.
 pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (other, _) = held_run(store, "r1", Vec::new()).await;
@@ -326,8 +326,8 @@ pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
     assert_eq!(store.answer("new-token", "1", at(160)).await.unwrap(), Answer::NotFound);
 }
 
-/// One refused member leaves the others of its batch alone.
-pub async fn conflicts_do_not_fail_neighbours(store: &Arc<dyn Store>) {
+/// A refused member does not affect the others of its batch.
+pub async fn conflicts_do_not_fail_other_members(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (owner, _) = held_run(store, "owner", Vec::new()).await;
     let mut first = step(owner, 1, 2);
@@ -362,8 +362,8 @@ pub async fn conflicts_do_not_fail_neighbours(store: &Arc<dyn Store>) {
     }
 }
 
-/// An attempt's outcome is one.
-pub async fn the_first_record_of_an_attempt_stands(store: &Arc<dyn Store>) {
+/// An attempt has one outcome: the first that was recorded.
+pub async fn the_first_record_of_an_attempt_is_kept(store: &Arc<dyn Store>) {
     let run = held(store).await;
     for (seq, ended_at) in [(2, 10), (3, 20)] {
         let mut commit = step(run, 1, seq);
@@ -374,7 +374,7 @@ pub async fn the_first_record_of_an_attempt_stands(store: &Arc<dyn Store>) {
     assert_eq!((actions.len(), actions[0].ended_at), (1, at(10)));
 }
 
-/// A closed wait takes no answer; closing works by node, whatever its tokens, and a new token may be opened with it.
+/// A closed wait accepts no answer. Closing applies to all tokens of a node, and the same commit may open a new token.
 pub async fn waits_close_for_good(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
@@ -404,7 +404,7 @@ pub async fn waits_close_for_good(store: &Arc<dyn Store>) {
 }
 
 /// A timeout loses against an answer that came first.
-pub async fn an_unseen_answer_beats_a_close(store: &Arc<dyn Store>) {
+pub async fn an_unseen_answer_refuses_a_close(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     store.answer("t1", "1", at(300)).await.unwrap();
@@ -421,8 +421,8 @@ pub async fn an_unseen_answer_beats_a_close(store: &Arc<dyn Store>) {
     assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 2);
 }
 
-/// A run that knows of the answer may close the wait.
-pub async fn a_seen_answer_does_not(store: &Arc<dyn Store>) {
+/// A run that has seen the answer may close the wait.
+pub async fn a_seen_answer_allows_a_close(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     store.answer("t1", r#"{"yes":1}"#, at(300)).await.unwrap();
@@ -434,8 +434,8 @@ pub async fn a_seen_answer_does_not(store: &Arc<dyn Store>) {
     assert_eq!((wait.open, wait.payload.as_deref()), (false, Some(r#"{"yes":1}"#)));
 }
 
-/// The end of a run is the end of its mail and its waits.
-pub async fn terminal_closes_waits_and_drops_mail(store: &Arc<dyn Store>) {
+/// A terminal commit deletes the messages of a run and closes its waits.
+pub async fn terminal_closes_waits_and_deletes_messages(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     store.answer("t2", "1", at(150)).await.unwrap();
@@ -445,14 +445,14 @@ pub async fn terminal_closes_waits_and_drops_mail(store: &Arc<dyn Store>) {
     assert_eq!(store.answer("t1", "1", at(300)).await.unwrap(), Answer::Closed);
 }
 
-/// A resource whose key no index of PostgreSQL could hold.
+/// A resource whose key is too long for an index of PostgreSQL.
 fn unstorable(run: RunId) -> RunCommit {
     let mut commit = greedy(run, 1, 2);
     commit.links = vec![link("fine"), link(&"x".repeat(5000))];
     commit
 }
 
-/// What a store cannot hold is refused for good, not as `Unknown`; the run stays as it was and can still be failed.
+/// Data that a store cannot hold is `Rejected`, not `Unknown`. The run is not changed and can still be failed.
 pub async fn a_rejected_commit_writes_nothing(store: &Arc<dyn Store>) {
     let run = held(store).await;
     let before = everything(store, run).await;
@@ -470,7 +470,7 @@ pub async fn a_rejected_commit_writes_nothing(store: &Arc<dyn Store>) {
 }
 
 /// Commits that are sent together with one that is rejected are written.
-pub async fn rejected_commits_do_not_fail_neighbours(store: &Arc<dyn Store>) {
+pub async fn rejected_commits_do_not_fail_other_members(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut tasks = Vec::new();
     for index in 0..30 {

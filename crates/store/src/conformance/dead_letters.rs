@@ -1,8 +1,8 @@
-//! Runs that were given up.
+//! Dead letters.
 
 use super::*;
 
-fn letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
+fn dead_letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
     DeadLetter {
         id: Uuid::now_v7(),
         at: at(700),
@@ -18,32 +18,32 @@ fn letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
     }
 }
 
-/// The commit that gives a run up: no journal row, no events.
-fn burial(run: RunId, epoch: u64, letter: DeadLetter) -> RunCommit {
+/// The commit that dead-letters a run: no journal row, no events.
+fn dead_lettering(run: RunId, epoch: u64, dead_letter: DeadLetter) -> RunCommit {
     let mut commit = end(run, epoch, 0, Status::Failed);
     commit.events.clear();
     if let Some(change) = &mut commit.status {
         change.reason = Some("dead_letter".to_owned());
     }
-    commit.dead_letter = Some(Box::new(letter));
+    commit.dead_letter = Some(Box::new(dead_letter));
     commit
 }
 
-/// A letter of some run of a workflow.
+/// Dead-letters a run of a workflow; returns the id of the dead letter.
 async fn dead_lettered(store: &Arc<dyn Store>, workflow: &str, reason: DeadReason) -> Uuid {
     let run = run_of(workflow, &Uuid::now_v7().to_string());
     let id = run.id;
     store.enqueue(run).await.unwrap();
     take(store, id).await;
-    let letter = letter(id, workflow, reason);
-    let letter_id = letter.id;
-    committed(store, burial(id, 1, letter)).await;
-    letter_id
+    let dead_letter = dead_letter(id, workflow, reason);
+    let dead_letter_id = dead_letter.id;
+    committed(store, dead_lettering(id, 1, dead_letter)).await;
+    dead_letter_id
 }
 
 async fn ids(store: &Arc<dyn Store>, filter: DeadLetterFilter) -> (Vec<Uuid>, bool) {
     let page = store.dead_letters(filter).await.unwrap();
-    (page.items.iter().map(|letter| letter.id).collect(), page.more)
+    (page.items.iter().map(|dead_letter| dead_letter.id).collect(), page.more)
 }
 
 fn all() -> DeadLetterFilter {
@@ -53,12 +53,12 @@ fn all() -> DeadLetterFilter {
     }
 }
 
-/// The letter and the end of the run are one; the run's waits close.
-pub async fn a_run_is_buried(store: &Arc<dyn Store>) {
+/// The dead letter and the end of the run are one commit; the waits of the run close.
+pub async fn a_run_is_dead_lettered(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
-    let letter = letter(run, WORKFLOW, DeadReason::Poison);
-    committed(store, burial(run, 1, letter.clone())).await;
+    let dead_letter = dead_letter(run, WORKFLOW, DeadReason::Poison);
+    committed(store, dead_lettering(run, 1, dead_letter.clone())).await;
     let record = store.run(run).await.unwrap().unwrap();
     assert_eq!(
         (record.status, record.reason.as_deref()),
@@ -71,30 +71,39 @@ pub async fn a_run_is_buried(store: &Arc<dyn Store>) {
         1,
         "nothing was written there"
     );
-    assert_eq!(store.dead_letter(letter.id).await.unwrap(), Some(letter.clone()));
+    assert_eq!(
+        store.dead_letter(dead_letter.id).await.unwrap(),
+        Some(dead_letter.clone())
+    );
     let listed = store.dead_letters(all()).await.unwrap();
     let payload = String::new();
     assert_eq!(
         (listed.items, listed.more),
-        (vec![DeadLetter { payload, ..letter }], false)
+        (vec![DeadLetter { payload, ..dead_letter }], false)
     );
     assert_eq!(store.dead_letter(Uuid::now_v7()).await.unwrap(), None);
 }
 
-/// Whoever does not hold a run cannot bury it.
-pub async fn burials_are_fenced(store: &Arc<dyn Store>) {
+/// A runner that does not hold a run cannot dead-letter it.
+pub async fn dead_lettering_is_fenced(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let theirs = run_held_by(store, runner(), "r1", Vec::new()).await;
     let (run, _) = held_run(store, "r2", Vec::new()).await;
-    let letter = |run| letter(run, WORKFLOW, DeadReason::Poison);
+    let dead_letter = |run| dead_letter(run, WORKFLOW, DeadReason::Poison);
     assert_eq!(
-        store.commit(burial(theirs, 1, letter(theirs))).await,
+        store.commit(dead_lettering(theirs, 1, dead_letter(theirs))).await,
         CommitAnswer::Fenced
     );
-    assert_eq!(store.commit(burial(run, 2, letter(run))).await, CommitAnswer::Fenced);
+    assert_eq!(
+        store.commit(dead_lettering(run, 2, dead_letter(run))).await,
+        CommitAnswer::Fenced
+    );
     assert_eq!(ids(store, all()).await, (Vec::new(), false));
-    committed(store, burial(run, 1, letter(run))).await;
-    assert_eq!(store.commit(burial(run, 1, letter(run))).await, CommitAnswer::Fenced);
+    committed(store, dead_lettering(run, 1, dead_letter(run))).await;
+    assert_eq!(
+        store.commit(dead_lettering(run, 1, dead_letter(run))).await,
+        CommitAnswer::Fenced
+    );
     assert_eq!(ids(store, all()).await.0.len(), 1, "once is enough");
 }
 
@@ -145,8 +154,8 @@ pub async fn dead_letters_are_paged_and_filtered(store: &Arc<dyn Store>) {
     assert_eq!(seen, of(&|_, _| true).0);
 }
 
-/// One by one, or all that fit.
-pub async fn dead_letters_are_removed(store: &Arc<dyn Store>) {
+/// Dead letters are deleted one by one, or all that match a filter.
+pub async fn dead_letters_are_deleted(store: &Arc<dyn Store>) {
     let (poison, trigger) = (DeadReason::Poison, DeadReason::InvalidTrigger);
     activate(store, "a").await;
     activate(store, "b").await;

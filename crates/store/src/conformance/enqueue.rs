@@ -47,7 +47,7 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
     assert_eq!(stored.workflow_uid, run.workflow_uid);
 }
 
-/// A born run has its lease, its first journal row and its waits at once.
+/// A run that starts locally has its lease, its first journal row and its waits at once.
 pub async fn locally_started_run_is_held_and_running(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (id, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
@@ -165,8 +165,8 @@ pub async fn pinned_versions_must_exist(store: &Arc<dyn Store>) {
     }
 }
 
-/// Many at once with one requestId: one is created, the others find it.
-pub async fn concurrent_twins_make_one_run(store: &Arc<dyn Store>) {
+/// Concurrent requests with one requestId create one run; the others find it.
+pub async fn concurrent_requests_make_one_run(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for round in 0..20 {
         let request = format!("r{round}");
@@ -189,7 +189,7 @@ pub async fn concurrent_twins_make_one_run(store: &Arc<dyn Store>) {
     assert_eq!(count(store).await, 20);
 }
 
-/// The engine says whether drafts run; then it names a version.
+/// The engine decides whether drafts may run; it then pins a version.
 pub async fn drafts_take_pinned_runs_only(store: &Arc<dyn Store>) {
     let first = draft(WORKFLOW, "one");
     store.save_draft(first, new_or_draft(WORKFLOW), None).await.unwrap();

@@ -1,4 +1,4 @@
-//! Claims while somebody has a backlog.
+//! Claims while a workflow or tenant has a backlog.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ async fn stored(store: &Arc<dyn Store>, tenant: &str, workflow: &str, count: i64
     }
 }
 
-/// How many runs of each tenant and workflow a claim gets, and that each group comes in order.
+/// How many runs of each tenant and workflow a claim gets; checks that each group comes in order.
 async fn shares(store: &Arc<dyn Store>, limit: u32, now: i64) -> BTreeMap<(String, String), usize> {
     let claimed = store.claim(claim(runner(), limit, now)).await.unwrap().runs;
     let mut shares: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -38,8 +38,7 @@ async fn activate_all(store: &Arc<dyn Store>) {
     }
 }
 
-/// However long others wait behind it, a workflow gets no more than half of the places, and who waits longest goes
-/// first in both halves.
+/// A workflow with a backlog gets at most half of the places while others wait; both halves are ordered by due time.
 pub async fn a_backlog_takes_half(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "", "big", 60, 1).await;
@@ -60,8 +59,8 @@ pub async fn a_backlog_takes_half(store: &Arc<dyn Store>) {
     assert_eq!(claimed.next_due, Some(at(11)));
 }
 
-/// What others do not need is for whoever waits longest.
-pub async fn others_take_what_they_need(store: &Arc<dyn Store>) {
+/// Places that others do not need go to the runs that are due longest.
+pub async fn unused_places_go_to_the_backlog(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "", "big", 60, 1).await;
     let alone = shares(store, 20, 5000).await;
@@ -73,7 +72,7 @@ pub async fn others_take_what_they_need(store: &Arc<dyn Store>) {
     assert_eq!(of(&rest, "", "big"), 23);
 }
 
-/// A tenant with many workflows is one tenant; those without a tenant are one, too.
+/// A tenant with many workflows counts as one tenant; so do all runs without a tenant.
 pub async fn tenants_share_too(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "acme", "big", 30, 1).await;
@@ -96,7 +95,7 @@ pub async fn tenants_share_too(store: &Arc<dyn Store>) {
     );
 }
 
-/// A process that has room for one more run at a time serves both, too.
+/// Claims of one run at a time are shared too.
 pub async fn single_places_are_shared(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "", "big", 80, 1).await;
@@ -110,8 +109,8 @@ pub async fn single_places_are_shared(store: &Arc<dyn Store>) {
     assert!((10..=30).contains(&small), "{small} of 40");
 }
 
-/// Only runs that are due have a share.
-pub async fn sleepers_take_no_share(store: &Arc<dyn Store>) {
+/// Only due runs count for the shares.
+pub async fn sleeping_runs_take_no_share(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "", "big", 40, 1).await;
     waiting(store, "", "small", 20, 9000).await;
@@ -121,7 +120,7 @@ pub async fn sleepers_take_no_share(store: &Arc<dyn Store>) {
     assert_eq!((of(&first, "", "big"), of(&first, "", "tiny")), (19, 1), "{first:?}");
 }
 
-/// A store may look at some groups at a time, as long as it comes to all of them.
+/// A store may visit some groups at a time, as long as it reaches all of them.
 pub async fn others_are_found_among_many(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "", "big", 60, 1).await;
@@ -136,7 +135,7 @@ pub async fn others_are_found_among_many(store: &Arc<dyn Store>) {
     assert_eq!(found, 3);
 }
 
-/// Priority counts within a workflow's places, and takes none of others.
+/// Priority applies within the places of a workflow, and takes none of others.
 pub async fn shares_hold_under_priority(store: &Arc<dyn Store>) {
     activate_all(store).await;
     waiting(store, "acme", "big", 40, 1).await;

@@ -1,7 +1,7 @@
-//! Where the data of one integration test is: a SQLite file, memory, or a PostgreSQL database of its own.
+//! The database of one integration test: a SQLite file, memory, or a PostgreSQL database of its own.
 //!
-//! What must stay true: tests that are not about one database ask here, so that `FERMATA_TEST_DATABASE=postgres` (or
-//! `sqlite`) runs all of them on it. What a test leaves behind is gone with its [`Home`].
+//! What must stay true: tests that are not about one database use this, so that `FERMATA_TEST_DATABASE=postgres` (or
+//! `sqlite`) runs all of them on it. The data is deleted with its [`Home`].
 
 use super::cluster::Database;
 use crate::{Store, memory::MemoryStore, sqlite::SqliteStore};
@@ -108,7 +108,7 @@ impl Home {
         }
     }
 
-    /// Replaces the plans of all versions, or removes them, as programs of other times would have left them.
+    /// Replaces the plans of all versions, or removes them, as programs of other versions would have left them.
     ///
     /// # Panics
     /// If that cannot be done.

@@ -1,4 +1,4 @@
-//! Letters and answers.
+//! Messages and answers.
 
 use super::*;
 use crate::{
@@ -12,8 +12,8 @@ fn cancel(reason: &str) -> InboxMessage {
     }
 }
 
-/// Letters stand in the order in which they came.
-pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
+/// Messages are kept in the order of their delivery.
+pub async fn messages_are_numbered_and_kept(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     let status = Status::Running;
@@ -31,15 +31,15 @@ pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
         }
     );
     store.deliver(run, cancel("three"), at(3)).await.unwrap();
-    let mail = |seq, time, letter| StoredMessage {
+    let stored = |seq, time, message| StoredMessage {
         seq,
         at: at(time),
-        letter,
+        letter: message,
     };
     let expected = [
-        mail(1, 1, cancel("one")),
-        mail(2, 2, InboxMessage::Callback { node }),
-        mail(3, 3, cancel("three")),
+        stored(1, 1, cancel("one")),
+        stored(2, 2, InboxMessage::Callback { node }),
+        stored(3, 3, cancel("three")),
     ];
     assert_eq!(store.inbox(run, 0).await.unwrap(), expected);
     assert_eq!(store.inbox(run, 1).await.unwrap(), expected[1..]);
@@ -49,8 +49,8 @@ pub async fn letters_are_numbered_and_kept(store: &Arc<dyn Store>) {
     assert_eq!(store.load(run).await.unwrap().unwrap().inbox_seq, 3);
 }
 
-/// What a commit has seen is not read again; numbers go on.
-pub async fn consumed_letters_go(store: &Arc<dyn Store>) {
+/// Messages that a commit has seen are deleted; numbers continue.
+pub async fn consumed_messages_are_deleted(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
     store.deliver(run, cancel("one"), at(1)).await.unwrap();
@@ -72,8 +72,8 @@ pub async fn consumed_letters_go(store: &Arc<dyn Store>) {
     assert_eq!(store.inbox(run, 0).await.unwrap()[0].seq, 3);
 }
 
-/// A commit that claims to have seen what has not come does not lose it.
-pub async fn reading_ahead_loses_nothing(store: &Arc<dyn Store>) {
+/// A commit with an `inbox_seen` beyond the last message loses no later message.
+pub async fn inbox_seen_beyond_the_last_message_loses_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
     let mut commit = park(run, 1, 2, None);
@@ -85,7 +85,7 @@ pub async fn reading_ahead_loses_nothing(store: &Arc<dyn Store>) {
     assert_eq!(store.inbox(run, claimed.inbox_seen).await.unwrap().len(), 1);
 }
 
-/// A free run is due when mail comes, but never later than it was; a held one learns of it from its commits.
+/// A message makes a free run due, but never later than it was; a held run learns of it from its commits.
 pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
@@ -107,8 +107,8 @@ pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     assert_eq!(store.claim(claim(ME, 1, 600)).await.unwrap().runs[0].inbox_seq, 4);
 }
 
-/// Nothing is written for them.
-pub async fn terminal_and_unknown_runs_take_no_mail(store: &Arc<dyn Store>) {
+/// Terminal and unknown runs receive no messages.
+pub async fn terminal_and_unknown_runs_get_no_messages(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
     committed(store, end(run, 1, 2, Status::Failed)).await;
@@ -131,8 +131,8 @@ pub async fn terminal_and_unknown_runs_take_no_mail(store: &Arc<dyn Store>) {
     );
 }
 
-/// The first answer stands; it wakes a parked run.
-pub async fn answers_are_taken_once(store: &Arc<dyn Store>) {
+/// The first answer is kept; it wakes a parked run.
+pub async fn a_wait_is_answered_once(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     committed(store, park(run, 1, 2, None)).await;
@@ -146,7 +146,7 @@ pub async fn answers_are_taken_once(store: &Arc<dyn Store>) {
     assert_eq!((claimed.id, claimed.inbox_seq), (run, 1));
 }
 
-/// Nobody can answer these, and trying changes nothing.
+/// Answers to closed, unknown or terminal waits are refused and change nothing.
 pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
@@ -168,7 +168,7 @@ pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
     assert!(store.inbox(run, 0).await.unwrap().is_empty());
 }
 
-/// A wait takes no answer from its deadline on, though its run has not noticed that it is over.
+/// A wait accepts no answer from its deadline on, even if its run has not processed the timeout.
 pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let waits = vec![open("v", "t1"), open("w", "t2"), open("x", "t3"), limit("v", 300)];
@@ -192,7 +192,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     );
 }
 
-/// A token that is there already stays as it is, so a commit can be repeated.
+/// Opening an existing token changes nothing, so a commit can be repeated.
 pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
@@ -207,8 +207,8 @@ pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
     );
 }
 
-/// Who listens hears of runs that became claimable and of mail.
-pub async fn news_are_told(store: &Arc<dyn Store>) {
+/// Subscribers are notified of claimable runs and of messages.
+pub async fn changes_are_notified(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut news = store.changes();
     let mut heard = |count: usize| {

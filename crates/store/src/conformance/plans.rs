@@ -67,7 +67,7 @@ pub async fn publishing_the_same_keeps_the_plan(store: &Arc<dyn Store>) {
     );
 }
 
-/// What is refused leaves no plan, and a plan needs its version.
+/// A refused publish stores no plan, and a plan needs its version.
 pub async fn plans_need_their_versions(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     assert_eq!(
@@ -80,9 +80,9 @@ pub async fn plans_need_their_versions(store: &Arc<dyn Store>) {
     assert_eq!(plan(store, 2).await, None);
 }
 
-/// Versions of a workflow that is deleted softly keep their plans, for the runs in flight; those of one that is removed
-/// go with it.
-pub async fn plans_go_with_their_versions(store: &Arc<dyn Store>) {
+/// Versions of a soft-deleted workflow keep their plans, for the runs in flight; plans of a deleted workflow are
+/// deleted with it.
+pub async fn plans_are_deleted_with_their_versions(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     let archive = Enablement {
         from: vec![Lifecycle::Active],

@@ -1,10 +1,10 @@
-//! What must hold when many do things at once.
+//! What must hold under concurrent calls.
 
 use super::*;
 use crate::runs::{Answer, Conflict, InboxMessage};
 use std::collections::BTreeSet;
 
-/// Two claimers never get the same run, and together they get all.
+/// Two runners never claim the same run, and together they claim all.
 pub async fn claimers_never_share_a_run(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for index in 0..200 {
@@ -14,10 +14,10 @@ pub async fn claimers_never_share_a_run(store: &Arc<dyn Store>) {
         .map(|_| {
             let store = Arc::clone(store);
             tokio::spawn(async move {
-                let me = runner();
+                let runner = runner();
                 let mut mine = Vec::new();
                 loop {
-                    let claimed = store.claim(claim(me, 7, 1000)).await.unwrap().runs;
+                    let claimed = store.claim(claim(runner, 7, 1000)).await.unwrap().runs;
                     if claimed.is_empty() {
                         return mine;
                     }
@@ -34,16 +34,16 @@ pub async fn claimers_never_share_a_run(store: &Arc<dyn Store>) {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>().len(), 200);
 }
 
-/// A letter that meets a parking wakes the run, whichever comes first.
+/// A message that arrives during a parking wakes the run, in either order.
 pub async fn no_wake_up_is_lost(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for round in 0..200 {
         let (run, _) = held_run(store, &format!("r{round}"), Vec::new()).await;
-        let letter = InboxMessage::Cancel {
+        let message = InboxMessage::Cancel {
             reason: "race".to_owned(),
         };
         let (theirs, ours) = (Arc::clone(store), Arc::clone(store));
-        let delivering = tokio::spawn(async move { theirs.deliver(run, letter, at(500)).await.unwrap() });
+        let delivering = tokio::spawn(async move { theirs.deliver(run, message, at(500)).await.unwrap() });
         let parking = tokio::spawn(async move { committed(&ours, park(run, 1, 2, None)).await });
         delivering.await.unwrap();
         parking.await.unwrap();
@@ -53,7 +53,7 @@ pub async fn no_wake_up_is_lost(store: &Arc<dyn Store>) {
     }
 }
 
-/// An answer and a timeout that meet: exactly one of them wins.
+/// Of a concurrent answer and timeout exactly one wins.
 pub async fn an_answer_or_a_close_wins_never_both(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut answered = 0;
@@ -80,7 +80,7 @@ pub async fn an_answer_or_a_close_wins_never_both(store: &Arc<dyn Store>) {
 }
 
 /// The same commit sent many times is written once.
-pub async fn one_commit_for_each_place(store: &Arc<dyn Store>) {
+pub async fn one_commit_for_each_seq(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
     for seq in 2..30 {
@@ -102,7 +102,7 @@ pub async fn one_commit_for_each_place(store: &Arc<dyn Store>) {
     assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 29);
 }
 
-/// Many runs that link one resource at once: one gets it, the others learn whose it is.
+/// Of many runs that link one resource concurrently, one gets it and the others learn the owner.
 pub async fn links_have_one_owner(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for round in 0..20 {

@@ -19,7 +19,7 @@ async fn ids(store: &Arc<dyn Store>, filter: RunFilter) -> (Vec<RunId>, bool) {
     (page.items.into_iter().map(|run| run.id).collect(), page.next.is_some())
 }
 
-/// Each page goes on where the last one ended.
+/// Each page continues where the last one ended.
 pub async fn runs_are_paged_newest_first(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     assert_eq!(ids(store, filter(5)).await, (Vec::new(), false));
@@ -153,7 +153,7 @@ fn fits(filter: &RunFilter, row: &RunRecord) -> bool {
         && filter.before.is_none_or(|before| row.id < before)
 }
 
-/// Every combination of filters gives what fits all of them.
+/// Every combination of filters returns the runs that match all of them.
 pub async fn runs_are_filtered(store: &Arc<dyn Store>) {
     let rows = mixture(store).await;
     for mut filter in filters(&rows) {
@@ -165,7 +165,7 @@ pub async fn runs_are_filtered(store: &Arc<dyn Store>) {
     }
 }
 
-/// Page after page, nothing comes twice and nothing is passed over.
+/// Over all pages, no run is repeated and none is skipped.
 pub async fn pages_of_filtered_runs(store: &Arc<dyn Store>) {
     let rows = mixture(store).await;
     for filter in filters(&rows).into_iter().step_by(7) {
@@ -185,7 +185,7 @@ pub async fn pages_of_filtered_runs(store: &Arc<dyn Store>) {
     }
 }
 
-/// By what callers call them. A run without a correlation id has its own id.
+/// Runs are found by correlation id and by request id. The correlation id of a run without one is its own id.
 pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
     let rows = mixture(store).await;
     let mut wish = filter(100);
@@ -278,7 +278,7 @@ pub async fn children_are_found(store: &Arc<dyn Store>) {
     assert_eq!(list(run_id(), None, 9).await, (Vec::new(), false));
 }
 
-/// The last attempt of some nodes or of all, and any one.
+/// The last attempt of some nodes or of all, and any single attempt.
 pub async fn attempts_by_node_and_number(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
@@ -309,7 +309,7 @@ pub async fn attempts_by_node_and_number(store: &Arc<dyn Store>) {
     assert_eq!(store.attempt(run, &"a".into(), 3).await.unwrap(), None);
 }
 
-/// Oldest first, with the number of all.
+/// Oldest first, with the total number.
 pub async fn windows_of_actions(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
@@ -334,7 +334,7 @@ pub async fn windows_of_actions(store: &Arc<dyn Store>) {
     assert_eq!(nodes(2, 4).await, (String::new(), 4));
 }
 
-/// Oldest first, with the number of all.
+/// Oldest first, with the total number.
 pub async fn windows_of_events(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
@@ -370,8 +370,8 @@ pub async fn links_are_listed(store: &Arc<dyn Store>) {
     );
 }
 
-/// Asking for what is not there is no error.
-pub async fn missing_runs_have_nothing(store: &Arc<dyn Store>) {
+/// Reads of missing runs return nothing, without an error.
+pub async fn reads_of_missing_runs_are_empty(store: &Arc<dyn Store>) {
     let run = run_id();
     let window = Window { limit: 5, offset: 0 };
     assert_eq!(store.run(run).await.unwrap(), None);
@@ -390,8 +390,8 @@ pub async fn load_shows_the_lease(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
     take(store, run).await;
-    let letter = InboxMessage::Cancel { reason: "x".to_owned() };
-    store.deliver(run, letter, at(1)).await.unwrap();
+    let message = InboxMessage::Cancel { reason: "x".to_owned() };
+    store.deliver(run, message, at(1)).await.unwrap();
     for _ in 0..2 {
         let stored = store.load(run).await.unwrap().unwrap();
         assert_eq!(
@@ -401,7 +401,7 @@ pub async fn load_shows_the_lease(store: &Arc<dyn Store>) {
     }
 }
 
-/// A closed store says so, to everyone.
+/// All calls to a closed store fail with `Closed`.
 pub async fn ping_and_close(store: &Arc<dyn Store>) {
     use crate::StoreError::Closed;
     activate(store, WORKFLOW).await;
@@ -415,9 +415,9 @@ pub async fn ping_and_close(store: &Arc<dyn Store>) {
     assert!(matches!(store.commit(step(run, 1, 2)).await, CommitAnswer::Unknown(_)));
 }
 
-/// Zeros in texts: what people wrote is stored, perhaps with something else for the zero, and nothing fails. Names that
-/// have one are found nowhere.
-pub async fn zeros_in_texts(store: &Arc<dyn Store>) {
+/// Texts with a zero byte are stored, perhaps with the zero replaced, and nothing fails. Names with a zero byte are
+/// never found.
+pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
     let mut document = draft(WORKFLOW, "one");
     document.display_name = "a\0name".to_owned();
     document.description = Some("\0".to_owned());

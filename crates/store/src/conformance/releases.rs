@@ -1,4 +1,4 @@
-//! Workflows without drafts: released at once, known by a uid, soft-deleted and made again.
+//! Workflows without drafts: released in one step, known by a uid, soft-deleted and created again.
 
 use super::*;
 use crate::{
@@ -13,7 +13,7 @@ fn existing(id: &str, checksum: &str) -> Release {
     }
 }
 
-/// Releases what must be possible.
+/// Makes a release that must succeed.
 async fn released(store: &Arc<dyn Store>, release: Release) -> Publication {
     match store.release(release).await.unwrap() {
         Released::Version(publication) => publication,
@@ -30,7 +30,7 @@ async fn archive(store: &Arc<dyn Store>, id: &str) {
     store.set_enablement(uid(id), change, at(3)).await.unwrap();
 }
 
-/// One step from nothing to the current version, which can be read as it was sent.
+/// A release creates the current version in one step; it is read as it was sent.
 pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
     let mut first = release_new("w", "one");
     first.draft.at = at(5);
@@ -62,7 +62,8 @@ pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
     assert_eq!(store.workflow("w").await.unwrap(), Some(later));
 }
 
-/// New means new, existing means existing, and what is archived is reactivated first. Refusing changes nothing.
+/// `New` needs a new workflow, `Existing` an existing one, and an archived workflow must be reactivated first. A
+/// refusal changes nothing.
 pub async fn release_rules(store: &Arc<dyn Store>) {
     assert_eq!(store.release(existing("w", "one")).await.unwrap(), Released::NotFound);
     assert_eq!(store.workflow("w").await.unwrap(), None);
@@ -94,7 +95,7 @@ pub async fn release_rules(store: &Arc<dyn Store>) {
     assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
 }
 
-/// What is the newest version already makes no new one; a draft beside it goes.
+/// A release of the document of the newest version creates no new version; an existing draft is deleted.
 pub async fn releasing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     released(store, release_new("w", "one")).await;
     store
@@ -126,8 +127,8 @@ pub async fn releasing_activates_what_was_staged(store: &Arc<dyn Store>) {
     assert_eq!(again.workflow.current_version, Some(2));
 }
 
-/// A document may say that new runs do not start, whichever way it is published.
-pub async fn documents_say_whether_runs_start(store: &Arc<dyn Store>) {
+/// A document may disable new runs, however it is published.
+pub async fn documents_may_disable_new_runs(store: &Arc<dyn Store>) {
     let mut off = release_new(WORKFLOW, "one");
     off.enabled = false;
     assert!(!released(store, off).await.workflow.enabled);
@@ -170,8 +171,9 @@ pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
     }
 }
 
-/// Its name is free, it takes no runs and nothing changes it, and its draft is gone; its row and versions stay.
-pub async fn soft_deleted_workflows_stay_for_their_runs(store: &Arc<dyn Store>) {
+/// The name of a soft-deleted workflow is free, it accepts no runs and no changes, and its draft is deleted; its row
+/// and versions stay.
+pub async fn soft_deleted_workflows_are_kept_for_their_runs(store: &Arc<dyn Store>) {
     let hello = uid(WORKFLOW);
     assert!(!store.soft_delete_workflow(hello, at(1)).await.unwrap());
     let row = released(store, release_new(WORKFLOW, "one")).await.workflow;
@@ -231,8 +233,8 @@ fn runs_of(workflow: Uuid) -> RunFilter {
     }
 }
 
-/// Runs that wait to begin, that are parked and that are held go on to their ends and stay readable.
-pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
+/// Pending, parked and held runs continue to their ends and stay readable.
+pub async fn runs_continue_after_their_workflow_is_deleted(store: &Arc<dyn Store>) {
     released(store, release_new(WORKFLOW, "one")).await;
     let waiting = pending(store, "waiting").await;
     let (parked, _) = held_run(store, "parked", vec![open("a", "token")]).await;
@@ -258,7 +260,8 @@ pub async fn runs_outlive_their_workflow(store: &Arc<dyn Store>) {
     assert_eq!(store.runs(runs_of(uid(WORKFLOW))).await.unwrap().items.len(), 3);
 }
 
-/// The name is free. Another workflow has it then: its own uid, dates and versions, and numbers that were not used.
+/// A later workflow may have the name of a deleted one. It has its own uid, dates and versions, and new version
+/// numbers.
 pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     let first = released(store, release_new("w", "one")).await.workflow;
     released(store, existing("w", "two")).await;
@@ -302,8 +305,8 @@ pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     }
 }
 
-/// Releases a workflow of the name of one that was deleted.
-async fn made_again(store: &Arc<dyn Store>, name: &str) -> Publication {
+/// Releases a workflow with the name of a deleted one.
+async fn created_again(store: &Arc<dyn Store>, name: &str) -> Publication {
     assert!(store.soft_delete_workflow(uid(name), at(9)).await.unwrap());
     let rule = ReleaseRule::New { uid: Uuid::now_v7() };
     released(
@@ -316,11 +319,11 @@ async fn made_again(store: &Arc<dyn Store>, name: &str) -> Publication {
     .await
 }
 
-/// Lists, dead letters and places among claims of one workflow are not those of another that had its name.
+/// Lists, dead letters and claims keep the runs of a deleted workflow apart from those of a later one with its name.
 pub async fn runs_belong_to_one_workflow_of_a_name(store: &Arc<dyn Store>) {
     released(store, release_new(WORKFLOW, "one")).await;
     let old = pending(store, "old").await;
-    let again = made_again(store, WORKFLOW).await;
+    let again = created_again(store, WORKFLOW).await;
     let run = NewRun {
         workflow_uid: again.workflow.uid,
         workflow_version: again.version,
@@ -339,16 +342,16 @@ pub async fn runs_belong_to_one_workflow_of_a_name(store: &Arc<dyn Store>) {
     }
 }
 
-/// A request of a workflow that was deleted is not one of another that has its name.
+/// A requestId of a deleted workflow is not one of a later workflow with its name.
 pub async fn request_ids_of_a_deleted_workflow_stay_taken(store: &Arc<dyn Store>) {
     released(store, release_new(WORKFLOW, "one")).await;
     let old = new_run("r1");
     assert_eq!(store.enqueue(old.clone()).await.unwrap(), Enqueued::Created);
-    let again = made_again(store, WORKFLOW).await;
+    let again = created_again(store, WORKFLOW).await;
     assert_eq!(
         store.enqueue(new_run("r1")).await.unwrap(),
         Enqueued::Stale,
-        "whoever believes that the name still means the old workflow looks again"
+        "a caller that knows the old workflow of this name looks the name up again"
     );
     let status = Status::Pending;
     assert_eq!(
@@ -371,7 +374,7 @@ pub async fn request_ids_of_a_deleted_workflow_stay_taken(store: &Arc<dyn Store>
     );
 }
 
-/// A draft is deleted, also if a workflow of its name has left runs behind; those keep their versions.
+/// A draft can be deleted even if a deleted workflow of its name has runs; those keep their versions.
 pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
     released(store, release_new(WORKFLOW, "one")).await;
     pending(store, "r1").await;
@@ -407,7 +410,7 @@ pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
     assert!(store.definition(old, 1).await.unwrap().is_some());
 }
 
-/// Many at once make one workflow, and every replacement its own version.
+/// Concurrent releases create one workflow, and a version for each replacement.
 pub async fn concurrent_releases(store: &Arc<dyn Store>) {
     let tasks = |releases: Vec<Release>| {
         let spawn = |release: Release| {

@@ -1,4 +1,4 @@
-//! Runners: who lives, what they hold, and which of that has mail.
+//! Runners: heartbeats, the runs they hold, and which of those have pending messages.
 
 use super::*;
 use crate::{
@@ -12,7 +12,7 @@ async fn beat(store: &Arc<dyn Store>, id: RunnerId, time: i64) {
     store.heartbeat(&described(id), at(time)).await.unwrap();
 }
 
-/// The runners there are, with what they hold.
+/// The runners, with the number of runs that they hold.
 async fn listed(store: &Arc<dyn Store>) -> Vec<(RunnerId, u64)> {
     let page = store.runners(None, 100).await.unwrap();
     assert!(!page.more);
@@ -30,7 +30,7 @@ async fn tell(store: &Arc<dyn Store>, run: RunId) {
         .unwrap();
 }
 
-/// The newest first, in pages, each with what it holds.
+/// Newest first, in pages, each with the number of runs that it holds.
 pub async fn runners_are_listed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     assert_eq!(listed(store).await, []);
@@ -60,8 +60,8 @@ pub async fn runners_are_listed(store: &Arc<dyn Store>) {
     assert_eq!(listed(store).await, [(third, 0), (first, 0)]);
 }
 
-/// A heartbeat changes when a runner was heard of last.
-pub async fn a_heartbeat_keeps_who_it_is(store: &Arc<dyn Store>) {
+/// A heartbeat changes only the time of the last heartbeat.
+pub async fn a_heartbeat_keeps_the_description(store: &Arc<dyn Store>) {
     beat(store, ME, 10).await;
     beat(store, ME, 20).await;
     let page = store.runners(None, 9).await.unwrap();
@@ -72,8 +72,8 @@ pub async fn a_heartbeat_keeps_who_it_is(store: &Arc<dyn Store>) {
     );
 }
 
-/// After a day, unless they hold something: that must be found with them.
-pub async fn silent_runners_are_forgotten(store: &Arc<dyn Store>) {
+/// Runners without a heartbeat for a day are deleted, unless they hold runs.
+pub async fn silent_runners_are_deleted(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (idle, holder, awake) = (runner(), runner(), runner());
     for id in [idle, holder, awake] {
@@ -95,8 +95,8 @@ pub async fn silent_runners_are_forgotten(store: &Arc<dyn Store>) {
     assert_eq!(listed(store).await, [(awake, 0)]);
 }
 
-/// Mail that was not consumed, of runs that this runner holds.
-pub async fn unread_mail_of_held_runs(store: &Arc<dyn Store>) {
+/// Messages that were not consumed, of runs that this runner holds.
+pub async fn pending_messages_of_held_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (mine, _) = held_run(store, "r1", Vec::new()).await;
     let (quiet, _) = held_run(store, "r2", Vec::new()).await;
@@ -124,8 +124,8 @@ pub async fn unread_mail_of_held_runs(store: &Arc<dyn Store>) {
     assert_eq!(unread().await, [], "what was given away or is over has none");
 }
 
-/// What the store believes that a runner holds.
-pub async fn held_runs_are_told(store: &Arc<dyn Store>) {
+/// The runs that a runner holds according to the store.
+pub async fn held_runs_are_listed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut mine = Vec::new();
     for index in 0..5 {
@@ -147,8 +147,8 @@ pub async fn held_runs_are_told(store: &Arc<dyn Store>) {
     assert_eq!(store.held(ME, None, 1).await.unwrap(), mine[..1]);
 }
 
-/// A run that is held says by whom, and a runner's runs can be listed as any others.
-pub async fn who_holds_what_is_told(store: &Arc<dyn Store>) {
+/// A held run names its runner, and lists can be filtered by runner.
+pub async fn runs_name_their_runner(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let them = runner();
     let mut mine = Vec::new();
@@ -193,8 +193,8 @@ pub async fn who_holds_what_is_told(store: &Arc<dyn Store>) {
     assert_eq!(runs_of(filter).await, (Vec::new(), false));
 }
 
-/// A claim that came to nothing does not count, and forgives nothing.
-pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
+/// A declined claim is not counted, and does not reset the count.
+pub async fn declined_claims_are_not_counted(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
     let decline = |epoch: u64, wake_at: i64| {
@@ -210,7 +210,7 @@ pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
         (record.status, record.held(), record.wake_at),
         (Status::Pending, false, Some(at(300)))
     );
-    // One runner dies with it, the next declines it, the third finds it as the second did.
+    // The first runner dies, the second declines the run, the third finds it as the second did.
     let mut wish = claim(runner(), 1, 1000);
     assert_eq!(store.claim(wish.clone()).await.unwrap().runs[0].takeovers, 1);
     (wish.runner, wish.dead_before) = (ME, Some(at(900)));
@@ -224,18 +224,14 @@ pub async fn declined_runs_were_not_taken(store: &Arc<dyn Store>) {
     tell(store, run).await;
     committed(store, decline(5, 9000)).await;
     let wake_at = store.run(run).await.unwrap().unwrap().wake_at;
-    assert_eq!(
-        wake_at,
-        Some(at(9000)),
-        "mail that is there does not bring it back at once"
-    );
+    assert_eq!(wake_at, Some(at(9000)), "pending messages do not make it due at once");
     tell(store, run).await;
     let wake_at = store.run(run).await.unwrap().unwrap().wake_at;
     assert_eq!(wake_at, Some(at(500)), "what comes later does");
 }
 
-/// A claim that came to nothing through the run's own fault counts.
-pub async fn given_up_runs_were_taken(store: &Arc<dyn Store>) {
+/// A claim that failed because of the run itself is counted.
+pub async fn failed_claims_are_counted(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
     for epoch in 1..=3 {
@@ -255,9 +251,9 @@ pub async fn given_up_runs_were_taken(store: &Arc<dyn Store>) {
     assert_eq!(take(store, run).await.takeovers, 1);
 }
 
-/// A message that was looked at does not bring a run back before its time. One that comes between the look and the commit
-/// does, and so does one that comes later.
-pub async fn messages_bring_given_up_runs_back(store: &Arc<dyn Store>) {
+/// An examined message does not make a run due before its time. A message that arrives between the check and the commit
+/// does, and so does a later one.
+pub async fn messages_wake_given_up_runs(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
     tell(store, run).await;

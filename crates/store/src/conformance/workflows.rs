@@ -3,7 +3,7 @@
 use super::*;
 use crate::definitions::{Deleted, DraftGuard, Enablement, Lifecycle, Saved, WorkflowFilter};
 
-/// What a publish came to: the version, whether it is new, and where the workflow stands.
+/// The result of a publish: the version, whether it is new, and the state of the workflow.
 fn version(published: Published) -> (u32, bool, Lifecycle) {
     match published {
         Published::Version(publication) => (publication.version, publication.created, publication.workflow.status),
@@ -11,8 +11,8 @@ fn version(published: Published) -> (u32, bool, Lifecycle) {
     }
 }
 
-/// A draft can be read as saved, shows in its workflow and goes when published.
-pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
+/// A draft is read as it was saved, shows in its workflow, and is deleted when it is published.
+pub async fn drafts_are_saved_and_published(store: &Arc<dyn Store>) {
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
     assert_eq!(store.workflow("w").await.unwrap(), None);
     let first = draft("w", "one");
@@ -48,7 +48,7 @@ pub async fn drafts_come_and_go(store: &Arc<dyn Store>) {
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
 }
 
-/// Which states allow a draft is the draft's rule.
+/// The rule of a draft says which states allow it.
 pub async fn draft_rules(store: &Arc<dyn Store>) {
     assert_eq!(
         store
@@ -77,7 +77,7 @@ pub async fn draft_rules(store: &Arc<dyn Store>) {
     assert_eq!(store.workflow("w").await.unwrap().unwrap().display_name, "Later");
 }
 
-/// A draft saved over an unknown one is refused with what is there.
+/// A draft that would replace an unknown one is refused, with the checksum of the stored one.
 pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
     let is = |checksum: &str| DraftGuard::Is(vec!["other".to_owned(), checksum.to_owned()]);
     let save = |checksum, rule, guard| store.save_draft(draft("w", checksum), rule, Some(guard));
@@ -103,7 +103,7 @@ pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
     }
 }
 
-/// X, Y, X makes three versions, and each stays as it was.
+/// Publishing X, Y, X creates three versions, and each stays as it was.
 pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     for (number, checksum) in [(2, "two"), (3, "one")] {
@@ -127,7 +127,7 @@ pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
     assert_eq!(store.definition(uid("nobody"), 1).await.unwrap(), None);
 }
 
-/// Also when it is sent again after an answer was lost, and it still activates.
+/// Also when it is sent again because the response was lost; it still activates.
 pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     let disable = Enablement {
@@ -152,7 +152,7 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     assert!(store.workflow("w").await.unwrap().unwrap().enabled);
 }
 
-/// Nothing is published that the caller has not seen.
+/// Only the draft that the caller names is published.
 pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
     assert_eq!(
         store.publish(uid("w"), "one", "{}", ACTIVATE, at(1)).await.unwrap(),
@@ -175,7 +175,7 @@ pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
     assert!(store.draft(uid("w")).await.unwrap().is_some());
 }
 
-/// A version can wait until it is made current.
+/// A version can be published without becoming current.
 pub async fn activation_is_optional(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     store
@@ -280,7 +280,7 @@ fn archive() -> Enablement {
     }
 }
 
-/// What is archived is reactivated first; its draft stays.
+/// An archived workflow must be reactivated before it is published; its draft stays.
 pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     store.set_enablement(uid("w"), archive(), at(3)).await.unwrap();
@@ -300,8 +300,8 @@ pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
     assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
 }
 
-/// A version for runs of a draft, which is a draft as before.
-pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
+/// A snapshot is a version for runs of a draft; the draft is kept.
+pub async fn snapshots_keep_the_draft(store: &Arc<dyn Store>) {
     assert_eq!(
         store.snapshot(uid("w"), "one", "{}", at(1)).await.unwrap(),
         Published::NotFound
@@ -342,8 +342,8 @@ pub async fn snapshots_leave_the_draft(store: &Arc<dyn Store>) {
     );
 }
 
-/// Drafts, and what is archived and never ran. Numbers of versions are not used again.
-pub async fn deleting_takes_what_nothing_needs(store: &Arc<dyn Store>) {
+/// Drafts and archived workflows without runs can be deleted. Version numbers are not used again.
+pub async fn workflows_without_runs_are_deleted(store: &Arc<dyn Store>) {
     assert_eq!(store.delete_workflow(uid("w")).await.unwrap(), Deleted::NotFound);
     let first = draft("w", "one");
     store.save_draft(first.clone(), new_or_draft("w"), None).await.unwrap();

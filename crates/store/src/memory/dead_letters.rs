@@ -30,31 +30,31 @@ impl DeadLetterStore for MemoryStore {
 
 impl State {
     pub(super) fn list_dead_letters(&self, filter: &DeadLetterFilter) -> Page<DeadLetter> {
-        let without_payload = |letter: &DeadLetter| DeadLetter {
+        let without_payload = |dead_letter: &DeadLetter| DeadLetter {
             payload: String::new(),
-            ..letter.clone()
+            ..dead_letter.clone()
         };
-        let fitting = self.fitting(filter).take(filter.limit as usize + 1);
-        Page::cut(fitting.map(without_payload).collect(), filter.limit)
+        let matching = self.matching(filter).take(filter.limit as usize + 1);
+        Page::cut(matching.map(without_payload).collect(), filter.limit)
     }
 
     pub(super) fn purge_dead_letters(&mut self, filter: &DeadLetterFilter) -> u64 {
-        let fitting = self.fitting(filter).take(filter.limit as usize);
-        let ids: Vec<Uuid> = fitting.map(|letter| letter.id).collect();
+        let matching = self.matching(filter).take(filter.limit as usize);
+        let ids: Vec<Uuid> = matching.map(|dead_letter| dead_letter.id).collect();
         for id in &ids {
             self.dead_letters.remove(id);
         }
         ids.len() as u64
     }
 
-    fn fitting(&self, filter: &DeadLetterFilter) -> impl Iterator<Item = &DeadLetter> {
-        let fits = |letter: &&DeadLetter| {
-            filter.reason.is_none_or(|reason| letter.reason == reason)
+    fn matching(&self, filter: &DeadLetterFilter) -> impl Iterator<Item = &DeadLetter> {
+        let matches = |dead_letter: &&DeadLetter| {
+            filter.reason.is_none_or(|reason| dead_letter.reason == reason)
                 && filter
                     .workflow_uid
-                    .is_none_or(|workflow| letter.workflow_uid == workflow)
-                && filter.before.is_none_or(|before| letter.id < before)
+                    .is_none_or(|workflow| dead_letter.workflow_uid == workflow)
+                && filter.before.is_none_or(|before| dead_letter.id < before)
         };
-        self.dead_letters.values().rev().filter(fits)
+        self.dead_letters.values().rev().filter(matches)
     }
 }

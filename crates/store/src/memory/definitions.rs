@@ -1,4 +1,4 @@
-//! Workflows, drafts and versions in memory. The rules are those of the SQLite store.
+//! Workflows, drafts and versions in memory. The rules are the same as in the SQLite store.
 
 use super::{MemoryStore, State};
 use crate::{
@@ -89,7 +89,7 @@ impl WorkflowStore for MemoryStore {
     }
 }
 
-/// A workflow with all that belongs to it. One that was soft-deleted is there for its versions only.
+/// A workflow with its draft, versions and plans. A soft-deleted one is kept for its versions only.
 pub(super) struct Entry {
     pub(super) row: Workflow,
     draft: Option<Draft>,
@@ -134,7 +134,7 @@ impl State {
         Saved::Saved { created }
     }
 
-    /// Writes a row.
+    /// Writes the row of a workflow.
     fn put(&mut self, row: Workflow) -> &mut Entry {
         self.names.insert(row.id.clone(), row.uid);
         let entry = self.workflows.entry(row.uid).or_insert_with(|| Entry {
@@ -203,7 +203,7 @@ impl State {
         Released::Version(publication)
     }
 
-    /// Makes the document a version, unless the newest is the same, and writes what follows for the workflow.
+    /// Makes the document the newest version, unless the newest version is the same, and updates the workflow.
     fn published(
         &mut self,
         mut row: Workflow,
@@ -263,7 +263,7 @@ impl State {
         true
     }
 
-    /// The name can be used again, by a workflow whose versions go on from this one's.
+    /// Frees the name. A later workflow of this name continues its version numbers.
     fn free_name(&mut self, row: &Workflow) {
         self.names.remove(&row.id);
         self.version_marks
@@ -321,7 +321,7 @@ impl State {
         self.workflows.get(&uid)?.plans.get(&version).cloned()
     }
 
-    /// Stores the plan of a version that has none, and answers the one it has now.
+    /// Stores the plan of a version that has none, and returns the plan that it has now.
     pub(super) fn add_plan(&mut self, uid: Uuid, version: u32, plan: &str) -> Option<String> {
         let entry = self.workflows.get_mut(&uid)?;
         entry.versions.iter().find(|definition| definition.version == version)?;

@@ -13,7 +13,7 @@ use std::{cmp::Reverse, convert::Infallible, ops::Bound};
 use uuid::Uuid;
 
 impl State {
-    /// Says who has a run and when it is due.
+    /// Sets the owner and the wake time of a run, and keeps the indexes in step.
     pub(super) fn place(&mut self, run: RunId, owner: Option<RunnerId>, wake_at: Option<Timestamp>) {
         let Some(entry) = self.runs.get_mut(&run) else {
             return;
@@ -101,7 +101,7 @@ impl State {
         })
     }
 
-    /// Whether an owner's runs may be taken. Whoever asks is alive.
+    /// Whether the runs of an owner may be claimed. The claiming runner itself is alive.
     fn is_dead(&self, claim: &Claim, owner: RunnerId) -> bool {
         let Some(dead_before) = claim.dead_before else {
             return false;
@@ -153,7 +153,7 @@ impl Queue for Free<'_> {
             .collect())
     }
 
-    /// Goes round all groups, from where the last search stopped.
+    /// Visits all groups in a circle, starting after the group where the last search stopped.
     fn heads(&mut self, but: Option<&str>) -> Result<Vec<Due>, Infallible> {
         let groups = &self.state.groups;
         let start = self.state.walked.clone();

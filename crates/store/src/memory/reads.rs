@@ -1,4 +1,4 @@
-//! What is read of runs in memory: rows, pages, windows.
+//! Reads of runs in memory: rows, pages, windows.
 
 use super::{MemoryStore, State, runs::Entry};
 use crate::{
@@ -149,8 +149,8 @@ impl State {
     }
 
     pub(super) fn inbox(&self, run: RunId, after: u64) -> Vec<StoredMessage> {
-        let mail = self.runs.get(&run).into_iter().flat_map(|entry| &entry.inbox);
-        mail.filter(|mail| mail.seq > after).cloned().collect()
+        let messages = self.runs.get(&run).into_iter().flat_map(|entry| &entry.inbox);
+        messages.filter(|message| message.seq > after).cloned().collect()
     }
 
     pub(super) fn waits(&self, run: RunId) -> Vec<WaitRecord> {

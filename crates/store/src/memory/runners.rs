@@ -19,7 +19,7 @@ impl RunnerStore for MemoryStore {
     async fn retire(&self, runner: RunnerId) -> Result<()> {
         self.with(|state| {
             state.runners.remove(&runner);
-            state.news.push(ChangeHint::Due(Timestamp::default()));
+            state.hints.push(ChangeHint::Due(Timestamp::default()));
         })
     }
 

@@ -1,4 +1,4 @@
-//! Runs in memory: enqueue, claim, commit, deliver, answer. The rules are those of the SQLite store.
+//! Runs in memory: enqueue, commit, deliver, answer. `queue.rs` claims, `rules.rs` decides.
 
 use super::{MemoryStore, State};
 use crate::{
@@ -38,8 +38,8 @@ impl RunStore for MemoryStore {
         answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
-    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
-        self.with(|state| state.deliver(run, letter, at))
+    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        self.with(|state| state.deliver(run, message, at))
     }
 
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
@@ -72,7 +72,7 @@ impl RunStore for MemoryStore {
     }
 }
 
-/// A run with all that belongs to it.
+/// A run with everything that belongs to it.
 pub(super) struct Entry {
     pub(super) new: NewRun,
     pub(super) status: Status,
@@ -95,11 +95,11 @@ pub(super) struct Entry {
     pub(super) inbox: Vec<StoredMessage>,
 }
 
-/// A wait, and the letter that announced its answer.
+/// A wait, and the seq of the message with its answer.
 pub(super) struct Wait {
     pub(super) record: WaitRecord,
     answer_seq: Option<u64>,
-    /// From when on it takes no answer.
+    /// Answers are refused from this time on.
     pub(super) deadline: Option<Timestamp>,
 }
 
@@ -123,7 +123,7 @@ impl State {
         match local_start {
             None => {
                 self.place(id, None, Some(created_at));
-                self.news.push(ChangeHint::Due(created_at));
+                self.hints.push(ChangeHint::Due(created_at));
             }
             Some(local_start) => {
                 self.place(id, Some(local_start.runner), Some(created_at));
@@ -186,22 +186,22 @@ impl State {
             LeaseChange::Kept => {}
             LeaseChange::Released(wake_at) => {
                 self.place(id, None, wake_at);
-                self.news.extend(wake_at.map(ChangeHint::Due));
+                self.hints.extend(wake_at.map(ChangeHint::Due));
             }
             LeaseChange::Ended => {
                 entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
                 self.place(id, None, None);
             }
         }
-        if let Some(letter) = commit.dead_letter {
-            self.dead_letters.insert(letter.id, *letter);
+        if let Some(dead_letter) = commit.dead_letter {
+            self.dead_letters.insert(dead_letter.id, *dead_letter);
         }
         CommitAnswer::Committed {
             inbox_seq: facts.inbox_seq,
         }
     }
 
-    /// What the commit may collide with.
+    /// What the commit may conflict with.
     fn conflict_facts(&self, entry: &Entry, commit: &RunCommit) -> ConflictFacts {
         let unseen = |node: &&NodeId| {
             let mut waits = entry.waits.iter().filter(|wait| wait.record.node == **node);
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    pub(super) fn deliver(&mut self, run: RunId, letter: InboxMessage, at: Timestamp) -> Delivery {
+    pub(super) fn deliver(&mut self, run: RunId, message: InboxMessage, at: Timestamp) -> Delivery {
         let Some(entry) = self.runs.get_mut(&run) else {
             return Delivery::NotFound;
         };
@@ -282,14 +282,14 @@ impl State {
         entry.inbox.push(StoredMessage {
             seq: entry.inbox_seq,
             at,
-            letter,
+            letter: message,
         });
         let free = entry.lease_owner.is_none();
         let wake_at = entry.wake_at.map_or(at, |wake_at| wake_at.min(at));
-        self.news.push(ChangeHint::Inbox(run));
+        self.hints.push(ChangeHint::Inbox(run));
         if free {
             self.place(run, None, Some(wake_at));
-            self.news.push(ChangeHint::Due(at));
+            self.hints.push(ChangeHint::Due(at));
         }
         Delivery::Delivered { status }
     }
@@ -377,7 +377,7 @@ impl Entry {
         self.journal.extend(text.map(|data| EventRecord { seq, at, data }));
     }
 
-    /// The first record of an attempt stands.
+    /// Records an attempt, unless it was recorded before.
     fn record_attempt(&mut self, attempt: Attempt) {
         self.attempts
             .entry((attempt.node.clone(), attempt.attempt))
@@ -427,7 +427,7 @@ impl Entry {
         }
     }
 
-    /// The run as people see it.
+    /// The run as reads return it.
     pub(super) fn record(&self) -> RunRecord {
         RunRecord {
             id: self.new.id,

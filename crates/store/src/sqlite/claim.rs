@@ -1,7 +1,7 @@
-//! `claim`, and loading a run to go on with it.
+//! `claim`, and loading a run so that a runner can continue it.
 //!
-//! What must stay true: a claim gives a run a new epoch, and a held run always has a `wake_at`, so that it stays
-//! in the claim index and is found when its owner dies.
+//! What must stay true: a claim gives a run a new epoch. A held run always has a `wake_at`, so that it stays in the
+//! claim index and is found when its owner dies.
 
 use super::{
     columns::{Col, count, get, key, principal, run_id},
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub(super) const HELD_BY: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
     WHERE lease_owner = ?1 AND wake_at IS NOT NULL ORDER BY wake_at LIMIT ?2";
 
-/// The next owner; asked again and again this visits each owner once, however many runs they hold.
+/// The next owner. Repeated, this visits each owner once, independent of the number of their runs.
 pub(super) const NEXT_OWNER: &str = "SELECT lease_owner FROM workflow_executions INDEXED BY ix_executions_claim
     WHERE lease_owner > ?1 AND wake_at IS NOT NULL ORDER BY lease_owner LIMIT 1";
 
@@ -37,7 +37,7 @@ const LEASE: &str = "UPDATE workflow_executions SET lease_owner = ?2, lease_epoc
 
 const JOURNAL: &str = "SELECT data FROM execution_events WHERE workflow_execution_id = ?1 ORDER BY seq";
 
-/// Leases runs to the asker.
+/// Leases runs to the claiming runner.
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Claimed> {
     let ids = match claim.only.is_empty() {
         false => claimable(tx, claim)?,
@@ -54,7 +54,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> rusqlite::Result<Claimed>
     Ok(Claimed { runs, next_due })
 }
 
-/// Of the runs that were asked for, those that are free or whose owners are dead.
+/// Those of the requested runs that are free or whose owners are dead.
 fn claimable(tx: &Tx<'_>, claim: &Claim) -> rusqlite::Result<Vec<RunId>> {
     let mut owner_of = tx.connection.prepare_cached(OWNER_OF)?;
     let mut ids = Vec::new();
@@ -120,7 +120,7 @@ fn next_owner(tx: &Tx<'_>, after: &[u8]) -> rusqlite::Result<Option<Uuid>> {
         .optional()
 }
 
-/// Whether an owner's runs may be taken. Whoever asks is alive.
+/// Whether the runs of an owner may be claimed. The claiming runner itself is alive.
 fn is_dead(tx: &Tx<'_>, claim: &Claim, owner: Uuid) -> rusqlite::Result<bool> {
     let Some(dead_before) = claim.dead_before else {
         return Ok(false);

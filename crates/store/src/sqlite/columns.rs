@@ -1,4 +1,4 @@
-//! How values stand in columns. Reading anything that this program does not write is an error, never a guess.
+//! How values are stored in columns. A value that this program does not write is an error, never a guess.
 
 use crate::{
     dead_letters::DeadReason,
@@ -71,7 +71,7 @@ impl FromSql for Col<Timestamp> {
 
 fn word<T>(value: ValueRef<'_>, parse: impl Fn(&str) -> Option<T>) -> FromSqlResult<T> {
     let text = value.as_str()?;
-    parse(text).ok_or_else(|| FromSqlError::Other(format!("`{text}` is not known here").into()))
+    parse(text).ok_or_else(|| FromSqlError::Other(format!("`{text}` is not a known value").into()))
 }
 
 /// A run's id.
@@ -95,13 +95,13 @@ where
     Ok(row.get::<_, Option<Col<T>>>(at)?.map(|col| col.0))
 }
 
-/// A count, which SQLite keeps as a signed number.
+/// A count. SQLite stores it as a signed number.
 pub(super) fn count(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     let number: i64 = row.get(at)?;
     u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(at, number))
 }
 
-/// A number as SQLite keeps it. Numbers beyond its range do not happen; they would saturate.
+/// A number as SQLite stores it. Numbers beyond its range do not occur; they would saturate.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
-//! `commit`: the one way a run advances.
+//! `commit`: the only way in which a run advances.
 //!
-//! What must stay true: everything that can refuse a commit is looked at before its first write, so a refused
-//! member leaves nothing behind in the transaction that it shares with others.
+//! What must stay true: every check is made before the first write, so a refused member leaves nothing in the
+//! transaction that it shares with others.
 
 use super::{
     columns::{count, get, key, maybe, run_id, signed},
@@ -42,7 +42,7 @@ const SET_STATUS: &str = "UPDATE workflow_executions SET status = ?2, takeovers 
     context_snapshot_json = COALESCE(?8, context_snapshot_json)
     WHERE id = ?1";
 
-/// The same for a terminal status: the run leaves its owner and the claim index.
+/// The same for a terminal status: the run is released and leaves the claim index.
 const SET_TERMINAL: &str = "UPDATE workflow_executions SET status = ?2, takeovers = 0,
     start_time = COALESCE(?3, start_time), end_time = COALESCE(?4, end_time), reason = COALESCE(?5, reason),
     error_json = COALESCE(?6, error_json), outputs_json = COALESCE(?7, outputs_json),
@@ -80,8 +80,8 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     for change in &commit.waits {
         change_wait(tx, commit.run, change)?;
     }
-    if let Some(letter) = &commit.dead_letter {
-        dead_letters::insert(tx, letter)?;
+    if let Some(dead_letter) = &commit.dead_letter {
+        dead_letters::insert(tx, dead_letter)?;
     }
     update_run(tx, commit, &run)?;
     Ok(CommitAnswer::Committed {
@@ -107,7 +107,7 @@ fn run_facts(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<(RunFacts, u32)
         .optional()
 }
 
-/// What the commit may collide with. Reads only.
+/// What the commit may conflict with. Reads only.
 fn conflict_facts(tx: &Tx<'_>, commit: &RunCommit, last_seq: u32) -> rusqlite::Result<ConflictFacts> {
     let mut facts = ConflictFacts {
         last_seq,
@@ -189,7 +189,7 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, facts: &RunFacts) -> rusqlite
         LeaseChange::Released(wake_at) => {
             let mut release = tx.connection.prepare_cached(RELEASE)?;
             release.execute(params![run, row.takeovers, seen, wake_at.map(|at| at.0)])?;
-            tx.news.extend(wake_at.map(ChangeHint::Due));
+            tx.hints.extend(wake_at.map(ChangeHint::Due));
         }
         LeaseChange::Kept if row.differs_from(facts) => {
             tx.connection.prepare_cached(KEEP)?.execute(params![run, seen])?;

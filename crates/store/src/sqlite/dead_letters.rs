@@ -1,4 +1,4 @@
-//! Dead letters: written by a commit, read and removed by people.
+//! Reads and deletes dead letters. They are written by commits.
 
 use super::{
     SqliteStore,
@@ -39,25 +39,25 @@ const INSERT: &str = "INSERT INTO dead_letters
      workflow_uid, payload_json)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// Writes a letter, as part of the commit that gives its run up.
-pub(super) fn insert(tx: &Tx<'_>, letter: &DeadLetter) -> rusqlite::Result<()> {
+/// Writes a dead letter, as part of the commit that fails its run.
+pub(super) fn insert(tx: &Tx<'_>, dead_letter: &DeadLetter) -> rusqlite::Result<()> {
     tx.connection.prepare_cached(INSERT)?.execute(params![
-        letter.id.as_bytes().as_slice(),
-        letter.at.0,
-        letter.reason.as_str(),
-        key(&letter.run),
-        letter.workflow_id,
-        letter.workflow_version,
-        letter.tenant,
-        letter.attempts,
-        letter.last_error,
-        uid_key(&letter.workflow_uid),
-        letter.payload,
+        dead_letter.id.as_bytes().as_slice(),
+        dead_letter.at.0,
+        dead_letter.reason.as_str(),
+        key(&dead_letter.run),
+        dead_letter.workflow_id,
+        dead_letter.workflow_version,
+        dead_letter.tenant,
+        dead_letter.attempts,
+        dead_letter.last_error,
+        uid_key(&dead_letter.workflow_uid),
+        dead_letter.payload,
     ])?;
     Ok(())
 }
 
-fn letter_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
+fn dead_letter_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
     Ok(DeadLetter {
         id: row.get::<_, Col<Uuid>>(0)?.0,
         at: get(row, 1)?,
@@ -73,25 +73,27 @@ fn letter_row(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
     })
 }
 
-/// One letter.
+/// One dead letter.
 pub(super) fn one(connection: &Connection, id: Uuid) -> rusqlite::Result<Option<DeadLetter>> {
     let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, payload_json FROM dead_letters WHERE id = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
-    statement.query_row([id.as_bytes().as_slice()], letter_row).optional()
+    statement
+        .query_row([id.as_bytes().as_slice()], dead_letter_row)
+        .optional()
 }
 
-/// Letters that fit, without payloads.
+/// Dead letters that match, without payloads.
 pub(super) fn list(connection: &Connection, filter: &DeadLetterFilter) -> rusqlite::Result<Page<DeadLetter>> {
     let (fitting, mut values) = fitting(filter);
     values.push(Value::Integer(i64::from(filter.limit) + 1));
     let sql = format!("SELECT {DEAD_LETTER_COLUMNS}, '' FROM {fitting}");
     let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(values), letter_row)?;
+    let rows = statement.query_map(params_from_iter(values), dead_letter_row)?;
     Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, filter.limit))
 }
 
-/// Where the letters that fit are found; the last parameter, which is not among the values, says how many.
-/// The index is named: the planner has no statistics.
+/// The FROM and WHERE clauses for the dead letters that match. The last parameter is the limit; it is not among the
+/// values. The index is named, because the planner has no statistics.
 pub(super) fn fitting(filter: &DeadLetterFilter) -> (String, Vec<Value>) {
     let index = match (filter.workflow_uid, filter.reason) {
         (Some(_), _) => "INDEXED BY ix_dead_letters_workflow",
@@ -114,13 +116,13 @@ pub(super) fn fitting(filter: &DeadLetterFilter) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-/// Removes a letter; whether there was one.
+/// Deletes a dead letter; false if there is none.
 pub(super) fn delete(tx: &Tx<'_>, id: Uuid) -> rusqlite::Result<bool> {
     let mut delete = tx.connection.prepare_cached(DELETE_DEAD_LETTER)?;
     Ok(delete.execute([id.as_bytes().as_slice()])? > 0)
 }
 
-/// Removes letters that fit; how many.
+/// Deletes the dead letters that match; returns their number.
 pub(super) fn purge(tx: &Tx<'_>, filter: &DeadLetterFilter) -> rusqlite::Result<u64> {
     let (fitting, mut values) = fitting(filter);
     values.push(Value::Integer(i64::from(filter.limit)));

@@ -1,8 +1,9 @@
 //! Workflows, drafts and versions.
 //!
-//! What must stay true: a version is never changed and its number never used again; a draft goes when it is published,
-//! and publishing what is the newest version already makes no new one. Workflows are known by their uid; a name leads to
-//! the one that has it now. A workflow that was soft-deleted can be read by its uid, and nothing changes it.
+//! What must stay true: a version never changes and its number is never used again. Publishing deletes the draft.
+//! Publishing the document of the newest version again creates no new version. The key of a workflow is its uid; a name
+//! belongs to at most one workflow that was not deleted. A soft-deleted workflow can be read by its uid and is never
+//! changed.
 
 use super::{
     columns::{get, maybe, uid_key},
@@ -96,7 +97,7 @@ pub(super) fn publish(
     published(tx, workflow, draft.as_ref(), version, mode, at).map(Published::Version)
 }
 
-/// Makes a document the current version at once.
+/// Makes a document the current version in one step.
 pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Released> {
     let Release {
         draft,
@@ -137,7 +138,7 @@ fn newest(tx: &Tx<'_>, workflow: &Workflow, checksum: &str) -> rusqlite::Result<
         .then_some(version))
 }
 
-/// The version that a document is, and whether it is new.
+/// The version number of a document, and whether the version is new.
 fn version_of(tx: &Tx<'_>, workflow: &Workflow, draft: &Draft, at: Timestamp) -> rusqlite::Result<(u32, bool)> {
     if let Some(version) = newest(tx, workflow, &draft.checksum)? {
         return Ok((version, false));
@@ -166,7 +167,7 @@ fn insert_plan(tx: &Tx<'_>, uid: Uuid, version: u32, plan: &str, at: Timestamp) 
     Ok(())
 }
 
-/// Stores the plan of a version that has none, and answers the one it has now.
+/// Stores the plan of a version that has none, and returns the plan that it has now.
 pub(super) fn add_plan(
     tx: &Tx<'_>,
     uid: Uuid,
@@ -186,7 +187,7 @@ pub(super) fn plan(connection: &Connection, uid: Uuid, version: u32) -> rusqlite
         .optional()
 }
 
-/// What follows for the workflow and its draft.
+/// Updates the workflow and its draft after a publish.
 fn published(
     tx: &Tx<'_>,
     mut workflow: Workflow,
@@ -207,14 +208,14 @@ fn published(
     })
 }
 
-/// The newest version of workflows of this name that were deleted.
+/// The newest version number of deleted workflows of this name.
 fn mark(tx: &Tx<'_>, id: &str) -> rusqlite::Result<u32> {
     let mut statement = tx.connection.prepare_cached(MARK)?;
     let mark = statement.query_row([id], |row| row.get(0)).optional()?;
     Ok(mark.unwrap_or(0))
 }
 
-/// Removes a workflow that nothing needs.
+/// Deletes a workflow that has no runs.
 pub(super) fn delete(tx: &Tx<'_>, uid: Uuid) -> rusqlite::Result<Deleted> {
     let Some(workflow) = live(tx.connection, uid)? else {
         return Ok(Deleted::NotFound);
@@ -232,7 +233,7 @@ pub(super) fn delete(tx: &Tx<'_>, uid: Uuid) -> rusqlite::Result<Deleted> {
     Ok(Deleted::Deleted)
 }
 
-/// Deletes a workflow and leaves its versions and runs.
+/// Soft-deletes a workflow: its versions and runs are kept.
 pub(super) fn soft_delete(tx: &Tx<'_>, uid: Uuid, at: Timestamp) -> rusqlite::Result<bool> {
     let Some(workflow) = live(tx.connection, uid)? else {
         return Ok(false);
@@ -251,7 +252,7 @@ fn delete_draft(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Remembers the newest version, so that another workflow of this name goes on from there.
+/// Stores the newest version number, so that a later workflow of this name continues from it.
 fn set_mark(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     if let Some(latest) = workflow.latest_version {
         tx.connection
@@ -311,7 +312,7 @@ fn update_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The workflow that has this name now.
+/// The workflow with this name.
 pub(super) fn workflow(connection: &Connection, id: &str) -> rusqlite::Result<Option<Workflow>> {
     connection
         .prepare_cached(WORKFLOW)?
@@ -319,7 +320,7 @@ pub(super) fn workflow(connection: &Connection, id: &str) -> rusqlite::Result<Op
         .optional()
 }
 
-/// The workflow with this uid, also one that was soft-deleted.
+/// The workflow with this uid, including soft-deleted ones.
 pub(super) fn workflow_by_uid(connection: &Connection, uid: Uuid) -> rusqlite::Result<Option<Workflow>> {
     connection
         .prepare_cached(WORKFLOW_BY_UID)?
@@ -350,7 +351,7 @@ fn workflow_row(row: &Row<'_>) -> rusqlite::Result<Workflow> {
     })
 }
 
-/// Workflows by name. The filter is applied here and not in SQL, where "any case" means ASCII only.
+/// Workflows by name. The filter is applied here and not in SQL, where ignoring case works for ASCII only.
 pub(super) fn workflows(connection: &Connection, filter: &WorkflowFilter) -> rusqlite::Result<Page<Workflow>> {
     let mut statement = connection.prepare_cached(WORKFLOWS)?;
     let rows = statement.query_map([filter.after.as_deref().unwrap_or("")], workflow_row)?;

@@ -1,4 +1,4 @@
-//! `enqueue`: one run for each (tenant, requestId), and its first commit with it.
+//! `enqueue`: stores one run for each (tenant, requestId), with its first commit if it starts locally.
 
 use super::{
     columns::{Col, get, key, run_id, uid_key},
@@ -29,7 +29,7 @@ const INSERT_RUN: &str = "INSERT INTO workflow_executions
 pub(super) const INSERT_EVENT: &str =
     "INSERT INTO execution_events (workflow_execution_id, seq, ts, data) VALUES (?1, ?2, ?3, ?4)";
 
-/// `first` is the text of the first journal row, for a run that is born held.
+/// `first` is the text of the first journal row, for a run that starts locally.
 pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rusqlite::Result<Enqueued> {
     let (workflow, existing) = (workflow(tx, run)?, existing(tx, run)?);
     if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref()) {
@@ -58,7 +58,7 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         run.spec,
     ])?;
     let Some(local_start) = local_start else {
-        tx.news.push(ChangeHint::Due(run.created_at));
+        tx.hints.push(ChangeHint::Due(run.created_at));
         return Ok(Enqueued::Created);
     };
     if let Some(first) = first {

@@ -1,7 +1,7 @@
-//! `deliver` and `answer`: what comes from outside, and the waits it may answer.
+//! `deliver` and `answer`: messages to runs, and the waits that they answer.
 //!
-//! What must stay true: a letter and the wake-up it causes are one transaction; a wait is answered once; a run
-//! that is over gets no mail.
+//! What must stay true: a message and its wake-up are one transaction; a wait is answered once; a terminal run receives
+//! no messages.
 
 use super::{
     columns::{count, get, key, run_id, signed},
@@ -14,9 +14,9 @@ use crate::{
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-const RUN_MAILBOX: &str = "SELECT status, inbox_seq, lease_owner IS NULL FROM workflow_executions WHERE id = ?1";
+const INBOX: &str = "SELECT status, inbox_seq, lease_owner IS NULL FROM workflow_executions WHERE id = ?1";
 
-const INSERT_LETTER: &str = "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter) VALUES (?1, ?2, ?3, ?4)";
+const INSERT_MESSAGE: &str = "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter) VALUES (?1, ?2, ?3, ?4)";
 
 /// A held run keeps its `wake_at`: its owner sees `inbox_seq` at its next commit.
 const WAKE: &str = "UPDATE workflow_executions SET inbox_seq = ?2,
@@ -41,15 +41,15 @@ const CLOSE_WAITS: &str = "UPDATE run_waits SET is_open = 0 WHERE workflow_execu
 const UNSEEN_ANSWER: &str = "SELECT 1 FROM run_waits
     WHERE workflow_execution_id = ?1 AND node_id = ?2 AND answer_seq > ?3 LIMIT 1";
 
-/// Where a run stands, and how to reach it.
+/// The columns of a run that decide about a delivery.
 struct Inbox {
     status: Status,
     inbox_seq: u64,
     free: bool,
 }
 
-fn mailbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Inbox>> {
-    let mut statement = tx.connection.prepare_cached(RUN_MAILBOX)?;
+fn inbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Inbox>> {
+    let mut statement = tx.connection.prepare_cached(INBOX)?;
     statement
         .query_row([key(&run)], |row| {
             Ok(Inbox {
@@ -61,36 +61,36 @@ fn mailbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Inbox>> {
         .optional()
 }
 
-/// `letter` is the letter's text.
-pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, letter: &str, at: Timestamp) -> rusqlite::Result<Delivery> {
-    let Some(mailbox) = mailbox(tx, run)? else {
+/// `message` is the text of the message.
+pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, message: &str, at: Timestamp) -> rusqlite::Result<Delivery> {
+    let Some(inbox) = inbox(tx, run)? else {
         return Ok(Delivery::NotFound);
     };
-    let status = mailbox.status;
+    let status = inbox.status;
     if status.is_terminal() {
         return Ok(Delivery::Terminal { status });
     }
-    put(tx, run, &mailbox, letter, at)?;
+    put(tx, run, &inbox, message, at)?;
     Ok(Delivery::Delivered { status })
 }
 
-/// Puts a letter into an inbox and wakes the run; gives the letter's place.
-fn put(tx: &mut Tx<'_>, run: RunId, mailbox: &Inbox, letter: &str, at: Timestamp) -> rusqlite::Result<u64> {
-    let seq = mailbox.inbox_seq + 1;
+/// Adds a message to an inbox and wakes the run; returns its seq.
+fn put(tx: &mut Tx<'_>, run: RunId, inbox: &Inbox, message: &str, at: Timestamp) -> rusqlite::Result<u64> {
+    let seq = inbox.inbox_seq + 1;
     tx.connection
-        .prepare_cached(INSERT_LETTER)?
-        .execute(params![key(&run), signed(seq), at.0, letter])?;
+        .prepare_cached(INSERT_MESSAGE)?
+        .execute(params![key(&run), signed(seq), at.0, message])?;
     tx.connection
         .prepare_cached(WAKE)?
         .execute(params![key(&run), signed(seq), at.0])?;
-    tx.news.push(ChangeHint::Inbox(run));
-    if mailbox.free {
-        tx.news.push(ChangeHint::Due(at));
+    tx.hints.push(ChangeHint::Inbox(run));
+    if inbox.free {
+        tx.hints.push(ChangeHint::Due(at));
     }
     Ok(seq)
 }
 
-/// Answers the wait behind `token`, once.
+/// Answers the wait with this token, once.
 pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp) -> rusqlite::Result<Answer> {
     let wait = tx
         .connection
@@ -102,14 +102,14 @@ pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp)
     let Some((run, node, open)) = wait else {
         return Ok(Answer::NotFound);
     };
-    let mailbox = match mailbox(tx, run)? {
-        Some(mailbox) if open && !mailbox.status.is_terminal() => mailbox,
+    let inbox = match inbox(tx, run)? {
+        Some(inbox) if open && !inbox.status.is_terminal() => inbox,
         _ => return Ok(Answer::Closed),
     };
     let seq = put(
         tx,
         run,
-        &mailbox,
+        &inbox,
         &message_text(&InboxMessage::Callback { node: node.clone() }),
         at,
     )?;
@@ -140,13 +140,13 @@ pub(super) fn change_wait(tx: &Tx<'_>, run: RunId, change: &WaitChange) -> rusql
     Ok(())
 }
 
-/// Closes whatever is still open.
+/// Closes all open waits of a run.
 pub(super) fn close_waits(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<()> {
     tx.connection.prepare_cached(CLOSE_WAITS)?.execute([key(&run)])?;
     Ok(())
 }
 
-/// Whether the wait of a node has an answer beyond `seen`.
+/// Whether the wait of a node has an answer after `seen`.
 pub(super) fn has_unseen_answer(tx: &Tx<'_>, run: RunId, node: &NodeId, seen: u64) -> rusqlite::Result<bool> {
     tx.connection
         .prepare_cached(UNSEEN_ANSWER)?

@@ -1,4 +1,4 @@
-//! Lists of runs. Which index a list walks, and how walks become a page, is the same for all databases: `crate::lists`.
+//! Lists of runs. `crate::lists` chooses the index and merges the walks into a page, the same for all databases.
 //!
 //! What must stay true: the plans of all walks are checked by a test.
 
@@ -14,7 +14,7 @@ use crate::{
 use fermata_core::RunId;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter, types::Value};
 
-/// All runs with a request id, one seek for each tenant there is.
+/// All runs with a request id: one index seek for each tenant.
 pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
       SELECT MIN(tenant_id) FROM workflow_executions
       UNION ALL
@@ -26,7 +26,7 @@ pub(super) const BY_REQUEST: &str = "WITH RECURSIVE tenants (tenant) AS (
 const CHILDREN: &str = "workflow_executions INDEXED BY ix_executions_parent
     WHERE parent_execution_id = ?1 AND parent_execution_id IS NOT NULL AND id > ?2 ORDER BY id LIMIT ?3";
 
-/// Runs that fit.
+/// Runs that match the filter.
 pub(super) fn runs(connection: &Connection, filter: &RunFilter) -> rusqlite::Result<RunPage> {
     let walks = walks(filter, candidates(connection, filter)?, Flavour::Sqlite);
     let budget = budget(walks.len());
@@ -39,7 +39,7 @@ pub(super) fn runs(connection: &Connection, filter: &RunFilter) -> rusqlite::Res
     Ok(RunPage { items, next })
 }
 
-/// The only runs that can fit, if an index names them.
+/// The only runs that can match, if an index determines them.
 fn candidates(connection: &Connection, filter: &RunFilter) -> rusqlite::Result<Option<Vec<RunId>>> {
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
@@ -71,7 +71,7 @@ fn follow(connection: &Connection, walk: &Walk, limit: u32, budget: usize) -> ru
         last = Some(id);
         if row.get::<_, Option<bool>>(1)?.unwrap_or(false) {
             ids.push(id);
-            // One more than fits on the page says that there is more.
+            // One row more than the page shows whether there are more.
             if ids.len() > limit as usize {
                 break;
             }

@@ -1,10 +1,10 @@
-//! Who has a database file, and whether it still is the file that was opened.
+//! Exclusive use of a database file, and the check that it is still the file that was opened.
 //!
 //! What must stay true:
-//! * A file is held by one process, whatever name it is opened by. A lock file beside the real path keeps out those that come
-//!   by the same name or by a symbolic link, a lock on the file itself those that come by a hard link.
-//! * While SQLite has the file open, no descriptor of it is closed in this process: that would take SQLite's own locks away.
-//! * A file that was deleted or replaced under its path is noticed: what is written to it is lost when the process ends.
+//! * A file is used by one process, under any name. A lock file beside the real path excludes processes that use the
+//!   same name or a symbolic link; a lock on the file itself excludes those that use a hard link.
+//! * While SQLite has the file open, this process closes no descriptor of it: closing would release SQLite's own locks.
+//! * A file that was deleted or replaced is detected: data written to it would be lost when the process ends.
 
 use super::open::beside;
 use crate::{Result, StoreError};
@@ -16,22 +16,22 @@ use std::{
     time::Duration,
 };
 
-/// Files that hold runs are for their owner only. SQLite gives the mode of the database to the files beside it.
+/// Database files are readable by their owner only. SQLite copies the mode of the database to the files beside it.
 const PRIVATE: u32 = 0o600;
 
-/// A database that is ours for as long as this is kept. Connections must be closed before it is dropped.
+/// An exclusive lock on a database, held until it is dropped. Close connections first.
 pub(super) struct Lock {
     /// The database, without symbolic links.
     pub(super) path: PathBuf,
     database: Watched,
-    /// The log, from the moment it was first seen.
+    /// The log, from the moment it exists.
     log: Option<Watched>,
     _beside: File,
-    /// Locked as well, and kept open because of that.
+    /// Also locked, and kept open for that.
     _file: File,
 }
 
-/// A path, and the file that it has to lead to.
+/// A path and the identity of the file that it must lead to.
 struct Watched {
     path: PathBuf,
     file: (u64, u64),
@@ -57,7 +57,7 @@ fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
     fs::metadata(path).map(|data| (data.dev(), data.ino()))
 }
 
-/// Makes an empty file that only its owner may read, unless it is there.
+/// Creates an empty file that only its owner may read, unless it exists.
 pub(super) fn create(path: &Path) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options
@@ -70,14 +70,14 @@ pub(super) fn create(path: &Path) -> std::io::Result<()> {
 }
 
 impl Lock {
-    /// Takes a file that is there. `name` is what people call it.
+    /// Locks an existing file. `name` is used in messages.
     pub(super) fn take(path: &Path, name: &str) -> Result<Lock> {
         let unopenable = |error: std::io::Error| StoreError::Unopenable {
             path: name.to_owned(),
             what: error.to_string(),
         };
         let path = fs::canonicalize(path).map_err(unopenable)?;
-        // First, so that this process does not open and close a file that it has already.
+        // First, so that this process does not open and close a file that it uses already.
         let beside = lock_beside(&path, name)?;
         let file = OpenOptions::new()
             .read(true)
@@ -92,7 +92,7 @@ impl Lock {
                     holder: " under another name of the same file".to_owned(),
                 });
             }
-            // A file system without such locks: the lock file has to do.
+            // The file system does not support such locks: rely on the lock file.
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(path = name, %error, "the database file itself cannot be locked; do not use hard links to it");
             }
@@ -107,19 +107,19 @@ impl Lock {
         })
     }
 
-    /// Remembers the log, once SQLite has made it.
+    /// Records the identity of the log, once SQLite has created it.
     pub(super) fn watch_log(&mut self) {
         self.log = Watched::new(beside(&self.path, "-wal")).ok();
     }
 
-    /// What happened to the files, if they are not the ones that were opened any more.
+    /// An error if the files are no longer those that were opened.
     pub(super) fn check(&self) -> Result<(), String> {
         self.database.check()?;
         self.log.as_ref().map_or(Ok(()), Watched::check)
     }
 }
 
-/// Takes the lock file, or says who has it.
+/// Takes the lock file; the error names the process that has it.
 fn lock_beside(path: &Path, name: &str) -> Result<File> {
     let beside = beside(path, "-lock");
     let unopenable = |error: std::io::Error| StoreError::Unopenable {
@@ -150,7 +150,7 @@ fn lock_beside(path: &Path, name: &str) -> Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(unopenable(error)),
     }
-    // The pid only helps people; a full disk must not keep a database from opening.
+    // The pid is information for people only; a full disk must not keep a database from opening.
     let _ = file
         .set_len(0)
         .and_then(|()| file.rewind())
@@ -158,7 +158,7 @@ fn lock_beside(path: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// A lock outlives its owner for a moment where a process that is being started still has a copy of the file.
+/// Retries for a moment: a child process that is being started may still hold a copy of the descriptor.
 fn try_lock(file: &File) -> std::result::Result<(), TryLockError> {
     for _ in 0..20 {
         match file.try_lock() {

@@ -1,11 +1,11 @@
 //! Reads the log (WAL) of a database before SQLite does, to find damage in its middle.
 //!
-//! SQLite takes the frames of a log up to the first that does not fit its checksum, and drops the rest without a word. That
-//! is right for a transaction that a crash interrupted, and wrong for a log with a damaged sector: what was acknowledged
-//! after it would be gone.
+//! SQLite uses the frames of a log up to the first with a wrong checksum, and drops the rest silently. That is right
+//! for a transaction that a crash interrupted. It is wrong for a damaged sector: transactions acknowledged after it
+//! would be lost.
 //!
-//! What must stay true: a log that a crash left behind opens. A crash interrupts one transaction, which ends with one commit
-//! frame at most; whatever comes after that with the salts of this log was written by transactions that were complete.
+//! What must stay true: a log that a crash left behind opens. A crash interrupts one transaction, which has at most one
+//! commit frame. Frames after that with the salts of this log belong to complete transactions.
 //!
 //! The format: <https://www.sqlite.org/fileformat2.html#the_write_ahead_log>.
 
@@ -17,20 +17,20 @@ use std::{
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
-/// The last bit of this says that checksums are made of big-endian words.
+/// The last bit says that checksums use big-endian words.
 const MAGIC: u32 = 0x377f_0682;
 
-/// What a look at a log found.
+/// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Nothing that SQLite would drop, or only what was never committed.
+    /// SQLite would drop nothing, or only uncommitted frames.
     Sound,
-    /// One transaction at the end does not fit its checksum: a crash interrupted it, or its frames are damaged.
+    /// The last transaction has a wrong checksum: a crash interrupted it, or its frames are damaged.
     LastCut {
         /// The first bad frame, from 1.
         frame: u64,
     },
-    /// Transactions that were complete stand behind a bad frame.
+    /// Complete transactions follow a bad frame.
     Damaged {
         /// The bad frame, from 1.
         frame: u64,
@@ -39,7 +39,7 @@ pub(super) enum Found {
     },
 }
 
-/// Looks at the log at `path`, if there is one.
+/// Checks the log at `path`, if it exists.
 pub(super) fn check(path: &Path) -> io::Result<Found> {
     match File::open(path) {
         Ok(file) => read(BufReader::with_capacity(1 << 20, file)),
@@ -57,7 +57,7 @@ fn read(mut log: impl Read) -> io::Result<Found> {
     let page = word(&header, 8) as usize;
     let mut sum = Sum::new(magic & 1 == 1);
     sum.add(&header[..24]);
-    // A header that does not fit: SQLite takes nothing of such a log. It is written and synced before the first frame.
+    // A bad header: SQLite uses nothing of such a log. The header is written and synced before the first frame.
     if magic & !1 != MAGIC || !page.is_power_of_two() || !(512..=65536).contains(&page) || !sum.is(&header[24..]) {
         return Ok(Found::Sound);
     }
@@ -75,7 +75,7 @@ fn read(mut log: impl Read) -> io::Result<Found> {
             }
             bad = Some(number);
         }
-        // The size of the database after a commit; other frames have 0 there.
+        // The size of the database after a commit; 0 in other frames.
         commits += u64::from(ours && word(&frame, 4) > 0);
     }
     Ok(match (bad, commits) {
@@ -85,7 +85,7 @@ fn read(mut log: impl Read) -> io::Result<Found> {
     })
 }
 
-/// Whether there was enough to fill the buffer.
+/// Fills the buffer; false if the input ends before.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match from.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,4 +1,4 @@
-//! The schema and its growth: embedded SQL files, applied in order, each once. `schema.rs` says what rules they keep.
+//! The schema and its migrations: embedded SQL files, applied in order, each once. `schema.rs` has their rules.
 //!
 //! What must stay true: a file that needs a newer program is refused before anything is written to it.
 
@@ -8,7 +8,7 @@ use crate::{
 };
 use rusqlite::{Connection, OptionalExtension};
 
-/// `Ferm`: says in the file's header whose it is.
+/// `Ferm`: the application id in the header of the file.
 pub(super) const APPLICATION_ID: i32 = 0x4665_726d;
 
 const ONLY_ONE: Back = Back::None("it made all there is; to be rid of that, delete the file");
@@ -133,7 +133,7 @@ pub(super) fn oldest_program(connection: &Connection, path: &str) -> Result<Stri
     })
 }
 
-/// What was applied, in order. Reads only.
+/// The applied migrations, in order. Reads only.
 pub(super) fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
     let sql = "SELECT version, name, strftime('%Y-%m-%dT%H:%M:%SZ', applied_at) FROM schema_version ORDER BY version";
     let mut statement = connection.prepare(sql)?;
@@ -147,14 +147,14 @@ pub(super) fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>>
     rows.collect()
 }
 
-/// The newest that was applied. Reads only.
+/// The number of the newest applied migration. Reads only.
 pub(super) fn number(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("SELECT COALESCE(MAX(version), 0) FROM schema_version", [], |row| {
         row.get(0)
     })
 }
 
-/// Applies what is missing. Runs inside the caller's transaction.
+/// Applies the missing migrations. Runs inside the transaction of the caller.
 pub(super) fn apply(connection: &Connection, program: &Program) -> rusqlite::Result<()> {
     connection.execute_batch(BOOKKEEPING)?;
     for migration in program.missing(number(connection)?) {
@@ -168,7 +168,8 @@ pub(super) fn apply(connection: &Connection, program: &Program) -> rusqlite::Res
     Ok(())
 }
 
-/// Undoes the newest migration, if nothing is lost. Runs inside the caller's transaction, which goes nowhere otherwise.
+/// Undoes the newest migration, if no data is lost. Runs inside the transaction of the caller, which must be rolled
+/// back after an error.
 pub(super) fn take_back(connection: &Connection, program: &Program, path: &str) -> Result<Step> {
     let failed = |error: rusqlite::Error| StoreError::Failed(format!("{path}: {error}"));
     let way = program.way_back(&applied(connection).map_err(failed)?, path)?;

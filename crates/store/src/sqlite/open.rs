@@ -1,7 +1,8 @@
-//! Opening a database file: whose it is, who else has it, whether this program may use it.
+//! Opens a database file: checks that it is a Fermata database, that no other process uses it, and that this program
+//! may use it.
 //!
-//! What must stay true: nothing is written to a file before it is known to be ours and usable, and a file
-//! that cannot be used is never reset. The lock is held for as long as the store is open.
+//! What must stay true: nothing is written to a file before it is known to be a usable Fermata database. A file that
+//! cannot be used is never reset. The lock is held as long as the store is open.
 
 use super::{
     lock::{self, Lock},
@@ -20,32 +21,33 @@ use std::{
     time::Duration,
 };
 
-/// How long another program's write may keep us waiting at open.
+/// How long opening waits for a write of another program.
 const OPEN_PATIENCE: Duration = Duration::from_millis(500);
-/// How long another program's write may keep a batch waiting.
+/// How long a batch waits for a write of another program.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
-/// Twice the default: rows of up to about 2 KB stay out of overflow pages. Not yet compared with others by measuring.
+/// Twice the default, so that rows of up to about 2 KB need no overflow pages. Not measured against other sizes.
 const PAGE_SIZE: u32 = 8192;
 
-/// What is left of the log's file when it begins anew. It may grow beyond this while a long read goes on.
+/// The size to which the log file is truncated when it restarts. It may grow beyond this during a long read.
 const LOG_BYTES: u32 = 64 << 20;
 
-/// An open database that is ours alone. The connection goes first.
+/// An open and locked database. The connection is dropped first.
 pub(super) struct Opened {
-    /// The one connection that writes.
+    /// The writing connection.
     pub(super) connection: Connection,
-    /// Keeps others out until it is dropped.
+    /// Excludes other processes until it is dropped.
     pub(super) lock: Lock,
 }
 
 /// What a database is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To be served. One that is part of a transfer is refused, and an old one if nobody may bring it up to date.
+    /// To serve it. A database that is part of a transfer is refused, and with [`Migrate::Manual`] one with an old
+    /// schema.
     Store(Migrate),
-    /// To be moved from or to, whatever a transfer said about it.
+    /// As an end of a transfer, whatever its transfer mark says.
     Transfer,
-    /// To be looked at: it is not made, and not brought up to date.
+    /// To inspect it: it is neither created nor migrated.
     Look,
 }
 
@@ -54,7 +56,7 @@ pub(super) fn open(path: &Path, purpose: Purpose) -> Result<Opened> {
     open_as(&migrations::PROGRAM, path, purpose)
 }
 
-/// The same, as another program would.
+/// The same, for another list of migrations.
 pub(super) fn open_as(program: &Program, path: &Path, purpose: Purpose) -> Result<Opened> {
     let name = path.display().to_string();
     if let Purpose::Store(migrate) = purpose
@@ -112,8 +114,8 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Keeps statements prepared. Without the first line SQLite prepares those that might use a partial index anew
-/// for each value bound to them.
+/// Keeps statements prepared. Without the first line, SQLite prepares statements that might use a partial index again
+/// for each bound value.
 fn steady(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(128);
@@ -121,7 +123,7 @@ fn steady(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 impl super::SqliteStore {
-    /// Deletes the database at `path`; whether there was one. It must be ours, and nobody may have it open.
+    /// Deletes the database at `path`; false if there is none. It must be a Fermata database that no process has open.
     pub fn delete(path: &Path) -> Result<bool> {
         let name = path.display().to_string();
         let unopenable = |what: String| StoreError::Unopenable {
@@ -131,7 +133,7 @@ impl super::SqliteStore {
         if !path.exists() {
             return Ok(false);
         }
-        // The lock file stays: whoever waits for it must find the same one as everybody else.
+        // The lock file stays: processes that wait for it must all find the same file.
         let _lock = Lock::take(path, &name)?;
         if !is_ours(path).map_err(|error| opening(&name, &error))? {
             return Err(StoreError::Damaged {
@@ -139,7 +141,7 @@ impl super::SqliteStore {
                 what: "it is the database of another application, so it is not deleted".to_owned(),
             });
         }
-        // A database without its log is older than it was; that is no harm to one that goes next.
+        // Deleting the log first makes the database older, which is harmless because it is deleted next.
         for file in [beside(path, "-shm"), beside(path, "-wal"), path.to_owned()] {
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -153,7 +155,7 @@ impl super::SqliteStore {
 }
 
 impl super::SqliteStore {
-    /// The schema of the file at `path`. Somebody may have it open, and it may be missing.
+    /// The schema of the file at `path`. The file may be in use, or missing.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] or [`StoreError::Unopenable`].
@@ -170,8 +172,8 @@ impl super::SqliteStore {
         })
     }
 
-    /// Brings the schema of the file at `path` up to date, or makes the file; which steps were taken. Nobody may have it
-    /// open.
+    /// Migrates the file at `path` to the newest schema, or creates the file; returns the steps that were applied. No
+    /// process may have it open.
     ///
     /// # Errors
     /// As [`super::SqliteStore::open`].
@@ -181,10 +183,10 @@ impl super::SqliteStore {
         Ok(Self::schema(path)?.applied_since(&before))
     }
 
-    /// Undoes the newest migration of the file at `path`, if nothing is lost. Nobody may have it open.
+    /// Undoes the newest migration of the file at `path`, if no data is lost. No process may have it open.
     ///
     /// # Errors
-    /// [`StoreError::NoWayBack`], or as [`super::SqliteStore::open`]. The file is then as it was.
+    /// [`StoreError::NoWayBack`], or as [`super::SqliteStore::open`]. The file is not changed then.
     pub fn migrate_back(path: &Path) -> Result<Step> {
         let name = path.display().to_string();
         if !path.exists() {
@@ -204,7 +206,7 @@ impl super::SqliteStore {
     }
 }
 
-/// The oldest program for a file and what was applied to it, if anything was.
+/// The oldest program that may use a file and the applied migrations, if there are any.
 fn read_schema(path: &Path, name: &str) -> Result<(Option<String>, Vec<Applied>)> {
     let failed = |error: rusqlite::Error| opening(name, &error);
     let connection = open_reader(path).map_err(failed)?;
@@ -218,7 +220,7 @@ fn read_schema(path: &Path, name: &str) -> Result<(Option<String>, Vec<Applied>)
     }
 }
 
-/// Whether a file is empty, or a database of this application, of whatever version.
+/// Whether a file is empty or a Fermata database of any version.
 fn is_ours(path: &Path) -> rusqlite::Result<bool> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -228,14 +230,14 @@ fn is_ours(path: &Path) -> rusqlite::Result<bool> {
     })
 }
 
-/// The application that a database belongs to, and how many tables and indexes it has.
+/// The application id of a database, and its number of tables and indexes.
 fn whose(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
     let id = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     let tables = connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok((id, tables))
 }
 
-/// SQLite drops the log of an empty file. An empty file with a log has lost its contents, not never had any.
+/// SQLite drops the log of an empty file. An empty file with a log has lost its contents.
 fn refuse_emptied(path: &Path, name: &str) -> Result<()> {
     let length = |path: &Path| fs::metadata(path).map(|data| data.len()).unwrap_or(0);
     if length(path) == 0 && length(&beside(path, "-wal")) > 0 {
@@ -247,8 +249,8 @@ fn refuse_emptied(path: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a log with damage before acknowledged steps, which SQLite would drop without a word. Whether its last transaction
-/// was cut.
+/// Refuses a log with damage before acknowledged transactions, which SQLite would drop silently. Returns whether the
+/// last transaction is incomplete.
 fn check_log(path: &Path, name: &str) -> Result<bool> {
     let log = beside(path, "-wal");
     let found = log_check::check(&log).map_err(|error| StoreError::Unopenable {
@@ -282,7 +284,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     beside.into()
 }
 
-/// Whether the file is new; an error if it is not ours or needs a newer program. Reads only.
+/// Whether the file is new; an error if it is not a Fermata database or needs a newer program. Reads only.
 fn inspect(connection: &Connection, program: &Program, name: &str) -> Result<bool> {
     match whose(connection).map_err(|error| opening(name, &error))? {
         (0, 0) => Ok(true),
@@ -309,7 +311,7 @@ fn refuse_marked(connection: &Connection, name: &str) -> Result<()> {
     }
 }
 
-/// Sets the connection up, brings the schema up to date and forgets the runners of earlier processes.
+/// Sets up the connection, applies missing migrations and deletes the runners of earlier processes.
 fn prepare(connection: &Connection, program: &Program, new: bool, cut: bool) -> rusqlite::Result<()> {
     if new {
         connection.execute_batch(&format!("PRAGMA page_size = {PAGE_SIZE};"))?;
@@ -317,7 +319,7 @@ fn prepare(connection: &Connection, program: &Program, new: bool, cut: bool) -> 
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;
     if cut {
-        // What was dropped must not be found again.
+        // The dropped transaction must not be found again.
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     }
     connection.execute_batch(
@@ -337,7 +339,7 @@ fn prepare(connection: &Connection, program: &Program, new: bool, cut: bool) -> 
     connection.busy_timeout(WRITE_PATIENCE)
 }
 
-/// What went wrong at open, for the person who has to mend it.
+/// An error at opening, as text for the operator.
 fn opening(path: &str, error: &rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     match error.sqlite_error_code() {

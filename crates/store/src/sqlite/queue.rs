@@ -1,7 +1,6 @@
-//! The runs that are due and free, as [`priority`] asks for them.
+//! The queries for runs that are due and free, as [`priority`] needs them.
 //!
-//! What must stay true: every question is answered from an index, at a cost that does not grow with a backlog; the
-//! plans are checked by a test.
+//! What must stay true: every query uses an index, and its cost does not grow with a backlog. A test checks the plans.
 
 use super::{
     claim::ids,
@@ -19,14 +18,15 @@ use uuid::Uuid;
 pub(super) const FREE: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_claim
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2";
 
-/// Whether any free run has a priority. While none has, claims do not think of it.
+/// Whether any free run has a priority. If none has, claims ignore priorities.
 pub(super) const ANY_PRIORITY: &str = "SELECT 1 FROM workflow_executions INDEXED BY ix_executions_priority
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 LIMIT 1";
 
 const WAITING: &str = "SELECT id, wake_at, tenant_id, workflow_uid, COALESCE(priority, 0)
     FROM workflow_executions WHERE id = ?1";
 
-/// The next lower priority in a workflow; asked again and again this visits each once, however many runs sleep there.
+/// The next lower priority in a workflow. Repeated, this visits each priority once, independent of the number of
+/// sleeping runs.
 pub(super) const NEXT_PRIORITY: &str = "SELECT priority FROM workflow_executions INDEXED BY ix_executions_priority
     WHERE workflow_uid = ?1 AND priority > 0 AND priority < ?2
     AND lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 ORDER BY priority DESC LIMIT 1";
@@ -36,7 +36,7 @@ pub(super) const OF_PRIORITY: &str = "SELECT id, wake_at, tenant_id, workflow_ui
     WHERE workflow_uid = ?1 AND priority = ?2 AND wake_at <= ?3
     AND lease_owner IS NULL AND wake_at IS NOT NULL AND priority <> 0 ORDER BY wake_at LIMIT ?4";
 
-/// The run that waits longest in the next group; asked again and again this visits each group once.
+/// The first run of the next group. Repeated, this visits each group once.
 pub(super) const NEXT_HEAD: &str = "SELECT id, wake_at, tenant_id, workflow_uid, COALESCE(priority, 0)
     FROM workflow_executions INDEXED BY ix_executions_group
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND (tenant_id, workflow_uid) > (?1, ?2)
@@ -47,7 +47,7 @@ pub(super) const BEHIND: &str = "SELECT id, wake_at, tenant_id, workflow_uid, CO
     WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND tenant_id = ?1 AND workflow_uid = ?2
     AND (wake_at, id) > (?3, ?4) AND wake_at <= ?5 ORDER BY wake_at, id LIMIT 1";
 
-/// A claim looks at no more priorities of a workflow than this.
+/// A claim visits at most this many priorities of a workflow.
 const MAX_PRIORITIES: usize = 100;
 
 /// A tenant and a workflow.
@@ -93,7 +93,7 @@ fn due_row(row: &Row<'_>) -> rusqlite::Result<Due> {
 
 struct Free<'a> {
     connection: &'a Connection,
-    /// The last group that a search for others came to.
+    /// The group at which the last search for other groups stopped.
     walked: &'a mut Group,
     now: Timestamp,
 }
@@ -120,7 +120,7 @@ impl Queue for Free<'_> {
         Ok(urgent)
     }
 
-    /// Goes round all groups, from where the last search stopped.
+    /// Visits all groups in a circle, starting after the group where the last search stopped.
     fn heads(&mut self, but: Option<&str>) -> rusqlite::Result<Vec<Due>> {
         let start = self.walked.clone();
         let mut after = start.clone();

@@ -1,4 +1,4 @@
-//! A few read-only connections, shared by all readers. They see what was committed and never hold up the writer.
+//! A small pool of read-only connections. They see committed data and never block the writer.
 
 use super::open::open_reader;
 use crate::{Result, StoreError};
@@ -29,7 +29,7 @@ impl Readers {
         }
     }
 
-    /// The same file through connections of its own.
+    /// The same file over other connections.
     pub(super) fn apart(&self) -> Readers {
         Readers::new(self.path.clone())
     }
@@ -61,7 +61,7 @@ impl Readers {
         }
     }
 
-    /// Waits for reads under way and closes the connections.
+    /// Waits for running reads and closes the connections.
     pub(super) async fn close(&self) {
         let all = u32::try_from(READERS).unwrap_or(u32::MAX);
         if let Ok(permits) = self.permits.acquire_many(all).await {

@@ -1,4 +1,4 @@
-//! What is read of one run: its row, and windows of what belongs to it.
+//! Reads of one run: its row, and windows of its events, attempts and links.
 
 use super::{
     SqliteStore,
@@ -169,7 +169,7 @@ pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rus
     Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
 }
 
-/// External resources of a run, in the order they were made.
+/// External resources of a run, in the order in which they were created.
 pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<LinkRecord>> {
     let mut statement = connection.prepare_cached(statements::LINKS)?;
     let rows = statement.query_map([key(&run)], |row| {
@@ -186,7 +186,7 @@ pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec
     rows.collect()
 }
 
-/// Mail beyond `after`, oldest first.
+/// Messages after `after`, oldest first.
 pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<StoredMessage>> {
     let mut statement = connection.prepare_cached(statements::INBOX)?;
     let rows = statement.query_map(params![key(&run), signed(after)], |row| {

@@ -1,7 +1,7 @@
-//! Runners: who lives, what they hold, and which of that has mail.
+//! Runners: heartbeats, the runs they hold, and which of those have pending messages.
 //!
-//! What must stay true: a runner may ask for its mail every second, so that question costs an index seek when there is
-//! none; the plans are checked by a test.
+//! What must stay true: a runner may check for pending messages every second, so without messages the check costs one
+//! index lookup. A test checks the plans.
 
 use super::{
     SqliteStore,
@@ -67,14 +67,14 @@ pub(super) const RUNNERS: &str = "SELECT id, heartbeat_at, host, pid, version, r
 pub(super) const UNREAD: &str = "SELECT id FROM workflow_executions INDEXED BY ix_executions_unread
     WHERE lease_owner = ?1 AND lease_owner IS NOT NULL AND inbox_seq > inbox_seen";
 
-/// Those that a runner holds are sorted here: an index that has them by id would be written to by every run.
+/// Held runs are sorted here: an index in the order of ids would be written by every run.
 pub(super) const HELD: &str = "SELECT id, lease_epoch FROM workflow_executions INDEXED BY ix_executions_claim
     WHERE lease_owner = ?1 AND wake_at IS NOT NULL AND id > ?2 ORDER BY id LIMIT ?3";
 
-/// Beyond every id.
+/// Greater than every id.
 const LAST: [u8; 17] = [0xff; 17];
 
-/// Notes that a runner lives.
+/// Records a heartbeat.
 pub(super) fn heartbeat(tx: &Tx<'_>, runner: &Runner, at: Timestamp) -> rusqlite::Result<()> {
     tx.connection.prepare_cached(BEAT)?.execute(params![
         runner.id.0.as_bytes().as_slice(),
@@ -91,15 +91,15 @@ pub(super) fn heartbeat(tx: &Tx<'_>, runner: &Runner, at: Timestamp) -> rusqlite
     Ok(())
 }
 
-/// Forgets a runner.
+/// Deletes a runner.
 pub(super) fn retire(tx: &mut Tx<'_>, runner: RunnerId) -> rusqlite::Result<()> {
     let mut forget = tx.connection.prepare_cached(RETIRE)?;
     forget.execute([runner.0.as_bytes().as_slice()])?;
-    tx.news.push(ChangeHint::Due(Timestamp::default()));
+    tx.hints.push(ChangeHint::Due(Timestamp::default()));
     Ok(())
 }
 
-/// Who lives, the newest first.
+/// Runners, newest first.
 pub(super) fn runners(
     connection: &Connection,
     before: Option<RunnerId>,
@@ -125,7 +125,7 @@ pub(super) fn runners(
     Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, limit))
 }
 
-/// Held runs with mail.
+/// Held runs with pending messages.
 pub(super) fn runs_with_messages(connection: &Connection, runner: RunnerId) -> rusqlite::Result<Vec<RunId>> {
     let mut statement = connection.prepare_cached(UNREAD)?;
     let rows = statement.query_map([runner.0.as_bytes().as_slice()], |row| run_id(row, 0))?;

@@ -41,9 +41,9 @@ impl RunStore for SqliteStore {
         answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
-    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
-        let letter = message_text(&letter);
-        self.writer.write(move |tx| inbox::deliver(tx, run, &letter, at)).await
+    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        let message = message_text(&message);
+        self.writer.write(move |tx| inbox::deliver(tx, run, &message, at)).await
     }
 
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {

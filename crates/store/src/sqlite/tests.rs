@@ -1,4 +1,4 @@
-//! What only a file can show: reopening, locks, damage, full disks, query plans.
+//! Tests of the SQLite store only: reopening, locks, damage, full disks, query plans.
 
 mod files;
 mod plans;
@@ -16,8 +16,8 @@ use rusqlite::Connection;
 use std::{fs, path::PathBuf, sync::Arc};
 use uuid::Uuid;
 
-/// Who holds the runs of these tests.
-const ME: RunnerId = RunnerId(Uuid::from_u128(7));
+/// The runner that holds the runs of these tests.
+const RUNNER: RunnerId = RunnerId(Uuid::from_u128(7));
 
 struct Folder(tempfile::TempDir);
 
@@ -81,7 +81,7 @@ fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: Timestamp(1),
         local_start: Some(LocalStart {
-            runner: ME,
+            runner: RUNNER,
             events: started(),
             started_at: Timestamp(1),
             waits: Vec::new(),
@@ -92,7 +92,7 @@ fn new_run(request_id: &str) -> NewRun {
 fn last(run: RunId) -> RunCommit {
     RunCommit {
         run,
-        runner: ME,
+        runner: RUNNER,
         epoch: 1,
         seq: 2,
         at: Timestamp(2),
@@ -123,7 +123,7 @@ async fn everything_is_there_after_reopening() {
     let (open, done) = (new_run("r1"), new_run("r2"));
     let (open_id, done_id) = (open.id, done.id);
     let owner = Runner {
-        id: ME,
+        id: RUNNER,
         host: "here".to_owned(),
         pid: 1,
         version: "0.1.0".to_owned(),
@@ -175,7 +175,7 @@ async fn what_was_answered_survives_a_crash() {
     let run = new_run("r1");
     let id = run.id;
     store.enqueue(run).await.unwrap();
-    // A copy of the files at this moment is what a killed process leaves behind.
+    // A copy of the files at this moment is what a killed process leaves.
     let copy = Folder::new();
     for suffix in ["", "-wal"] {
         fs::copy(
@@ -190,7 +190,7 @@ async fn what_was_answered_survives_a_crash() {
 }
 
 #[test]
-fn folders_are_made_or_the_reason_is_told() {
+fn missing_folders_are_created_or_the_error_says_why() {
     let folder = Folder::new();
     SqliteStore::open(&folder.0.path().join("a/b/c.db")).unwrap();
     fs::write(folder.0.path().join("file"), "x").unwrap();
@@ -201,7 +201,7 @@ fn folders_are_made_or_the_reason_is_told() {
 }
 
 #[tokio::test]
-async fn a_second_store_is_told_who_has_the_file() {
+async fn a_second_store_is_refused_with_the_process_that_has_the_file() {
     let folder = Folder::new();
     let first = folder.open().unwrap();
     let error = folder.open().err().unwrap();
@@ -294,7 +294,7 @@ fn files_for_newer_programs_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_told_and_got_over() {
+async fn a_full_disk_is_reported_and_recovered_from() {
     let folder = Folder::new();
     let store = Arc::new(folder.open().unwrap());
     activate(&store).await;
@@ -360,7 +360,7 @@ async fn a_member_that_fails_fails_alone() {
     }
 }
 
-/// What a runner reads of its own does not wait for the connections that slow reads have.
+/// Reads of a runner do not wait for connections that slow reads use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_does_not_wait_behind_reads() {
     let folder = Folder::new();
@@ -383,8 +383,8 @@ async fn control_does_not_wait_behind_reads() {
     }
     let control = store.control().expect("connections for control");
     let calls = async {
-        assert!(control.held(ME, None, 10).await.unwrap().is_empty());
-        assert!(control.runs_with_messages(ME).await.unwrap().is_empty());
+        assert!(control.held(RUNNER, None, 10).await.unwrap().is_empty());
+        assert!(control.runs_with_messages(RUNNER).await.unwrap().is_empty());
         control.ping().await.unwrap();
     };
     let patience = std::time::Duration::from_secs(30);

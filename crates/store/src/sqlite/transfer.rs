@@ -1,7 +1,7 @@
 //! A SQLite file as one end of a transfer (see [`crate::transfer`]).
 //!
-//! What must stay true: the lock file is held for as long as this is, so nobody else has the file; only the mark of a
-//! source is written.
+//! What must stay true: the lock file is held as long as this exists, so no other process uses the file; only the mark
+//! of a source is written.
 
 use super::{
     columns::Col,
@@ -29,14 +29,14 @@ use uuid::Uuid;
 
 const MARK: &str = "SELECT value FROM meta WHERE key = ?1";
 
-/// A file of which nobody else has anything.
+/// A database file that no other process uses.
 pub(crate) struct SqliteEnd {
     place: String,
     opened: Arc<Mutex<Opened>>,
 }
 
 impl SqliteEnd {
-    /// Opens a file. A source is never made; a target is, unless it is only looked at.
+    /// Opens a file. A source is never created; a target is created, unless it is only inspected.
     pub(crate) fn open(path: &Path, side: Side, look: bool) -> Result<SqliteEnd> {
         let purpose = if look { Purpose::Look } else { Purpose::Transfer };
         if (side == Side::Source || look) && !path.exists() {
@@ -53,7 +53,7 @@ impl SqliteEnd {
         })
     }
 
-    /// Does something with the connection, where it may take its time.
+    /// Runs blocking work with the connection on a blocking thread.
     async fn with<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
@@ -74,7 +74,7 @@ fn failed(place: &str, error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// What a transfer says about a database.
+/// The transfer mark of a database.
 pub(super) fn read_mark(connection: &Connection, place: &str) -> Result<Option<Mark>> {
     let text = match there(connection, "meta") {
         Ok(true) => connection
@@ -86,7 +86,7 @@ pub(super) fn read_mark(connection: &Connection, place: &str) -> Result<Option<M
     text.map(|text| Mark::from_text(&text, place)).transpose()
 }
 
-/// Whether the mark was what it should have been, and is another now.
+/// Replaces the mark; false if it was not the expected one.
 fn change_mark(connection: &Connection, was: Option<&str>, now: Option<&str>) -> rusqlite::Result<bool> {
     let changed = match (was, now) {
         (None, None) => return Ok(true),
@@ -154,7 +154,7 @@ impl End for SqliteEnd {
     async fn read(&mut self, reading: Reading) -> Result<()> {
         self.with(move |connection| {
             let mut chunk = Chunk::default();
-            let told = each_row(
+            let complete = each_row(
                 connection,
                 reading.table,
                 reading.after.as_deref(),
@@ -167,8 +167,8 @@ impl End for SqliteEnd {
                     reading.into.blocking_send(std::mem::take(&mut chunk)).is_ok()
                 },
             )?;
-            if told && !chunk.rows.is_empty() {
-                // Nobody to hear it is as good as heard: the writer says why.
+            if complete && !chunk.rows.is_empty() {
+                // An error means that the writer ended; it reports why.
                 let _ = reading.into.blocking_send(chunk);
             }
             Ok(())
@@ -210,7 +210,7 @@ fn there(connection: &Connection, table: &str) -> rusqlite::Result<bool> {
         .exists([table])
 }
 
-/// Goes through a table in the order of its key, for as long as `take` wants more; whether that was to the end.
+/// Walks a table in the order of its key while `take` returns true; returns whether it reached the end.
 fn each_row(
     connection: &Connection,
     table: &'static Table,
@@ -236,7 +236,7 @@ fn each_row(
     Ok(true)
 }
 
-/// What this program writes into such a column; nothing else is accepted.
+/// Checks that a value has the type that this program writes into such a column.
 fn value_of(value: ValueRef<'_>, kind: Kind) -> Result<Value, FromSqlError> {
     if value == ValueRef::Null {
         return Ok(Value::Null);
@@ -266,7 +266,7 @@ impl ToSql for Value {
     }
 }
 
-/// One transaction: this chunk and those that come until there is enough.
+/// One transaction: this chunk and the following ones until it is large enough.
 fn write_some(connection: &Connection, first: Chunk, writing: &mut Writing) -> rusqlite::Result<()> {
     let table = writing.table;
     let places: Vec<String> = (1..=table.columns.len()).map(|place| format!("?{place}")).collect();
@@ -294,7 +294,7 @@ fn write_some(connection: &Connection, first: Chunk, writing: &mut Writing) -> r
         return Err(rusqlite::Error::StatementChangedRows(0));
     }
     tx.commit()?;
-    // The log would grow to the size of all that is written.
+    // Otherwise the log would grow to the size of all written data.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     (writing.on_progress)(written.rows as u64);
     Ok(())

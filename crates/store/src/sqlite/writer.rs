@@ -1,11 +1,11 @@
-//! The one thread that writes, and group commit: whatever waits when the thread is ready shares one transaction.
+//! The writer thread and group commit: all members that wait when the thread is ready share one transaction.
 //!
 //! What must stay true:
-//! * A member is answered only after the `COMMIT` it is part of returned.
-//! * A member that fails is undone alone: the batch is rolled back and its members are tried one by one, so
-//!   `work` may run more than once and must change nothing but the database.
-//! * The thread outlives failures; once there is space again, writing goes on.
-//! * Nothing is acknowledged while the files under the database's path are not those that were opened.
+//! * A member is answered only after the `COMMIT` of its transaction returned.
+//! * A member that fails is undone alone: the batch is rolled back and its members are tried one by one. So `work` may
+//!   run more than once and must change only the database.
+//! * The thread survives failures; when there is space again, writing continues.
+//! * Nothing is acknowledged while the files under the path of the database are not those that were opened.
 
 use super::{lock::Lock, queue::Group};
 use crate::{ChangeHint, Result, StoreError};
@@ -20,20 +20,20 @@ use std::{
 };
 use tokio::sync::{broadcast, oneshot};
 
-/// The most members of one transaction.
+/// The maximum number of members of a transaction.
 const MAX_BATCH: usize = 512;
-/// The log is copied into the database when it has this many pages,
+/// The log is checkpointed (copied into the database) when it has this many pages,
 const CHECKPOINT_PAGES: i32 = 4096;
-/// or this many when nothing else is to be done. A short log may stay: copying costs more than it frees.
+/// or this many when the thread is idle. A short log stays: a checkpoint costs more than it frees.
 const IDLE_PAGES: i32 = 256;
-/// How long the thread must have been idle to tidy the log.
+/// How long the thread must be idle before it checkpoints the log.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// What a member works with: the connection inside a transaction, and the news to tell once it is durable. Where the
-/// last claim looked for others is a hint: it may come from a transaction that was undone.
+/// What a member works with: the connection inside a transaction, and the change hints to send once it is durable. The
+/// place where the last claim stopped searching is only a hint: it may come from a transaction that was rolled back.
 pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) news: &'a mut Vec<ChangeHint>,
+    pub(super) hints: &'a mut Vec<ChangeHint>,
     pub(super) walked: &'a mut Group,
 }
 
@@ -63,9 +63,9 @@ where
         let answer = match (failure, self.result) {
             (Some(failure), _) => Err(failure),
             (None, Some(result)) => Ok(result),
-            (None, None) => Err(StoreError::Failed("the write was not tried".to_owned())),
+            (None, None) => Err(StoreError::Failed("the write was not attempted".to_owned())),
         };
-        // Nobody listens if the caller gave up; the write stands.
+        // An error means that the caller was dropped; the write stands.
         let _ = self.reply.send(answer);
     }
 }
@@ -91,7 +91,7 @@ impl Queue {
     }
 }
 
-/// The way to the writer thread. Dropping it closes the database.
+/// A handle to the writer thread. Dropping it closes the database.
 pub(super) struct Writer {
     queue: Arc<Queue>,
     failing: Arc<AtomicBool>,
@@ -104,7 +104,7 @@ impl Writer {
         path: String,
         mut connection: Connection,
         lock: Lock,
-        news: broadcast::Sender<ChangeHint>,
+        receivers: broadcast::Sender<ChangeHint>,
     ) -> Result<Writer> {
         let queue = Arc::new(Queue::default());
         let log_pages = Arc::new(AtomicI32::new(0));
@@ -124,8 +124,8 @@ impl Writer {
             path: path.clone(),
             connection,
             log_pages,
-            news,
-            told: Vec::new(),
+            receivers,
+            hints: Vec::new(),
             walked: Group::default(),
             lock,
             lost: false,
@@ -143,7 +143,7 @@ impl Writer {
         })
     }
 
-    /// Writes: `work` runs in a transaction, and its result is the answer once that is durable.
+    /// Runs `work` in a transaction and returns its result once that is durable.
     pub(super) async fn write<R, F>(&self, work: F) -> Result<R>
     where
         R: Send + 'static,
@@ -170,18 +170,18 @@ impl Writer {
             .unwrap_or_else(|_| Err(StoreError::Unknown("the writer stopped".to_owned())))
     }
 
-    /// Whether the disk refused the last batch that had to grow a file: it is full, or broken. Small writes may still work
-    /// then, in space that the files have already.
+    /// Whether the last batch that had to grow a file failed because the disk is full or broken. Small writes may still
+    /// succeed then, in space that the files have already.
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// Says that the disk takes writes again.
+    /// Records that the disk accepts writes again.
     pub(super) fn recovered(&self) {
         self.failing.store(false, Ordering::Relaxed);
     }
 
-    /// Writes what waits, then closes the database. Blocks until that is done.
+    /// Writes the queued members, then closes the database. Blocks until that is done.
     pub(super) fn close(&self) {
         self.queue.lock().closed = true;
         self.queue.wake.notify_one();
@@ -189,7 +189,7 @@ impl Writer {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the writer of the database had panicked");
+            tracing::error!("the writer thread of the database panicked");
         }
     }
 }
@@ -204,12 +204,12 @@ struct Thread {
     path: String,
     connection: Connection,
     log_pages: Arc<AtomicI32>,
-    news: broadcast::Sender<ChangeHint>,
-    told: Vec<ChangeHint>,
+    receivers: broadcast::Sender<ChangeHint>,
+    hints: Vec<ChangeHint>,
     walked: Group,
-    /// Dropped after the connection was closed.
+    /// Dropped after the connection.
     lock: Lock,
-    /// Whether the files were deleted or replaced when it was last looked.
+    /// Whether the last check found the files deleted or replaced.
     lost: bool,
     failing: Arc<AtomicBool>,
 }
@@ -236,7 +236,7 @@ impl Thread {
         drop(lock);
     }
 
-    /// Waits for members. False when there are none and none can come.
+    /// Waits for members. False when the queue is empty and closed.
     fn next(&mut self, queue: &Queue, members: &mut Batch) -> bool {
         let mut waiting = queue.lock();
         loop {
@@ -274,22 +274,22 @@ impl Thread {
         }
         match self.transaction(&mut batch) {
             Ok(()) => {
-                // Written, but perhaps to a file that nobody will find again.
+                // Written, but perhaps to a file that was deleted or replaced.
                 if let Err(what) = self.check_files() {
                     for member in batch {
                         member.answer(Some(StoreError::Unknown(what.clone())));
                     }
                     return;
                 }
-                for news in self.told.drain(..) {
-                    // Nobody listening is fine: news are hints.
-                    let _ = self.news.send(news);
+                for hint in self.hints.drain(..) {
+                    // An error means that there is no receiver. That is fine: hints may be lost.
+                    let _ = self.receivers.send(hint);
                 }
                 for member in batch {
                     member.answer(None);
                 }
             }
-            // Only the member at fault should fail.
+            // Only the member that caused the error should fail.
             Err(WriteError::Before(error)) if batch.len() > 1 && is_about_one(&error) => {
                 for member in batch {
                     self.batch(vec![member]);
@@ -329,14 +329,14 @@ impl Thread {
     }
 
     fn transaction(&mut self, batch: &mut Batch) -> Result<(), WriteError> {
-        self.told.clear();
+        self.hints.clear();
         self.connection
             .prepare_cached("BEGIN IMMEDIATE")
             .and_then(|mut begin| begin.execute([]))
             .map_err(WriteError::Before)?;
         let mut tx = Tx {
             connection: &self.connection,
-            news: &mut self.told,
+            hints: &mut self.hints,
             walked: &mut self.walked,
         };
         let worked = batch
@@ -348,23 +348,23 @@ impl Thread {
             commit.execute([]).map_err(WriteError::AtCommit)
         });
         if let Err(error) = done {
-            self.told.clear();
+            self.hints.clear();
             if !self.connection.is_autocommit()
                 && let Err(error) = self.connection.execute_batch("ROLLBACK")
             {
-                tracing::error!(path = self.path, %error, "a transaction could not be undone");
+                tracing::error!(path = self.path, %error, "a transaction could not be rolled back");
             }
             return Err(error);
         }
         Ok(())
     }
 
-    /// Copies the log into the database, so that it starts again at its beginning.
+    /// Checkpoints: copies the log into the database, so that the log restarts at its beginning.
     fn checkpoint(&self, mode: &str) {
         let done = self
             .connection
             .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
-        // Also if it failed or a reader was in the way: the next commit says how long the log is.
+        // Also after a failure or a blocking reader: the next commit reports the length of the log.
         self.log_pages.store(0, Ordering::Relaxed);
         if let Err(error) = done {
             tracing::warn!(path = self.path, %error, "the log could not be copied into the database");
@@ -372,7 +372,7 @@ impl Thread {
     }
 }
 
-/// Whatever ends the thread, callers must not wait for it.
+/// However the thread ends, callers must not wait for it.
 struct CloseOnExit<'a>(&'a Queue);
 
 impl Drop for CloseOnExit<'_> {
@@ -415,7 +415,7 @@ impl WriteError {
     }
 }
 
-/// Whether the data was refused and would be refused again. A key that is in use already is not that: it is a collision.
+/// Whether the data was refused and would be refused again. A key that is in use is not that: it is a conflict.
 fn is_rejection(error: &rusqlite::Error) -> bool {
     use rusqlite::{Error, ffi};
     let unique = [ffi::SQLITE_CONSTRAINT_UNIQUE, ffi::SQLITE_CONSTRAINT_PRIMARYKEY];
@@ -430,7 +430,7 @@ fn is_rejection(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// Whether an error is about one member's data, and not about the disk or the file.
+/// Whether an error concerns the data of one member, and not the disk or the file.
 fn is_about_one(error: &rusqlite::Error) -> bool {
     use ErrorCode::*;
     !matches!(

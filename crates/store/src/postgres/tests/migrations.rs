@@ -5,7 +5,7 @@ use crate::{
     Store, StoreError,
     conformance::{
         self, Subject,
-        busy::{Worker, all_get_on},
+        busy::{Worker, all_make_progress},
         cluster::{Database, execute},
     },
     postgres::{PostgresSettings, PostgresStore, migrations::PROGRAM},
@@ -353,7 +353,7 @@ async fn a_migration_that_has_to_wait_lets_others_pass() {
         assert!(tokio::time::Instant::now() < in_time, "it does not wait");
     }
     let workers: Vec<Worker> = (0..2).map(|number| Worker::start(&old, number)).collect();
-    all_get_on(&workers).await;
+    all_make_progress(&workers).await;
     assert_eq!(numbers(&database.url).await, all());
     reading.commit().await.unwrap();
     migration.await.unwrap();
@@ -361,7 +361,7 @@ async fn a_migration_that_has_to_wait_lets_others_pass() {
         numbers(&database.url).await,
         format!("{},{}", all(), PROGRAM.migrations.len() + 1)
     );
-    all_get_on(&workers).await;
+    all_make_progress(&workers).await;
     for worker in workers {
         worker.stop().await;
     }
@@ -395,7 +395,7 @@ async fn migrations_are_applied_while_the_previous_release_works() {
     let old = store(&database.url, PostgresSettings::default()).await;
     conformance::activate(&old, conformance::WORKFLOW).await;
     let mut workers: Vec<Worker> = (0..4).map(|number| Worker::start(&old, number)).collect();
-    all_get_on(&workers).await;
+    all_make_progress(&workers).await;
     let migrations = next_release(PROGRAM.version);
     let next = Program {
         version: "99.0.0",
@@ -408,7 +408,7 @@ async fn migrations_are_applied_while_the_previous_release_works() {
         format!("{},{}", all(), PROGRAM.migrations.len() + 1)
     );
     workers.push(Worker::start(&new, 9));
-    all_get_on(&workers).await;
+    all_make_progress(&workers).await;
     let mut done = 0;
     for worker in workers {
         done += worker.stop().await;

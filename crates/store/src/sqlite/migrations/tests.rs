@@ -1,11 +1,11 @@
-//! Forwards, back, and side by side with another release.
+//! Migrations: applied, undone, and with another release at the same time.
 
 use super::*;
 use crate::{
     Store,
     conformance::{
         self, Subject,
-        busy::{Worker, all_get_on},
+        busy::{Worker, all_make_progress},
     },
     schema::Migrate,
     sqlite::{
@@ -17,7 +17,7 @@ use crate::{
 use std::{path::PathBuf, sync::Arc};
 use tempfile::TempDir;
 
-/// The next release, which keeps the rules of migrations.
+/// The next release, which follows the rules of migrations.
 const NEXT: Migration = Migration {
     number: MIGRATIONS.len() as u32 + 1,
     name: "next",
@@ -30,7 +30,7 @@ const NEXT: Migration = Migration {
     oldest_program: env!("CARGO_PKG_VERSION"),
 };
 
-/// A copy: a list of migrations is otherwise a constant.
+/// A copy, because the list of migrations is a constant.
 fn copy(migration: &Migration) -> Migration {
     Migration {
         back: Back::None("not asked for"),
@@ -59,7 +59,7 @@ impl File {
         File { _folder: folder, path }
     }
 
-    /// Brings it to what a program with these migrations has.
+    /// Migrates it as a program with these migrations does.
     fn migrate(&self, version: &str, migrations: &[Migration]) {
         let program = Program { version, migrations };
         open_as(&program, &self.path, Purpose::Store(Migrate::Auto)).unwrap();
@@ -70,7 +70,7 @@ impl File {
     }
 }
 
-/// Tables and indexes as they were made, whatever the white space.
+/// Tables and indexes as they were created, ignoring white space.
 fn schema(connection: &Connection) -> Vec<String> {
     let mut statement = connection
         .prepare("SELECT COALESCE(sql, name) FROM sqlite_schema ORDER BY name")
@@ -80,7 +80,7 @@ fn schema(connection: &Connection) -> Vec<String> {
     rows.map(|row| plain(row.unwrap())).collect()
 }
 
-/// What the program of that time made.
+/// Applies the migrations up to this one.
 fn up_to(connection: &Connection, number: u32) {
     let migrations: Vec<Migration> = MIGRATIONS[..number as usize].iter().map(copy).collect();
     apply(connection, &Program::this(&migrations)).unwrap();
@@ -108,7 +108,7 @@ fn applying_twice_changes_nothing() {
 }
 
 #[test]
-fn every_way_back_leads_to_where_it_came_from() {
+fn undoing_a_migration_restores_the_schema() {
     for migration in MIGRATIONS {
         let Back::Down { .. } = migration.back else { continue };
         let (went, stayed) = (
@@ -130,7 +130,7 @@ fn every_way_back_leads_to_where_it_came_from() {
 }
 
 #[test]
-fn nothing_is_lost_on_the_way_back() {
+fn a_migration_is_not_undone_if_data_would_be_lost() {
     for (number, insert, says) in [
         (
             5,
@@ -169,7 +169,7 @@ fn nothing_is_lost_on_the_way_back() {
 }
 
 #[test]
-fn a_file_goes_forwards_and_back() {
+fn a_file_is_migrated_and_migrated_back() {
     let file = File::new();
     let missing = SqliteStore::schema(&file.path).unwrap();
     assert!(missing.is_outdated() && missing.oldest_program.is_none() && !file.path.exists());
@@ -190,7 +190,7 @@ fn a_file_goes_forwards_and_back() {
     let store = SqliteStore::open(&file.path).unwrap();
     assert!(
         !SqliteStore::schema(&file.path).unwrap().is_outdated(),
-        "who looks needs no lock"
+        "reading the schema needs no lock"
     );
     for refused in [
         SqliteStore::migrate(&file.path).err(),
@@ -209,7 +209,7 @@ fn a_file_goes_forwards_and_back() {
 }
 
 #[test]
-fn an_old_file_is_left_alone_if_nobody_may_change_it() {
+fn an_old_file_is_refused_without_automatic_migration() {
     let file = File::new();
     let outdated = |number: u32| match SqliteStore::open_with(&file.path, Migrate::Manual).err() {
         Some(StoreError::Outdated { have, needs, .. }) => (have, needs) == (number, MIGRATIONS.len() as u32),
@@ -225,7 +225,7 @@ fn an_old_file_is_left_alone_if_nobody_may_change_it() {
     SqliteStore::open_with(&file.path, Migrate::Manual).unwrap();
 }
 
-/// A file that the next release brought up to date, as this program opens it.
+/// A file that the next release migrated, opened by this program.
 fn after_the_next_release() -> Subject {
     let file = File::new();
     file.migrate("99.0.0", &next_release(PROGRAM.version));
@@ -240,7 +240,7 @@ fn after_the_next_release() -> Subject {
 crate::conformance_tests!(back_one_release, after_the_next_release());
 
 #[tokio::test]
-async fn the_release_before_is_welcome_or_refused() {
+async fn the_previous_release_is_accepted_or_refused() {
     let file = File::new();
     file.migrate("99.0.0", &next_release("99.0.0"));
     let before = std::fs::read(&file.path).unwrap();
@@ -270,13 +270,13 @@ async fn the_release_before_is_welcome_or_refused() {
     conformance::pending(&store, "r1").await;
     store.close().await.unwrap();
     assert_eq!(number(&file.connection()).unwrap(), MIGRATIONS.len() as u32);
-    // Only who knows a migration can undo it.
+    // Only a program that knows a migration can undo it.
     let error = take_back(&file.connection(), &program, "it").unwrap_err().to_string();
     assert!(error.contains("a newer program applied it"), "{error}");
 }
 
 #[test]
-fn what_was_moved_stays_as_it_is() {
+fn a_moved_file_is_not_changed() {
     let file = File::new();
     SqliteStore::migrate(&file.path).unwrap();
     let mark = Mark::Moved {
@@ -296,7 +296,7 @@ fn what_was_moved_stays_as_it_is() {
 }
 
 #[test]
-fn migrations_are_applied_together_or_not_at_all() {
+fn migrations_are_atomic() {
     let file = File::new();
     file.migrate("0.1.0", &MIGRATIONS[..2]);
     let before = schema(&file.connection());
@@ -314,14 +314,15 @@ fn migrations_are_applied_together_or_not_at_all() {
     assert_eq!(number(&file.connection()).unwrap(), 2);
 }
 
-/// The lock keeps others from it, but nothing would break: what is added does not disturb who has the file open.
+/// The lock prevents this in practice, but nothing would break: additions do not disturb a process that has the file
+/// open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_store_works_on_while_the_next_schema_is_applied() {
+async fn an_open_store_keeps_working_during_a_migration() {
     let file = File::new();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&file.path).unwrap());
     conformance::activate(&store, conformance::WORKFLOW).await;
     let workers: Vec<Worker> = (0..4).map(|number| Worker::start(&store, number)).collect();
-    all_get_on(&workers).await;
+    all_make_progress(&workers).await;
     let migrations = next_release(PROGRAM.version);
     let next = Program {
         version: "99.0.0",
@@ -332,7 +333,7 @@ async fn an_open_store_works_on_while_the_next_schema_is_applied() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     apply(&other, &next).unwrap();
     other.execute_batch("COMMIT").unwrap();
-    all_get_on(&workers).await;
+    all_make_progress(&workers).await;
     let mut done = 0;
     for worker in workers {
         done += worker.stop().await;
@@ -344,7 +345,7 @@ async fn an_open_store_works_on_while_the_next_schema_is_applied() {
 }
 
 #[test]
-fn workflows_from_before_get_a_uid_of_their_time() {
+fn old_workflows_get_a_uid_of_their_creation_time() {
     let connection = Connection::open_in_memory().unwrap();
     up_to(&connection, 2);
     let insert =
@@ -375,9 +376,9 @@ fn workflows_from_before_get_a_uid_of_their_time() {
     assert!(rows.is_sorted_by_key(|(uid, ..)| *uid));
 }
 
-/// What a name leads to goes to the row that the name has, also if that was taken over after a deletion.
+/// Rows that refer to a name get the uid of the workflow that has the name, also if that was created after a deletion.
 #[test]
-fn what_was_known_by_name_is_known_by_uid() {
+fn references_by_name_become_references_by_uid() {
     let connection = Connection::open_in_memory().unwrap();
     up_to(&connection, 4);
     let fill = "

@@ -1,4 +1,4 @@
-//! The files themselves: who may read and open them, what happens when they go away, and damage in the log.
+//! The database files: permissions, locks, deleted files, and damage in the log.
 
 use super::Folder;
 use crate::{
@@ -38,7 +38,7 @@ async fn only_the_owner_may_read_the_files() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_has_one_owner_whatever_its_name() {
+async fn a_file_is_opened_once_under_any_name() {
     let folder = Folder::new();
     let kept = store(&folder).await;
     let (soft, hard) = (beside(&folder.path(), ".soft"), beside(&folder.path(), ".hard"));
@@ -56,9 +56,9 @@ async fn a_file_has_one_owner_whatever_its_name() {
     SqliteStore::open(&soft).unwrap();
 }
 
-/// A symbolic link to a file that is not there yet names a new database.
+/// A symbolic link to a missing file names a new database.
 #[test]
-fn a_link_to_nothing_is_a_new_database() {
+fn a_link_to_a_missing_file_is_a_new_database() {
     let folder = Folder::new();
     let target = beside(&folder.path(), ".target");
     symlink(&target, folder.path()).unwrap();
@@ -67,13 +67,13 @@ fn a_link_to_nothing_is_a_new_database() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_acknowledged_into_a_file_that_is_gone() {
+async fn nothing_is_acknowledged_after_the_file_was_deleted() {
     for suffix in ["", "-wal"] {
         let folder = Folder::new();
         let store = store(&folder).await;
         let (run, _) = held_run(&store, "before", Vec::new()).await;
         let (path, aside) = (beside(&folder.path(), suffix), beside(&folder.path(), ".aside"));
-        // Gone, then replaced.
+        // Deleted, then replaced.
         fs::rename(&path, &aside).unwrap();
         for replaced in [false, true] {
             if replaced {
@@ -99,7 +99,7 @@ async fn nothing_is_acknowledged_into_a_file_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_is_cut_when_it_begins_anew() {
+async fn the_log_is_truncated_when_it_restarts() {
     let folder = Folder::new();
     let store = folder.open().unwrap();
     let limit = store.writer.write(|tx| {
@@ -160,9 +160,9 @@ async fn damage_in_the_middle_of_the_log_is_reported() {
     assert_eq!(runs(&folder).await, 20);
 }
 
-/// A crash may leave anything of the last transaction; the database opens without it.
+/// A crash may leave any part of the last transaction; the database opens without it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_a_crash_interrupted_is_dropped() {
+async fn an_interrupted_transaction_is_dropped() {
     let (folder, frames) = crashed().await;
     damage(&folder, frames);
     assert_eq!(runs(&folder).await, 19);

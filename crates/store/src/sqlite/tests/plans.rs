@@ -1,4 +1,4 @@
-//! How SQLite finds what it is asked for, and where it stops looking.
+//! Query plans of SQLite, and the limits of searches.
 
 use super::*;
 use crate::{
@@ -9,14 +9,14 @@ use crate::{
 use fermata_core::{RunId, RunnerId};
 use uuid::Uuid;
 
-/// The plan of a statement, one step a line.
+/// The plan of a statement, one step per line.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps = statement.query_map(
         rusqlite::params_from_iter(vec![0; statement.parameter_count()]),
         |row| row.get(3),
     );
-    // The parameters are only there to be counted.
+    // Only the number of parameters matters.
     steps.map(|steps| steps.map(|step| step.unwrap()).collect()).unwrap()
 }
 
@@ -112,7 +112,7 @@ fn claims_use_indexes() {
     }
 }
 
-/// Others are found behind a backlog without a look at its runs.
+/// Groups behind a backlog are found without reading the runs of the backlog.
 #[test]
 fn groups_use_their_index() {
     let folder = Folder::new();
@@ -130,7 +130,7 @@ fn groups_use_their_index() {
     }
 }
 
-/// All that a runner holds, and more than that is asked of each.
+/// A filter for the runs of a runner with further conditions.
 fn of_runner() -> RunFilter {
     RunFilter {
         runner: Some(RunnerId(Uuid::now_v7())),
@@ -141,7 +141,7 @@ fn of_runner() -> RunFilter {
     }
 }
 
-/// A runner asks for its mail every second, and for its leases now and then.
+/// A runner checks for messages every second, and for its leases now and then.
 #[test]
 fn runners_use_indexes() {
     let folder = Folder::new();
@@ -190,9 +190,9 @@ fn dead_letters_use_indexes() {
     }
 }
 
-/// Runs that nothing is asked of: they fill the file so that a list has to give up somewhere.
+/// A list that finds few runs stops and continues at the next page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_search_stops_and_goes_on() {
+async fn a_search_stops_and_continues() {
     let folder = Folder::new();
     let store = folder.open().unwrap();
     activate(&store).await;
@@ -226,7 +226,7 @@ async fn a_search_stops_and_goes_on() {
     let other_way = store.runs(filter).await.unwrap();
     assert_eq!(other_way.items[0].request_id, "a NEEDLE");
 
-    // Two walks, of which one stops long before the other has found everything.
+    // Two walks. One of them stops long before the other has found everything.
     let split = "UPDATE workflow_executions SET status = CASE WHEN workflow_request_id = 'a NEEDLE' THEN 'Cancelled'
          ELSE 'Failed' END";
     store

@@ -9,9 +9,9 @@ use crate::{
 use rusqlite::Connection;
 use std::sync::Arc;
 
-/// What SQLite refuses as data is rejected, alone; a key that is in use is not.
+/// Data that SQLite refuses is rejected alone; a key that is in use is a conflict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_sqlite_refuses_as_data_is_rejected() {
+async fn refused_data_is_rejected() {
     let folder = Folder::new();
     let store: Arc<dyn Store> = Arc::new(folder.open().unwrap());
     activate(&store, WORKFLOW).await;
