@@ -468,7 +468,7 @@ pub struct StoredMessage {
     /// When it was delivered.
     pub at: Timestamp,
     /// The message.
-    pub letter: InboxMessage,
+    pub message: InboxMessage,
 }
 
 /// The result of a delivery.

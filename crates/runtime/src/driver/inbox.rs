@@ -49,7 +49,7 @@ impl Driver {
         }
         step.inbox_seen = message.seq;
         step.read_messages = true;
-        Ok(match message.letter {
+        Ok(match message.message {
             InboxMessage::Cancel { reason } => {
                 self.inbox.cancelled = true;
                 Some(Fact::Cancel { reason })

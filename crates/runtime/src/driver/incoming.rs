@@ -22,7 +22,7 @@ pub(super) enum Incoming {
 
 impl Incoming {
     pub fn is_cancel(&self) -> bool {
-        matches!(self, Incoming::StoredMessage(mail) if matches!(mail.letter, InboxMessage::Cancel { .. }))
+        matches!(self, Incoming::StoredMessage(mail) if matches!(mail.message, InboxMessage::Cancel { .. }))
     }
 
     pub fn into_report(self) -> Option<Arc<Report>> {

@@ -69,7 +69,7 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
         false => Vec::new(),
     };
     let examined = messages.last().map_or(stored.inbox_seen, |message| message.seq);
-    let cancel = messages.into_iter().find_map(|message| match message.letter {
+    let cancel = messages.into_iter().find_map(|message| match message.message {
         InboxMessage::Cancel { reason } => Some(reason),
         InboxMessage::Callback { .. } => None,
     });

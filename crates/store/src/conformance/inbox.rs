@@ -34,7 +34,7 @@ pub async fn messages_are_numbered_and_kept(store: &Arc<dyn Store>) {
     let stored = |seq, time, message| StoredMessage {
         seq,
         at: at(time),
-        letter: message,
+        message,
     };
     let expected = [
         stored(1, 1, cancel("one")),

@@ -282,7 +282,7 @@ impl State {
         entry.inbox.push(StoredMessage {
             seq: entry.inbox_seq,
             at,
-            letter: message,
+            message,
         });
         let free = entry.lease_owner.is_none();
         let wake_at = entry.wake_at.map_or(at, |wake_at| wake_at.min(at));

@@ -205,12 +205,12 @@ pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec
 pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -> Result<Vec<StoredMessage>, PgError> {
     let found = rows(client, statements::INBOX, &[&run.0, &signed(after)]).await?;
     let messages = found.iter().map(|row| {
-        let letter: InboxMessage =
+        let message: InboxMessage =
             serde_json::from_str(plain(row, 2)?).map_err(|error| PgError::UnexpectedValue(error.to_string()))?;
         Ok(StoredMessage {
             seq: get(row, 0)?,
             at: get(row, 1)?,
-            letter,
+            message,
         })
     });
     messages.collect()

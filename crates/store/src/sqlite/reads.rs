@@ -191,12 +191,12 @@ pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite
     let mut statement = connection.prepare_cached(statements::INBOX)?;
     let rows = statement.query_map(params![key(&run), signed(after)], |row| {
         let text: String = row.get(2)?;
-        let letter: InboxMessage = serde_json::from_str(&text)
+        let message: InboxMessage = serde_json::from_str(&text)
             .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, Box::new(error)))?;
         Ok(StoredMessage {
             seq: count(row, 0)?,
             at: get(row, 1)?,
-            letter,
+            message,
         })
     })?;
     rows.collect()
