@@ -399,9 +399,9 @@ pub(crate) async fn committed(store: &Arc<dyn Store>, commit: RunCommit) -> u64 
 
 /// Claims one run for [`ME`], which must be claimable.
 pub(crate) async fn take(store: &Arc<dyn Store>, run: RunId) -> StoredRun {
-    let mut wish = claim(ME, 1, i64::MAX);
-    wish.only = vec![run];
-    let mut runs = store.claim(wish).await.unwrap().runs;
+    let mut request = claim(ME, 1, i64::MAX);
+    request.only = vec![run];
+    let mut runs = store.claim(request).await.unwrap().runs;
     assert_eq!(runs.len(), 1, "{run} should be claimable");
     runs.remove(0)
 }

@@ -26,9 +26,9 @@ impl Worker {
     pub(crate) fn start(store: &Arc<dyn Store>, number: usize) -> Worker {
         let (count, done) = watch::channel(0_u32);
         let over = Arc::new(AtomicBool::new(false));
-        let (store, told) = (store.clone(), over.clone());
+        let (store, stop) = (store.clone(), over.clone());
         let task = tokio::spawn(async move {
-            while !told.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let one = format!("{number}-{}", *count.borrow());
                 complete_one(&store, &one).await;
                 count.send_modify(|done| *done += 1);

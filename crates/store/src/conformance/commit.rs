@@ -77,9 +77,9 @@ pub async fn journal_and_attempts_are_written(store: &Arc<dyn Store>) {
 pub async fn old_epochs_change_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = run_held_by(store, runner(), "r1", vec![open("w", "t1")]).await;
-    let mut wish = claim(ME, 1, 1000);
-    wish.dead_before = Some(at(0));
-    assert_eq!(store.claim(wish).await.unwrap().runs[0].epoch, 2);
+    let mut request = claim(ME, 1, 1000);
+    request.dead_before = Some(at(0));
+    assert_eq!(store.claim(request).await.unwrap().runs[0].epoch, 2);
     let before = everything(store, run).await;
     assert_eq!(store.commit(greedy(run, 1, 2)).await, CommitAnswer::Fenced);
     assert_eq!(

@@ -101,8 +101,8 @@ pub async fn single_places_are_shared(store: &Arc<dyn Store>) {
     waiting(store, "", "big", 80, 1).await;
     waiting(store, "", "small", 40, 1000).await;
     let mut small = 0;
-    for turn in 0..40 {
-        let share = shares(store, 1, 5000 + turn * 1009).await;
+    for round in 0..40 {
+        let share = shares(store, 1, 5000 + round * 1009).await;
         assert_eq!(share.values().sum::<usize>(), 1);
         small += of(&share, "", "small");
     }

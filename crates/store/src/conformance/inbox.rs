@@ -210,27 +210,27 @@ pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
 /// Subscribers are notified of claimable runs and of messages.
 pub async fn changes_are_notified(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
-    let mut news = store.changes();
-    let mut heard = |count: usize| {
-        let all: Vec<ChangeHint> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+    let mut changes = store.changes();
+    let mut received = |count: usize| {
+        let all: Vec<ChangeHint> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
         assert_eq!(all.len(), count, "{all:?}");
         all
     };
     let run = pending(store, "r1").await;
-    assert_eq!(heard(1), [ChangeHint::Due(at(100))]);
+    assert_eq!(received(1), [ChangeHint::Due(at(100))]);
     let (held, _) = held_run(store, "r2", Vec::new()).await;
-    heard(0);
+    received(0);
     store.deliver(held, cancel("one"), at(7)).await.unwrap();
-    assert_eq!(heard(1), [ChangeHint::Inbox(held)]);
+    assert_eq!(received(1), [ChangeHint::Inbox(held)]);
     store.deliver(run, cancel("one"), at(7)).await.unwrap();
-    assert_eq!(heard(2), [ChangeHint::Inbox(run), ChangeHint::Due(at(7))]);
+    assert_eq!(received(2), [ChangeHint::Inbox(run), ChangeHint::Due(at(7))]);
     let mut parking = park(held, 1, 2, Some(900));
     parking.inbox_seen = 1;
     committed(store, parking).await;
-    assert_eq!(heard(1), [ChangeHint::Due(at(900))]);
+    assert_eq!(received(1), [ChangeHint::Due(at(900))]);
     take(store, held).await;
     let mut forever = park(held, 2, 3, None);
     forever.inbox_seen = 1;
     committed(store, forever).await;
-    heard(0);
+    received(0);
 }

@@ -48,7 +48,11 @@ pub async fn no_wake_up_is_lost(store: &Arc<dyn Store>) {
         delivering.await.unwrap();
         parking.await.unwrap();
         let claimed = store.claim(claim(ME, 1, 500)).await.unwrap().runs;
-        assert_eq!(claimed.len(), 1, "round {round}: the run sleeps on its mail");
+        assert_eq!(
+            claimed.len(),
+            1,
+            "round {round}: the run sleeps although it has a message"
+        );
         committed(store, end(run, 2, 3, Status::Cancelled)).await;
     }
 }

@@ -188,32 +188,32 @@ pub async fn pages_of_filtered_runs(store: &Arc<dyn Store>) {
 /// Runs are found by correlation id and by request id. The correlation id of a run without one is its own id.
 pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
     let rows = mixture(store).await;
-    let mut wish = filter(100);
-    wish.correlation_id = Some("Trace-1".to_owned());
+    let mut request = filter(100);
+    request.correlation_id = Some("Trace-1".to_owned());
     let of_trace = |row: &&RunRecord| row.correlation_id.is_some();
     let expected: Vec<_> = rows.iter().filter(of_trace).map(|row| row.id).collect();
-    assert_eq!(ids(store, wish.clone()).await, (expected.clone(), false));
-    wish.limit = 7;
-    assert_eq!(ids(store, wish.clone()).await, (expected[..7].to_vec(), true));
-    wish.before = Some(expected[6]);
-    wish.statuses = vec![Status::Running, Status::Succeeded];
+    assert_eq!(ids(store, request.clone()).await, (expected.clone(), false));
+    request.limit = 7;
+    assert_eq!(ids(store, request.clone()).await, (expected[..7].to_vec(), true));
+    request.before = Some(expected[6]);
+    request.statuses = vec![Status::Running, Status::Succeeded];
     let rest: Vec<_> = rows
         .iter()
         .filter(of_trace)
-        .filter(|row| row.id < expected[6] && wish.statuses.contains(&row.status))
+        .filter(|row| row.id < expected[6] && request.statuses.contains(&row.status))
         .map(|row| row.id)
         .collect();
-    assert_eq!(ids(store, wish).await, (rest[..7].to_vec(), rest.len() > 7));
+    assert_eq!(ids(store, request).await, (rest[..7].to_vec(), rest.len() > 7));
     let (own, given) = (
         rows.iter().find(|row| row.correlation_id.is_none()).unwrap(),
         expected[0],
     );
-    let mut wish = filter(9);
-    wish.correlation_id = Some(own.id.to_string());
-    assert_eq!(ids(store, wish.clone()).await, (vec![own.id], false));
-    wish.correlation_id = Some(given.to_string());
+    let mut request = filter(9);
+    request.correlation_id = Some(own.id.to_string());
+    assert_eq!(ids(store, request.clone()).await, (vec![own.id], false));
+    request.correlation_id = Some(given.to_string());
     assert_eq!(
-        ids(store, wish.clone()).await,
+        ids(store, request.clone()).await,
         (Vec::new(), false),
         "it came with another one"
     );
@@ -230,18 +230,18 @@ pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
     }
     assert_eq!(twins.len(), 4);
     twins.sort_by_key(|id| std::cmp::Reverse(*id));
-    let mut wish = filter(9);
-    wish.request_id = Some(rows[20].request_id.clone());
-    assert_eq!(ids(store, wish.clone()).await, (twins.clone(), false));
-    wish.limit = 2;
-    assert_eq!(ids(store, wish.clone()).await, (twins[..2].to_vec(), true));
-    wish.before = Some(twins[1]);
-    assert_eq!(ids(store, wish.clone()).await, (twins[2..].to_vec(), false));
-    wish.before = None;
-    wish.tenant = Some(rows[20].tenant.clone());
-    assert_eq!(ids(store, wish.clone()).await, (vec![rows[20].id], false));
-    wish.request_id = Some("nobody's".to_owned());
-    assert_eq!(ids(store, wish).await, (Vec::new(), false));
+    let mut request = filter(9);
+    request.request_id = Some(rows[20].request_id.clone());
+    assert_eq!(ids(store, request.clone()).await, (twins.clone(), false));
+    request.limit = 2;
+    assert_eq!(ids(store, request.clone()).await, (twins[..2].to_vec(), true));
+    request.before = Some(twins[1]);
+    assert_eq!(ids(store, request.clone()).await, (twins[2..].to_vec(), false));
+    request.before = None;
+    request.tenant = Some(rows[20].tenant.clone());
+    assert_eq!(ids(store, request.clone()).await, (vec![rows[20].id], false));
+    request.request_id = Some("nobody's".to_owned());
+    assert_eq!(ids(store, request).await, (Vec::new(), false));
 }
 
 /// Oldest first, in pages.
@@ -452,7 +452,7 @@ pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
     assert_eq!(store.attempt(id, &none.into(), 1).await.unwrap(), None);
     assert!(store.last_attempts(id, &[none.into()]).await.unwrap().is_empty());
     let some = Some(none.to_owned());
-    for wish in [
+    for request in [
         RunFilter {
             request_id: some.clone(),
             ..filter(9)
@@ -466,7 +466,7 @@ pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
             ..filter(9)
         },
     ] {
-        assert_eq!(ids(store, wish).await, (Vec::new(), false));
+        assert_eq!(ids(store, request).await, (Vec::new(), false));
     }
     let after = WorkflowFilter {
         after: some,

@@ -112,12 +112,16 @@ pub async fn pending_messages_of_held_runs(store: &Arc<dyn Store>) {
     let mut commit = step(mine, 1, 2);
     commit.inbox_seen = 1;
     committed(store, commit.clone()).await;
-    assert_eq!(unread().await, [mine], "the second letter was not consumed");
+    assert_eq!(unread().await, [mine], "the second message was not consumed");
     (commit.seq, commit.inbox_seen) = (3, 2);
     committed(store, commit).await;
     assert_eq!(unread().await, []);
     assert_eq!(take(store, free).await.inbox_seq, 1);
-    assert_eq!(unread().await, [free], "whoever takes a run with mail has it");
+    assert_eq!(
+        unread().await,
+        [free],
+        "the runner that claims a run gets its pending messages"
+    );
     tell(store, quiet).await;
     committed(store, park(quiet, 1, 2, Some(900))).await;
     committed(store, end(free, 1, 1, Status::Cancelled)).await;
@@ -211,11 +215,11 @@ pub async fn declined_claims_are_not_counted(store: &Arc<dyn Store>) {
         (Status::Pending, false, Some(at(300)))
     );
     // The first runner dies, the second declines the run, the third finds it as the second did.
-    let mut wish = claim(runner(), 1, 1000);
-    assert_eq!(store.claim(wish.clone()).await.unwrap().runs[0].takeovers, 1);
-    (wish.runner, wish.dead_before) = (ME, Some(at(900)));
+    let mut request = claim(runner(), 1, 1000);
+    assert_eq!(store.claim(request.clone()).await.unwrap().runs[0].takeovers, 1);
+    (request.runner, request.dead_before) = (ME, Some(at(900)));
     for epoch in [3, 4] {
-        let claimed = store.claim(wish.clone()).await.unwrap().runs;
+        let claimed = store.claim(request.clone()).await.unwrap().runs;
         assert_eq!((claimed[0].epoch, claimed[0].takeovers), (epoch, 2));
         committed(store, decline(epoch, 400)).await;
     }

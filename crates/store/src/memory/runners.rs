@@ -39,10 +39,10 @@ impl RunnerStore for MemoryStore {
 impl State {
     pub(super) fn heartbeat(&mut self, runner: &Runner, at: Timestamp) {
         let beat = (runner.clone(), at);
-        let (known, heard) = self.runners.entry(runner.id).or_insert(beat);
-        (known.role, *heard) = (runner.role.clone(), at);
+        let (known, last_beat) = self.runners.entry(runner.id).or_insert(beat);
+        (known.role, *last_beat) = (runner.role.clone(), at);
         let long_ago = Timestamp(at.0.saturating_sub(FORGOTTEN_AFTER));
-        let silent = self.runners.iter().filter(|(_, (_, heard))| *heard < long_ago);
+        let silent = self.runners.iter().filter(|(_, (_, last_beat))| *last_beat < long_ago);
         let gone: Vec<RunnerId> = silent
             .map(|(id, _)| *id)
             .filter(|id| self.count_held(*id) == 0)
