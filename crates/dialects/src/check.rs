@@ -112,7 +112,7 @@ impl<'a> Check<'a> {
         for (what, id, pointer) in ids {
             let wrong = match id.len() {
                 length if length > MAX_ID_BYTES => format!("has {length} bytes; at most {MAX_ID_BYTES} are allowed"),
-                _ if id.chars().any(char::is_control) => "has a control character".to_owned(),
+                _ if id.chars().any(char::is_control) => "contains a control character".to_owned(),
                 _ => continue,
             };
             if self.room(Severity::Error) {
@@ -122,18 +122,18 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Refuses the name of a workflow that reads like an id, at `key` of the document: addresses take a name or an id.
+    /// Refuses a workflow name that looks like an id, at `key` of the document: the API accepts a name or an id in its paths.
     pub(crate) fn workflow_name(&mut self, key: &str) {
         let Some(name) = text(self.document.value(), key) else {
             return;
         };
-        if !self.settings.check_ids || !reads_like_an_id(name) {
+        if !self.settings.check_ids || !looks_like_an_id(name) {
             return;
         }
-        let message = format!("the {key} {} reads like the id of a workflow or a run", quote(name));
+        let message = format!("the {key} {} looks like a workflow id or a run id", quote(name));
         let problem = self.error("NAME_LOOKS_LIKE_ID", &format!("/{key}"), message);
         self.add(problem.help(
-            "the API takes UUIDs for ids of workflows and runs, also after `wf_` and `run_`; choose another name",
+            "a UUID, with or without `wf_` or `run_`, is reserved for ids that Fermata generates; choose another name",
         ));
     }
 
@@ -195,7 +195,7 @@ impl<'a> Check<'a> {
 }
 
 /// Whether the API could take a name for the id of a workflow or a run.
-fn reads_like_an_id(name: &str) -> bool {
+fn looks_like_an_id(name: &str) -> bool {
     let prefixed = |prefix: &str| {
         let (start, rest) = name.split_at_checked(prefix.len())?;
         start.eq_ignore_ascii_case(prefix).then_some(rest)
@@ -236,7 +236,7 @@ pub(crate) fn template_strings<'a>(value: &'a Value, pointer: String, strings: &
 
 #[cfg(test)]
 mod tests {
-    use super::reads_like_an_id;
+    use super::looks_like_an_id;
 
     #[test]
     fn names_that_the_api_could_take_for_ids() {
@@ -250,7 +250,7 @@ mod tests {
                 format!("run_{id}"),
                 format!("WF_{id}"),
             ] {
-                assert!(reads_like_an_id(&name), "{name}");
+                assert!(looks_like_an_id(&name), "{name}");
             }
             for name in [
                 format!("x{id}"),
@@ -258,11 +258,11 @@ mod tests {
                 format!("wf-{id}"),
                 format!("wf_run_{id}"),
             ] {
-                assert!(!reads_like_an_id(&name), "{name}");
+                assert!(!looks_like_an_id(&name), "{name}");
             }
         }
         for name in ["", "w", "wf_", "run_", "wf_order", "run_1", "deadbeef", "wü_"] {
-            assert!(!reads_like_an_id(name), "{name}");
+            assert!(!looks_like_an_id(name), "{name}");
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
+use crate::nearest::nearest;
 use crate::runlater;
 use crate::tree::join;
 use fermata_core::plan::{ContextPolicy, Templates};
@@ -40,7 +41,7 @@ pub struct Uncovered {
 impl Uncovered {
     /// What to say if the condition is no JavaScript: the same as of conditions that were checked here.
     pub fn wrong(&self, document: &Document, error: &SyntaxError) -> Diagnostic {
-        let what = format!("a condition of node {} is not a valid expression", quote(&self.node));
+        let what = format!("invalid condition in node {}", quote(&self.node));
         let span = document.locate_in_string(&self.pointer, error.offset, error.length);
         Diagnostic::error("CONDITION_SYNTAX", span, format!("{what}: {}", error.message)).at(&self.pointer)
     }
@@ -206,35 +207,43 @@ pub fn compile(
         Some(Dialect::Runlater) => runlater::compile(document, settings, catalog, stage),
         Some(dialect @ (Dialect::Jsondagapi | Dialect::EngineJs)) => {
             let name = dialect.name();
-            let message = format!("the {name} dialect is recognised but not supported by this version");
+            let message = format!("this is a {name} document; this version of Fermata does not run the {name} dialect");
             let pointer = format!("/{}", dialect.mark());
             let error = Diagnostic::error("DIALECT_NOT_SUPPORTED", document.locate_key(&pointer), message);
-            Err(document.report(vec![error.at(pointer)]))
+            let help = "write the workflow in the DataWorkflows or the Runlater dialect";
+            Err(document.report(vec![error.at(pointer).help(help)]))
         }
-        None => {
-            let error = |message: String| Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
-            Err(document.report(vec![unknown_dialect(document, error)]))
-        }
+        None => Err(unknown_dialect(document)),
     }
 }
 
-/// A document without the key that its dialect is recognised by.
-fn unknown_dialect(document: &Document, error: impl Fn(String) -> Diagnostic) -> Diagnostic {
-    let help = "write `startNode` and `nodes` for a DataWorkflows document, or `tasks` for a Runlater document";
+/// The keys that identify a dialect that can be run.
+const DIALECT_KEYS: &str =
+    "a DataWorkflows document has `startNode` and `nodes`; a Runlater document has `name` and `tasks`";
+
+/// Names the keys that identify a dialect, and the key that was probably meant to be one of them.
+fn unknown_dialect(document: &Document) -> Diagnostics {
     let Some(members) = document.value().as_object() else {
-        return error("a workflow document must be an object".to_owned()).help(help);
+        let message = "a workflow document must be an object with keys and values";
+        let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
+        return document.report(vec![error.help(DIALECT_KEYS)]);
     };
-    let near = ["startNode", "tasks"].into_iter().find_map(|mark| {
-        let key = nearest(mark, members.keys().map(String::as_str))?;
-        Some((mark, key))
-    });
-    if let Some((mark, key)) = near {
-        let pointer = join("", key);
-        let message = format!("{} is not the key of a known dialect", quote(key));
-        let mut problem = error(message).at(pointer.clone());
-        problem.span = document.locate_key(&pointer);
-        return problem.help(format!("did you mean {}?", quote(mark)));
-    }
-    let message = "the dialect of this document is unknown: it has neither `startNode` nor `tasks` at its top level";
-    error(message.to_owned()).help(help)
+    let message = "the dialect cannot be recognised: the top level has neither `startNode` nor `tasks`";
+    let marks = [Dialect::DataWorkflows, Dialect::Runlater].map(Dialect::mark);
+    let misspelled = |key: &String| nearest(key, marks).map(|mark| (key.clone(), mark));
+    let error = match members.keys().find_map(misspelled) {
+        Some((key, mark)) => {
+            let pointer = join("", &key);
+            let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate_key(&pointer), message);
+            error.at(pointer).did_you_mean(Some(mark))
+        }
+        None if members.contains_key("nodes") => {
+            let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate_key("/nodes"), message);
+            error
+                .at("/nodes")
+                .help("a DataWorkflows document with `nodes` also needs `startNode`, the id of its first node")
+        }
+        None => Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message).help(DIALECT_KEYS),
+    };
+    document.report(vec![error])
 }

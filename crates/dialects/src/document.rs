@@ -265,11 +265,11 @@ fn read_text(source: &[u8], name: &str, limits: &DocumentLimits) -> Result<Strin
         Err(error) => {
             let at = error.valid_up_to();
             let message = format!(
-                "the document is not UTF-8 text: byte {at} ({:#04x}) does not fit",
+                "the document is not UTF-8: the byte at offset {at} ({:#04x}) is invalid",
                 source[at]
             );
             let error = Diagnostic::error("NOT_UTF8", Span::new(at, at + '\u{fffd}'.len_utf8()), message)
-                .help("save the file with the encoding UTF-8");
+                .help("save the file as UTF-8");
             let text = String::from_utf8_lossy(source).into_owned();
             Err(Diagnostics::new(Arc::new(Source::new(name, text)), vec![error]))
         }
@@ -356,11 +356,11 @@ impl Budget {
 
     pub(crate) fn take(&mut self, values: usize, bytes: usize) -> Result<(), String> {
         if values > self.values {
-            return Err(format!("the document holds more than {} values", self.max_values));
+            return Err(format!("the document has more than {} values", self.max_values));
         }
         if bytes > self.bytes {
             return Err(format!(
-                "with its aliases the document holds more than {} bytes",
+                "with its aliases expanded, the document has more than {} bytes",
                 self.max_bytes
             ));
         }
@@ -382,14 +382,16 @@ pub(crate) fn is_reserved(key: &str) -> bool {
 
 pub(crate) fn reserved_key(name: &str, key: Span) -> Diagnostic {
     let message = format!("the key {} is reserved", quote(name));
-    Diagnostic::error("INVALID_KEY", key, message).help("choose another name")
+    Diagnostic::error("INVALID_KEY", key, message).help("rename it")
 }
 
 pub(crate) fn duplicate_key(name: &str, key: Span, first: Option<Span>, pointer: &str) -> Diagnostic {
-    let message = format!("the key {} is given twice", quote(name));
+    let message = format!("the key {} occurs twice", quote(name));
     let error = Diagnostic::error("DUPLICATE_KEY", key, message).at(pointer);
     match first {
-        Some(first) => error.related("it is first given here", first),
+        Some(first) => error
+            .related("it first occurs here", first)
+            .help("remove or rename one of them"),
         None => error,
     }
 }

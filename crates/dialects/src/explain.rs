@@ -1,4 +1,4 @@
-//! JSON Schema errors in our own words.
+//! Explains JSON Schema errors in the words of the dialects.
 
 use crate::diagnostics::{MAX_SHOWN, quote};
 use crate::tree::{join, unescape};
@@ -109,7 +109,7 @@ fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) ->
         code: "UNKNOWN_FIELD",
         pointer: join(pointer, field),
         at_key: true,
-        message: format!("there is no field {} in {subject}", quote(field)),
+        message: format!("unknown field {} in {subject}", quote(field)),
         suggestion,
         field: meant.map(str::to_owned),
     }
@@ -217,9 +217,9 @@ const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_-]*$";
 /// What a pattern asks for, in words.
 fn pattern_words(pattern: &str) -> String {
     match pattern {
-        LOWER_NAME => "may hold lower-case letters, digits and `-` only".to_owned(),
-        NAME => "may hold letters, digits, `_` and (not at its start) `-` only".to_owned(),
-        pattern => format!("must fit the pattern {}", quote(pattern)),
+        LOWER_NAME => "may contain only lower-case letters, digits and `-`".to_owned(),
+        NAME => "may contain only letters, digits, `_` and `-`, and cannot begin with `-`".to_owned(),
+        pattern => format!("must match the pattern {}", quote(pattern)),
     }
 }
 
@@ -258,5 +258,5 @@ fn repaired(pattern: &str, given: &str) -> Option<String> {
         }
     }
     let name = name.trim_end_matches('-');
-    (!name.is_empty()).then(|| format!("{} would do", quote(name)))
+    (!name.is_empty()).then(|| format!("for example {}", quote(name)))
 }

@@ -18,14 +18,18 @@ pub(crate) fn check_headers(check: &mut Check, at: &str, headers: &Value, of: &s
         let pointer = join(at, name);
         let literal = value.as_str().filter(|text| !text.contains("{{")).unwrap_or_default();
         let (what, help, in_name) = if SET_BY_CLIENT.contains(&name.to_ascii_lowercase().as_str()) {
-            let help = "leave it out: it follows from the address and the body";
-            ("is set by the client itself and cannot be given", help, true)
+            let help = "remove it; its value follows from the URL and the body";
+            ("cannot be set: the HTTP client sets it", help, true)
         } else if !is_token(name) {
-            let help = "a name is letters, digits and `-`";
-            ("has characters that the name of a header cannot have", help, true)
+            let help = "use letters, digits and `-`";
+            ("has characters that are not allowed in a header name", help, true)
         } else if !literal.chars().all(can_be_sent) {
-            let help = "a value is one line of ASCII text; encode anything else";
-            ("has a value with characters that a header cannot carry", help, false)
+            let help = "a header value is one line of ASCII; encode everything else";
+            (
+                "has a value with characters that are not allowed in a header",
+                help,
+                false,
+            )
         } else {
             continue;
         };

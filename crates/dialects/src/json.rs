@@ -64,7 +64,7 @@ impl Reader<'_> {
         let located = self.value()?;
         self.space()?;
         if self.at < self.bytes.len() {
-            let message = format!("{} follows the end of the document", self.found());
+            let message = format!("expected the end of the document, found {}", self.found());
             return Err(self.syntax(self.here(), message));
         }
         Ok(located)
@@ -122,7 +122,7 @@ impl Reader<'_> {
             };
             self.at += end + 4;
         } else {
-            let message = "a lone `/` means nothing here; comments begin with `//` or `/*`";
+            let message = "a single `/` is not valid here; comments begin with `//` or `/*`";
             return Err(self.syntax(self.here(), message));
         }
         Ok(())
@@ -210,7 +210,7 @@ impl Reader<'_> {
                 let error = self.syntax(self.here(), message);
                 let starts = |c: char| c.is_alphanumeric() || "\"{[-".contains(c);
                 Err(match self.text[self.at..].starts_with(starts) {
-                    true => error.help("is a `,` missing before this?"),
+                    true => error.help("is a `,` missing before it?"),
                     false => error,
                 })
             }
@@ -316,7 +316,7 @@ impl Reader<'_> {
                 }
                 Some(_) => {
                     let code = self.bytes[self.at];
-                    let message = format!("a string may not hold the control character {code:#04x}");
+                    let message = format!("a string cannot contain the control character {code:#04x}");
                     return Err(self
                         .syntax(self.here(), message)
                         .help(format!("write it as `\\u{code:04x}`")));
@@ -341,7 +341,7 @@ impl Reader<'_> {
             Some(b'u') => return self.unicode(start),
             _ => {
                 let span = Span::new(start, self.here().end);
-                let message = format!("{} is not an escape", quote(&self.text[start..span.end]));
+                let message = format!("{} is not a valid escape", quote(&self.text[start..span.end]));
                 let help = "the escapes are \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX; a backslash is written `\\\\`";
                 return Err(self.syntax(span, message).help(help));
             }
@@ -375,7 +375,7 @@ impl Reader<'_> {
             }
             None => {
                 let end = self.text.floor_char_boundary(end.min(self.bytes.len()));
-                let message = "this escape is not a character".to_owned();
+                let message = "this escape does not encode a character".to_owned();
                 Err(self.syntax(Span::new(start, end), message).help(
                     "`\\u` takes four hexadecimal digits; characters beyond U+FFFF take a pair such as `\\ud83d\\ude00`",
                 ))
@@ -419,7 +419,7 @@ impl Reader<'_> {
             _ => {
                 let message = format!("{} is not a value", quote(text));
                 let error = self.syntax(Span::new(start, self.at), message);
-                return Err(error.help("text goes in double quotes"));
+                return Err(error.help("put strings in double quotes"));
             }
         };
         Ok(self.scalar(start, value, Style::Plain))

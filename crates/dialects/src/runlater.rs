@@ -28,7 +28,7 @@ pub const SCHEMA: &str = include_str!("../../../schemas/runlater.json");
 
 static STRUCTURE: LazyLock<Structure> = LazyLock::new(|| Structure::new(SCHEMA));
 
-/// How long a run may take if the document does not say: 30 days.
+/// The default time limit of a run: 30 days.
 const MAX_DURATION_SECONDS: u64 = 30 * 24 * 60 * 60;
 
 /// Compiles a Runlater document, or reports everything that is wrong with it.
@@ -42,17 +42,17 @@ pub fn compile(
     let tasks = document.value().get("tasks").and_then(Value::as_object);
     check.limit_nodes(tasks.map_or(0, Map::len), "tasks")?;
     let view = View::new(document.value());
-    let meant = STRUCTURE.check(&mut check, subject, said_elsewhere);
+    let meant = STRUCTURE.check(&mut check, subject, reported_by_steps);
     check.workflow_name("name");
     cron::check(&mut check, &meant);
-    trigger_is_built(&mut check);
+    warn_of_unsupported_trigger(&mut check);
     steps::check(&mut check, &view, &meant);
     let graph = graph::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
     check.finish("tasks", || plan::build(&view, document.value(), settings, stage))
 }
 
-/// What a pointer leads to, in words.
+/// Describes what a pointer leads to.
 fn subject(pointer: &str) -> String {
     let steps: Vec<String> = pointer.split('/').skip(1).map(unescape).collect();
     match steps.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -63,8 +63,8 @@ fn subject(pointer: &str) -> String {
     }
 }
 
-/// Whether [`steps`] has better words for an error: which fields make a task, and durations.
-fn said_elsewhere(error: &ValidationError) -> bool {
+/// Whether [`steps`] reports this error with a better message: step types and durations.
+fn reported_by_steps(error: &ValidationError) -> bool {
     let about_type = matches!(
         error.kind(),
         ValidationErrorKind::OneOfMultipleValid { .. } | ValidationErrorKind::OneOfNotValid { .. }
@@ -78,7 +78,7 @@ fn said_elsewhere(error: &ValidationError) -> bool {
     about_type || (about_value && !unknown) || error.schema_path().as_str().contains("/dependencies")
 }
 
-/// How long a run may take.
+/// The time limit of a run.
 fn max_duration_seconds(document: &Value) -> u64 {
     document
         .get("max_duration_seconds")
@@ -86,20 +86,20 @@ fn max_duration_seconds(document: &Value) -> u64 {
         .unwrap_or(MAX_DURATION_SECONDS)
 }
 
-/// Warns about triggers that start nothing yet.
-fn trigger_is_built(check: &mut Check) {
+/// Warns about triggers that do not start runs yet.
+fn warn_of_unsupported_trigger(check: &mut Check) {
     let kind = trigger(check.document.value());
     if matches!(kind, "cron" | "webhook") && check.room(Severity::Warning) {
         let message = format!(
-            "the trigger {} is stored, but this version starts no runs by it",
+            "the trigger {} is stored, but this version of Fermata does not start runs by it",
             quote(kind)
         );
         let problem = check.warning("TRIGGER_NOT_BUILT", "/trigger", message);
-        check.add(problem.help("start runs by request: `POST /api/v1/workflows/{id}/trigger`"));
+        check.add(problem.help("start runs with `POST /api/v1/workflows/{id}/trigger`"));
     }
 }
 
-/// What starts runs; `api` if the document does not say.
+/// What starts runs; `api` by default.
 fn trigger(document: &Value) -> &str {
     text(document, "trigger").unwrap_or("api")
 }

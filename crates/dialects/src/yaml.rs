@@ -134,15 +134,15 @@ impl<'a> Reader<'a> {
 
     fn pay(&mut self, values: usize, bytes: usize, span: Span) -> Read<()> {
         self.budget.take(values, bytes).or_else(|message| {
-            let help = "aliases count as often as they are used";
+            let help = "each use of an alias counts as a copy of its value";
             refuse("TOO_MANY_VALUES", span, message, help)
         })
     }
 
     fn open(&mut self, anchor: usize, span: Span, content: Content) -> Read<()> {
         if self.awaits_key() {
-            let help = "a key must be text";
-            return refuse("INVALID_KEY", span, "a list or mapping is used as a key here", help);
+            let help = "a key must be a string; put a template in quotes: `\"{{ … }}\"`";
+            return refuse("INVALID_KEY", span, "a list or a mapping is used as a key here", help);
         }
         if self.stack.len() >= self.max_depth {
             return Err(Box::new(too_deep(span, self.max_depth)));
@@ -193,8 +193,8 @@ impl<'a> Reader<'a> {
             );
         }
         let Some(known) = self.anchors.get(&anchor) else {
-            let message = "this alias stands inside the value it refers to";
-            return refuse("UNSUPPORTED_YAML", span, message, "");
+            let message = "this alias is inside the value it refers to";
+            return refuse("UNSUPPORTED_YAML", span, message, "write the value out");
         };
         let (values, bytes) = (known.values, known.bytes);
         let depth = self.stack.len() + depth(&known.located.tree);
@@ -222,7 +222,12 @@ impl<'a> Reader<'a> {
         let plain = style == ScalarStyle::Plain;
         if self.awaits_key() {
             if anchor != 0 {
-                return refuse("UNSUPPORTED_YAML", span, "a key may not have an anchor", "");
+                return refuse(
+                    "UNSUPPORTED_YAML",
+                    span,
+                    "a key cannot have an anchor",
+                    "remove the anchor",
+                );
             }
             return self.key(text, plain && tag.is_none(), tag, span);
         }
@@ -255,7 +260,7 @@ impl<'a> Reader<'a> {
             let message = if text.is_empty() {
                 "a key is missing here".to_owned()
             } else {
-                format!("the key {} is not text", quote(text))
+                format!("the key {} is not a string", quote(text))
             };
             return refuse("INVALID_KEY", span, message, "put the key in quotes");
         }
@@ -393,8 +398,8 @@ fn resolve(text: &str, plain: bool, tag: Option<&Tag>, span: Span) -> Read<Value
     if fits {
         value
     } else {
-        let message = format!("{} is not what its tag `!!{}` says", quote(text), tag.suffix);
-        refuse("SYNTAX", span, message, "")
+        let message = format!("{} does not have the type of its tag `!!{}`", quote(text), tag.suffix);
+        refuse("SYNTAX", span, message, "remove the tag")
     }
 }
 
@@ -414,7 +419,7 @@ fn plain_value(text: &str, span: Span) -> Read<Value> {
         Some(Some(number)) => Ok(Value::Number(number)),
         Some(None) => {
             let message = format!("the number {} is too large", quote(text));
-            refuse("NUMBER_OUT_OF_RANGE", span, message, "write it in decimal")
+            refuse("NUMBER_OUT_OF_RANGE", span, message, "write it as a decimal number")
         }
     }
 }
@@ -425,7 +430,7 @@ fn not_a_number<T>(text: &str, span: Span) -> Read<T> {
         "UNSUPPORTED_YAML",
         span,
         message,
-        "put it in quotes if you mean the text",
+        "if it is meant as a string, put it in quotes",
     )
 }
 

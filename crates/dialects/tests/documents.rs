@@ -109,11 +109,15 @@ fn json_errors_name_the_place() {
         ("{\n  a: 1}", "x.json:2:3", "expected a key in double quotes"),
         ("{\"a\": [1", "x.json:1:7", "this list is not closed"),
         ("{\"a\": \"b\n\"}", "x.json:1:7", "this string is not closed"),
-        ("{\"a\": \"\\q\"}", "x.json:1:8", "is not an escape"),
+        ("{\"a\": \"\\q\"}", "x.json:1:8", "is not a valid escape"),
         ("{\"a\": \"\\ud83d!\"}", "x.json:1:8", "is not a character"),
         ("{\"a\": 01}", "x.json:1:7", "is not a number"),
-        ("{\"a\": yes}", "x.json:1:7", "text goes in double quotes"),
-        ("{\"a\": 1} x", "x.json:1:10", "follows the end of the document"),
+        ("{\"a\": yes}", "x.json:1:7", "put strings in double quotes"),
+        (
+            "{\"a\": 1} x",
+            "x.json:1:10",
+            "expected the end of the document, found `x`",
+        ),
         ("{ /* ", "x.json:1:3", "this comment is not closed"),
         ("{\"a\": \"\u{1}\"}", "x.json:1:8", "write it as `\\u0001`"),
     ];

@@ -1,12 +1,12 @@
 //! Plain paths, and conditions that compare one with a literal: `tasks.charge.status_code == 200`.
 //!
-//! A path is names with dots between them. A name is letters and digits of any script, `_`, `-` and `$`;
-//! one that is a number selects an element where it meets an array, and a member elsewhere. Any other
-//! key stands in quotes in brackets: `body['a b']`.
+//! A path is a list of names separated by dots. A name consists of letters and digits of any script, `_`,
+//! `-` and `$`. A name that is a number selects an element of an array, or a member of an object. Any
+//! other key is written in brackets and quotes: `body['a b']`.
 //!
-//! What must stay true: a condition has a verdict for any data, and cannot fail. A path that leads
-//! nowhere is `null`; `==` and `!=` compare type and value; the other operators hold between two
-//! numbers or two strings only.
+//! What must stay true: a condition has a verdict for any data, and cannot fail. A path that does not
+//! exist is `null`; `==` and `!=` compare type and value; the other operators are true only between
+//! two numbers or two strings.
 
 use serde_json::{Number, Value};
 
@@ -19,10 +19,10 @@ use crate::{
 /// The longest path, in bytes: it is repeated in messages.
 const MAX_PATH: usize = 1024;
 
-/// What a condition is, for messages.
-const ALLOWED: &str = "a condition is `path op value`, such as `tasks.charge.status_code == 200`";
-/// What may stand on the right.
-const VALUES: &str = "a number, a text in quotes, `true`, `false` or `null`";
+/// The form of a condition, for messages.
+const ALLOWED: &str = "a condition is one comparison, such as `tasks.charge.status_code == 200`";
+/// What the right side may be, for messages.
+const VALUES: &str = "a number, a quoted string, `true`, `false` or `null`";
 
 /// A condition: a path, an operator and a literal. Parsed once.
 ///
@@ -85,7 +85,7 @@ impl Comparison {
         &self.literal
     }
 
-    /// Whether it asks for less or greater, not for equality.
+    /// Whether it compares by order (`<`, `>`), not by equality.
     pub fn orders(&self) -> bool {
         !matches!(self.operator, Operator::Equal | Operator::NotEqual)
     }
@@ -95,7 +95,7 @@ impl Comparison {
         let found = scope.at(&self.path[0].segments);
         match found {
             Some(DataRef::Json(value)) => self.operator.holds(value, &self.literal),
-            // An object put together from parts is as good as any: no literal is an object.
+            // No literal is an object, so an object differs from every literal.
             Some(DataRef::Object(_)) => self.operator == Operator::NotEqual,
             None => self.operator.holds(&Value::Null, &self.literal),
         }
@@ -145,8 +145,8 @@ fn no_name(source: &str, start: usize, at: usize) -> SyntaxError {
         return unexpected(source, start, allowed);
     }
     let found = source[at..].chars().next().map_or(0, char::len_utf8);
-    let message = "between dots, a path needs a name of letters, digits, `_`, `-` and `$`; any other key stands in \
-                   brackets, such as `body['a b']`";
+    let message = "a name in a path has letters, digits, `_`, `-` and `$` only; write any other key in brackets and \
+                   quotes, such as `body['a b']`";
     SyntaxError::invalid(Span::new(at, at + found), message)
 }
 
@@ -156,51 +156,53 @@ fn key(source: &str, open: usize) -> Result<(String, usize), SyntaxError> {
     let inside = skip_blanks(source, open + 1);
     let Some(quote) = source[inside..].chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         return wrong(
-            "in brackets stands a key in quotes, such as `body['a b']`; an element is `items.0`, not `items[0]`",
+            "brackets take a quoted key, such as `body['a b']`; write an element as `items.0`, not `items[0]`",
         );
     };
     let (key, after) = string(source, inside, quote)?;
     let close = skip_blanks(source, after);
     match source[close..].starts_with(']') {
         true => Ok((key, close + 1)),
-        false => wrong("this bracket lacks its closing `]`"),
+        false => wrong("this bracket is not closed: `]` is missing"),
     }
 }
 
-fn is_name(c: char) -> bool {
+pub(crate) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '$')
 }
 
-/// The position that a name stands for. `007` is none: it would be read back as `7`.
+/// The index that a name means, if it is one. `007` is not: it would be written back as `7`.
 fn index(name: &str) -> Option<usize> {
     let canonical = name == "0" || !name.starts_with('0');
     let digits = name.bytes().all(|byte| byte.is_ascii_digit());
     name.parse().ok().filter(|_| digits && canonical)
 }
 
-/// The error for what stands at `at` but must not; `allowed` says what may.
+/// The error for unexpected text at `at`; `allowed` says what is allowed there.
 pub(crate) fn unexpected(source: &str, at: usize, allowed: &str) -> SyntaxError {
     let rest = &source[at..];
     let Some(first) = rest.chars().next() else {
-        return SyntaxError::invalid(Span::new(at, at), format!("something is missing here: {allowed}"));
+        return SyntaxError::invalid(Span::new(at, at), format!("unexpected end; {allowed}"));
     };
     let word = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
     let sign = ["&&", "||", "??", "=="].into_iter().find(|sign| rest.starts_with(sign));
     let length = sign.map_or(word.max(first.len_utf8()), str::len);
     let what = match (sign, first) {
-        (Some("&&" | "||"), _) => "there is no `&&` and no `||`: one comparison is all".to_owned(),
-        (None, '[') => "brackets stand after a name".to_owned(),
-        (None, '(' | ')') => "there are no parentheses and no functions".to_owned(),
-        (None, '"' | '\'') => "a text in quotes cannot stand here".to_owned(),
-        (None, '|') => "there are no pipes".to_owned(),
-        (None, '{') if rest.starts_with("{{") => "there are no braces in conditions: write the path alone".to_owned(),
-        (None, '!') => "there is no `!`".to_owned(),
-        _ => format!("`{}` cannot stand here", &rest[..length].escape_debug()),
+        (Some("&&" | "||"), _) => "`&&` and `||` are not supported".to_owned(),
+        (None, '[') => "brackets must follow a name".to_owned(),
+        (None, '(' | ')') => "parentheses and functions are not supported".to_owned(),
+        (None, '"' | '\'') => "unexpected string".to_owned(),
+        (None, '|') => "pipes are not supported".to_owned(),
+        (None, '{') if rest.starts_with("{{") => {
+            "conditions have no braces: write the path without `{{` and `}}`".to_owned()
+        }
+        (None, '!') => "`!` is not supported".to_owned(),
+        _ => format!("unexpected `{}`", &rest[..length].escape_debug()),
     };
     SyntaxError::invalid(Span::new(at, at + length), format!("{what}; {allowed}"))
 }
 
-/// Where the left side begins, if something can stand there.
+/// Where the left side begins.
 fn left(source: &str) -> Result<usize, SyntaxError> {
     let start = skip_blanks(source, 0);
     if start == source.len() {
@@ -223,7 +225,7 @@ fn operator(source: &str, at: usize) -> Result<(Operator, usize), SyntaxError> {
     }
     let meant = match sign {
         "" if rest.is_empty() => {
-            let message = format!("an operator is missing: `==`, `!=`, `>`, `>=`, `<` or `<=`; {ALLOWED}");
+            let message = format!("the operator is missing (`==`, `!=`, `>`, `>=`, `<` or `<=`); {ALLOWED}");
             return Err(SyntaxError::invalid(Span::new(at, at), message));
         }
         "" => return Err(unexpected(source, at, ALLOWED)),
@@ -234,7 +236,7 @@ fn operator(source: &str, at: usize) -> Result<(Operator, usize), SyntaxError> {
         _ => None,
     };
     let message = match meant {
-        Some(meant) => format!("`{sign}` is not an operator here: write `{meant}`"),
+        Some(meant) => format!("`{sign}` is not an operator of conditions; write `{meant}`"),
         None => "the operators are `==`, `!=`, `>`, `>=`, `<` and `<=`".to_owned(),
     };
     Err(SyntaxError::invalid(Span::new(at, at + length), message))
@@ -251,10 +253,10 @@ fn literal(source: &str, at: usize) -> Result<(Value, usize), SyntaxError> {
     let word = &rest[..length];
     let value = match word {
         "" if rest.is_empty() => {
-            let message = format!("the value to compare with is missing: {VALUES}");
+            let message = format!("the value on the right is missing: {VALUES}");
             return Err(SyntaxError::invalid(Span::new(at, at), message));
         }
-        "" => return Err(unexpected(source, at, &format!("on the right stands {VALUES}"))),
+        "" => return Err(unexpected(source, at, &format!("the right side must be {VALUES}"))),
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
         "null" => Value::Null,
@@ -275,13 +277,13 @@ fn no_value(word: &str, span: Span) -> SyntaxError {
         _ if word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) => {
             "this is not a number".to_owned()
         }
-        _ if word.contains('.') => "a path cannot stand on the right".to_owned(),
-        _ => "a text stands in quotes".to_owned(),
+        _ if word.contains('.') => "the right side cannot be a path".to_owned(),
+        _ => "put the string in quotes".to_owned(),
     };
-    SyntaxError::invalid(span, format!("{what}; on the right stands {VALUES}"))
+    SyntaxError::invalid(span, format!("{what}; the right side must be {VALUES}"))
 }
 
-/// The text in quotes at `start`. A backslash makes the quote or backslash after it part of the text.
+/// The quoted string at `start`. A backslash escapes a quote or another backslash.
 fn string(source: &str, start: usize, quote: char) -> Result<(String, usize), SyntaxError> {
     let mut text = String::new();
     let mut chars = source[start..].char_indices().skip(1);
@@ -292,14 +294,14 @@ fn string(source: &str, start: usize, quote: char) -> Result<(String, usize), Sy
                 Some((_, c @ ('\\' | '\'' | '"'))) => text.push(c),
                 other => {
                     let end = start + at + 1 + other.map_or(0, |(_, c)| c.len_utf8());
-                    let message = "a backslash stands before a quote or another backslash only";
+                    let message = "a backslash can only escape a quote or another backslash";
                     return Err(SyntaxError::invalid(Span::new(start + at, end), message));
                 }
             },
             c => text.push(c),
         }
     }
-    let message = format!("this text lacks its closing {quote}");
+    let message = format!("this string is not closed: {quote} is missing");
     Err(SyntaxError::invalid(Span::new(start, source.len()), message))
 }
 

@@ -1,7 +1,7 @@
-//! Whether the actions are there, and whether their parameters can be right.
+//! Checks that the actions exist and that their parameters can be valid.
 //!
-//! A string with a template in it can become anything, so of a value that holds one only the names
-//! of its fields are judged.
+//! A string with a template can become any value. In a value that contains one, only the field names
+//! are checked.
 
 use super::view::{Node, View};
 use super::{Check, text};
@@ -14,6 +14,9 @@ use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 use std::collections::HashMap;
+
+/// The most action types that a message lists.
+const LISTED: usize = 15;
 
 /// An action of the catalog, looked up once per document.
 struct Known {
@@ -34,9 +37,16 @@ pub(super) fn check(check: &mut Check, view: &View) {
                 let names = names.get_or_insert_with(|| check.catalog.names());
                 let near = nearest(action, names.iter().map(String::as_str));
                 let (id, action) = (quote(node.id), quote(action));
-                let message = format!("node {id} uses the action {action}, which is not in the catalog");
+                let message = format!("node {id} uses the action {action}, which does not exist");
                 let problem = check.not_ready("UNKNOWN_ACTION", &format!("{}/actionType", node.pointer), message);
-                check.add(problem.did_you_mean(near));
+                let problem = match near {
+                    None if !names.is_empty() && names.len() <= LISTED => {
+                        let listed: Vec<String> = names.iter().map(|name| quote(name)).collect();
+                        problem.help(format!("the actions are {}", listed.join(", ")))
+                    }
+                    near => problem.did_you_mean(near),
+                };
+                check.add(problem);
             }
             None => {}
         }
@@ -45,7 +55,7 @@ pub(super) fn check(check: &mut Check, view: &View) {
 
 fn look_up(catalog: &dyn Catalog, action: &str) -> Option<Known> {
     let entry = catalog.find(action)?;
-    // A schema that is no schema is the catalog's problem, not this document's.
+    // An invalid schema is an error of the catalog, not of this document.
     let validator = entry
         .parameter_schema
         .as_ref()
@@ -62,7 +72,7 @@ fn known_action(check: &mut Check, node: &Node, action: &str, known: &Known) {
             quote(action)
         );
         let problem = check.not_ready("DISABLED_ACTION", &pointer, message);
-        check.add(problem.help("enable it in the action catalog, or use another one"));
+        check.add(problem.help("use another action"));
     }
     if let Some(advice) = &known.entry.deprecation
         && check.room(Severity::Warning)
@@ -83,7 +93,7 @@ fn known_action(check: &mut Check, node: &Node, action: &str, known: &Known) {
     }
 }
 
-/// What a schema cannot say of a request.
+/// Checks of an HTTP request that a JSON Schema cannot express.
 fn request(check: &mut Check, node: &Node) {
     let Some(parameters) = node.value.get("parameters") else {
         return;
@@ -131,7 +141,7 @@ fn parameters(check: &mut Check, node: &Node, schema: &Value, validator: &Valida
     }
 }
 
-/// Whether the error stands whatever the templates below it become.
+/// Whether the error remains whatever values the templates below it have.
 fn certain(error: &jsonschema::ValidationError, parameters: &Value) -> bool {
     let by_name = matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! Conditions and templates: they must be well-formed, and what they name must exist.
+//! Checks conditions and templates: their syntax, and that the names they read exist.
 
 use super::graph::Graph;
 use super::view::{Node, View};
@@ -12,11 +12,11 @@ use fermata_expr::template::Template;
 use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind, nearest};
 use serde_json::Value;
 
-/// What conditions and templates see.
+/// The names that conditions and templates can read.
 const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
-/// A condition is a line or two; what is longer is a program.
+/// The longest condition, in bytes.
 const LONGEST_CONDITION: usize = 64 * 1024;
-/// What `context` holds.
+/// The members of `context`.
 const IN_CONTEXT: [&str; 2] = ["data", "trigger"];
 
 pub(super) fn check(check: &mut Check, view: &View, graph: &Graph) {
@@ -46,7 +46,9 @@ fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &
             let (id, most) = (names.this(), LONGEST_CONDITION);
             let message = format!("a condition of node {id} is longer than {most} bytes");
             let problem = check.error("CONDITION_TOO_LONG", pointer, message);
-            check.add(problem.help("decide in an action, and let the condition look at its output"));
+            check.add(
+                problem.help("compute the result in an action, and read the output of the action in the condition"),
+            );
         }
         return;
     }
@@ -55,20 +57,20 @@ fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &
         Err(error) if error.kind == SyntaxKind::NotCovered => uncovered(check, names, pointer, condition, &error),
         Err(_) if !check.room(Severity::Error) => {}
         Err(error) => {
-            let what = format!("a condition of node {} is not a valid expression", names.this());
+            let what = format!("invalid condition in node {}", names.this());
             let problem = check.syntax("CONDITION_SYNTAX", &what, pointer, &error);
             check.add(problem);
         }
     }
 }
 
-/// Notes a condition that only a full engine can check. What it reads is known well enough to warn about it.
+/// Notes a condition that only a full JavaScript engine can check. What it reads is known well enough for warnings.
 fn uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &str, error: &SyntaxError) {
     if condition.get(error.offset..error.offset + error.length) == Some("=") && check.room(Severity::Warning) {
         let message = format!("a condition of node {} assigns a value", names.this());
         let mut problem = check.warning("CONDITION_ASSIGNS", pointer, message);
         problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
-        check.add(problem.help("to compare, write `===`"));
+        check.add(problem.help("`=` assigns; to compare, write `===`"));
     }
     let names = Names {
         certain: false,
@@ -98,7 +100,7 @@ fn templates(check: &mut Check, names: &Names, node: &Node) {
                 }
             }
             Err(error) if check.room(Severity::Error) => {
-                let what = format!("a template of node {} cannot be used", names.this());
+                let what = format!("invalid template in node {}", names.this());
                 let problem = check.syntax("TEMPLATE_SYNTAX", &what, &pointer, &error);
                 check.add(problem);
             }
@@ -107,8 +109,8 @@ fn templates(check: &mut Check, names: &Names, node: &Node) {
     }
 }
 
-/// Renders once with a placeholder for everything that is read. What a template reads by a name that
-/// is only known at run time has no placeholder, so such a template is left out.
+/// Renders once with a placeholder for everything that is read. A template that computes a name at run time is left out,
+/// because it cannot be known where a placeholder belongs.
 fn dry_run(check: &mut Check, pointer: &str, template: &Template) {
     if template.reads().iter().any(|read| read.open) {
         return;
@@ -120,14 +122,17 @@ fn dry_run(check: &mut Check, pointer: &str, template: &Template) {
     if let Err(error) = template.render(&Data::Json(&scope), &check.settings.templates)
         && check.room(Severity::Warning)
     {
-        let message = format!("rendered with placeholders, the template fails: {}", error.message);
+        let message = format!(
+            "the template fails when it is rendered with placeholders: {}",
+            error.message
+        );
         let mut problem = check.warning("TEMPLATE_RENDER", pointer, message);
         problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
         check.add(problem);
     }
 }
 
-/// Makes room in `value` for `path`, with a text at its end.
+/// Adds `path` to `value`, with a string at its end.
 fn placeholder(value: &mut Value, path: &[Segment]) {
     const MOST_ITEMS: usize = 1000;
     let Some((first, rest)) = path.split_first() else {
@@ -161,14 +166,14 @@ struct Names<'a> {
     upstream: Option<&'a Upstream>,
     /// The node.
     at: usize,
-    /// Whether its own output is there yet.
+    /// Whether its own output exists when the expression is evaluated.
     own_output: bool,
-    /// Whether what is read is known, and not guessed from the look of the source.
+    /// Whether the reads come from a parsed expression. They are guessed from the source otherwise.
     certain: bool,
 }
 
 impl Names<'_> {
-    /// The node, for a message.
+    /// The id of the node, quoted.
     fn this(&self) -> String {
         quote(self.view.nodes[self.at].id)
     }
@@ -181,12 +186,12 @@ impl Names<'_> {
                 if !check.room(Severity::Error) {
                     continue;
                 }
-                let message = format!("{} is not known here", quote(&root));
+                let message = format!("unknown name {}", quote(&root));
                 let mut problem = check.error("UNKNOWN_NAME", pointer, message);
                 problem.span = name_span(check, pointer, text, &root, "");
                 check.add(match nearest(&root, ROOTS) {
                     Some(near) => problem.help(format!("did you mean {}?", quote(near))),
-                    None => problem.help("the names are `trigger`, `context`, `vars` and `spec`"),
+                    None => problem.help("expressions can read `trigger`, `context`, `vars` and `spec`"),
                 });
             } else if root == "context" {
                 match (steps.next(), steps.next()) {
@@ -209,7 +214,7 @@ impl Names<'_> {
             if !check.room(severity) {
                 return;
             }
-            let message = format!("there is no node {} in this workflow", quote(name));
+            let message = format!("node {} does not exist in this workflow", quote(name));
             let mut problem = check.error("UNKNOWN_NODE_REFERENCE", pointer, message);
             problem.severity = severity;
             problem.span = name_span(check, pointer, text, name, "data");
@@ -220,9 +225,9 @@ impl Names<'_> {
         let there = if own { self.own_output } else { precedes };
         if !there && check.room(Severity::Warning) {
             let message = match own {
-                true => format!("node {this} reads its own output, which is not there before it has run"),
+                true => format!("node {this} reads its own output, which does not exist before it has run"),
                 false => format!(
-                    "node {} does not run before node {this}: its output may not be there",
+                    "node {this} reads the output of node {}, which does not run before it: the output may not exist",
                     quote(name)
                 ),
             };
@@ -235,7 +240,7 @@ impl Names<'_> {
 
 fn in_context(check: &mut Check, pointer: &str, text: &str, part: &str) {
     if !IN_CONTEXT.contains(&part) && check.room(Severity::Warning) {
-        let message = format!("`context` holds `data`, not {}", quote(part));
+        let message = format!("`context` has no {}; it has `data`", quote(part));
         let mut problem = check.warning("UNKNOWN_NAME", pointer, message);
         problem.span = name_span(check, pointer, text, part, "context");
         let near = nearest(part, IN_CONTEXT);

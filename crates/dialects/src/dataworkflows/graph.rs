@@ -1,4 +1,4 @@
-//! Where nodes lead: every name must exist, nothing may lead back, everything must be reached.
+//! Checks the graph: every target exists, there is no cycle, and every node is reachable.
 
 use super::view::{Node, View};
 use super::{Check, text};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const WORDS: CycleWords = CycleWords {
     nodes: "nodes",
-    help: "a workflow only goes forward; to try a step again, use its `policies.retry`",
+    help: "remove one of these edges: workflows cannot loop; to repeat a step that fails, use its `policies.retry`",
 };
 
 /// The superset graph: all edges, `onFailure` included, conditions ignored.
@@ -42,14 +42,18 @@ fn duplicates(check: &mut Check, view: &View) {
         let first = view.by_id.get(node.id).copied().unwrap_or(at);
         if first != at && check.room(Severity::Error) {
             let place = check.document.locate(&format!("{}/id", view.nodes[first].pointer));
-            let message = format!("two nodes are called {}", quote(node.id));
+            let message = format!("the node id {} is used twice", quote(node.id));
             let problem = check.error("DUPLICATE_NODE_ID", &format!("{}/id", node.pointer), message);
-            check.add(problem.related("the first one is here", place));
+            check.add(
+                problem
+                    .related("it is first used here", place)
+                    .help("rename one of the nodes"),
+            );
         }
     }
 }
 
-/// The nodes that `node` leads to, and those that were probably meant where the name is wrong.
+/// The targets of `node`, and for targets that do not exist the nodes that were probably meant.
 fn node_targets(check: &mut Check, view: &View, node: &Node) -> (Vec<usize>, Vec<usize>) {
     let (mut known, mut guessed) = (Vec::new(), Vec::new());
     let edges = node.edges.iter().filter_map(|edge| {
@@ -65,7 +69,7 @@ fn node_targets(check: &mut Check, view: &View, node: &Node) -> (Vec<usize>, Vec
             None if !check.room(Severity::Error) => {}
             None => {
                 let message = format!(
-                    "{what} of node {} leads to {}, which is not a node of this workflow",
+                    "{what} of node {} leads to {}, which does not exist in this workflow",
                     quote(node.id),
                     quote(target)
                 );
@@ -89,19 +93,16 @@ fn closing_edge(node: &Node, target: &str) -> String {
     }
 }
 
-/// Reports what the start does not lead to. A wrong name counts as the one that was probably meant,
-/// so that one typing error is not reported as a hundred unreachable nodes.
+/// Reports unreachable nodes. A misspelled target counts as the node that was probably meant, so that
+/// one typo is not reported as a hundred unreachable nodes.
 fn unreachable(check: &mut Check, view: &View, targets: &[Vec<usize>], guessed: &[Vec<usize>]) {
     let Some(start) = text(check.document.value(), "startNode") else {
         return;
     };
     let Some(first) = view.by_id.get(start) else {
         let message = match view.nodes.is_empty() {
-            true => "the workflow has no nodes".to_owned(),
-            false => format!(
-                "the workflow starts with {}, which is not one of its nodes",
-                quote(start)
-            ),
+            true => "`startNode` cannot be resolved: the workflow has no nodes".to_owned(),
+            false => format!("`startNode` is {}, which does not exist in this workflow", quote(start)),
         };
         let problem = check.error("UNKNOWN_NODE", "/startNode", message);
         return check.add(problem.did_you_mean(nearest(start, view.ids())));
@@ -115,12 +116,12 @@ fn unreachable(check: &mut Check, view: &View, targets: &[Vec<usize>], guessed: 
     for (at, node) in view.nodes.iter().enumerate() {
         if !seen[at] && view.by_id.get(node.id) == Some(&at) && check.room(Severity::Error) {
             let message = format!(
-                "nothing leads from the start {} to node {}",
-                quote(start),
-                quote(node.id)
+                "node {} is unreachable: no path leads to it from the start node {}",
+                quote(node.id),
+                quote(start)
             );
             let problem = check.error("UNREACHABLE_NODE", &format!("{}/id", node.pointer), message);
-            check.add(problem.help("add an edge that leads to it, or remove the node"));
+            check.add(problem.help("add an edge to it, or remove it"));
         }
     }
 }
@@ -136,7 +137,7 @@ fn snapshot_keys(check: &mut Check, view: &View) {
             && check.room(Severity::Warning)
         {
             let pointer = format!("/contextSnapshot/keysToInclude/{at}");
-            let message = format!("{} is not a node of this workflow", quote(key));
+            let message = format!("node {} does not exist in this workflow", quote(key));
             let problem = check.warning("UNKNOWN_NODE", &pointer, message);
             check.add(problem.did_you_mean(nearest(key, view.ids())));
         }
@@ -144,7 +145,7 @@ fn snapshot_keys(check: &mut Check, view: &View) {
 }
 
 impl Graph {
-    /// What comes before what; nothing when that cannot be told because of a cycle.
+    /// Which nodes precede which; `None` if the graph has a cycle.
     pub(super) fn upstream(&self) -> Option<Upstream> {
         self.acyclic.then(|| Upstream::new(&self.targets))
     }

@@ -1,4 +1,4 @@
-//! The structure of the document: what `schemas/dataworkflows.json` says, in our own words.
+//! Checks the structure of a document against `schemas/dataworkflows.json`.
 
 use super::view::{Node, View};
 use super::{Check, SCHEMA, text};
@@ -18,8 +18,8 @@ pub(super) fn check(check: &mut Check, view: &View) {
     }
 }
 
-/// What the schema cannot say: the field that a node needs depends on its type. `meant` are fields
-/// that are there, but with a typing error in their names.
+/// Checks what the schema cannot express: which field a node needs depends on its type. `meant` are
+/// fields that are present under a misspelled name.
 fn required_by_type(check: &mut Check, node: &Node, meant: &HashSet<String>) {
     let (field, what) = if node.is_subworkflow() {
         ("workflowId", "subworkflow node")
@@ -36,13 +36,13 @@ fn required_by_type(check: &mut Check, node: &Node, meant: &HashSet<String>) {
     }
     if node.is_subworkflow() && check.room(Severity::Error) {
         let pointer = format!("{}/nodeType", node.pointer);
-        let message = "subworkflow nodes are not supported by this version";
+        let message = "subworkflow nodes are not supported by this version of Fermata";
         let problem = check.error("SUBWORKFLOW_NOT_SUPPORTED", &pointer, message);
-        check.add(problem);
+        check.add(problem.help("put the nodes of the other workflow into this one"));
     }
 }
 
-/// What a pointer leads to, in words.
+/// Describes what a pointer leads to.
 fn subject(document: &Value, pointer: &str) -> String {
     let steps: Vec<&str> = pointer.split('/').skip(1).collect();
     let node = |at: &str| match document

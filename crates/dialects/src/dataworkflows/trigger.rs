@@ -1,4 +1,4 @@
-//! `triggerSchema` must itself be a JSON Schema that can be used without fetching anything.
+//! Checks that `triggerSchema` is a JSON Schema that can be used without fetching other schemas.
 
 use super::{
     Check,
@@ -32,9 +32,9 @@ pub(super) fn check(check: &mut Check) {
         Err(_) => {
             let pointer = format!("{AT}/$schema");
             let kind = schema.get("$schema").and_then(|kind| kind.as_str()).unwrap_or_default();
-            let message = format!("{} is not a kind of JSON Schema that is known", quote(kind));
+            let message = format!("{} is not a known JSON Schema version", quote(kind));
             let problem = check.error("INVALID_TRIGGER_SCHEMA", &pointer, message);
-            let help = "use `http://json-schema.org/draft-07/schema#` or leave `$schema` out";
+            let help = "use `http://json-schema.org/draft-07/schema#`, or remove `$schema`";
             check.add(problem.help(help));
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn check(check: &mut Check) {
     {
         return refuse(check, &excess);
     }
-    // Only then: references that lead nowhere, patterns that are no patterns.
+    // Only a valid schema is checked for references that do not resolve and for invalid patterns.
     if check.problems.len() == before
         && let Err(error) = jsonschema::validator_for(schema)
     {
@@ -53,31 +53,32 @@ pub(super) fn check(check: &mut Check) {
             report(check, &error);
         }
         for (pointer, target) in lost {
-            let message = format!("the trigger schema refers to {}, which is not there", quote(target));
+            let message = format!(
+                "the trigger schema refers to {}, which does not exist in it",
+                quote(target)
+            );
             let problem = check.error("INVALID_TRIGGER_SCHEMA", &pointer, message);
-            check.add(problem.help("schemas are not fetched: what is referred to must be in the document"));
+            check.add(problem.help("other documents are not fetched: define the schema below `definitions`"));
         }
     }
 }
 
-/// A schema that would keep the server busy.
+/// Reports a schema that would be too expensive to check.
 fn refuse(check: &mut Check, excess: &Excess) {
     let (pointer, message, help) = match excess {
         Excess::Cost(pointer) => (
             pointer,
-            format!(
-                "the trigger schema stands for more than {MAX_COST} schemas, all of which one trigger may have to fit"
-            ),
-            "refer to fewer schemas in `anyOf`, `oneOf` and `allOf`: each level multiplies those below it",
+            format!("checking one trigger may apply more than {MAX_COST} schemas, because the references multiply"),
+            "use fewer references in `anyOf`, `oneOf` and `allOf`: each level multiplies those below it",
         ),
         Excess::Depth(pointer) => (
             pointer,
-            "the schemas of the trigger schema refer to each other too deeply".to_owned(),
-            "write out what a long chain of references stands for",
+            "the references of the trigger schema are nested too deeply".to_owned(),
+            "replace a long chain of references by the schema at its end",
         ),
         Excess::Endless(pointer) => (
             pointer,
-            "this schema applies itself to the same value again, for ever".to_owned(),
+            "this schema applies itself to the same value without end".to_owned(),
             "a schema may refer to itself only for parts of a value, in `properties` or `items`",
         ),
     };
@@ -85,7 +86,7 @@ fn refuse(check: &mut Check, excess: &Excess) {
     check.add(problem.help(help));
 }
 
-/// The `$ref`s that lead to nothing in `schema`; the depth of a document is limited.
+/// The `$ref`s of `schema` that do not resolve. Recursion is bounded by the depth limit of documents.
 fn lost_references<'a>(schema: &'a Value, part: &'a Value, pointer: String, lost: &mut Vec<(String, &'a str)>) {
     match part {
         Value::Array(items) => {
@@ -121,7 +122,7 @@ fn report(check: &mut Check, error: &ValidationError) {
     let given = error.instance().as_str().unwrap_or_default();
     if pointer.ends_with("/type") && error.instance().is_string() {
         let message = format!(
-            "{} is not a type of JSON Schema; the types are {}",
+            "{} is not a JSON Schema type; the types are {}",
             quote(given),
             TYPES.join(", ")
         );

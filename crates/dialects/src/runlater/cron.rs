@@ -1,4 +1,4 @@
-//! The trigger: a cron trigger needs an expression of five fields that can be one.
+//! Checks the cron trigger: it needs a valid expression of five fields.
 
 use super::trigger;
 use crate::check::{Check, text};
@@ -7,13 +7,13 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 const AT: &str = "/cron_expression";
-const HELP: &str = "the five fields are minute, hour, day of month, month and day of week, such as `0 9 * * 1-5`";
+const HELP: &str = "write the five fields minute, hour, day of month, month and day of week, such as `0 9 * * 1-5`";
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// One of the five: its name, its numbers, and words for them from the lowest on.
+/// A field: its name, its range, and the names of its values from the lowest on.
 struct Field {
     name: &'static str,
     numbers: RangeInclusive<u32>,
@@ -36,14 +36,14 @@ const FIELDS: [Field; 5] = [
     },
 ];
 
-/// `meant` are fields that are there, but with a typing error in their names.
+/// `meant` are fields that are present under a misspelled name.
 pub(super) fn check(check: &mut Check, meant: &HashSet<String>) {
     let document = check.document.value();
     let given = document.get("cron_expression").filter(|given| !given.is_null());
     let by_clock = trigger(document) == "cron";
     match given {
         None if by_clock && !meant.contains(AT) => {
-            let message = "the field `cron_expression` is missing: the trigger is `cron`";
+            let message = "the field `cron_expression` is missing: a workflow with the trigger `cron` needs it";
             let problem = check.error("MISSING_FIELD", "/trigger", message);
             check.add(problem.help(HELP));
         }
@@ -54,7 +54,7 @@ pub(super) fn check(check: &mut Check, meant: &HashSet<String>) {
             );
             let mut problem = check.warning("UNUSED_FIELD", AT, message);
             problem.span = check.document.locate_key(AT);
-            check.add(problem.help("write `\"trigger\": \"cron\"`, or leave it out"));
+            check.add(problem.help("set `trigger` to `cron`, or remove `cron_expression`"));
         }
         _ => {}
     }
@@ -68,7 +68,7 @@ fn parse(expression: &str) -> Result<(), String> {
     let given: Vec<&str> = expression.split_whitespace().collect();
     if given.len() != FIELDS.len() {
         return Err(format!(
-            "a cron expression has five fields; {} has {}",
+            "a cron expression has five fields, but {} has {}",
             quote(expression),
             given.len()
         ));
@@ -96,8 +96,11 @@ impl Field {
     fn part(&self, part: &str) -> Result<(), String> {
         let wrong = || {
             let (first, last) = (self.numbers.start(), self.numbers.end());
-            let what = format!("`*`, or numbers from {first} to {last}");
-            format!("{} cannot stand for the {}: that is {what}", quote(part), self.name)
+            format!(
+                "{} is not a valid {}: use `*` or numbers from {first} to {last}",
+                quote(part),
+                self.name
+            )
         };
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, Some(step)),
@@ -134,7 +137,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn five_fields_within_their_numbers() {
+    fn cron_needs_five_fields_within_their_ranges() {
         let good = [
             "* * * * *",
             "0 9 * * 1-5",
@@ -152,13 +155,13 @@ mod tests {
             ("@daily", "has 1"),
             (
                 "60 * * * *",
-                "`60` cannot stand for the minute: that is `*`, or numbers from 0 to 59",
+                "`60` is not a valid minute: use `*` or numbers from 0 to 59",
             ),
-            ("* 24 * * *", "the hour"),
-            ("* * 0 * *", "the day of month"),
-            ("* * * 13 *", "the month"),
+            ("* 24 * * *", "valid hour"),
+            ("* * 0 * *", "valid day of month"),
+            ("* * * 13 *", "valid month"),
             ("* * * foo *", "`foo`"),
-            ("* * * * 8", "the day of week"),
+            ("* * * * 8", "valid day of week"),
             ("5-1 * * * *", "`5-1`"),
             ("*/0 * * * *", "`*/0`"),
             ("1,,2 * * * *", "``"),

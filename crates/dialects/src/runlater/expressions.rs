@@ -1,5 +1,5 @@
-//! Conditions and templates: they must be well-formed, and what they name must be there when they
-//! are evaluated.
+//! Checks conditions and templates: their syntax, and that what they read exists when they are
+//! evaluated.
 
 use super::graph::Graph;
 use super::trigger;
@@ -12,15 +12,15 @@ use fermata_expr::template::{Options, Syntax, Template};
 use fermata_expr::{ReadPath, Segment, nearest};
 use serde_json::Value;
 
-/// What templates see.
+/// The names that templates can read.
 const ROOTS: [&str; 3] = ["trigger", "tasks", "wait"];
-/// What conditions see: the address of a callback is nothing to compare.
+/// The names that conditions can read: the URL of a callback is not useful in a comparison.
 const CONDITION_ROOTS: [&str; 2] = ["trigger", "tasks"];
 const OF_TRIGGER: [&str; 2] = ["body", "headers"];
 const OF_TASK: [&str; 4] = ["status", "status_code", "body", "headers"];
 /// The fields of a task whose strings are templates.
 const TEMPLATED: [&str; 3] = ["url", "headers", "body"];
-/// A condition is one comparison; what is longer is a mistake.
+/// The longest condition, in bytes: a condition is one comparison.
 const LONGEST_CONDITION: usize = 4 * 1024;
 
 pub(super) fn check(check: &mut Check, view: &View, graph: &Graph) {
@@ -50,7 +50,7 @@ struct Names<'a> {
     at: usize,
 }
 
-/// An expression and where it stands.
+/// An expression and its place in the document.
 struct Place<'a> {
     pointer: &'a str,
     text: &'a str,
@@ -62,7 +62,7 @@ impl Names<'_> {
         &self.view.tasks[self.at]
     }
 
-    /// The task, for a message.
+    /// The name of the task, quoted.
     fn this(&self) -> String {
         quote(self.task().name)
     }
@@ -76,7 +76,7 @@ impl Names<'_> {
                     self.this()
                 );
                 let problem = check.error("CONDITION_TOO_LONG", &pointer, message);
-                check.add(problem);
+                check.add(problem.help("a condition is one comparison of a path with a value"));
             }
             return;
         }
@@ -92,7 +92,7 @@ impl Names<'_> {
                 quoted_number(check, &place, &comparison);
             }
             Err(error) if check.room(Severity::Error) => {
-                let what = format!("the condition of task {} cannot be used", self.this());
+                let what = format!("invalid condition in task {}", self.this());
                 let problem = check.syntax("CONDITION_SYNTAX", &what, &pointer, &error);
                 check.add(problem);
             }
@@ -100,7 +100,7 @@ impl Names<'_> {
         }
     }
 
-    /// A status that the task never has: the condition is the same whatever happens.
+    /// A status that the task never has: the condition always has the same result.
     fn status(&self, check: &mut Check, place: &Place, comparison: &Comparison) {
         let path = comparison.reads().iter().flat_map(|read| &read.segments);
         let path: Vec<String> = path.map(Segment::to_string).collect();
@@ -115,10 +115,10 @@ impl Names<'_> {
         }
         report(check, place, Severity::Warning, "UNKNOWN_STATUS", (status, ""), || {
             let (name, what) = (quote(task.name), task.step.describe());
-            let message = format!("task {name} is {what}, and never has the status {}", quote(status));
+            let message = format!("task {name} is {what}, which never has the status {}", quote(status));
             let help = match nearest(status, known.iter().copied()) {
                 Some(near) => format!("did you mean {}?", quote(near)),
-                None => format!("it ends as {}", listed(known, "or")),
+                None => format!("its status is {}", listed(known, "or")),
             };
             (message, Some(help))
         });
@@ -143,7 +143,7 @@ impl Names<'_> {
                     self.reads(check, &place, template.reads());
                 }
                 Err(error) if check.room(Severity::Error) => {
-                    let what = format!("a template of task {} cannot be used", self.this());
+                    let what = format!("invalid template in task {}", self.this());
                     let problem = check.syntax("TEMPLATE_SYNTAX", &what, &pointer, &error);
                     check.add(problem);
                 }
@@ -169,7 +169,13 @@ impl Names<'_> {
     /// `tasks.name.field…`
     fn of_tasks(&self, check: &mut Check, place: &Place, path: &[&str]) {
         let Some((name, fields)) = path.split_first() else {
-            return incomplete(check, place, "tasks", "", "goes on with the name of a task");
+            return incomplete(
+                check,
+                place,
+                "tasks",
+                "",
+                "needs the name of a task, such as `tasks.charge.body`",
+            );
         };
         let Some(other) = self.view.by_name.get(name).copied() else {
             return unknown_task(check, place, ("tasks", name), self.view.names());
@@ -178,7 +184,7 @@ impl Names<'_> {
             return self.not_upstream(check, place, other);
         }
         let Some((field, below)) = fields.split_first() else {
-            let how = "goes on with `.status`, `.status_code`, `.body` or `.headers`";
+            let how = "needs `.status`, `.status_code`, `.body` or `.headers`";
             return incomplete(check, place, name, "tasks", how);
         };
         if !OF_TASK.contains(field) {
@@ -188,7 +194,7 @@ impl Names<'_> {
         }
         if let (["status" | "status_code"], Some(below)) = ([*field], below.first()) {
             report(check, place, Severity::Error, "UNKNOWN_NAME", (below, field), || {
-                (format!("`{field}` is a single value: nothing lies below it"), None)
+                (format!("`{field}` is a single value, so it has no `{below}`"), None)
             });
         } else {
             nothing_there(check, place, (name, field), self.view.tasks[other].step);
@@ -215,15 +221,17 @@ impl Names<'_> {
                 let (this, name) = (self.this(), quote(name));
                 match (other == self.at, after) {
                     (true, _) => (
-                        format!("task {this} reads its own result, which is not there before it has run"),
+                        format!("task {this} reads its own result, which does not exist before it has run"),
                         None,
                     ),
                     (_, true) => (
-                        format!("task {name} runs after task {this}: its result is not there yet"),
+                        format!("task {this} reads the result of task {name}, which runs after it"),
                         None,
                     ),
                     _ => (
-                        format!("task {this} does not need task {name}: its result may not be there"),
+                        format!(
+                            "task {this} reads the result of task {name}, but does not need it: the result may not exist"
+                        ),
                         Some(format!("add {name} to the `needs` of {this}")),
                     ),
                 }
@@ -234,7 +242,7 @@ impl Names<'_> {
     /// `wait.name.url`
     fn of_wait(&self, check: &mut Check, place: &Place, path: &[&str]) {
         let Some((name, fields)) = path.split_first() else {
-            let how = "goes on with the name of a task that waits for a webhook, and `.url`";
+            let how = "needs the name of a task with `wait_for_webhook`, then `.url`";
             return incomplete(check, place, "wait", "", how);
         };
         match self.view.by_name.get(name).map(|at| self.view.tasks[*at].step) {
@@ -242,20 +250,20 @@ impl Names<'_> {
             Some(Step::Wait) => {}
             Some(step) => {
                 return report(check, place, Severity::Error, "NOT_A_WAIT", (name, "wait"), || {
-                    let message = format!("task {} is {}: nobody calls it back", quote(name), step.describe());
-                    let help = "only a task with `wait_for_webhook` has an address to call";
+                    let message = format!("task {} is {}, which has no callback URL", quote(name), step.describe());
+                    let help = "only a task with `wait_for_webhook` has a callback URL";
                     (message, Some(help.to_owned()))
                 });
             }
         }
         match fields {
             ["url"] => {}
-            [] => incomplete(check, place, name, "wait", "goes on with `.url`"),
+            [] => incomplete(check, place, name, "wait", "needs `.url`"),
             ["url", below, ..] => report(check, place, Severity::Error, "UNKNOWN_NAME", (below, "url"), || {
-                ("`url` is a single value: nothing lies below it".to_owned(), None)
+                (format!("`url` is a string, so it has no `{below}`"), None)
             }),
             [field, ..] => {
-                let known = "a wait has a `url`; what arrives there is read by way of `tasks`";
+                let known = "`wait` has only `url`; the payload of the callback is in `tasks`";
                 let instead = format!("tasks.{name}.{field}");
                 let instead = if OF_TASK.contains(field) {
                     instead
@@ -268,7 +276,7 @@ impl Names<'_> {
     }
 }
 
-/// A number compared with a text: they are never equal, and neither is less than the other.
+/// A number compared with a string: they are never equal, and neither is less than the other.
 fn quoted_number(check: &mut Check, place: &Place, comparison: &Comparison) {
     let path = comparison.reads().iter().flat_map(|read| &read.segments);
     let path: Vec<String> = path.map(Segment::to_string).collect();
@@ -280,21 +288,18 @@ fn quoted_number(check: &mut Check, place: &Place, comparison: &Comparison) {
     let (message, help) = match (path.as_slice(), comparison.literal()) {
         (["tasks", _, "status_code"], Value::String(text)) => (
             format!(
-                "`status_code` is a number and {} is a text: they are never equal",
+                "`status_code` is a number and {} is a string, so they are never equal",
                 quote(text)
             ),
-            is_number(text).then(|| format!("write {text} without quotes")),
+            is_number(text).then(|| format!("write `{text}` without quotes")),
         ),
         (["tasks", _, "status"], Value::Number(number)) => (
-            format!("`status` is a text and {number} is a number: they are never equal"),
+            format!("`status` is a string and {number} is a number, so they are never equal"),
             Some("did you mean `status_code`?".to_owned()),
         ),
         (_, Value::String(text)) if comparison.orders() && is_number(text) => (
-            format!(
-                "{} is a text: a number is neither less nor greater than it",
-                quote(text)
-            ),
-            Some(format!("to compare numbers, write {text} without quotes")),
+            format!("{} is a string: no number is less or greater than it", quote(text)),
+            Some(format!("to compare numbers, write `{text}` without quotes")),
         ),
         _ => return,
     };
@@ -303,7 +308,7 @@ fn quoted_number(check: &mut Check, place: &Place, comparison: &Comparison) {
     });
 }
 
-/// Whether a text is a number as a condition writes it.
+/// Whether a string is a number as conditions write it.
 fn is_number(text: &str) -> bool {
     text.parse::<serde_json::Number>().is_ok()
 }
@@ -311,7 +316,7 @@ fn is_number(text: &str) -> bool {
 /// `trigger.field…`
 fn of_trigger(check: &mut Check, place: &Place, path: &[&str]) {
     let Some(field) = path.first() else {
-        return incomplete(check, place, "trigger", "", "goes on with `.body` or `.headers`");
+        return incomplete(check, place, "trigger", "", "needs `.body` or `.headers`");
     };
     if !OF_TRIGGER.contains(field) {
         let known = "`trigger` has `body` and `headers`";
@@ -327,29 +332,28 @@ fn of_trigger(check: &mut Check, place: &Place, path: &[&str]) {
             "NOTHING_THERE",
             ("headers", "trigger"),
             || {
-                let message = format!("the trigger is {}, which has no headers: nothing is there", quote(kind));
+                let message = format!(
+                    "`trigger.headers` is always empty: the trigger is {}, which has no headers",
+                    quote(kind)
+                );
                 (message, None)
             },
         );
     }
 }
 
-/// A field that is `null` whatever happens.
+/// A field that is always `null`.
 fn nothing_there(check: &mut Check, place: &Place, (name, field): (&str, &str), step: Step) {
     if !step.tells().contains(&field) {
         report(check, place, Severity::Warning, "NOTHING_THERE", (field, name), || {
             let fields = listed(step.tells(), "and");
-            let message = format!(
-                "task {} is {}: it has {fields}, and nothing else",
-                quote(name),
-                step.describe()
-            );
+            let message = format!("task {} is {}, which has only {fields}", quote(name), step.describe());
             (message, None)
         });
     }
 }
 
-/// The names of headers are in lower case, whatever the service wrote.
+/// Header names are in lower case, however the service wrote them.
 fn header_case(check: &mut Check, place: &Place, header: &str) {
     let lower = header.to_ascii_lowercase();
     if lower != header {
@@ -360,10 +364,7 @@ fn header_case(check: &mut Check, place: &Place, header: &str) {
             "NOTHING_THERE",
             (header, "headers"),
             || {
-                let message = format!(
-                    "the names of headers are in lower case: {} is never there",
-                    quote(header)
-                );
+                let message = format!("header names are in lower case, so {} never exists", quote(header));
                 (message, Some(format!("did you mean {}?", quote(&lower))))
             },
         );
@@ -385,11 +386,11 @@ fn unknown_root(check: &mut Check, place: &Place, root: &str) {
             Some(near) => format!("did you mean {}?", quote(near)),
             None => format!("a path begins with {}", listed(place.roots, "or")),
         };
-        (format!("{} is not known here", quote(root)), Some(help))
+        (format!("unknown name {}", quote(root)), Some(help))
     });
 }
 
-/// A task that is not there. The names are only looked at if there is room for the problem.
+/// A task that does not exist. `names` is only read if the problem is reported.
 fn unknown_task<'a>(
     check: &mut Check,
     place: &Place,
@@ -403,14 +404,14 @@ fn unknown_task<'a>(
         "UNKNOWN_NODE_REFERENCE",
         (name, root),
         || {
-            let message = format!("there is no task {} in this workflow", quote(name));
+            let message = format!("task {} does not exist in this workflow", quote(name));
             let near = nearest(name, names);
             (message, near.map(|near| format!("did you mean {}?", quote(near))))
         },
     );
 }
 
-/// A field that is not among the `known` ones; `instead` is where such a thing would be, if there is a place.
+/// A field that is not among the `known` ones; `instead` is the path that was probably meant, or empty.
 fn unknown_field(
     check: &mut Check,
     place: &Place,
@@ -429,14 +430,14 @@ fn unknown_field(
     });
 }
 
-/// A path that ends too early; `how` says what it must go on with.
+/// A path that ends too early; `how` says what it needs.
 fn incomplete(check: &mut Check, place: &Place, name: &str, owner: &str, how: &str) {
     report(check, place, Severity::Error, "INCOMPLETE_PATH", (name, owner), || {
-        (format!("a path cannot end here: it {how}"), None)
+        (format!("incomplete path: `{name}` {how}"), None)
     });
 }
 
-/// Adds a problem at a name, if there is room for one more. `say` gives the message and the help.
+/// Adds a problem at a name, unless there are too many already. `say` makes the message and the help.
 fn report(
     check: &mut Check,
     place: &Place,

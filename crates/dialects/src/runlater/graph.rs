@@ -1,4 +1,4 @@
-//! What needs what: every name must exist, and nothing may need itself, directly or by way of others.
+//! Checks `needs`: every task exists, and no task needs itself, directly or through others.
 
 use super::view::{Task, View};
 use crate::check::Check;
@@ -9,13 +9,13 @@ use std::collections::HashSet;
 
 const WORDS: CycleWords = CycleWords {
     nodes: "tasks",
-    help: "a workflow only goes forward: take one of these `needs` away; to repeat a request that fails, use `retries`",
+    help: "remove one of these `needs`: workflows cannot loop; to repeat a request that fails, use `retries`",
 };
 
 /// For each task of the view, the tasks that need it.
 pub(super) struct Graph {
-    /// Names with a typing error count as the ones that were probably meant, so that one mistake is
-    /// not reported again wherever the task is read.
+    /// A misspelled name counts as the task that was probably meant, so that one typo is not reported
+    /// again wherever the task is read.
     dependents: Vec<Vec<usize>>,
     acyclic: bool,
 }
@@ -51,7 +51,7 @@ fn doubled(check: &mut Check, task: &Task, place: usize) {
         let need = &task.needs[place];
         let message = format!("task {} needs {} twice", quote(task.name), quote(need.name));
         let problem = check.warning("DOUBLED_NEED", &need.pointer, message);
-        check.add(problem.help("leave one of them out"));
+        check.add(problem.help("remove one of them"));
     }
 }
 
@@ -59,18 +59,18 @@ fn itself(check: &mut Check, task: &Task, place: usize) {
     if check.room(Severity::Error) {
         let message = format!("task {} needs itself", quote(task.name));
         let problem = check.error("CYCLE", &task.needs[place].pointer, message);
-        check.add(problem);
+        check.add(problem.help("remove it from its own `needs`"));
     }
 }
 
-/// Reports a name that is no task, and returns the task that was probably meant.
+/// Reports a name that is not a task, and returns the task that was probably meant.
 fn unknown(check: &mut Check, view: &View, task: &Task, place: usize) -> Option<usize> {
     if !check.room(Severity::Error) {
         return None;
     }
     let need = &task.needs[place];
     let (name, wanted) = (quote(task.name), quote(need.name));
-    let message = format!("task {name} needs {wanted}, which is not a task of this workflow");
+    let message = format!("task {name} needs {wanted}, which does not exist in this workflow");
     let problem = check.error("UNKNOWN_NODE", &need.pointer, message);
     let near = nearest(need.name, view.names().filter(|other| *other != task.name));
     check.add(problem.did_you_mean(near));
@@ -84,7 +84,7 @@ fn closing_need(task: &Task, needed: &str) -> String {
 }
 
 impl Graph {
-    /// What comes before what; nothing when that cannot be told because of a cycle.
+    /// Which tasks precede which; `None` if the graph has a cycle.
     pub(super) fn upstream(&self) -> Option<Upstream> {
         self.acyclic.then(|| Upstream::new(&self.dependents))
     }

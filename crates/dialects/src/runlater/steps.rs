@@ -1,4 +1,4 @@
-//! What each task does: exactly one of the three things, with the fields that belong to it.
+//! Checks that each task has exactly one of the three step types, and only the fields of that type.
 
 use super::duration::{self, Unit};
 use super::max_duration_seconds;
@@ -12,9 +12,9 @@ use std::collections::HashSet;
 /// The fields that only an HTTP request has.
 const OF_HTTP: [&str; 5] = ["method", "headers", "body", "retries", "timeout"];
 const SCHEMES: [&str; 2] = ["http://", "https://"];
-const ADDRESS: &str = "an address looks like `https://example.com/orders`";
-/// Hardly any service answers in less.
-const HARDLY_ANY_MS: u64 = 100;
+const URL_EXAMPLE: &str = "a URL looks like `https://example.com/orders`";
+/// A timeout below this is probably meant in seconds.
+const SHORTEST_PLAUSIBLE_MS: u64 = 100;
 
 /// A field that holds a duration.
 struct Timed {
@@ -26,8 +26,8 @@ struct Timed {
 
 impl Timed {
     /// Whether a bare number of milliseconds was probably meant in seconds.
-    fn is_hardly_any(&self, ms: u64, value: &Value) -> bool {
-        self.unit == Unit::Milliseconds && value.is_number() && ms < HARDLY_ANY_MS
+    fn is_implausible(&self, ms: u64, value: &Value) -> bool {
+        self.unit == Unit::Milliseconds && value.is_number() && ms < SHORTEST_PLAUSIBLE_MS
     }
 
     const fn new(field: &'static str, unit: Unit, may_be_zero: bool) -> Timed {
@@ -45,7 +45,7 @@ const TIMED: [Timed; 3] = [
     Timed::new("/wait_for_webhook/timeout", Unit::Seconds, false),
 ];
 
-/// `meant` are fields that are there, but with a typing error in their names.
+/// `meant` are fields that are present under a misspelled name.
 pub(super) fn check(check: &mut Check, view: &View, meant: &HashSet<String>) {
     let most_ms = max_duration_seconds(check.document.value()).saturating_mul(1000);
     for task in &view.tasks {
@@ -78,10 +78,11 @@ fn step_type(check: &mut Check, task: &Task, meant: &HashSet<String>) {
         [] => {
             let almost = Step::ALL.iter().any(|step| meant.contains(&at(step.field())));
             if !almost && check.room(Severity::Error) {
-                let message = format!("the field `url` is missing in task {name}");
+                let message =
+                    format!("task {name} does nothing: it has no `url`, no `sleep` and no `wait_for_webhook`");
                 let mut problem = check.error("MISSING_FIELD", &task.pointer, message);
                 problem.span = check.document.locate_key(&task.pointer);
-                check.add(problem.help("a task has a `url`, a `sleep` or a `wait_for_webhook`"));
+                check.add(problem.help("add one of them: `url` for an HTTP request, `sleep` for a pause, `wait_for_webhook` for a callback"));
             }
         }
         [Step::Http] => {}
@@ -96,24 +97,24 @@ fn step_type(check: &mut Check, task: &Task, meant: &HashSet<String>) {
         [first, .., last] => {
             if check.room(Severity::Error) {
                 let (first, last) = (first.field(), last.field());
-                let message = format!("task {name} has both `{first}` and `{last}`: a task does one thing");
+                let message = format!("task {name} has both `{first}` and `{last}`; a task has only one of them");
                 let mut problem = check.error("MIXED_STEP_TYPES", &at(last), message);
                 problem.span = check.document.locate_key(&at(last));
-                check.add(problem.help("make two tasks of it, of which one needs the other"));
+                check.add(problem.help("split it into two tasks, and list the first in the `needs` of the second"));
             }
         }
     }
 }
 
-/// A field of HTTP requests in a task that is none.
+/// A field of HTTP requests in a task of another type.
 fn misplaced(check: &Check, task: &Task, step: Step, field: &str, pointer: &str) -> Diagnostic {
     let what = step.describe();
-    let message = format!("task {} is {what}, which has no `{field}`", quote(task.name));
+    let message = format!("task {} is {what}, which cannot have `{field}`", quote(task.name));
     let mut problem = check.error("MISPLACED_FIELD", pointer, message);
     problem.span = check.document.locate_key(pointer);
     match (step, field) {
         (Step::Wait, "timeout") => problem.help("write `\"wait_for_webhook\": { \"timeout\": \"1h\" }`"),
-        _ => problem.help("it belongs to tasks with a `url`"),
+        _ => problem.help("only tasks with a `url` have it; remove it here"),
     }
 }
 
@@ -138,15 +139,15 @@ fn check_duration(check: &mut Check, task: &Task, timed: &Timed, value: &Value, 
         }
         Ok(0) if !timed.may_be_zero && check.room(Severity::Error) => {
             let problem = check.error("INVALID_DURATION", pointer, format!("{subject} cannot be zero"));
-            check.add(problem);
+            check.add(problem.help("write a positive duration such as `30s`, or remove it to use the default"));
         }
         Ok(ms) if ms > most_ms && check.room(Severity::Warning) => {
-            let message = format!("{subject} is longer than a run may take: {} s", most_ms / 1000);
+            let message = format!("{subject} is longer than the time limit of a run, {} s", most_ms / 1000);
             let problem = check.warning("LONGER_THAN_RUN", pointer, message);
-            check.add(problem.help("raise `max_duration_seconds`"));
+            check.add(problem.help("shorten it, or raise `max_duration_seconds` of the workflow"));
         }
-        Ok(ms) if timed.is_hardly_any(ms, value) && check.room(Severity::Warning) => {
-            let message = format!("{subject} is {ms} milliseconds, in which hardly any service answers");
+        Ok(ms) if timed.is_implausible(ms, value) && check.room(Severity::Warning) => {
+            let message = format!("{subject} is only {ms} milliseconds: a number without a unit is in milliseconds");
             let problem = check.warning("SHORT_TIMEOUT", pointer, message);
             check.add(problem.help(format!("for seconds, write `{ms}s`")));
         }
@@ -154,8 +155,7 @@ fn check_duration(check: &mut Check, task: &Task, timed: &Timed, value: &Value, 
     }
 }
 
-/// What can be told of an address before its templates are rendered: where it leads by its beginning, and whether it is
-/// a URL at all.
+/// Checks a URL before its templates are rendered: its scheme, its host, and its syntax.
 fn address(check: &mut Check, task: &Task, url: &str) {
     let (fixed, has_template) = match url.split_once("{{") {
         Some((fixed, _)) => (fixed, true),
@@ -167,8 +167,10 @@ fn address(check: &mut Check, task: &Task, url: &str) {
     let what = match rest {
         None if may_become => return,
         None => "does not begin with `http://` or `https://`",
-        Some(rest) if !has_template && rest.split(['/', '?', '#']).next() == Some("") => "names no host",
-        Some(_) if url.chars().any(|c| c.is_control()) || fixed.contains(' ') => "holds a blank",
+        Some(rest) if !has_template && rest.split(['/', '?', '#']).next() == Some("") => "has no host",
+        Some(_) if url.chars().any(|c| c.is_control()) || fixed.contains(' ') => {
+            "contains a space or a control character"
+        }
         Some(_) => return whole_address(check, task, url),
     };
     if !check.room(Severity::Error) {
@@ -180,11 +182,11 @@ fn address(check: &mut Check, task: &Task, url: &str) {
     let bare = rest.is_none() && host.contains('.') && !url.contains(':') && !url.contains(' ');
     check.add(match bare {
         true => problem.help(format!("did you mean {}?", quote(&format!("https://{url}")))),
-        false => problem.help(ADDRESS),
+        false => problem.help(URL_EXAMPLE),
     });
 }
 
-/// Whether it is a URL, with a digit in the place of each template: one can stand in a name and in a port.
+/// Checks the syntax with a digit in place of each template: a digit is valid in a name and in a port.
 fn whole_address(check: &mut Check, task: &Task, url: &str) {
     let mut parts = url.split("{{");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -196,23 +198,24 @@ fn whole_address(check: &mut Check, task: &Task, url: &str) {
     {
         let message = format!("the `url` of task {} {what}", quote(task.name));
         let problem = check.not_ready("INVALID_URL", &format!("{}/url", task.pointer), message);
-        check.add(problem.help(ADDRESS));
+        check.add(problem.help(URL_EXAMPLE));
     }
 }
 
-/// Requests are made by an action of the catalog, which an operator can switch off.
+/// HTTP requests use an action of the catalog, which may be disabled.
 fn http_is_there(check: &mut Check, view: &View) {
     let what = match check.catalog.find(ACTION) {
         Some(entry) if entry.enabled => return,
         Some(_) => ("DISABLED_ACTION", "disabled"),
-        None => ("UNKNOWN_ACTION", "not in the catalog"),
+        None => ("UNKNOWN_ACTION", "missing"),
     };
     let requests = view.tasks.iter().filter(|task| task.value.get("url").is_some());
     for task in requests {
         if check.room(check.readiness()) {
             let (code, state) = what;
             let name = quote(task.name);
-            let message = format!("task {name} is an HTTP request, and the action `{ACTION}` is {state}");
+            let message =
+                format!("task {name} is an HTTP request, but the action `{ACTION}` is {state} on this server");
             let pointer = format!("{}/url", task.pointer);
             let mut problem = check.not_ready(code, &pointer, message);
             problem.span = check.document.locate_key(&pointer);

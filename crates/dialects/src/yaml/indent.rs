@@ -28,13 +28,69 @@ pub(super) fn explain(text: &str, at: usize, base: usize, info: &str) -> Diagnos
         let place = line_start + wrong.given;
         return error(place, place + 1, message).help(wrong.help());
     }
-    let problem = error(here, here + 1, format!("this is not valid YAML: {info}"));
-    match info {
-        info if info.contains("mapping values") => problem.help("put the text in quotes if it holds `: `"),
-        info if info.contains("block") || info.contains("indent") => {
-            problem.help("indent the keys of one mapping, and the items of one list, by the same number of spaces")
-        }
-        _ => problem,
+    let (message, help) = in_plain_words(info);
+    let problem = error(here, here + 1, message);
+    match help.is_empty() {
+        true => problem,
+        false => problem.help(help),
+    }
+}
+
+/// An error of the YAML parser in plain words, and what to do. The first entry whose words occur in it is taken.
+fn in_plain_words(info: &str) -> (String, &'static str) {
+    const KNOWN: [(&str, &str, &str); 12] = [
+        (
+            "expected '-'",
+            "this line is indented like the items of a list, but does not begin with `-`",
+            "begin it with `- `, or indent it like the key it belongs to",
+        ),
+        (
+            "did not find expected key",
+            "this line is not indented like the other keys of its mapping",
+            "give all keys of a mapping the same indentation, and end each with `:`",
+        ),
+        (
+            "mapping values",
+            "a `:` is not allowed here",
+            "indent the line like the one above; if the `:` is part of the text, put the text in quotes",
+        ),
+        (
+            "block sequence entries",
+            "a list item (`-`) is not allowed here",
+            "begin the list on a new line below its key",
+        ),
+        ("simple key", "a key without `:`", "add `:` after the key"),
+        ("flow mapping", "expected `,` or `}`", "close the mapping with `}`"),
+        ("flow sequence", "expected `,` or `]`", "close the list with `]`"),
+        (
+            "end of stream",
+            "a quoted string is not closed",
+            "add the closing quote",
+        ),
+        (
+            "escape character",
+            "this escape does not exist in YAML",
+            "write a backslash as `\\\\`, or put the text in single quotes",
+        ),
+        (
+            "unknown anchor",
+            "this alias refers to an anchor that does not exist",
+            "if the `*` is part of the text, put the text in quotes",
+        ),
+        (
+            "unexpected character",
+            "a value cannot begin with this character",
+            "put the text in quotes",
+        ),
+        (
+            "indent",
+            "this line is not indented correctly",
+            "lines that belong together must have the same indentation",
+        ),
+    ];
+    match KNOWN.iter().find(|(words, ..)| info.contains(words)) {
+        Some((_, message, help)) => (format!("this is not valid YAML: {message}"), *help),
+        None => (format!("this is not valid YAML: {info}"), ""),
     }
 }
 

@@ -127,7 +127,7 @@ impl<'s> Lexer<'s> {
                 return Ok((tokens, mode));
             }
             if rest.is_empty() {
-                let message = "this `{{` lacks its closing `}}`";
+                let message = "this `{{` is not closed: `}}` is missing";
                 return Err(SyntaxError::invalid(Span::new(start, start + 2), message));
             }
             let from = self.at;
@@ -162,7 +162,7 @@ impl<'s> Lexer<'s> {
             '$' | '@' | '%' | '^' | '~' => {
                 SyntaxError::not_covered(span, format!("`{first}` is not supported in templates"))
             }
-            _ => SyntaxError::invalid(span, format!("`{}` has no meaning here", first.escape_debug())),
+            _ => SyntaxError::invalid(span, format!("unexpected `{}`", first.escape_debug())),
         })
     }
 
@@ -214,14 +214,14 @@ impl<'s> Lexer<'s> {
                     let escaped = chars.next();
                     let Some(c) = escaped.and_then(|(_, c)| unescape(c)) else {
                         let span = Span::new(start + at, start + at + 2);
-                        return Err(SyntaxError::invalid(span, "this escape is not known"));
+                        return Err(SyntaxError::invalid(span, "unknown escape in a string"));
                     };
                     text.push(c);
                 }
                 c => text.push(c),
             }
         }
-        let message = format!("this string lacks its closing {quote}");
+        let message = format!("this string is not closed: {quote} is missing");
         Err(SyntaxError::invalid(Span::new(start, self.source.len()), message))
     }
 }

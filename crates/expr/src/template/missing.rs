@@ -1,15 +1,18 @@
-//! Errors for paths that lead nowhere: what is missing, where the path broke, and what is there instead.
+//! The messages for paths that do not resolve: which path, at which step it breaks, and what is there instead.
 
 use crate::{
     data::{DataRef, Segment, write_path},
     error::{EvalError, EvalErrorKind, Span},
+    paths::is_name,
     suggest::nearest,
 };
 
 /// How many names a message lists.
 const LISTED: usize = 8;
+/// The longest name in a message, in characters: names come from data and may be long.
+const LONGEST_NAME: usize = 60;
 
-/// The error for a path that breaks: `walked` exists and is `parent`, but has no `wanted`.
+/// The error for a path of a Scriban template that breaks: `walked` exists and is `parent`, but has no `wanted`.
 pub(super) fn missing(
     whole: &str,
     span: Span,
@@ -37,7 +40,7 @@ pub(super) fn missing(
     EvalError::new(EvalErrorKind::Undefined, span, message)
 }
 
-/// The error for a plain path that leads nowhere. Its beginning is prescribed by the specification of Runlater.
+/// The error for a plain path that does not exist or is null. Its first words are those of Runlater's specification.
 pub(super) fn unresolved(whole: &str, span: Span, scope: DataRef<'_>, path: &[Segment]) -> EvalError {
     let mut message = format!("Failed to resolve {{{{{whole}}}}}");
     let mut parent = scope;
@@ -46,13 +49,14 @@ pub(super) fn unresolved(whole: &str, span: Span, scope: DataRef<'_>, path: &[Se
             parent = next;
             continue;
         }
-        let here = path_text(&path[..position]);
-        let why = not_an_object(&here, parent, wanted).unwrap_or_else(|| members(&here, parent, wanted));
+        let here = plain_text(&path[..position]);
+        let absent = || format!("there is no `{wanted}` ({})", members(&here, parent, wanted));
+        let why = not_an_object(&here, parent, wanted).unwrap_or_else(absent);
         message += &format!(": {why}");
         break;
     }
     if parent.is_null() && scope.at(path).is_some() {
-        message += ": it is null, and null cannot stand in a text";
+        message += ": its value is null, which cannot be written into text";
     }
     EvalError::new(EvalErrorKind::Undefined, span, message)
 }
@@ -75,12 +79,27 @@ fn members(here: &str, object: DataRef<'_>, wanted: &Segment) -> String {
         return format!("{owner} is empty");
     }
     let more = if keys.len() > LISTED { ", …" } else { "" };
-    let listed = keys.iter().take(LISTED).copied().collect::<Vec<_>>();
+    let cut = |key: &&str| key.chars().take(LONGEST_NAME).collect::<String>();
+    let listed = keys.iter().take(LISTED).map(cut).collect::<Vec<_>>();
     let mut text = format!("{owner} has: {}{more}", listed.join(", "));
     if let Segment::Key(wanted) = wanted
         && let Some(near) = nearest(wanted, keys)
     {
         text += &format!("; did you mean `{near}`?");
+    }
+    text
+}
+
+/// A path as plain paths are written: `tasks.charge.body.items.0`.
+fn plain_text(segments: &[Segment]) -> String {
+    let mut text = String::new();
+    for segment in segments {
+        let name = segment.to_string();
+        match name.chars().all(is_name) {
+            true if text.is_empty() => text += &name,
+            true => text = text + "." + &name,
+            false => text = text + "['" + &name + "']",
+        }
     }
     text
 }

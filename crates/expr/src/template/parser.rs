@@ -162,7 +162,7 @@ impl Parser<'_> {
         if self.options.loops {
             return Ok(());
         }
-        let message = format!("{what} disabled by configuration in these templates");
+        let message = format!("{what} disabled: `templates.enable_loops` in the configuration enables them");
         Err(SyntaxError::not_covered(span, message))
     }
 
@@ -171,7 +171,8 @@ impl Parser<'_> {
         if self.options.functions {
             return Ok(());
         }
-        let message = "functions and pipes are disabled by configuration in these templates";
+        let message =
+            "functions and pipes are disabled: `templates.enable_functions` in the configuration enables them";
         Err(SyntaxError::not_covered(span, message))
     }
 
@@ -192,7 +193,7 @@ impl Parser<'_> {
             match end {
                 Some(("end", _)) => return Ok(Block::If { branches, otherwise }),
                 Some((_, at)) if last => {
-                    let message = "`else` after the last `else`";
+                    let message = "a second `else` is not allowed";
                     return Err(SyntaxError::invalid(at, message));
                 }
                 Some(_) if self.keyword() == Some("if") => {
@@ -227,7 +228,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Nothing may follow; says what it is if it is something known.
+    /// Refuses anything before the end of the tag, and names what it is if it is known.
     fn tag_end(&self) -> Result<(), SyntaxError> {
         let token = self.peek();
         let what = match &token.tok {
@@ -238,7 +239,7 @@ impl Parser<'_> {
             Tok::Punct(";") => "several statements in one tag are",
             Tok::Punct("{") => "objects are",
             Tok::Punct("?.") => "`?.` is",
-            Tok::Name(_) | Tok::Literal(_) | Tok::Punct("(") => "function calls of this name are",
+            Tok::Name(_) | Tok::Literal(_) | Tok::Punct("(") => "functions of this name are",
             _ => return self.expected("an operator or `}}`"),
         };
         let message = format!("{what} not supported in templates");
@@ -266,7 +267,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The function whose name stands here, if one does; consumes it.
+    /// The function whose name is next, if there is one; consumes it.
     fn function(&mut self) -> Option<(Function, Span)> {
         let name = |at: usize| match self.tokens.get(at).map(|token| &token.tok) {
             Some(Tok::Name(name)) => Some(name.as_str()),
@@ -419,7 +420,7 @@ impl Parser<'_> {
             "true" => Some(Value::Bool(true)),
             "false" => Some(Value::Bool(false)),
             "null" => Some(Value::Null),
-            "func" | "ret" | "do" => return Err(not_supported(start, "functions of your own are")),
+            "func" | "ret" | "do" => return Err(not_supported(start, "custom functions are")),
             "include" | "include_join" | "import" => {
                 return Err(not_supported(start, &format!("`{name}` is")));
             }
@@ -466,7 +467,7 @@ impl Parser<'_> {
                     Kind::Literal(Value::Number(number)) => {
                         let index = number.as_u64().and_then(|index| usize::try_from(index).ok());
                         let Some(index) = index else {
-                            let message = "an index is a whole number from 0 on";
+                            let message = "an index must be a whole number, 0 or greater";
                             return Err(SyntaxError::invalid(key.span, message));
                         };
                         Step::Index(index)
@@ -485,5 +486,5 @@ fn not_supported(span: Span, what: &str) -> SyntaxError {
 }
 
 fn unclosed(keyword: &str, span: Span) -> SyntaxError {
-    SyntaxError::invalid(span, format!("this `{keyword}` lacks its `end`"))
+    SyntaxError::invalid(span, format!("this `{keyword}` is not closed: `end` is missing"))
 }

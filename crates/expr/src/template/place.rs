@@ -49,7 +49,7 @@ pub(super) fn in_url(before: &str, value: &str) -> Result<String, &'static str> 
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') || (!c.is_ascii() && c.is_alphabetic());
     match !value.is_empty() && value.chars().all(in_name) {
         true => Ok(value.to_owned()),
-        false => Err("stands in the host of a URL, where only a part of a host name can stand"),
+        false => Err("is in the host of a URL, where a value can only be a part of a host name"),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::{
     paths,
 };
 
-/// What stands in a tag, for messages.
-const ALLOWED: &str = "between `{{` and `}}` stands one path, such as `tasks.charge.body.id`";
+/// The content of a tag, for messages.
+const ALLOWED: &str = "a template is one path between `{{` and `}}`, such as `{{tasks.charge.body.id}}`";
 
 pub(super) fn parse(source: &str) -> Result<Parsed, SyntaxError> {
     let mut blocks = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn parse(source: &str) -> Result<Parsed, SyntaxError> {
         }
         let inside = open + 2;
         let Some(length) = source[inside..].find("}}") else {
-            let message = "this `{{` lacks its closing `}}`";
+            let message = "this `{{` is not closed: `}}` is missing";
             return Err(SyntaxError::invalid(Span::new(open, inside), message));
         };
         at = inside + length;
@@ -34,14 +34,14 @@ pub(super) fn parse(source: &str) -> Result<Parsed, SyntaxError> {
     Ok(Parsed::new(source, blocks, Uses::default()))
 }
 
-/// The path that stands alone between `start` and `end`.
+/// The path between `start` and `end`, which must be the only thing there.
 fn expression(source: &str, start: usize, end: usize) -> Result<Expr, SyntaxError> {
     let start = paths::skip_blanks(source, start);
     let inner = &source[..end];
     if start >= end {
         return Err(SyntaxError::invalid(
             Span::new(end, end + 2),
-            format!("a path is missing: {ALLOWED}"),
+            format!("the path is missing; {ALLOWED}"),
         ));
     }
     let (segments, after) = paths::path(inner, start)?;

@@ -68,7 +68,7 @@ impl<'a> Renderer<'a> {
     pub fn template(&mut self, template: &'a Template) -> Outcome<Value> {
         let uses = template.uses;
         if (uses.loops && !self.options.loops) || (uses.functions && !self.options.functions) {
-            let message = "the template uses blocks or functions, which are disabled by configuration";
+            let message = "the template uses blocks or functions, which `templates.enable_loops` or `templates.enable_functions` disables";
             let span = Span::new(0, template.source.len());
             return Err(EvalError::new(EvalErrorKind::Disabled, span, message));
         }
@@ -88,7 +88,7 @@ impl<'a> Renderer<'a> {
         self.values.clear();
         self.blocks(&template.blocks, &mut out)?;
         if leads_up(&out, &self.values) {
-            let message = "a value makes `.` or `..` of a part of the path, which would lead elsewhere";
+            let message = "a value makes a segment of the URL path `.` or `..`, which would change the path";
             let span = Span::new(0, template.source.len());
             return Err(EvalError::new(EvalErrorKind::Thrown, span, message));
         }
@@ -260,7 +260,8 @@ impl<'a> Renderer<'a> {
     /// The error for a value that cannot stand at its place.
     fn unfit(&self, value: &Value, span: Span) -> EvalError {
         let (path, what, place) = (self.text(span), kind(value), self.place.name());
-        let message = format!("Failed to resolve {{{{{path}}}}}: it is {what}, which cannot stand in {place}");
+        let message =
+            format!("Failed to resolve {{{{{path}}}}}: its value is {what}, which cannot be written into {place}");
         EvalError::new(EvalErrorKind::Thrown, span, message)
     }
 

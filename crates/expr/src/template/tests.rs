@@ -185,7 +185,7 @@ fn blocks_and_functions_where_enabled() {
     ] {
         let error = Template::parse(source, &Options::default()).expect_err(source);
         assert_eq!(error.kind, SyntaxKind::NotCovered);
-        assert!(error.message.contains("disabled by configuration"), "{error}");
+        assert!(error.message.contains("in the configuration enables"), "{error}");
     }
     let template = Template::parse("{{ if true }}{{ end }}", &everything()).unwrap();
     let error = template.render(&Data::object([]), &Options::default()).unwrap_err();
@@ -195,7 +195,7 @@ fn blocks_and_functions_where_enabled() {
 #[test]
 fn refusals_are_located() {
     let table = [
-        ("x {{ a", "lacks its closing `}}`", 2),
+        ("x {{ a", "`}}` is missing", 2),
         ("{{ }}", "expected an expression", 3),
         ("{{ a. }}", "expected a name after `.`", 6),
         ("{{ a = 1 }}", "assignments are not supported", 5),
@@ -203,15 +203,15 @@ fn refusals_are_located() {
         ("{{ a-b }}", "arithmetic is not supported", 4),
         ("{{ include 'x' }}", "`include` is not supported", 3),
         ("{{ import x }}", "`import` is not supported", 3),
-        ("{{ func f }}", "functions of your own", 3),
+        ("{{ func f }}", "custom functions", 3),
         ("{{ capture x }}", "`capture` here", 3),
         ("{{ with x }}", "`with` here", 3),
         ("{{ {a: 1} }}", "objects are not supported", 3),
-        ("{{ foo bar }}", "function calls", 7),
-        ("{{ 'abc }}", "lacks its closing", 3),
+        ("{{ foo bar }}", "functions of this name", 7),
+        ("{{ 'abc }}", "' is missing", 3),
         ("{{ end }}", "without an `if` or `for`", 0),
-        ("{{ if a }}", "lacks its `end`", 0),
-        ("{{ if a }}{{ else }}{{ else }}{{ end }}", "after the last `else`", 20),
+        ("{{ if a }}", "`end` is missing", 0),
+        ("{{ if a }}{{ else }}{{ else }}{{ end }}", "a second `else`", 20),
         ("{{ a[-1] }}", "whole number", 5),
         ("{{ $x }}", "`$` is not supported", 3),
         ("{{ a ?? }}", "expected an expression", 8),
@@ -271,13 +271,13 @@ fn unresolved_plain_path_names_what_is_there_instead() {
             "{{ tasks.charge.body.order_id }}",
             "tasks.charge.body.order_id",
             3,
-            "the scope has: context, trigger",
+            "there is no `tasks` (the scope has: context, trigger)",
         ),
         (
             "to {{trigger.chanelId}}",
             "trigger.chanelId",
             5,
-            "trigger has: channelId, user, count, big, items, key, user-name, obj, …; did you mean `channelId`?",
+            "there is no `chanelId` (trigger has: channelId, user, count, big, items, key, user-name, obj, …; did you mean `channelId`?)",
         ),
         (
             "{{trigger.items.2}}",
@@ -307,7 +307,7 @@ fn unresolved_plain_path_names_what_is_there_instead() {
             "{{trigger.count}} {{ trigger.user }}",
             "trigger.user",
             21,
-            "it is null, and null cannot stand in a text",
+            "its value is null, which cannot be written into text",
         ),
     ];
     for (source, path, offset, why) in table {
@@ -323,27 +323,22 @@ fn unresolved_plain_path_names_what_is_there_instead() {
 #[test]
 fn anything_but_a_plain_path_is_refused() {
     let table = [
-        ("x {{ a", "lacks its closing `}}`", 2, 2),
-        (
-            "{{ }}",
-            "a path is missing: between `{{` and `}}` stands one path",
-            3,
-            2,
-        ),
-        ("{{a ?? 'b'}}", "`??` cannot stand here; between `{{` and `}}`", 4, 2),
-        ("{{a | upcase}}", "there are no pipes", 4, 1),
-        ("{{a[0]}}", "an element is `items.0`", 3, 1),
-        ("{{a['}}']}}", "lacks its closing '", 4, 1),
-        ("{{'a'}}", "a text in quotes cannot stand here", 2, 1),
-        ("{{a == 1}}", "`==` cannot stand here", 4, 2),
-        ("{{f(a)}}", "no functions", 3, 1),
-        ("{{a b}}", "`b` cannot stand here", 4, 1),
-        ("{{- a -}}", "`a` cannot stand here", 4, 1),
-        ("{{~a}}", "`~` cannot stand here", 2, 1),
-        ("{{{a}}}", "`{` cannot stand here", 2, 1),
-        ("{{a.}}", "a path needs a name", 4, 0),
-        ("{{.a}}", "a path needs a name", 2, 1),
-        ("{{a€}}", "`€` cannot stand here", 3, 3),
+        ("x {{ a", "`}}` is missing", 2, 2),
+        ("{{ }}", "the path is missing; a template is one path between", 3, 2),
+        ("{{a ?? 'b'}}", "unexpected `??`; a template is one path", 4, 2),
+        ("{{a | upcase}}", "pipes are not supported", 4, 1),
+        ("{{a[0]}}", "an element as `items.0`", 3, 1),
+        ("{{a['}}']}}", "' is missing", 4, 1),
+        ("{{'a'}}", "unexpected string", 2, 1),
+        ("{{a == 1}}", "unexpected `==`", 4, 2),
+        ("{{f(a)}}", "functions are not supported", 3, 1),
+        ("{{a b}}", "unexpected `b`", 4, 1),
+        ("{{- a -}}", "unexpected `a`", 4, 1),
+        ("{{~a}}", "unexpected `~`", 2, 1),
+        ("{{{a}}}", "unexpected `{`", 2, 1),
+        ("{{a.}}", "a name in a path has", 4, 0),
+        ("{{.a}}", "a name in a path has", 2, 1),
+        ("{{a€}}", "unexpected `€`", 3, 3),
     ];
     for (source, what, offset, length) in table {
         let error = Template::parse(source, &paths()).expect_err(source);
@@ -538,33 +533,33 @@ fn values_in_urls_stay_one_value() {
         assert_eq!(at_place(source, &data), Ok(Value::String(expected)), "{source}");
     }
     for (source, expected) in [
-        ("https://{{evil}}", "stands in the host of a URL"),
-        ("https://api.{{evil}}", "stands in the host of a URL"),
-        ("https://{{empty}}.example.com/", "stands in the host of a URL"),
-        ("http{{x}}://h/", "stands in the host of a URL"),
-        ("https://h/{{dots}}", "would lead elsewhere"),
-        ("https://h/a/{{dot}}/b", "would lead elsewhere"),
-        ("https://h/.{{dot}}/b?c", "would lead elsewhere"),
-        ("https://h/%2E{{dot}}", "would lead elsewhere"),
-        ("https://h/{{dot}}{{dot}}", "would lead elsewhere"),
+        ("https://{{evil}}", "is in the host of a URL"),
+        ("https://api.{{evil}}", "is in the host of a URL"),
+        ("https://{{empty}}.example.com/", "is in the host of a URL"),
+        ("http{{x}}://h/", "is in the host of a URL"),
+        ("https://h/{{dots}}", "would change the path"),
+        ("https://h/a/{{dot}}/b", "would change the path"),
+        ("https://h/.{{dot}}/b?c", "would change the path"),
+        ("https://h/%2E{{dot}}", "would change the path"),
+        ("https://h/{{dot}}{{dot}}", "would change the path"),
         (
             "https://h/{{o}}",
-            "Failed to resolve {{o}}: it is an object, which cannot stand in a URL",
+            "Failed to resolve {{o}}: its value is an object, which cannot be written into a URL",
         ),
-        ("https://h/{{l}}", "it is an array"),
+        ("https://h/{{l}}", "its value is an array"),
         ("https://h/{{n}}", "Failed to resolve {{n}}"),
         (
             "{{n}}",
-            "Failed to resolve {{n}}: it is null, which cannot stand in a URL",
+            "Failed to resolve {{n}}: its value is null, which cannot be written into a URL",
         ),
-        ("{{i}}", "it is a number"),
-        ("{{o}}", "it is an object"),
+        ("{{i}}", "its value is a number"),
+        ("{{o}}", "its value is an object"),
         (
             "header: {{n}}",
-            "Failed to resolve {{n}}: it is null, which cannot stand in a header",
+            "Failed to resolve {{n}}: its value is null, which cannot be written into a header",
         ),
-        ("header: {{o}}", "it is an object"),
-        ("header: Bearer {{l}}", "it is an array"),
+        ("header: {{o}}", "its value is an object"),
+        ("header: Bearer {{l}}", "its value is an array"),
         ("header: Bearer {{n}}", "Failed to resolve {{n}}"),
     ] {
         let error = at_place(source, &data).expect_err(source);

@@ -72,7 +72,7 @@ async fn orphaned_needs_validation() {
     assert_eq!(typo["code"], "UNKNOWN_NODE");
     assert_eq!(
         typo["message"],
-        "task `receipt` needs `chrage`, which is not a task of this workflow"
+        "task `receipt` needs `chrage`, which does not exist in this workflow"
     );
     assert_eq!(typo["suggestion"], "did you mean `charge`?");
     assert_eq!(typo["pointer"], "/tasks/receipt/needs/0");
