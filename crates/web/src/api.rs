@@ -12,7 +12,7 @@ mod runners;
 mod runs;
 mod workflows;
 
-use crate::{Web, envelope::shown, error::ApiError, reads};
+use crate::{Web, envelope::shown, error::ApiError, read_limit};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -25,7 +25,7 @@ use fermata_runtime::Role;
 pub(crate) fn routes(web: &Web) -> Router<Web> {
     let routes = match web.engine.settings().role {
         Role::All | Role::Api => {
-            let capped = resources().route_layer(from_fn_with_state(web.clone(), reads::cap));
+            let capped = resources().route_layer(from_fn_with_state(web.clone(), read_limit::apply));
             health().merge(capped)
         }
         Role::Runner => health(),

@@ -191,7 +191,10 @@ impl Reading {
 }
 
 /// Does something to its end, even if the client goes away meanwhile: what it has in memory stays counted until then.
-pub(crate) async fn to_the_end<T: Send + 'static>(share: Share, work: impl Future<Output = T> + Send + 'static) -> T {
+pub(crate) async fn run_to_completion<T: Send + 'static>(
+    share: Share,
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
     let task = tokio::spawn(async move {
         let done = work.await;
         drop(share);

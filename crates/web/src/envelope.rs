@@ -32,7 +32,7 @@ pub(crate) fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
 }
 
 /// Surrounds a request.
-pub(crate) async fn surround(request: Request, next: Next) -> Response {
+pub(crate) async fn wrap(request: Request, next: Next) -> Response {
     let given = given(request.headers()).cloned();
     let call = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), place(&request)));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {

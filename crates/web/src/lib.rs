@@ -12,22 +12,22 @@
 //! * The token of a callback is a secret: no log line has it, and no error sends it back.
 //! * Web pages of other origins are refused (`gate`), and no CORS header is ever sent.
 
-mod answers;
 mod api;
 mod body;
 mod envelope;
 mod error;
 mod extract;
-mod gate;
+mod origin_check;
 mod paging;
-mod patient;
-mod reads;
+mod read_limit;
+mod response_budget;
 mod run_views;
 mod runlater_views;
 mod serve;
-mod strict;
+mod strict_json;
 mod time;
 mod views;
+mod write_timeout;
 
 pub use serve::{listen, serve};
 
@@ -95,7 +95,7 @@ impl Default for WebConfig {
 pub(crate) struct Web {
     pub engine: Engine,
     pub config: Arc<WebConfig>,
-    pub names: Arc<gate::Names>,
+    pub names: Arc<origin_check::HostNames>,
     pub memory: Arc<Memory>,
     /// Places for reads.
     pub reads: Arc<Semaphore>,
@@ -131,7 +131,7 @@ pub(crate) struct Apps {
 
 /// The API of `engine`, as far as its role has one. On a loopback address every client must call it by one of its names.
 pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool) -> Apps {
-    let names = gate::Names::new(is_loopback, &config.allowed_hosts, &engine.settings().public_url);
+    let names = origin_check::HostNames::new(is_loopback, &config.allowed_hosts, &engine.settings().public_url);
     let web = Web {
         names: Arc::new(names),
         memory: Arc::new(Memory::new(&config)),
@@ -139,15 +139,15 @@ pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool) -> Apps
         config: Arc::new(config),
         engine,
     };
-    let surrounded = |routes: Router<Web>| {
+    let with_layers = |routes: Router<Web>| {
         routes
-            .layer(from_fn_with_state(web.clone(), gate::check))
-            .layer(from_fn_with_state(web.clone(), answers::count))
-            .layer(from_fn(envelope::surround))
+            .layer(from_fn_with_state(web.clone(), origin_check::check))
+            .layer(from_fn_with_state(web.clone(), response_budget::count))
+            .layer(from_fn(envelope::wrap))
             .with_state(web.clone())
     };
     Apps {
-        all: surrounded(api::routes(&web)),
-        health: surrounded(api::health_only()),
+        all: with_layers(api::routes(&web)),
+        health: with_layers(api::health_only()),
     }
 }

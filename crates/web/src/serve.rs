@@ -7,7 +7,7 @@
 //!   answer. Of these the oldest give way to new ones, so idle ones cannot keep a health check out.
 //! * A client that does not read its answer is disconnected.
 
-use crate::{Apps, WebConfig, apps, patient::Patient};
+use crate::{Apps, WebConfig, apps, write_timeout::WriteTimeout};
 use fermata_runtime::Engine;
 use hyper::server::conn::http1;
 use hyper_util::{
@@ -36,7 +36,7 @@ const BEYOND_CAP_TIMEOUT: Duration = Duration::from_secs(5);
 const BUFFER: usize = 64 * 1024;
 
 /// Pause after an accept that failed for want of something, such as file descriptors.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Listens on an address such as `127.0.0.1:7070`.
 pub async fn listen(address: &str) -> io::Result<TcpListener> {
@@ -77,7 +77,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let grace = config.shutdown_grace;
     let is_loopback = listener.local_addr()?.ip().is_loopback();
-    let mut door = Door::new(engine, config, is_loopback);
+    let mut connections = Connections::new(engine, config, is_loopback);
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -86,22 +86,22 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => door.admit(stream),
+            Ok((stream, _)) => connections.accept(stream),
             // The client gave up before the connection was accepted.
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
         }
     }
     drop(listener);
-    door.close(grace).await;
+    connections.close(grace).await;
     Ok(())
 }
 
 /// Admits connections and keeps track of them.
-struct Door {
+struct Connections {
     http: http1::Builder,
     http_beyond_cap: http1::Builder,
     apps: Apps,
@@ -109,13 +109,13 @@ struct Door {
     places: Arc<Semaphore>,
     /// Connections beyond the cap, the oldest first.
     beyond_cap: VecDeque<AbortHandle>,
-    connections: TaskTracker,
+    tasks: TaskTracker,
     closing: CancellationToken,
     abandon: CancellationToken,
 }
 
-impl Door {
-    fn new(engine: Engine, config: WebConfig, is_loopback: bool) -> Door {
+impl Connections {
+    fn new(engine: Engine, config: WebConfig, is_loopback: bool) -> Connections {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(config.head_timeout)
@@ -124,34 +124,34 @@ impl Door {
         http_beyond_cap
             .keep_alive(false)
             .header_read_timeout(config.head_timeout.min(BEYOND_CAP_TIMEOUT));
-        Door {
+        Connections {
             http,
             http_beyond_cap,
             write_timeout: config.write_timeout,
             places: Arc::new(Semaphore::new(connection_cap(&config))),
             apps: apps(engine, config, is_loopback),
             beyond_cap: VecDeque::new(),
-            connections: TaskTracker::new(),
+            tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             abandon: CancellationToken::new(),
         }
     }
 
-    fn admit(&mut self, stream: TcpStream) {
+    fn accept(&mut self, stream: TcpStream) {
         let place = self.places.clone().try_acquire_owned().ok();
         let is_beyond_cap = place.is_none();
         let (http, app) = match is_beyond_cap {
             false => (self.http.clone(), self.apps.all.clone()),
             true => (self.http_beyond_cap.clone(), self.apps.health.clone()),
         };
-        let connection = hold(
-            Patient::new(stream, self.write_timeout),
+        let connection = serve_connection(
+            WriteTimeout::new(stream, self.write_timeout),
             http,
             TowerToHyperService::new(app),
             self.closing.clone(),
         );
         let abandon = self.abandon.clone();
-        let task = self.connections.spawn(async move {
+        let task = self.tasks.spawn(async move {
             let _place = place;
             abandon.run_until_cancelled(connection).await;
         });
@@ -176,20 +176,17 @@ impl Door {
     /// Lets open requests finish for a while.
     async fn close(self, grace: Duration) {
         self.closing.cancel();
-        self.connections.close();
-        if tokio::time::timeout(grace, self.connections.wait()).await.is_err() {
-            tracing::warn!(
-                connections = self.connections.len(),
-                "some requests did not finish in time"
-            );
+        self.tasks.close();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            tracing::warn!(connections = self.tasks.len(), "some requests did not finish in time");
             self.abandon.cancel();
-            self.connections.wait().await;
+            self.tasks.wait().await;
         }
     }
 }
 
-async fn hold(
-    stream: Patient<TcpStream>,
+async fn serve_connection(
+    stream: WriteTimeout<TcpStream>,
     http: http1::Builder,
     app: TowerToHyperService<axum::Router>,
     closing: CancellationToken,

@@ -7,10 +7,10 @@
 
 use crate::{
     Web,
-    body::{read, to_the_end},
+    body::{read, run_to_completion},
     error::ApiError,
     extract::{bad_json, check_depth},
-    strict::Strict,
+    strict_json::Strict,
 };
 use axum::{
     Json,
@@ -48,7 +48,7 @@ pub(crate) async fn answer(
     let length = bytes.len();
     let parse = move || payload(&bytes).map(|payload| payload.to_string());
     let payload = web.engine.offload().run(length, parse).await?;
-    let answer = to_the_end(share, async move { web.engine.answer(&token, &payload).await });
+    let answer = run_to_completion(share, async move { web.engine.answer(&token, &payload).await });
     match answer.await {
         Ok(Answer::Accepted { .. }) => Ok(Json(Received {
             data: Status { status: "received" },

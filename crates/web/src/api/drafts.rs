@@ -5,7 +5,7 @@
 use super::workflows;
 use crate::{
     Web,
-    body::to_the_end,
+    body::run_to_completion,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name},
 };
@@ -29,7 +29,7 @@ pub(crate) async fn put(
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     let guard = guard(&headers)?;
-    to_the_end(share, async move {
+    run_to_completion(share, async move {
         let workflows = web.engine.workflows();
         let saved = workflows.save_draft(&reference, &source, "request", guard).await?;
         Ok(workflows::written(StatusCode::OK, saved))

@@ -6,7 +6,7 @@ use crate::{
     error::ApiError,
     extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
     paging,
-    strict::Strict,
+    strict_json::Strict,
     views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView, WaitView},
 };
 use axum::{

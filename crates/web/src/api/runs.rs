@@ -8,7 +8,7 @@ use crate::{
     extract::{CorrelationId, IdempotencyKey, Name, OptionalJson, Query, RunOf},
     paging,
     run_views::{DataPage, DataView, RunWithTasks, RunWord, ShortRun, TriggeredRun},
-    strict::Strict,
+    strict_json::Strict,
 };
 use axum::{
     Json,

@@ -5,7 +5,7 @@
 
 use crate::{
     Web,
-    body::to_the_end,
+    body::run_to_completion,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name, Query},
     paging,
@@ -30,7 +30,7 @@ pub(crate) async fn add(
     State(web): State<Web>,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
-    to_the_end(share, async move {
+    run_to_completion(share, async move {
         match web.engine.workflows().add(&source, "request").await? {
             Added::Draft(saved) if saved.created => Ok(written(StatusCode::CREATED, saved)),
             Added::Draft(saved) => Ok(written(StatusCode::OK, saved)),
@@ -46,7 +46,7 @@ pub(crate) async fn replace(
     Name(reference): Name,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
-    to_the_end(share, async move {
+    run_to_completion(share, async move {
         let workflows = web.engine.workflows();
         let published = workflows.replace(&reference, &source, "request").await?;
         released(&web, StatusCode::OK, published, &source)

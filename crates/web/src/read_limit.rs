@@ -12,7 +12,7 @@ use axum::{
 };
 
 /// Runs a read while there is a place for it.
-pub(crate) async fn cap(State(web): State<Web>, request: Request, next: Next) -> Response {
+pub(crate) async fn apply(State(web): State<Web>, request: Request, next: Next) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }

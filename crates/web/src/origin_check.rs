@@ -29,18 +29,18 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What this server is called.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct HostNames {
     /// Whether the name is checked for every client, not only for browsers.
     is_strict: bool,
     /// In lower case, without port.
     allowed: Vec<String>,
 }
 
-impl Names {
-    pub fn new(is_loopback: bool, allowed: &[String], public_url: &str) -> Names {
+impl HostNames {
+    pub fn new(is_loopback: bool, allowed: &[String], public_url: &str) -> HostNames {
         let public = public_url.parse::<Uri>().ok();
         let public = public.as_ref().and_then(Uri::host).map(plain);
-        Names {
+        HostNames {
             is_strict: is_loopback,
             allowed: allowed.iter().map(|name| plain(name)).chain(public).collect(),
         }
@@ -78,7 +78,7 @@ pub(crate) async fn check(State(web): State<Web>, request: Request, next: Next) 
     }
 }
 
-fn refusal(names: &Names, request: &Request) -> Option<ApiError> {
+fn refusal(names: &HostNames, request: &Request) -> Option<ApiError> {
     let headers = request.headers();
     let host = match host(request) {
         Ok(host) => host,
@@ -126,7 +126,7 @@ fn is_browser(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a page of another origin made the request.
-fn is_foreign(names: &Names, headers: &HeaderMap, host: Option<&Authority>) -> bool {
+fn is_foreign(names: &HostNames, headers: &HeaderMap, host: Option<&Authority>) -> bool {
     let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
     let mut origins = headers.get_all(header::ORIGIN).iter();
     sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
@@ -138,7 +138,7 @@ fn is_foreign(names: &Names, headers: &HeaderMap, host: Option<&Authority>) -> b
 
 /// Whether pages of this origin are pages of this server: it has the name and port that the client used, or the name is
 /// one that the operator listed (a proxy may have changed `Host` and the port).
-fn is_own(names: &Names, origin: &Uri, host: Option<&Authority>) -> bool {
+fn is_own(names: &HostNames, origin: &Uri, host: Option<&Authority>) -> bool {
     let (Some(scheme), Some(authority)) = (origin.scheme(), origin.authority()) else {
         return false;
     };
@@ -169,7 +169,7 @@ mod tests {
 
     /// The code of the refusal of a POST with these headers, if there is one.
     fn refused(is_loopback: bool, headers: &[(&str, &str)]) -> Option<&'static str> {
-        let names = Names::new(
+        let names = HostNames::new(
             is_loopback,
             &["Flows.Example.com".to_owned()],
             "https://public.example:8443/x",

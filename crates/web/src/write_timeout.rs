@@ -13,21 +13,21 @@ use tokio::{
 };
 
 /// A stream with a limit on how long a write may make no progress.
-pub(crate) struct Patient<S> {
+pub(crate) struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
-    /// When a write that waits is given up.
+    timeout: Duration,
+    /// When a write that is_waiting is given up.
     deadline: Pin<Box<Sleep>>,
-    waits: bool,
+    is_waiting: bool,
 }
 
-impl<S> Patient<S> {
-    pub fn new(stream: S, patience: Duration) -> Patient<S> {
-        Patient {
+impl<S> WriteTimeout<S> {
+    pub fn new(stream: S, timeout: Duration) -> WriteTimeout<S> {
+        WriteTimeout {
             stream,
-            patience,
+            timeout,
             deadline: Box::pin(sleep_until(Instant::now())),
-            waits: false,
+            is_waiting: false,
         }
     }
 
@@ -36,14 +36,14 @@ impl<S> Patient<S> {
     }
 
     /// The same result, or an error if the write has waited for too long.
-    fn watched<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn or_timeout<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waits = false;
+            self.is_waiting = false;
             return written;
         }
-        if !self.waits {
-            self.waits = true;
-            self.deadline.as_mut().reset(Instant::now() + self.patience);
+        if !self.is_waiting {
+            self.is_waiting = true;
+            self.deadline.as_mut().reset(Instant::now() + self.timeout);
         }
         ready!(self.deadline.as_mut().poll(context));
         let message = "the client did not read its answer in time";
@@ -51,16 +51,16 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watched(context, written)
+        self.or_timeout(context, written)
     }
 
     fn poll_write_vectored(
@@ -69,7 +69,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.watched(context, written)
+        self.or_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -78,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.watched(context, flushed)
+        self.or_timeout(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_without_progress_is_given_up() {
         let (ours, mut theirs) = tokio::io::duplex(10);
-        let mut ours = Patient::new(ours, Duration::from_millis(20));
+        let mut ours = WriteTimeout::new(ours, Duration::from_millis(20));
         ours.write_all(&[0; 10]).await.unwrap();
         theirs.read_exact(&mut [0; 10]).await.unwrap();
         ours.write_all(&[0; 10]).await.unwrap();
