@@ -21,7 +21,7 @@ use axum::{
 };
 use fermata_runtime::Role;
 
-/// Every route that a process of this role has. A runner is asked for its health only.
+/// The routes of a process of this role. A runner has health checks only.
 pub(crate) fn routes(web: &Web) -> Router<Web> {
     let routes = match web.engine.settings().role {
         Role::All | Role::Api => {
@@ -33,9 +33,11 @@ pub(crate) fn routes(web: &Web) -> Router<Web> {
     routes.fallback(no_route).method_not_allowed_fallback(no_method)
 }
 
-/// What is served when there are too many connections.
+/// The routes of connections above the limit.
 pub(crate) fn health_only() -> Router<Web> {
-    health().fallback(no_place).method_not_allowed_fallback(no_method)
+    health()
+        .fallback(too_many_connections)
+        .method_not_allowed_fallback(no_method)
 }
 
 fn health() -> Router<Web> {
@@ -47,7 +49,7 @@ fn health() -> Router<Web> {
 fn resources() -> Router<Web> {
     Router::new()
         .route("/api/v1/workflows", get(workflows::list).post(workflows::add))
-        // A workflow may have this name too.
+        // A workflow may be named `validate` too.
         .route(
             "/api/v1/workflows/validate",
             post(drafts::validate)
@@ -89,16 +91,16 @@ fn resources() -> Router<Web> {
 }
 
 async fn no_route(uri: Uri) -> ApiError {
-    ApiError::not_found("NOT_FOUND", format!("there is nothing at {}", shown(uri.path())))
+    ApiError::not_found("NOT_FOUND", format!("the API has no path {}", shown(uri.path())))
 }
 
-async fn no_place() -> ApiError {
-    ApiError::busy("the server has as many connections as it takes")
+async fn too_many_connections() -> ApiError {
+    ApiError::busy("the server has reached `server.max_connections`")
 }
 
 async fn no_method(method: Method, uri: Uri) -> ApiError {
     let message = format!(
-        "{} does not take {method}; the header Allow says what it takes",
+        "{method} is not allowed for {}; the header `Allow` lists the allowed methods",
         shown(uri.path())
     );
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message)

@@ -1,7 +1,7 @@
-//! Request bodies: which media types are understood, and reading within the limits of size and time.
+//! Request bodies: accepted media types, and reading within the limits of size, time and memory.
 //!
-//! What must stay true: a write needs a media type that a web page cannot send without asking first (a CORS preflight,
-//! which this server never answers), so a missing type and `text/plain` are refused. Callbacks and empty bodies are exempt.
+//! What must stay true: a write needs a media type that a web page cannot send without a CORS preflight, which this server
+//! never grants. So a missing type and `text/plain` are refused. Callbacks and empty bodies are exempt.
 
 use crate::{Web, WebConfig, error::ApiError};
 use axum::{
@@ -41,25 +41,25 @@ fn ends_with(media: &str, ending: &str) -> bool {
         .is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// A missing type, plain text, or a form, which is what curl and browsers send by default.
+/// The error for a missing type, plain text, or a form (the defaults of curl and browsers).
 pub(crate) fn media_type(expected: &str) -> ApiError {
-    let message = format!("this media type is not accepted; send `Content-Type: {expected}`");
+    let message = format!("the `Content-Type` of the body is missing or not accepted; send `Content-Type: {expected}`");
     ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
 }
 
-/// How many bytes the client announced; `None` if it did not.
-pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
+/// The `Content-Length` of the request.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let length = headers.get(header::CONTENT_LENGTH)?;
     length.to_str().ok()?.parse().ok()
 }
 
-/// How long the rest of a refused body is read and dropped, so that the client gets the answer before the connection
-/// ends.
+/// How long the rest of a refused body is read and dropped, so that the client receives the response before the connection
+/// is closed.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Reads and drops the rest of a refused body in the background, within limits.
 pub(crate) fn discard(headers: &HeaderMap, body: Body, config: &WebConfig) {
-    // With `Expect: 100-continue` the client has not sent it and waits for the answer.
+    // With `Expect: 100-continue` the client has not sent the body yet and waits for the response.
     if !headers.contains_key(header::EXPECT) {
         drain_later(body.into_data_stream(), config);
     }
@@ -70,21 +70,21 @@ fn drain_later(mut body: BodyDataStream, config: &WebConfig) {
     tokio::spawn(async move { tokio::time::timeout(DRAIN, drain(&mut body, most)).await });
 }
 
-/// While a request is handled, its body is in memory several times: as it came, as a value, as text, and on its way into
-/// the database.
+/// While a request is handled, its body is in memory several times: as received, parsed, as text, and in the write to the
+/// database.
 const COPIES: u64 = 5;
 
-/// Bodies up to this size have a budget of their own.
+/// Bodies up to this size use the budget of small requests.
 const SMALL: u64 = 64 * 1024;
 
-/// A body, and what it is counted as.
+/// A body, and its share of the memory budget.
 pub(crate) struct Received {
     pub bytes: Bytes,
     pub share: Share,
 }
 
 impl Received {
-    /// Counts what parsing the body takes beyond its copies.
+    /// Adds the memory that the parsed body needs.
     pub fn expand(&mut self) -> Result<(), ApiError> {
         let more = parsed_size(&self.bytes).saturating_sub(self.bytes.len() as u64);
         self.share.try_grow(more).then_some(()).ok_or_else(no_memory)
@@ -92,22 +92,22 @@ impl Received {
 }
 
 fn no_memory() -> ApiError {
-    ApiError::busy("other large requests are being handled")
+    ApiError::busy("the memory for requests is used up by other requests")
 }
 
-/// The whole body, within the limits of size, time and memory. One that says it is too large, or for which there is no
-/// memory now, is not read.
+/// Reads the whole body, within the limits of size, time and memory. A body is not read if its `Content-Length` is too
+/// large, or if there is not enough memory at the moment.
 pub(crate) async fn read(request: Request, limit: usize, web: &Web) -> Result<Received, ApiError> {
     let (config, memory) = (&web.config, &web.memory);
     let too_large = || {
-        let message = format!("the body has more than {limit} bytes");
+        let message = format!("the body is larger than the limit of {limit} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
     };
-    let length = announced(request.headers());
+    let length = content_length(request.headers());
     let share = match length {
         Some(length) if length > limit as u64 => Err(too_large()),
         Some(length) if length <= SMALL => memory.small_requests.try_take(length * COPIES).ok_or_else(no_memory),
-        // One of unknown length is counted as it comes.
+        // A body of unknown length is counted as it arrives.
         length => {
             let taken = memory.requests.try_take(length.unwrap_or(0) * COPIES);
             taken.ok_or_else(no_memory)
@@ -129,7 +129,8 @@ pub(crate) async fn read(request: Request, limit: usize, web: &Web) -> Result<Re
     };
     let whole = tokio::time::timeout(config.body_timeout, reading.collect()).await;
     let whole = whole.map_err(|_| {
-        let message = "the body did not arrive in time";
+        let seconds = config.body_timeout.as_secs();
+        let message = format!("the body did not arrive completely within {seconds} s");
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message)
     })?;
     let refusal = match whole {
@@ -149,11 +150,11 @@ struct Reading {
     body: BodyDataStream,
     limit: usize,
     share: Share,
-    /// Whether all of it was counted before.
+    /// Whether the whole body is counted already.
     is_counted: bool,
 }
 
-/// Why a body is not read to its end.
+/// Why reading a body stopped.
 enum Stop {
     TooLarge,
     NoMemory,
@@ -162,7 +163,7 @@ enum Stop {
 
 impl Reading {
     async fn collect(&mut self) -> Result<Bytes, Stop> {
-        // Small bodies come in one piece and are not copied.
+        // Small bodies arrive in one piece and are not copied.
         let first = self.piece(0).await?.unwrap_or_default();
         let Some(second) = self.piece(first.len()).await? else {
             return Ok(first);
@@ -190,7 +191,7 @@ impl Reading {
     }
 }
 
-/// Does something to its end, even if the client goes away meanwhile: what it has in memory stays counted until then.
+/// Completes the work even if the client disconnects: the memory it uses stays counted until it is done.
 pub(crate) async fn run_to_completion<T: Send + 'static>(
     share: Share,
     work: impl Future<Output = T> + Send + 'static,
@@ -202,7 +203,7 @@ pub(crate) async fn run_to_completion<T: Send + 'static>(
     });
     match task.await {
         Ok(done) => done,
-        // Nothing aborts it, so it panicked.
+        // The task is never aborted, so it panicked.
         Err(error) => resume_unwind(error.into_panic()),
     }
 }

@@ -1,8 +1,8 @@
-//! What surrounds every request: its correlation id, its errors in the envelope, and its panics caught.
+//! The outermost layer: sets the correlation id, writes errors into the envelope, and catches panics.
 //!
-//! The correlation id is the caller's `X-Correlation-Id`, or one that is made here; every response carries it.
+//! The correlation id is the `X-Correlation-Id` of the request, or a new one. Every response has it.
 //!
-//! What must stay true: a path that may hold the token of a callback is neither logged nor sent back.
+//! What must stay true: a path that may contain the token of a callback is neither logged nor sent back.
 
 use crate::{error::ApiError, error::Detail, time::Iso};
 use axum::{
@@ -18,20 +18,20 @@ use serde::Serialize;
 use std::{borrow::Cow, panic::AssertUnwindSafe};
 use uuid::Uuid;
 
-/// Where the correlation id travels.
+/// The header of the correlation id.
 pub(crate) const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// Longer ones are not taken for correlation ids.
+/// A longer value is ignored.
 const MAX_CORRELATION_ID: usize = 200;
 
-/// The correlation id that came with the request. One that is empty, too long or not plain text counts as none:
-/// a header meant for tracing does not make a request fail.
+/// The correlation id of the request. A value that is empty, too long or not ASCII is ignored: a header for tracing must
+/// not fail a request.
 pub(crate) fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
     let usable = |value: &&HeaderValue| (1..=MAX_CORRELATION_ID).contains(&value.len()) && value.to_str().is_ok();
     headers.get(CORRELATION_ID).filter(usable)
 }
 
-/// Surrounds a request.
+/// Handles a request inside this layer.
 pub(crate) async fn wrap(request: Request, next: Next) -> Response {
     let given = given(request.headers()).cloned();
     let call = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), place(&request)));
@@ -44,7 +44,7 @@ pub(crate) async fn wrap(request: Request, next: Next) -> Response {
             ApiError::internal("INTERNAL").into_response()
         }
     };
-    // A handler may know a better one than a fresh one.
+    // A handler may have set one, such as the id of the run.
     let id = given.or_else(|| response.headers().get(CORRELATION_ID).cloned());
     let id = id.unwrap_or_else(fresh);
     if let Some((method, place)) = call {
@@ -57,8 +57,8 @@ pub(crate) async fn wrap(request: Request, next: Next) -> Response {
     response
 }
 
-/// Where a request went, for the log. A path that no route has may hold anything, also the token of a callback whose
-/// address was mangled on its way.
+/// The path of a request, for the log. A path without a route may be a callback URL that was changed on its way, with the
+/// token in it, so it is not logged.
 fn place(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     match route {
@@ -68,10 +68,10 @@ fn place(request: &Request) -> String {
     }
 }
 
-/// Below this stands the token of a callback.
+/// The path of callbacks; the token follows it.
 pub(crate) const CALLBACKS: &str = "/wh/";
 
-/// A path to show to whoever asked for it, without the token that may be in it.
+/// A path for an error message, without the token that it may contain.
 pub(crate) fn shown(path: &str) -> Cow<'_, str> {
     match path.find(CALLBACKS) {
         Some(at) => Cow::Owned(format!("{}{{token}}", &path[..at + CALLBACKS.len()])),
@@ -84,7 +84,7 @@ fn fresh() -> HeaderValue {
     HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
-/// The same response with the error as its body. What headers it has, such as `Allow`, stay.
+/// The response with the error as its body. Its headers, such as `Allow`, are kept.
 fn written(response: Response, error: &ApiError, id: &HeaderValue) -> Response {
     #[derive(Serialize)]
     struct Envelope<'a> {

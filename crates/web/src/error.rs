@@ -1,12 +1,12 @@
-//! What a request that did not work gets: always the same envelope.
+//! Errors of the API. All have the same envelope:
 //!
 //! ```json
 //! {"error": {"code": "WORKFLOW_NOT_FOUND", "message": "…", "correlationId": "…", "timestamp": "…", "details": []}}
 //! ```
 //!
-//! `code` is the WFENG number where the specification has one, else a name. An [`ApiError`] does not know the
-//! correlation id; it travels in the response's extensions until [`crate::envelope`] writes it down.
-//! What only the operator can mend is logged in full and told to the client without paths.
+//! `code` is the WFENG number of the specification if there is one, otherwise a name. An [`ApiError`] does not know the
+//! correlation id: it is passed in the extensions of the response until [`crate::envelope`] writes the body.
+//! Errors that only the operator can fix are logged in full; the client gets a message without file paths.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -18,20 +18,20 @@ use fermata_store::StoreError;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// A request that did not work.
+/// A failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub status: StatusCode,
     pub code: &'static str,
     pub message: Cow<'static, str>,
     pub details: Vec<Detail>,
-    /// Seconds after which it is worth another try.
+    /// `Retry-After`, in seconds.
     pub retry_after: Option<u32>,
-    /// The ETag of what is there, if the request expected something else.
+    /// The current ETag, if the request expected another one.
     pub etag: Option<HeaderValue>,
 }
 
-/// One of several things that are wrong.
+/// One of several problems.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Detail {
@@ -40,7 +40,7 @@ pub(crate) enum Detail {
         code: &'static str,
         severity: &'static str,
         message: String,
-        /// JSON pointer into the request's body.
+        /// JSON pointer into the body of the request.
         pointer: String,
     },
 }
@@ -57,12 +57,12 @@ impl ApiError {
         }
     }
 
-    /// The request says something that cannot be understood.
+    /// The request is malformed.
     pub fn invalid(message: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message)
     }
 
-    /// A query parameter says something that cannot be understood.
+    /// A query parameter is invalid.
     pub fn parameter(message: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "INVALID_PARAMETER", message)
     }
@@ -75,15 +75,15 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, code, message)
     }
 
-    /// Something is wrong on this side; the log says what.
+    /// The server failed; the cause is in its log.
     pub fn internal(code: &'static str) -> ApiError {
-        let message = "the server failed; its log tells more under this correlationId";
+        let message = "the server failed; its log has the cause under this correlationId";
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
     }
 
-    /// There is no room for this now.
+    /// The server has no capacity for the request at the moment.
     pub fn busy(what: &str) -> ApiError {
-        let message = format!("{what}; nothing was changed. Try again in a moment");
+        let message = format!("{what}; nothing was changed. Retry after a moment");
         ApiError::unavailable("BUSY", message, 1)
     }
 
@@ -126,7 +126,7 @@ impl From<EngineError> for ApiError {
             EngineError::Refused(refusal) => refusal.into(),
             EngineError::Store(error) => error.into(),
             EngineError::Unusable { .. } => {
-                tracing::error!(%error, "a stored workflow cannot be used");
+                tracing::error!(%error, "a stored workflow version cannot be run");
                 ApiError::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "WORKFLOW_UNUSABLE",
@@ -187,34 +187,40 @@ impl From<Refusal> for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
-        tracing::error!(%error, "the store failed a request");
+        tracing::error!(%error, "a request failed in the database");
         match error {
             StoreError::Full { .. } => ApiError::unavailable(
                 "STORAGE_FULL",
-                "no space is left for the database; nothing acknowledged was lost. Try again later",
+                "the disk of the database is full; this request was not stored. Retry after space was freed",
                 30,
             ),
-            StoreError::Locked { .. } => {
-                ApiError::unavailable("STORAGE_UNAVAILABLE", "the database is in use by another process", 5)
-            }
-            StoreError::Closed => ApiError::unavailable("STORAGE_UNAVAILABLE", "the database is closed", 1),
+            StoreError::Locked { .. } => ApiError::unavailable(
+                "STORAGE_UNAVAILABLE",
+                "another process has locked the database; nothing was changed. Retry after a moment",
+                5,
+            ),
+            StoreError::Closed => ApiError::unavailable(
+                "STORAGE_UNAVAILABLE",
+                "the server is stopping and has closed its database",
+                1,
+            ),
             StoreError::Unavailable(_) => ApiError::unavailable(
                 "STORAGE_UNAVAILABLE",
-                "the database cannot be reached at the moment; nothing was changed",
+                "the server cannot reach its database; nothing was changed. Retry after a moment",
                 1,
             ),
             StoreError::Busy(_) => ApiError::unavailable(
                 "STORAGE_UNAVAILABLE",
-                "another transaction keeps this locked in the database; nothing was changed",
+                "another transaction holds a lock in the database; nothing was changed. Retry after a moment",
                 1,
             ),
             StoreError::Unknown(_) => ApiError::unavailable(
                 "STORAGE_UNAVAILABLE",
-                "the database did not confirm the write; repeat it with the same requestId",
+                "the database did not confirm the write, so its outcome is unknown; repeat it with the same requestId",
                 1,
             ),
             StoreError::Rejected(_) => ApiError::invalid(
-                "the database cannot store this: an id or a text is too long, or has characters that it does not take",
+                "the database cannot store this request: an id or a text is too long, or contains characters that it does not accept",
             ),
             StoreError::TooNew { .. }
             | StoreError::Outdated { .. }
@@ -231,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drafts_that_are_gone_or_changed_are_conflicts() {
+    fn missing_and_changed_drafts_are_conflicts() {
         for (refusal, code) in [
             (Refusal::NoDraft("w".to_owned()), "NO_DRAFT"),
             (Refusal::Changed("w".to_owned()), "DRAFT_CHANGED"),
@@ -243,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_says_when_and_nothing_tells_paths() {
+    fn temporary_errors_have_retry_after_and_no_message_has_a_path() {
         let path = || "/secret/fermata.db".to_owned();
         let (needs, have, what, holder) = (String::new(), String::new(), String::new(), String::new());
         let errors = [

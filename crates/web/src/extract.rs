@@ -1,4 +1,4 @@
-//! What handlers take from a request. Whatever cannot be taken is answered in the envelope.
+//! Extractors: the parts of a request that handlers use. A failed extraction is an [`ApiError`].
 
 use crate::{
     Web,
@@ -27,7 +27,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        // A place with a name of its own has no parameter; a workflow may have that name too.
+        // A fixed route such as `/workflows/validate` has no parameter, but a workflow may have that name.
         let params = RawPathParams::from_request_parts(parts, state).await;
         if params.is_ok_and(|params| params.iter().next().is_none()) {
             let last = parts.uri.path().rsplit('/').next().unwrap_or_default();
@@ -59,7 +59,7 @@ fn run_id(text: &str) -> Result<RunId, ApiError> {
 fn uuid(text: &str, of: &str) -> Result<Uuid, ApiError> {
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(60).collect();
-        let message = format!("`{shown}` is not the id of {of}; those are UUIDs");
+        let message = format!("`{shown}` is not the id of {of}: ids are UUIDs");
         ApiError::new(StatusCode::BAD_REQUEST, "INVALID_ID", message)
     })
 }
@@ -78,7 +78,7 @@ impl<S: Send + Sync> FromRequestParts<S> for DeadLetterId {
     }
 }
 
-/// A workflow in the path and one of its runs, whose id may begin with `run_`.
+/// A workflow and one of its runs in the path. The id of the run may have the prefix `run_`.
 pub(crate) struct RunOf {
     pub workflow: String,
     pub run: RunId,
@@ -95,7 +95,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RunOf {
     }
 }
 
-/// The key under which the same request counts once.
+/// The `Idempotency-Key` of a request.
 pub(crate) struct IdempotencyKey(pub Option<String>);
 
 impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
@@ -111,10 +111,10 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     }
 }
 
-/// Names that callers choose, such as request ids, may have this many bytes.
+/// The longest name that a caller can choose, such as a request id, in bytes.
 const MAX_NAME: usize = 255;
 
-/// Refuses what is no name that a caller may choose.
+/// Refuses an invalid name.
 pub(crate) fn name(field: &str, text: &str) -> Result<(), ApiError> {
     if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
         let message = format!("`{field}` must have 1 to {MAX_NAME} bytes and no control characters");
@@ -123,7 +123,7 @@ pub(crate) fn name(field: &str, text: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The correlation id that came with the request.
+/// The correlation id of the request.
 pub(crate) struct CorrelationId(pub Option<String>);
 
 impl<S: Send + Sync> FromRequestParts<S> for CorrelationId {
@@ -139,23 +139,23 @@ fn bad_path(rejection: PathRejection) -> ApiError {
     ApiError::invalid(rejection.body_text())
 }
 
-/// The query, with unknown parameters refused by the type that is read.
+/// The query. The type that is parsed refuses unknown parameters.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(ApiError))]
 pub(crate) struct Query<T>(pub T);
 
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> ApiError {
-        // The parser's own words come last: `limit: invalid digit found in string`.
+        // The cause comes last: `limit: invalid digit found in string`.
         let text = rejection.body_text();
         let what = text
             .rsplit_once("query string: ")
             .map_or(text.as_str(), |(_, what)| what);
-        ApiError::parameter(format!("the query cannot be read: {what}"))
+        ApiError::parameter(format!("invalid query: {what}"))
     }
 }
 
-/// A JSON body, its default if there is none; and what it is counted as.
+/// A JSON body, or the default if there is none, and its share of the memory budget.
 pub(crate) struct OptionalJson<T>(pub T, pub Share);
 
 impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Web> for OptionalJson<T> {
@@ -181,7 +181,7 @@ impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Web> for Option
     }
 }
 
-/// Refuses JSON that is nested too deep to be read.
+/// Refuses JSON that is nested too deeply.
 pub(crate) fn check_depth(json: &[u8]) -> Result<(), ApiError> {
     if is_deeper(json, MAX_DEPTH) {
         let message = format!("the body is nested more than {MAX_DEPTH} levels deep");
@@ -190,10 +190,10 @@ pub(crate) fn check_depth(json: &[u8]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Levels of nesting in a JSON body; as many as in a document.
+/// The most levels of nesting in a JSON body, the same as in a document.
 const MAX_DEPTH: usize = 100;
 
-/// Whether JSON is nested deeper than this. Looks at bytes only, before anything that recurses does.
+/// Whether JSON is nested deeper than this. Scans the bytes, before a recursive parser reads them.
 fn is_deeper(json: &[u8], most: usize) -> bool {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for byte in json {
@@ -212,18 +212,19 @@ fn is_deeper(json: &[u8], most: usize) -> bool {
     false
 }
 
-/// The message of serde_json ends with line and column.
+/// The messages of serde_json end with line and column.
 pub(crate) fn bad_json(error: serde_json::Error) -> ApiError {
     match error.classify() {
-        serde_json::error::Category::Data => ApiError::invalid(format!("the body does not fit: {error}")),
+        serde_json::error::Category::Data => ApiError::invalid(format!("invalid body: {error}")),
         _ => {
-            let message = format!("the body is not JSON: {error}");
+            let message = format!("the body is not valid JSON: {error}");
             ApiError::new(StatusCode::BAD_REQUEST, "INVALID_JSON", message)
         }
     }
 }
 
-/// A workflow document as it was sent: JSON, JSON with comments, or YAML. Its shape tells which, not its media type.
+/// The bytes of a workflow document: JSON, JSON with comments, or YAML. The format is detected from the content, not from
+/// the media type.
 pub(crate) struct DocumentBytes(pub Bytes, pub Share);
 
 impl FromRequest<Web> for DocumentBytes {

@@ -1,16 +1,16 @@
 //! The HTTP API.
 //!
-//! [`serve`] puts the API on a socket. One file per resource stands in
-//! `api`; what things look like as JSON stands in `views`, what goes wrong in `error`.
+//! [`serve`] serves the API on a socket. `api` has one file per resource, `views` the JSON representations, `error` the
+//! errors.
 //!
 //! What must stay true:
-//! * Nothing is decided here. A handler reads the request, calls the engine (reads through `Engine::reads`), and writes the answer.
-//!   It never uses the store itself.
-//! * Every answer has an `X-Correlation-Id`; every error has the same envelope, whatever went wrong.
-//! * Lists and windows are capped; no answer grows with the number of runs there are.
-//! * JSON texts of the store travel as they are; they are not built into trees to be written again.
-//! * The token of a callback is a secret: no log line has it, and no error sends it back.
-//! * Web pages of other origins are refused (`gate`), and no CORS header is ever sent.
+//! * Handlers decide nothing. A handler reads the request, calls the engine (reads go through `Engine::reads`) and writes
+//!   the response. It never uses the store.
+//! * Every response has an `X-Correlation-Id`, and every error has the same envelope.
+//! * Lists and windows are capped: no response grows with the number of runs.
+//! * Stored JSON is copied into responses as text. It is not parsed and written again.
+//! * The token of a callback is a secret: it is not logged and not part of any error.
+//! * Requests from web pages of other origins are refused (`origin_check`), and no CORS header is ever sent.
 
 mod api;
 mod body;
@@ -39,34 +39,34 @@ use fermata_runtime::{Engine, memory::Budget};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
-/// How the API behaves.
+/// Limits and timeouts of the API.
 #[derive(Debug, Clone)]
 pub struct WebConfig {
     /// Larger bodies are refused.
     pub max_body_bytes: usize,
-    /// Larger payloads of callbacks are refused.
+    /// Larger callback payloads are refused.
     pub max_callback_bytes: usize,
-    /// A body that takes longer to arrive is refused.
+    /// A request whose body takes longer to arrive is refused.
     pub body_timeout: Duration,
-    /// A connection on which no whole request head arrives for this long is closed.
+    /// A connection that does not send a complete request head within this time is closed.
     pub head_timeout: Duration,
-    /// The longest that `?wait=` may ask for.
+    /// The longest `?wait=`.
     pub max_wait: Duration,
-    /// How long open requests may go on when the server shuts down.
+    /// How long open requests may take to finish when the server shuts down.
     pub shutdown_grace: Duration,
-    /// A client that takes nothing of its answer for this long is disconnected.
+    /// A client that reads nothing of its response for this long is disconnected.
     pub write_timeout: Duration,
-    /// Connections that may be open at the same time; never more than file descriptors allow.
+    /// The most open connections. File descriptors may lower it.
     pub max_connections: usize,
-    /// Reads that are answered at the same time.
+    /// The most reads that are served at the same time.
     pub max_concurrent_reads: usize,
-    /// How long a read waits for others before it is refused.
+    /// How long a read above that limit waits before it is refused.
     pub read_patience: Duration,
-    /// Memory for requests that are being received and handled.
+    /// Memory for requests in progress.
     pub request_bytes: u64,
-    /// Memory for answers that clients have not taken yet.
+    /// Memory for responses that clients have not read yet.
     pub answer_bytes: u64,
-    /// Names of this server beside `localhost`, IP addresses and the host of the public URL.
+    /// Host names of this server, in addition to `localhost`, IP addresses and the host of the public URL.
     pub allowed_hosts: Vec<String>,
 }
 
@@ -90,22 +90,22 @@ impl Default for WebConfig {
     }
 }
 
-/// What every handler can reach.
+/// The state of every handler.
 #[derive(Clone)]
 pub(crate) struct Web {
     pub engine: Engine,
     pub config: Arc<WebConfig>,
     pub names: Arc<origin_check::HostNames>,
     pub memory: Arc<Memory>,
-    /// Places for reads.
+    /// One permit per concurrent read.
     pub reads: Arc<Semaphore>,
 }
 
-/// What requests and answers may take.
+/// Memory budgets of requests and responses.
 pub(crate) struct Memory {
-    /// For large bodies: three quarters of what requests may take.
+    /// For large bodies: three quarters of the budget of requests.
     pub requests: Arc<Budget>,
-    /// The rest is left to small bodies, so that large ones do not keep cancels and callbacks out.
+    /// The rest is for small bodies, so that large requests cannot block cancels and callbacks.
     pub small_requests: Arc<Budget>,
     pub answers: Arc<Budget>,
 }
@@ -121,15 +121,15 @@ impl Memory {
     }
 }
 
-/// What connections are served with.
+/// The services for connections.
 pub(crate) struct Apps {
     /// The whole API.
     pub all: Router,
-    /// Health only; everything else is refused for now.
+    /// Health checks only; everything else is refused. For connections above the limit.
     pub health: Router,
 }
 
-/// The API of `engine`, as far as its role has one. On a loopback address every client must call it by one of its names.
+/// The API of `engine`, according to its role. On a loopback address, `Host` is checked for every client.
 pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool) -> Apps {
     let names = origin_check::HostNames::new(is_loopback, &config.allowed_hosts, &engine.settings().public_url);
     let web = Web {

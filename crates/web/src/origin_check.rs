@@ -1,10 +1,10 @@
-//! Requests that a web page made: they may come from pages of this server only.
+//! Refuses requests that web pages of other origins make.
 //!
-//! A browser sends any page's requests to any server that it can reach, also to one on the same machine. So requests are
-//! refused
-//! * whose `Origin` or `Sec-Fetch-Site` says that a page of another origin made them (403),
-//! * whose `Host` is not a name of this server: after DNS rebinding, a foreign page has the same origin (421),
-//! * that write with a media type which a page may send without asking first (415).
+//! A browser sends the requests of any page to any server that it can reach, including one on the same machine. So these
+//! requests are refused:
+//! * `Origin` or `Sec-Fetch-Site` shows that a page of another origin made it (403),
+//! * `Host` is not a name of this server: after DNS rebinding, a foreign page has the same origin (421),
+//! * a write with a media type that a page may send without a CORS preflight (415).
 //!
 //! `Host` is checked on loopback listeners and for browsers. It may be an IP address, `localhost`, the host of
 //! `server.public_url`, or one of `server.allowed_hosts`. Callbacks (`/wh/…`) are exempt from all of this: their token is a
@@ -12,7 +12,7 @@
 
 use crate::{
     Web,
-    body::{announced, discard, is_document, media_type},
+    body::{content_length, discard, is_document, media_type},
     envelope::CALLBACKS,
     error::ApiError,
 };
@@ -27,7 +27,7 @@ use axum::{
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What this server is called.
+/// The host names of this server.
 #[derive(Debug)]
 pub(crate) struct HostNames {
     /// Whether the name is checked for every client, not only for browsers.
@@ -52,7 +52,7 @@ impl HostNames {
     }
 }
 
-/// In lower case and without the dot at the end of an absolute name.
+/// In lower case, without the trailing dot of an absolute name.
 fn plain(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
@@ -62,7 +62,7 @@ fn is_address(host: &str) -> bool {
     v6.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) || host.parse::<Ipv4Addr>().is_ok()
 }
 
-/// Lets a request pass or refuses it.
+/// Passes a request on or refuses it.
 pub(crate) async fn check(State(web): State<Web>, request: Request, next: Next) -> Response {
     if request.uri().path().starts_with(CALLBACKS) {
         return next.run(request).await;
@@ -94,12 +94,12 @@ fn refusal(names: &HostNames, request: &Request) -> Option<ApiError> {
         return Some(foreign_origin());
     }
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    // A body of unknown length is looked at by whoever reads it.
-    let has_body = announced(headers).is_some_and(|length| length > 0);
+    // The media type of a body of unknown length is checked when it is read.
+    let has_body = content_length(headers).is_some_and(|length| length > 0);
     (!is_read && has_body && !is_document(headers)).then(|| media_type("application/json or application/yaml"))
 }
 
-/// The name that the client used; `None` if it did not say, as HTTP/1.0 allows.
+/// The host name that the client used; `None` if there is none, which HTTP/1.0 allows.
 fn host(request: &Request) -> Result<Option<Authority>, ApiError> {
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.clone()));
@@ -111,7 +111,7 @@ fn host(request: &Request) -> Result<Option<Authority>, ApiError> {
     match authority {
         Some(authority) if hosts.next().is_none() => Ok(Some(authority)),
         _ => Err(ApiError::invalid(
-            "the header Host must be one name or address, with or without a port",
+            "the header `Host` must be one host name or IP address, with or without a port",
         )),
     }
 }
@@ -136,8 +136,8 @@ fn is_foreign(names: &HostNames, headers: &HeaderMap, host: Option<&Authority>) 
         })
 }
 
-/// Whether pages of this origin are pages of this server: it has the name and port that the client used, or the name is
-/// one that the operator listed (a proxy may have changed `Host` and the port).
+/// Whether an origin is this server: it has the host name and port that the client used, or its host name is in
+/// `server.allowed_hosts` (a proxy may have changed `Host` and the port).
 fn is_own(names: &HostNames, origin: &Uri, host: Option<&Authority>) -> bool {
     let (Some(scheme), Some(authority)) = (origin.scheme(), origin.authority()) else {
         return false;
@@ -148,16 +148,16 @@ fn is_own(names: &HostNames, origin: &Uri, host: Option<&Authority>) -> bool {
 }
 
 fn foreign_origin() -> ApiError {
-    let message = "a web page of another origin made this request; only pages of this server may call it. \
-                   If it is behind a proxy, list its names in server.allowed_hosts";
+    let message = "this request was made by a web page of another origin; only pages of this server may call the API. \
+                   If the server is behind a proxy, add its host names to `server.allowed_hosts`";
     ApiError::new(StatusCode::FORBIDDEN, "FOREIGN_ORIGIN", message)
 }
 
 fn unknown_host(host: &str) -> ApiError {
     let shown: String = host.chars().take(100).collect();
     let message = format!(
-        "`{shown}` is not a name of this server; call it by its IP address or as localhost, or add the name to \
-         server.allowed_hosts"
+        "`{shown}` is not a host name of this server; use its IP address or localhost, or add the name to \
+         `server.allowed_hosts`"
     );
     ApiError::new(StatusCode::MISDIRECTED_REQUEST, "UNKNOWN_HOST", message)
 }

@@ -1,5 +1,4 @@
-//! Pages of lists. A cursor says where the next one begins; callers send back what they got and read nothing
-//! into it.
+//! Pages of lists. A cursor is the position after a page. It is opaque for callers: they send it back as they got it.
 
 use crate::error::ApiError;
 use axum::http::StatusCode;
@@ -11,12 +10,12 @@ use uuid::Uuid;
 /// Items in a page when the request has no `limit`.
 const DEFAULT: u32 = 100;
 
-/// How many items a page shall have.
+/// The number of items in a page.
 pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
     match asked.unwrap_or(DEFAULT) {
         limit @ 1..=MAX_PAGE => Ok(limit),
         limit => Err(ApiError::parameter(format!(
-            "`limit` is {limit}; it must be from 1 to {MAX_PAGE}"
+            "`limit` is {limit}; it must be between 1 and {MAX_PAGE}"
         ))),
     }
 }
@@ -65,7 +64,7 @@ pub(crate) fn version(cursor: &str) -> Result<u32, ApiError> {
 }
 
 fn invalid() -> ApiError {
-    let message = "this is no cursor of this list; send `nextCursor` of the page before, or leave it out";
+    let message = "`cursor` is not a cursor of this list; send `nextCursor` of the previous page, or no cursor for the first page";
     ApiError::new(StatusCode::BAD_REQUEST, "INVALID_CURSOR", message)
 }
 
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_come_back_and_others_are_refused() {
+    fn cursors_round_trip_and_others_are_refused() {
         let id = RunId(Uuid::now_v7());
         assert_eq!(run(&after_run(id)).unwrap(), id);
         assert_eq!(name(&after_name("größe")).unwrap(), "größe");

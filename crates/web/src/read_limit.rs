@@ -1,7 +1,7 @@
-//! A cap on concurrent reads, so that slow ones leave the database to the engine.
+//! A limit on concurrent reads, so that slow reads do not block the database for the engine.
 //!
-//! A read beyond the cap waits for a moment, which makes a burst of quick reads no problem, and is answered 503 then. Health,
-//! starts, callbacks and cancels are not reads.
+//! A read above the limit waits for a short time, so that a burst of fast reads succeeds, and then gets 503. Health checks,
+//! starts, callbacks and cancels are not limited.
 
 use crate::{Web, error::ApiError};
 use axum::{
@@ -11,14 +11,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Runs a read while there is a place for it.
+/// Runs a read when there is a permit for it.
 pub(crate) async fn apply(State(web): State<Web>, request: Request, next: Next) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
-    let place = web.reads.acquire();
-    match tokio::time::timeout(web.config.read_patience, place).await {
-        Ok(_place) => next.run(request).await,
-        Err(_) => ApiError::busy("too many reads are being answered").into_response(),
+    let permit = web.reads.acquire();
+    match tokio::time::timeout(web.config.read_patience, permit).await {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => ApiError::busy("too many other reads are in progress").into_response(),
     }
 }

@@ -1,7 +1,7 @@
-//! Answers that are being written: counted against a budget until the client took them, and handed out in parts.
+//! Responses count against a memory budget until the client has read them, and are written in parts.
 //!
-//! What must stay true: a read whose answer does not fit into the budget is answered 503; the answer to a write is always
-//! given, because the write has happened.
+//! What must stay true: a read whose response exceeds the budget gets 503; the response to a write is always sent, because
+//! the write has happened.
 
 use crate::{Web, error::ApiError};
 use axum::{
@@ -20,10 +20,10 @@ use std::{
     task::{Context, Poll},
 };
 
-/// Smaller answers are not counted, and larger ones are written in parts of this size.
+/// Smaller responses are not counted; larger ones are written in parts of this size.
 const PART: usize = 64 * 1024;
 
-/// Counts the answer of a request.
+/// Counts the response to a request.
 pub(crate) async fn count(State(web): State<Web>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let response = next.run(request).await;
@@ -33,23 +33,24 @@ pub(crate) async fn count(State(web): State<Web>, request: Request, next: Next) 
     let share = match web.memory.answers.try_take(size) {
         Some(share) => share,
         None if is_read => {
-            return ApiError::busy("too many large answers are being read by other clients").into_response();
+            return ApiError::busy("the memory for responses is used up by large responses to other clients")
+                .into_response();
         }
         None => web.memory.answers.count(size),
     };
     let (parts, body) = response.into_parts();
-    // The bodies of all answers are in memory, so this does not wait.
+    // All bodies are in memory, so this does not wait.
     match to_bytes(body, usize::MAX).await {
         Ok(rest) => Response::from_parts(parts, Body::new(Parts { rest, _share: share })),
         Err(error) => {
-            tracing::error!(%error, "an answer could not be written");
+            tracing::error!(%error, "a response body could not be read");
             ApiError::internal("INTERNAL").into_response()
         }
     }
 }
 
-/// A body that is handed out in parts. Each is a copy: the last one, which the connection keeps until it is written, must
-/// not keep all of it in memory.
+/// A body that is written in parts. Each part is a copy, because the connection keeps the last part until it is written,
+/// and a slice would keep the whole body in memory.
 struct Parts {
     rest: Bytes,
     _share: Share,

@@ -1,5 +1,4 @@
-//! What runs and their tasks look like on the routes of Runlater: snake_case, below `data`. What does not apply is left
-//! out.
+//! JSON of runs and their tasks on the Runlater routes: snake_case, below `data`. Fields that do not apply are left out.
 
 use crate::time::Iso;
 use fermata_core::{RunId, Status, Timestamp};
@@ -8,7 +7,7 @@ use fermata_store::reads::RunRecord;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-/// The whole of an answer.
+/// A response.
 #[derive(Serialize)]
 pub(crate) struct DataView<T> {
     pub data: T,
@@ -22,10 +21,10 @@ pub(crate) struct DataPage<T> {
     pub next_cursor: Option<String>,
 }
 
-/// How a run stands, in Runlater's words.
+/// The status of a run, in the terms of Runlater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum RunWord {
+pub(crate) enum RunStatus {
     Running,
     Completed,
     Failed,
@@ -33,55 +32,55 @@ pub(crate) enum RunWord {
     Cancelled,
 }
 
-impl RunWord {
-    pub fn of(run: &RunRecord) -> RunWord {
+impl RunStatus {
+    pub fn of(run: &RunRecord) -> RunStatus {
         match run.status {
-            Status::Pending | Status::Running => RunWord::Running,
-            Status::Succeeded => RunWord::Completed,
-            Status::Failed if run.reason.as_deref() == Some("timeout") => RunWord::Timeout,
-            Status::Failed => RunWord::Failed,
-            Status::Cancelled => RunWord::Cancelled,
+            Status::Pending | Status::Running => RunStatus::Running,
+            Status::Succeeded => RunStatus::Completed,
+            Status::Failed if run.reason.as_deref() == Some("timeout") => RunStatus::Timeout,
+            Status::Failed => RunStatus::Failed,
+            Status::Cancelled => RunStatus::Cancelled,
         }
     }
 
-    /// What a run of this word may be in the store.
+    /// The statuses in the store that this one covers.
     pub fn statuses(self) -> &'static [Status] {
         match self {
-            RunWord::Running => &[Status::Pending, Status::Running],
-            RunWord::Completed => &[Status::Succeeded],
-            RunWord::Failed | RunWord::Timeout => &[Status::Failed],
-            RunWord::Cancelled => &[Status::Cancelled],
+            RunStatus::Running => &[Status::Pending, Status::Running],
+            RunStatus::Completed => &[Status::Succeeded],
+            RunStatus::Failed | RunStatus::Timeout => &[Status::Failed],
+            RunStatus::Cancelled => &[Status::Cancelled],
         }
     }
 
-    pub fn parse(word: &str) -> Option<RunWord> {
+    pub fn parse(word: &str) -> Option<RunStatus> {
         match word.to_ascii_lowercase().as_str() {
-            "running" => Some(RunWord::Running),
-            "completed" => Some(RunWord::Completed),
-            "failed" => Some(RunWord::Failed),
-            "timeout" => Some(RunWord::Timeout),
-            "cancelled" => Some(RunWord::Cancelled),
+            "running" => Some(RunStatus::Running),
+            "completed" => Some(RunStatus::Completed),
+            "failed" => Some(RunStatus::Failed),
+            "timeout" => Some(RunStatus::Timeout),
+            "cancelled" => Some(RunStatus::Cancelled),
             _ => None,
         }
     }
 }
 
-/// A run that has not begun counts from when it was asked for.
+/// The start of a run; its creation if it has not started.
 fn started(run: &RunRecord) -> Iso {
     Iso(run.started_at.unwrap_or(run.created_at))
 }
 
-/// A run that was just asked for.
+/// A run that was just triggered.
 #[derive(Serialize)]
 pub(crate) struct TriggeredRun {
     run_id: RunId,
     workflow_id: Uuid,
-    status: RunWord,
+    status: RunStatus,
     started_at: Iso,
 }
 
 impl TriggeredRun {
-    pub fn new(run: &RunRecord, status: RunWord) -> TriggeredRun {
+    pub fn new(run: &RunRecord, status: RunStatus) -> TriggeredRun {
         TriggeredRun {
             run_id: run.id,
             workflow_id: run.workflow_uid,
@@ -95,7 +94,7 @@ impl TriggeredRun {
 #[derive(Serialize)]
 pub(crate) struct ShortRun {
     id: RunId,
-    status: RunWord,
+    status: RunStatus,
     started_at: Iso,
     #[serde(skip_serializing_if = "Option::is_none")]
     finished_at: Option<Iso>,
@@ -105,14 +104,14 @@ impl From<&RunRecord> for ShortRun {
     fn from(run: &RunRecord) -> Self {
         ShortRun {
             id: run.id,
-            status: RunWord::of(run),
+            status: RunStatus::of(run),
             started_at: started(run),
             finished_at: run.ended_at.map(Iso),
         }
     }
 }
 
-/// A run, task by task.
+/// A run with its tasks.
 #[derive(Serialize)]
 pub(crate) struct RunWithTasks<'a> {
     #[serde(flatten)]
@@ -138,7 +137,7 @@ impl Serialize for Tasks<'_> {
     }
 }
 
-/// What became of a task.
+/// A task of a run.
 #[derive(Serialize, Default)]
 struct TaskView<'a> {
     #[serde(skip)]
@@ -165,10 +164,10 @@ struct TaskView<'a> {
     /// When a sleep is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_at: Option<Iso>,
-    /// When a wait is given up.
+    /// When a wait times out.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_at: Option<Iso>,
-    /// When a task that failed is tried again.
+    /// When a failed task is retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_attempt_at: Option<Iso>,
 }
@@ -186,7 +185,7 @@ impl<'a> TaskView<'a> {
         }
         let until = node.until.filter(|_| node.ended_at.is_none());
         let next_attempt = until.filter(|until| node.status == "running" && *until > now);
-        // What an attempt before this one learned says nothing about one that runs.
+        // The result of an earlier attempt is not shown while another attempt runs.
         let is_known = node.ended_at.is_some() || next_attempt.is_some();
         let failure = node.failure.as_ref().filter(|_| is_known);
         let times = node.started_at.zip(node.ended_at);

@@ -1,4 +1,4 @@
-//! What workflows of the Runlater dialect look like: snake_case, below `data`. What the document does not say is left out.
+//! JSON of Runlater workflows: snake_case, below `data`. Fields that the document does not have are left out.
 
 use crate::time::Iso;
 use fermata_dialects::Diagnostic;
@@ -8,11 +8,11 @@ use serde_json::{Value, value::RawValue};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The whole of an answer.
+/// A response.
 #[derive(Serialize)]
-pub(crate) struct WorkflowAnswer<'a> {
+pub(crate) struct WorkflowResponse<'a> {
     data: WorkflowData<'a>,
-    /// What is odd about the document.
+    /// Warnings about the document.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     warnings: &'a [Diagnostic],
 }
@@ -29,7 +29,7 @@ struct WorkflowData<'a> {
     more: Option<More<'a>>,
 }
 
-/// What there is to know for whoever asks for one workflow.
+/// The fields of the response for one workflow.
 #[derive(Serialize)]
 struct More<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,9 +41,9 @@ struct More<'a> {
     tasks: &'a RawValue,
 }
 
-/// What a document says. It compiled once, so its shape is known.
+/// The fields of a Runlater document that are shown.
 #[derive(Deserialize)]
-pub(crate) struct Said<'a> {
+pub(crate) struct DocumentFields<'a> {
     trigger: Option<String>,
     description: Option<Value>,
     cron_expression: Option<Value>,
@@ -54,39 +54,43 @@ pub(crate) struct Said<'a> {
     task_count: usize,
 }
 
-impl<'a> Said<'a> {
-    /// `None` if this is no Runlater document.
-    pub fn read(json: &'a str) -> Option<Said<'a>> {
-        let mut said: Said<'a> = serde_json::from_str(json).ok()?;
-        let tasks: HashMap<String, IgnoredAny> = serde_json::from_str(said.tasks.get()).ok()?;
-        said.task_count = tasks.len();
-        Some(said)
+impl<'a> DocumentFields<'a> {
+    /// `None` if this is not a Runlater document.
+    pub fn read(json: &'a str) -> Option<DocumentFields<'a>> {
+        let mut fields: DocumentFields<'a> = serde_json::from_str(json).ok()?;
+        let tasks: HashMap<String, IgnoredAny> = serde_json::from_str(fields.tasks.get()).ok()?;
+        fields.task_count = tasks.len();
+        Some(fields)
     }
 }
 
-impl<'a> WorkflowAnswer<'a> {
-    /// As creating and replacing answer.
-    pub fn new(workflow: &'a Workflow, said: &'a Said<'a>, warnings: &'a [Diagnostic]) -> WorkflowAnswer<'a> {
+impl<'a> WorkflowResponse<'a> {
+    /// The response to creating and replacing a workflow.
+    pub fn new(
+        workflow: &'a Workflow,
+        fields: &'a DocumentFields<'a>,
+        warnings: &'a [Diagnostic],
+    ) -> WorkflowResponse<'a> {
         let data = WorkflowData {
             id: workflow.uid,
             name: &workflow.id,
-            trigger: said.trigger.as_deref().unwrap_or("api"),
-            task_count: said.task_count,
+            trigger: fields.trigger.as_deref().unwrap_or("api"),
+            task_count: fields.task_count,
             enabled: workflow.enabled,
             inserted_at: Iso(workflow.created_at),
             more: None,
         };
-        WorkflowAnswer { data, warnings }
+        WorkflowResponse { data, warnings }
     }
 
-    /// With what the document says.
-    pub fn with_document(workflow: &'a Workflow, said: &'a Said<'a>) -> WorkflowAnswer<'a> {
-        let mut answer = WorkflowAnswer::new(workflow, said, &[]);
+    /// The response to reading a workflow, with the fields of its document.
+    pub fn with_document(workflow: &'a Workflow, fields: &'a DocumentFields<'a>) -> WorkflowResponse<'a> {
+        let mut answer = WorkflowResponse::new(workflow, fields, &[]);
         answer.data.more = Some(More {
-            description: said.description.as_ref(),
-            cron_expression: said.cron_expression.as_ref(),
-            max_duration_seconds: said.max_duration_seconds.as_ref(),
-            tasks: said.tasks,
+            description: fields.description.as_ref(),
+            cron_expression: fields.cron_expression.as_ref(),
+            max_duration_seconds: fields.max_duration_seconds.as_ref(),
+            tasks: fields.tasks,
         });
         answer
     }

@@ -1,11 +1,11 @@
-//! The socket: accepts connections until told to stop, then lets open requests finish for a while.
+//! Accepts connections until shutdown, then gives open requests a grace period to finish.
 //!
 //! What must stay true:
-//! * A burst of connections waits in the backlog and is not dropped: a lost SYN costs the client a second.
-//! * There are fewer connections than file descriptors, so the database and outgoing calls always get theirs.
-//! * At the cap, health checks are answered: connections beyond it may ask for nothing else, and are closed after one
-//!   answer. Of these the oldest give way to new ones, so idle ones cannot keep a health check out.
-//! * A client that does not read its answer is disconnected.
+//! * A burst of connections waits in the backlog and is not dropped: a lost SYN delays a client by a second.
+//! * The number of connections is limited so that file descriptors remain for the database and for outgoing calls.
+//! * Above the limit, connections can only make one health check and are closed after it. The oldest of them are closed for
+//!   new ones, so idle connections cannot block health checks.
+//! * A client that does not read its response is disconnected.
 
 use crate::{Apps, WebConfig, apps, write_timeout::WriteTimeout};
 use fermata_runtime::Engine;
@@ -26,16 +26,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// Connections that may wait to be accepted. The kernel may allow fewer (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 
-/// Connections beyond the cap that may be open at the same time, to ask for health.
+/// The most open connections above the limit.
 const BEYOND_CAP: usize = 64;
 
-/// One beyond the cap must send its request within this time.
+/// A connection above the limit must send its request within this time.
 const BEYOND_CAP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most that is buffered of what a connection reads and writes; a request head must fit into it.
+/// The size of the read and write buffers of a connection; a request head must fit into it.
 const BUFFER: usize = 64 * 1024;
 
-/// Pause after an accept that failed for want of something, such as file descriptors.
+/// The pause after an accept that failed for lack of a resource, such as file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Listens on an address such as `127.0.0.1:7070`.
@@ -47,7 +47,12 @@ pub async fn listen(address: &str) -> io::Result<TcpListener> {
             Err(error) => failure = Some(error),
         }
     }
-    Err(failure.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
+    Err(failure.unwrap_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the host name does not resolve to an address",
+        )
+    }))
 }
 
 fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
@@ -60,7 +65,7 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// How many connections there may be: a quarter of the file descriptors is left for everything else.
+/// The limit of connections: a quarter of the file descriptors is left for everything else.
 fn connection_cap(config: &WebConfig) -> usize {
     let files = getrlimit(Resource::Nofile).current;
     let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
@@ -68,7 +73,7 @@ fn connection_cap(config: &WebConfig) -> usize {
     config.max_connections.min(most)
 }
 
-/// Serves until `shutdown` resolves, then lets open requests finish, for at most [`WebConfig::shutdown_grace`].
+/// Serves until `shutdown` resolves, then waits for open requests, for at most [`WebConfig::shutdown_grace`].
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
@@ -87,8 +92,8 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, _)) => connections.accept(stream),
-            // The client gave up before the connection was accepted.
-            Err(error) if is_of_connection(&error) => {}
+            // The client closed the connection before it was accepted.
+            Err(error) if is_client_error(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -100,14 +105,14 @@ pub async fn serve(
     Ok(())
 }
 
-/// Admits connections and keeps track of them.
+/// Accepts connections and tracks them.
 struct Connections {
     http: http1::Builder,
     http_beyond_cap: http1::Builder,
     apps: Apps,
     write_timeout: Duration,
-    places: Arc<Semaphore>,
-    /// Connections beyond the cap, the oldest first.
+    permits: Arc<Semaphore>,
+    /// Connections above the limit, oldest first.
     beyond_cap: VecDeque<AbortHandle>,
     tasks: TaskTracker,
     closing: CancellationToken,
@@ -128,7 +133,7 @@ impl Connections {
             http,
             http_beyond_cap,
             write_timeout: config.write_timeout,
-            places: Arc::new(Semaphore::new(connection_cap(&config))),
+            permits: Arc::new(Semaphore::new(connection_cap(&config))),
             apps: apps(engine, config, is_loopback),
             beyond_cap: VecDeque::new(),
             tasks: TaskTracker::new(),
@@ -138,8 +143,8 @@ impl Connections {
     }
 
     fn accept(&mut self, stream: TcpStream) {
-        let place = self.places.clone().try_acquire_owned().ok();
-        let is_beyond_cap = place.is_none();
+        let permit = self.permits.clone().try_acquire_owned().ok();
+        let is_beyond_cap = permit.is_none();
         let (http, app) = match is_beyond_cap {
             false => (self.http.clone(), self.apps.all.clone()),
             true => (self.http_beyond_cap.clone(), self.apps.health.clone()),
@@ -152,7 +157,7 @@ impl Connections {
         );
         let abandon = self.abandon.clone();
         let task = self.tasks.spawn(async move {
-            let _place = place;
+            let _permit = permit;
             abandon.run_until_cancelled(connection).await;
         });
         if is_beyond_cap {
@@ -163,7 +168,7 @@ impl Connections {
     fn note_beyond_cap(&mut self, connection: AbortHandle) {
         self.beyond_cap.retain(|earlier| !earlier.is_finished());
         if self.beyond_cap.is_empty() {
-            tracing::warn!("server.max_connections is reached; further connections are answered health checks only");
+            tracing::warn!("server.max_connections is reached; further connections can only make health checks");
         }
         self.beyond_cap.push_back(connection);
         if self.beyond_cap.len() > BEYOND_CAP
@@ -173,12 +178,15 @@ impl Connections {
         }
     }
 
-    /// Lets open requests finish for a while.
+    /// Waits for open requests, for at most the grace period.
     async fn close(self, grace: Duration) {
         self.closing.cancel();
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
-            tracing::warn!(connections = self.tasks.len(), "some requests did not finish in time");
+            tracing::warn!(
+                connections = self.tasks.len(),
+                "requests were aborted: they did not finish within the grace period"
+            );
             self.abandon.cancel();
             self.tasks.wait().await;
         }
@@ -203,11 +211,11 @@ async fn serve_connection(
         }
     };
     if let Err(error) = result {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 
-fn is_of_connection(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

@@ -1,5 +1,5 @@
-//! JSON values in which no key is given twice. Readers of JSON disagree about which one counts, so a payload that two
-//! of them would read differently is refused.
+//! JSON values without duplicate keys. JSON parsers disagree about the value of a duplicate key, so such a payload is
+//! refused.
 
 use serde::{
     Deserialize, Deserializer,
@@ -8,10 +8,10 @@ use serde::{
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// How serde_json hands over a number that it keeps as text: as a map with this key.
+/// serde_json passes a number that it keeps as text as a map with this key.
 const NUMBER: &str = "$serde_json::private::Number";
 
-/// A JSON value without doubled keys.
+/// A JSON value without duplicate keys.
 #[derive(Debug)]
 pub(crate) struct Strict(pub Value);
 
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for Builder {
             }
             if map.contains_key(&key) {
                 let shown: String = key.chars().take(60).collect();
-                return Err(A::Error::custom(format!("the key `{shown}` is given twice")));
+                return Err(A::Error::custom(format!("the key `{shown}` occurs twice")));
             }
             map.insert(key, members.next_value::<Strict>()?.0);
         }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_value_as_ever() {
+    fn values_are_parsed_as_serde_json_does() {
         let text = r#"{"b":[1,-2,2.5,1.50,-0,1e400,18446744073709551615,123456789012345678901234567890.12345,"x\n",null,true],"a":{"":{}},"z":"ü"}"#;
         let strict: Strict = serde_json::from_str(text).unwrap();
         let value: Value = serde_json::from_str(text).unwrap();
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn no_key_comes_twice() {
+    fn duplicate_keys_are_refused() {
         let error = serde_json::from_str::<Strict>("{\n \"a\": {\"b\": 1, \"b\": 1}}").unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("the key `b` is given twice at line 2"), "{text}");
+        assert!(text.starts_with("the key `b` occurs twice at line 2"), "{text}");
         serde_json::from_str::<Strict>(r#"[{"b":1},{"b":1}]"#).unwrap();
     }
 }

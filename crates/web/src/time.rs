@@ -1,17 +1,17 @@
-//! Instants as the API writes them: `2026-11-15T10:30:00.123Z`.
+//! Times in the format of the API: `2026-11-15T10:30:00.123Z`.
 
 use fermata_core::Timestamp;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// An instant in ISO 8601, UTC, with milliseconds.
+/// A time in ISO 8601, UTC, with milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Iso(pub Timestamp);
 
 impl fmt::Display for Iso {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.millis();
-        // The calendar ends long before the number does; what lies beyond is shown as its end.
+        // The calendar has a smaller range than the timestamp; a time beyond it is shown as its first or last moment.
         let end = match millis < 0 {
             true => jiff::Timestamp::MIN,
             false => jiff::Timestamp::MAX,
@@ -26,8 +26,7 @@ impl Serialize for Iso {
     }
 }
 
-/// Milliseconds since 1970 from `2026-11-15T10:30:00Z` (any offset) or from the number itself; what no id can hold is
-/// refused.
+/// Milliseconds since 1970, from `2026-11-15T10:30:00Z` (any offset) or from a number. `None` if a UUIDv7 cannot hold it.
 pub(crate) fn millis(text: &str) -> Option<u64> {
     let millis = match text.parse::<u64>() {
         Ok(millis) => millis,
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_read_in_both_ways() {
+    fn times_are_parsed_from_iso_8601_and_milliseconds() {
         for text in [
             "1794738600123",
             "2026-11-15T10:30:00.123Z",
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_have_milliseconds_whatever_they_are() {
+    fn times_are_written_with_milliseconds() {
         let text = |micros| Iso(Timestamp(micros)).to_string();
         assert_eq!(text(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(text(1_794_738_600_123_999), "2026-11-15T10:30:00.123Z");

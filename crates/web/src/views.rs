@@ -1,4 +1,4 @@
-//! What things look like as JSON. Fields that are absent are left out; payloads travel as they are stored.
+//! JSON representations. Absent fields are left out; payloads are copied as they are stored.
 
 use crate::time::Iso;
 use fermata_core::{RunId, RunnerId, Status, Timestamp};
@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
 use uuid::Uuid;
 
-/// JSON that is embedded as it stands. If it is damaged, it is shown as text.
+/// Stored JSON, embedded without parsing it into values. Invalid JSON is shown as a string.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JsonText<'a>(pub &'a str);
 
@@ -100,7 +100,7 @@ pub(crate) struct PublishedView {
     pub workflow_id: String,
     pub version: u32,
     pub status: &'static str,
-    /// False if the newest version was the same already.
+    /// False if the newest version has the same content.
     pub created: bool,
     pub warnings: Vec<Diagnostic>,
 }
@@ -162,7 +162,7 @@ pub(crate) enum DefinitionView<'a> {
     Read(Value),
 }
 
-/// A run in short: where it stands and where to ask again.
+/// A summary of a run: its status, and the URL to read it again.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AcceptedView {
@@ -181,7 +181,7 @@ impl AcceptedView {
     }
 }
 
-/// Where a run is found.
+/// The URL of a run.
 pub(crate) struct StatusUrl(pub RunId);
 
 impl Serialize for StatusUrl {
@@ -243,13 +243,13 @@ pub(crate) struct RunRow<'a> {
     /// When a parked run is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_at: Option<Iso>,
-    /// Who holds it.
+    /// The runner that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     runner_id: Option<RunnerId>,
     status_url: StatusUrl,
 }
 
-/// A run that came without a correlation id has its own.
+/// A run without a correlation id uses its own id.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum CorrelationId<'a> {
@@ -292,7 +292,7 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
     }
 }
 
-/// A run with its payloads and what else was asked for.
+/// A run with its payloads and the included parts.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunView<'a> {
@@ -309,7 +309,7 @@ pub(crate) struct RunView<'a> {
     pub included: Included<'a>,
 }
 
-/// What a run's view has on demand.
+/// The parts that a request can include.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Included<'a> {
@@ -407,7 +407,7 @@ impl<'a> From<&'a ActionRecord> for ActionView<'a> {
     }
 }
 
-/// An event as people read it.
+/// An event with a readable message.
 #[derive(Serialize)]
 pub(crate) struct EventView {
     seq: u32,

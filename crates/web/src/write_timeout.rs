@@ -1,4 +1,4 @@
-//! A connection whose client must read: if nothing can be written for too long, it is closed.
+//! A stream with a write timeout: a client that does not read its response is disconnected.
 
 use std::{
     future::Future,
@@ -12,11 +12,11 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// A stream with a limit on how long a write may make no progress.
+/// A stream whose writes fail if they make no progress for `timeout`.
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
-    /// When a write that is_waiting is given up.
+    /// When a pending write fails.
     deadline: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
@@ -35,7 +35,7 @@ impl<S> WriteTimeout<S> {
         &self.stream
     }
 
-    /// The same result, or an error if the write has waited for too long.
+    /// The result of a write, or an error if it has been pending for too long.
     fn or_timeout<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.is_waiting = false;
@@ -46,7 +46,7 @@ impl<S> WriteTimeout<S> {
             self.deadline.as_mut().reset(Instant::now() + self.timeout);
         }
         ready!(self.deadline.as_mut().poll(context));
-        let message = "the client did not read its answer in time";
+        let message = "the client did not read its response in time";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn a_write_without_progress_is_given_up() {
+    async fn a_write_without_progress_fails_after_the_timeout() {
         let (ours, mut theirs) = tokio::io::duplex(10);
         let mut ours = WriteTimeout::new(ours, Duration::from_millis(20));
         ours.write_all(&[0; 10]).await.unwrap();

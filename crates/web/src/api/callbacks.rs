@@ -1,9 +1,9 @@
-//! Callbacks: the answer to a wait comes from outside, to an address that only a token protects.
+//! Callbacks: another system sends the result that a wait needs. Only the token in the URL authorises it.
 //!
 //! What must stay true:
-//! * A callback is durable before it is answered with 200, and a wait takes one.
-//! * No more of a body is read than a payload may have.
-//! * No log line has the token, and no answer sends it back.
+//! * A callback is durable before the response 200, and a wait accepts one callback.
+//! * A body is not read beyond the limit of a payload.
+//! * The token is never logged and never part of a response.
 
 use crate::{
     Web,
@@ -21,7 +21,7 @@ use fermata_store::{StoreError, runs::Answer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// No token has more bytes than this.
+/// The longest token, in bytes.
 const MAX_TOKEN: usize = 128;
 
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ struct Status {
     status: &'static str,
 }
 
-/// `POST /wh/{token}`. Works while the server stops: the run goes on wherever it is claimed next.
+/// `POST /wh/{token}`. Also accepted while the server stops: the process that claims the run next uses it.
 pub(crate) async fn answer(
     State(web): State<Web>,
     token: Result<Path<String>, PathRejection>,
@@ -55,11 +55,11 @@ pub(crate) async fn answer(
         })),
         Ok(Answer::Closed) => Err(ApiError::conflict(
             "CALLBACK_CLOSED",
-            "this callback was answered before, or nobody waits for it any more".to_owned(),
+            "this callback was already received, or its wait has ended (timed out, cancelled or skipped)".to_owned(),
         )),
         Ok(Answer::NotFound) => Err(unknown()),
         Err(error @ EngineError::Store(StoreError::Unknown(_))) => Err(ApiError {
-            message: "the database did not confirm the callback; send it again: 409 means that it was taken".into(),
+            message: "the database did not confirm the callback; send it again. If the response is 409, it was stored the first time".into(),
             ..error.into()
         }),
         Err(error) => Err(error.into()),
@@ -67,24 +67,27 @@ pub(crate) async fn answer(
 }
 
 fn unknown() -> ApiError {
-    ApiError::not_found("CALLBACK_NOT_FOUND", "nobody waits for this callback".to_owned())
+    ApiError::not_found(
+        "CALLBACK_NOT_FOUND",
+        "no wait has this callback token; check the URL".to_owned(),
+    )
 }
 
-/// What a callback brings: JSON if it is JSON, whatever its media type says; else text.
+/// The payload of a callback: JSON if it parses as JSON, whatever its media type, otherwise text.
 fn payload(bytes: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(bytes);
-    let text = text.map_err(|_| ApiError::invalid("the body is neither JSON nor text in UTF-8"))?;
+    let text = text.map_err(|_| ApiError::invalid("the body is neither JSON nor UTF-8 text"))?;
     let json = text.trim_ascii();
     if json.is_empty() {
         return Ok(Value::Null);
     }
-    // Text may have as many brackets as it likes.
+    // Plain text may contain any number of brackets.
     if json.starts_with(['[', '{']) {
         check_depth(json.as_bytes())?;
     }
     match serde_json::from_str(json) {
         Ok(Strict(value)) => Ok(value),
-        // Two readers would disagree about what it says.
+        // A duplicate key: JSON parsers disagree about its value.
         Err(error) if error.is_data() => Err(bad_json(error)),
         Err(_) => Ok(Value::String(text.to_owned())),
     }
@@ -97,7 +100,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn json_is_json_and_the_rest_is_text() {
+    fn a_body_that_is_not_json_is_text() {
         for (bytes, value) in [
             (&b""[..], Value::Null),
             (b" \r\n", Value::Null),
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused() {
+    fn deep_invalid_and_ambiguous_bodies_are_refused() {
         let refused = |bytes: &[u8]| payload(bytes).unwrap_err();
         let deep = format!(" {}{}", "[".repeat(101), "]".repeat(101));
         assert_eq!(refused(deep.as_bytes()).code, "BODY_TOO_DEEP");

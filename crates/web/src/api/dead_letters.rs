@@ -1,4 +1,4 @@
-//! Dead letters: executions that were given up, with what was asked for. They can be asked for again, or thrown away.
+//! Dead letters: executions that were given up, with their requests. They can be requeued or deleted.
 
 use super::list::workflow_uid;
 use crate::{
@@ -61,7 +61,7 @@ pub(crate) struct DeadLetterView {
     attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
-    /// What was asked for; lists do not have it.
+    /// The original request; not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
 }
@@ -84,7 +84,7 @@ impl From<DeadLetter> for DeadLetterView {
     }
 }
 
-/// How many letters were removed.
+/// How many dead letters were deleted.
 #[derive(Serialize)]
 pub(crate) struct PurgedView {
     removed: u64,
@@ -126,7 +126,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// `GET /api/v1/admin/dead-letters/{id}`, with what was asked for.
+/// `GET /api/v1/admin/dead-letters/{id}`, with the original request.
 pub(crate) async fn get(
     State(web): State<Web>,
     DeadLetterId(id): DeadLetterId,
@@ -159,7 +159,7 @@ pub(crate) async fn delete(State(web): State<Web>, DeadLetterId(id): DeadLetterI
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `DELETE /api/v1/admin/dead-letters`: those that fit, or `?all=true`.
+/// `DELETE /api/v1/admin/dead-letters`: those that match the filters, or `?all=true`.
 pub(crate) async fn purge(
     State(web): State<Web>,
     Query(query): Query<PurgeQuery>,
@@ -167,7 +167,7 @@ pub(crate) async fn purge(
     let filter = filter(&web, query.reason, query.workflow_id).await?;
     let narrowed = filter.reason.is_some() || filter.workflow_uid.is_some();
     if narrowed == query.all.unwrap_or(false) {
-        let message = "say which dead letters are to go: `reason`, `workflowId` or both, or else `all=true`";
+        let message = "choose the dead letters to delete with `reason`, `workflowId` or both, or delete all of them with `all=true`";
         return Err(ApiError::parameter(message));
     }
     let removed = web.engine.purge(filter).await?;

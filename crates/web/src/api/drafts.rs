@@ -1,6 +1,6 @@
-//! Drafts beside a version, guarded against two editors, and documents that are only looked at.
+//! Drafts of workflows, protected against concurrent edits by ETags, and validation of documents.
 //!
-//! The ETag of a draft is its checksum: of what the document says, so comments and the order of keys do not count.
+//! The ETag of a draft is the checksum of its content, so comments and the order of keys do not change it.
 
 use super::workflows;
 use crate::{
@@ -37,7 +37,7 @@ pub(crate) async fn put(
     .await
 }
 
-/// What `If-Match` and `If-None-Match` ask for.
+/// The condition in `If-Match` or `If-None-Match`.
 fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
     let (matches, differs) = (
         value(headers, header::IF_MATCH)?,
@@ -49,13 +49,16 @@ fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
         (Some(list), None) => {
             let tags = list.split(',').map(|tag| checksum(tag.trim()));
             let tags = tags.collect::<Option<Vec<_>>>().ok_or_else(|| {
-                let message = "`If-Match` must be `*`, or the draft's ETag in double quotes, as GET and PUT give it";
+                let message =
+                    "`If-Match` must be `*`, or the ETag of the draft in double quotes, as GET and PUT return it";
                 ApiError::invalid(message)
             })?;
             Ok(Some(DraftGuard::Is(tags)))
         }
         (None, Some("*")) => Ok(Some(DraftGuard::Absent)),
-        (None, Some(_)) => Err(ApiError::invalid("`If-None-Match` can only be `*` here: no draft yet")),
+        (None, Some(_)) => Err(ApiError::invalid(
+            "`If-None-Match` must be `*`, which means that there is no draft yet",
+        )),
         (Some(_), Some(_)) => Err(ApiError::invalid("send `If-Match` or `If-None-Match`, not both")),
     }
 }
@@ -65,11 +68,11 @@ fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<String>, ApiErr
     let lines = headers.get_all(&name).iter().map(|value| value.to_str());
     let lines: Vec<&str> = lines
         .collect::<Result<_, _>>()
-        .map_err(|_| ApiError::invalid(format!("the header {name} is not plain text")))?;
+        .map_err(|_| ApiError::invalid(format!("the header {name} is not ASCII text")))?;
     Ok((!lines.is_empty()).then(|| lines.join(",").trim().to_owned()))
 }
 
-/// What an ETag holds. A weak one never matches.
+/// The checksum in an ETag. A weak ETag never matches.
 fn checksum(tag: &str) -> Option<String> {
     let (weak, tag) = match tag.strip_prefix("W/") {
         Some(tag) => (true, tag),
@@ -86,7 +89,7 @@ pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result
     let workflow = reads.workflow(&reference).await?;
     let draft = reads.draft(&workflow).await?;
     let draft = draft.ok_or_else(|| {
-        let message = format!("workflow `{}` has no draft; PUT one here", workflow.id);
+        let message = format!("workflow `{}` has no draft; create one with PUT", workflow.id);
         ApiError::not_found("NO_DRAFT", message)
     })?;
     let mut response = workflows::shown(&web, &workflow, None, &draft.source, &draft.checksum)?;
@@ -96,22 +99,22 @@ pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result
     Ok(response)
 }
 
-/// A document that was looked at.
+/// The result of a validation.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ValidatedView {
     /// Whether it could be published.
     valid: bool,
-    /// What is wrong or odd about it; `severity` tells which.
+    /// Errors and warnings; see `severity`.
     problems: Vec<Diagnostic>,
-    /// How many more there are than are listed.
+    /// How many problems are not listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     more_problems: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<PlanView>,
 }
 
-/// A plan in short.
+/// A summary of a plan.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PlanView {
@@ -148,7 +151,7 @@ impl PlanView {
     }
 }
 
-/// `POST /api/v1/workflows/validate`: as publishing would look at it; nothing is stored.
+/// `POST /api/v1/workflows/validate`: the checks of publishing, without storing anything.
 pub(crate) async fn validate(
     State(web): State<Web>,
     DocumentBytes(source, _share): DocumentBytes,
@@ -175,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guards_are_read_or_refused() {
+    fn conditional_headers_are_parsed_or_refused() {
         let read = |name: &'static str, text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(name, text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Executions (runs): start one, look at it, cancel it.
+//! Executions (runs): start, read, cancel.
 
 use crate::{
     Web,
@@ -22,8 +22,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
-/// A cancel that works at once is answered at once.
-const CANCEL_PATIENCE: Duration = Duration::from_millis(300);
+/// How long a cancel request waits for the run to end before it answers 202.
+const CANCEL_WAIT: Duration = Duration::from_millis(300);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +50,7 @@ struct PrincipalBody {
     email: Option<String>,
 }
 
-/// `POST /api/v1/workflows/{id}/execute`, with `?wait=30s` until it is over.
+/// `POST /api/v1/workflows/{id}/execute`. With `?wait=30s` it responds when the run ends, or after that time.
 pub(crate) async fn start(
     State(web): State<Web>,
     Name(reference): Name,
@@ -60,7 +60,7 @@ pub(crate) async fn start(
 ) -> Result<Response, ApiError> {
     let wait = query
         .wait
-        .map(|text| patience(&text, web.config.max_wait))
+        .map(|text| wait_time(&text, web.config.max_wait))
         .transpose()?;
     let correlates = correlation_id.is_some();
     let mut request = request_of(reference, correlation_id, body)?;
@@ -87,7 +87,7 @@ pub(crate) async fn start(
     Ok(response)
 }
 
-/// Without a correlation id of the caller's, a run has its own id for one, and so has the answer.
+/// If the request has no correlation id, the run id is the correlation id of the run and of the response.
 pub(super) fn correlate(response: &mut Response, run: RunId) {
     if let Ok(id) = HeaderValue::try_from(run.to_string()) {
         response.headers_mut().insert(CORRELATION_ID, id);
@@ -103,7 +103,7 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
     }
     if let Some(principal) = &body.principal {
         name("principal.userId", &principal.user_id)?;
-        // These may be empty.
+        // These may be empty strings.
         for (field, text) in [
             ("principal.displayName", &principal.display_name),
             ("principal.email", &principal.email),
@@ -133,7 +133,7 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
 }
 
 /// `30s`, `500ms`, `2m`, or a number of seconds.
-fn patience(text: &str, most: Duration) -> Result<Duration, ApiError> {
+fn wait_time(text: &str, most: Duration) -> Result<Duration, ApiError> {
     let asked = match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => duration::parse(text).ok(),
@@ -141,7 +141,7 @@ fn patience(text: &str, most: Duration) -> Result<Duration, ApiError> {
     asked.filter(|asked| *asked <= most).ok_or_else(|| {
         let most = most.as_secs();
         ApiError::parameter(format!(
-            "`wait` must be a time such as 500ms, 30s or 2m, and at most {most} seconds"
+            "`wait` must be a duration such as 500ms, 30s or 2m, at most {most} seconds"
         ))
     })
 }
@@ -154,7 +154,7 @@ pub(crate) struct GetQuery {
     offset: Option<u32>,
 }
 
-/// What to include in a run's view.
+/// The parts that `include` adds to a run.
 #[derive(Default)]
 struct Include {
     actions: bool,
@@ -176,8 +176,9 @@ impl Include {
                 "waits" => include.waits = true,
                 _ => {
                     let shown: String = word.chars().take(60).collect();
-                    let message =
-                        format!("`{shown}` cannot be included; actions, children, events, resources and waits can");
+                    let message = format!(
+                        "`{shown}` cannot be included; `include` takes actions, children, events, resources and waits"
+                    );
                     return Err(ApiError::parameter(message));
                 }
             }
@@ -236,7 +237,7 @@ pub(crate) async fn get(
     Ok(Json(RunView::new(&run, included)).into_response())
 }
 
-/// The same as a GET without includes.
+/// The response of a GET without `include`.
 async fn whole(web: &Web, id: RunId) -> Result<Response, ApiError> {
     let run = web.engine.reads().run(id).await?;
     Ok(Json(RunView::new(&run, Included::default())).into_response())
@@ -248,7 +249,7 @@ pub(crate) struct CancelBody {
     reason: Option<String>,
 }
 
-/// `POST /api/v1/executions/{id}/cancel`: 200 when it is over, 202 while it stops.
+/// `POST /api/v1/executions/{id}/cancel`: 200 if the run has ended, 202 while it stops.
 pub(crate) async fn cancel(
     State(web): State<Web>,
     ExecutionId(id): ExecutionId,
@@ -262,7 +263,7 @@ pub(crate) async fn cancel(
     Ok((code, Json(AcceptedView::new(id, status))).into_response())
 }
 
-/// Asks a run to stop and gives it a moment to do so.
+/// Cancels a run and waits a short time for it to end.
 pub(super) async fn stop(web: &Web, id: RunId, body: CancelBody) -> Result<Status, ApiError> {
     if let Some(reason) = &body.reason {
         name("reason", reason)?;
@@ -272,7 +273,7 @@ pub(super) async fn stop(web: &Web, id: RunId, body: CancelBody) -> Result<Statu
     if status.is_terminal() {
         return Ok(status);
     }
-    let ended = web.engine.wait(id, CANCEL_PATIENCE).await?;
+    let ended = web.engine.wait(id, CANCEL_WAIT).await?;
     Ok(ended.map_or(status, |ended| ended.status))
 }
 
@@ -281,9 +282,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_have_units_and_an_end() {
+    fn wait_times_have_units_and_a_maximum() {
         let most = Duration::from_secs(300);
-        let read = |text| patience(text, most).ok().map(|time| time.as_millis());
+        let read = |text| wait_time(text, most).ok().map(|time| time.as_millis());
         for (text, millis) in [
             ("30s", 30_000),
             ("500ms", 500),

@@ -1,12 +1,12 @@
-//! Whether this process lives, and whether it should get requests.
+//! Health checks: whether this process is alive, and whether it is ready for requests.
 
 use crate::Web;
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use std::time::Duration;
 
-/// A store that does not answer for this long is not ready.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A database that does not respond within this time is not ready.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 pub(crate) struct Live {
@@ -33,10 +33,10 @@ pub(crate) async fn live() -> Json<Live> {
 
 /// `GET /health/ready`
 pub(crate) async fn ready(State(web): State<Web>) -> (StatusCode, Json<Ready>) {
-    let database = match tokio::time::timeout(PATIENCE, web.engine.ping()).await {
+    let database = match tokio::time::timeout(PING_TIMEOUT, web.engine.ping()).await {
         Ok(Ok(())) => "ok",
         Ok(Err(error)) => {
-            tracing::warn!(%error, "not ready: the store failed");
+            tracing::warn!(%error, "not ready: the database check failed");
             "failed"
         }
         Err(_) => "timeout",

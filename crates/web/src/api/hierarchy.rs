@@ -1,7 +1,7 @@
-//! The tree of a run: up to the run that started it all, and down to all that it started.
+//! The tree of a run: its ancestors up to the root, and all descendants of the root.
 //!
-//! What must stay true: the walk is bounded both ways, in runs and in reads, it reads no payloads, and an answer that had to
-//! leave something out says so.
+//! What must stay true: the number of runs and of reads is bounded, no payload is read, and a response that is not complete
+//! says so (`truncated`).
 
 use crate::{Web, error::ApiError, extract::ExecutionId};
 use axum::{Json, extract::State};
@@ -11,13 +11,13 @@ use fermata_store::reads::RunRecord;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Levels above the run asked for, and levels below the root.
+/// The most levels above the requested run, and below the root.
 const MAX_LEVELS: usize = 32;
 
-/// Runs in one answer.
+/// The most runs in one response.
 const MAX_RUNS: u32 = 1000;
 
-/// Runs whose children are looked for.
+/// The most runs whose children are read.
 const MAX_PARENTS: usize = 200;
 
 /// A run with the runs it started.
@@ -31,7 +31,7 @@ pub(crate) struct TreeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_node_id: Option<String>,
     children: Vec<TreeView>,
-    /// Whether it may have started runs that are not shown.
+    /// Whether there may be children that are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<bool>,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) ->
             children.insert(run, (Vec::new(), true));
             continue;
         }
-        // With no room left it is still told whether there are any.
+        // A limit of 0 still returns whether there are children.
         let most = if level < MAX_LEVELS { room } else { 0 };
         let page = reads.children(run, None, most).await?;
         room -= u32::try_from(page.items.len()).unwrap_or(room).min(room);
@@ -65,7 +65,7 @@ pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) ->
     Ok(Json(tree(root, &mut children)))
 }
 
-/// As deep as the walk was.
+/// Recursion is bounded by [`MAX_LEVELS`].
 fn tree(run: RunRecord, children: &mut BTreeMap<RunId, (Vec<RunRecord>, bool)>) -> TreeView {
     let (below, more) = children.remove(&run.id).unwrap_or_default();
     TreeView {

@@ -1,7 +1,7 @@
 //! The list of executions: filters, order, pages.
 //!
-//! Times are places in the order of ids, which are UUIDv7, so every list is a range of an index. What no index rules
-//! out is looked at run by run, and only so far: a page may be short or empty and still have a `nextCursor`.
+//! Run ids are UUIDv7, so a time is a position in the order of ids and every list is a range of an index. Other filters are
+//! applied run by run, up to a limit: a page may be short or empty and still have a `nextCursor`.
 
 use crate::{
     Web,
@@ -52,7 +52,7 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
     Ok(Json(view).into_response())
 }
 
-/// The workflow that a filter names. No workflow has the uid of one that is not found, so the list is empty.
+/// The uid of the workflow in a filter. An unknown workflow gets a uid that no workflow has, so the list is empty.
 pub(super) async fn workflow_uid(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
     let workflow = web.engine.reads().find_workflow(reference).await?;
     Ok(workflow.map_or(Uuid::max(), |workflow| workflow.uid))
@@ -97,28 +97,28 @@ fn filter(query: ListQuery) -> Result<RunFilter, ApiError> {
     Ok(filter)
 }
 
-/// Some words, with commas between.
+/// Statuses separated by commas.
 fn statuses(words: &str) -> Result<Vec<Status>, ApiError> {
     let words = words.split(',').map(str::trim).filter(|word| !word.is_empty());
     let unknown = || {
         ApiError::parameter(
-            "`status` must be Pending, Running, Succeeded, Failed or Cancelled, or several with commas between",
+            "`status` must be Pending, Running, Succeeded, Failed or Cancelled, or several of them separated by commas",
         )
     };
     words.map(|word| Status::parse(word).ok_or_else(unknown)).collect()
 }
 
 fn runner(id: &str) -> Result<RunnerId, ApiError> {
-    let id = Uuid::try_parse(id).map_err(|_| ApiError::parameter("`runnerId` must be the id of a runner, a UUID"));
+    let id = Uuid::try_parse(id).map_err(|_| ApiError::parameter("`runnerId` must be the id of a runner (a UUID)"));
     id.map(RunnerId)
 }
 
-/// The first id that a run made at this time can have.
+/// The smallest id of a run that was created at this time.
 fn instant(parameter: &str, text: Option<String>) -> Result<Option<RunId>, ApiError> {
     let Some(text) = text else { return Ok(None) };
     let millis = time::millis(&text).ok_or_else(|| {
         ApiError::parameter(format!(
-            "`{parameter}` must be an instant such as 2026-11-15T10:30:00Z, or milliseconds since 1970"
+            "`{parameter}` must be a time such as 2026-11-15T10:30:00Z, or milliseconds since 1970-01-01T00:00:00Z"
         ))
     })?;
     Ok(Some(RunId(Uuid::from_u128(u128::from(millis) << 80))))
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_places_among_ids() {
+    fn a_time_is_a_position_in_the_order_of_ids() {
         let now = jiff::Timestamp::now().as_millisecond();
         let id = RunId(Uuid::now_v7());
         let place = |millis: i64| instant("x", Some(millis.to_string())).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Runners: which processes work on executions, and on how many.
+//! Runners: the processes that execute runs, and how many runs each of them holds.
 
 use crate::{Web, error::ApiError, extract::Query, paging, time::Iso, views::PageView};
 use axum::{Json, extract::State};
@@ -13,7 +13,7 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
 }
 
-/// A process that says that it lives.
+/// A process that sends heartbeats.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunnerView {
@@ -26,7 +26,7 @@ pub(crate) struct RunnerView {
     public_url: String,
     started_at: Iso,
     heartbeat_at: Iso,
-    /// Whether the last heartbeat is young enough.
+    /// Whether the last heartbeat is younger than `lease_ttl`.
     is_alive: bool,
     /// How many executions it holds.
     executions: u64,

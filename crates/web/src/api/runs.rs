@@ -1,5 +1,5 @@
-//! Runs as Runlater's specification shows them: snake_case below `data`, task by task. For workflows of any dialect; the
-//! same runs are the executions of the rest of this API.
+//! Runs in the format of the Runlater specification: snake_case below `data`, with their tasks. For workflows of any
+//! dialect. The rest of this API shows the same runs as executions.
 
 use super::executions::{CancelBody, correlate, stop};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     error::ApiError,
     extract::{CorrelationId, IdempotencyKey, Name, OptionalJson, Query, RunOf},
     paging,
-    run_views::{DataPage, DataView, RunWithTasks, RunWord, ShortRun, TriggeredRun},
+    run_views::{DataPage, DataView, RunStatus, RunWithTasks, ShortRun, TriggeredRun},
     strict_json::Strict,
 };
 use axum::{
@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What a run is triggered with: any JSON.
+/// The trigger of a run: any JSON value.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Trigger(Strict);
@@ -35,7 +35,7 @@ impl Default for Trigger {
     }
 }
 
-/// There is nothing to ask for beside the trigger.
+/// No query parameters are allowed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
@@ -60,10 +60,10 @@ pub(crate) async fn trigger(
     };
     let accepted = web.engine.start(request).await?;
     let run = row(&web, accepted.run).await?;
-    // However fast it was: whoever triggered it learns that it runs.
+    // A new run is reported as running, even if it has ended already.
     let (code, status) = match accepted.created {
-        true => (StatusCode::CREATED, RunWord::Running),
-        false => (StatusCode::OK, RunWord::of(&run)),
+        true => (StatusCode::CREATED, RunStatus::Running),
+        false => (StatusCode::OK, RunStatus::of(&run)),
     };
     let data = TriggeredRun::new(&run, status);
     let mut response = (code, Json(DataView { data })).into_response();
@@ -99,30 +99,30 @@ pub(crate) async fn list(
     Ok(Json(view).into_response())
 }
 
-/// Some words, with commas between.
-fn words(text: &str) -> Result<Vec<RunWord>, ApiError> {
+/// Statuses separated by commas.
+fn words(text: &str) -> Result<Vec<RunStatus>, ApiError> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     let unknown = || {
         ApiError::parameter(
-            "`status` must be running, completed, failed, timeout or cancelled, or several with commas between",
+            "`status` must be running, completed, failed, timeout or cancelled, or several of them separated by commas",
         )
     };
-    words.map(|word| RunWord::parse(word).ok_or_else(unknown)).collect()
+    words.map(|word| RunStatus::parse(word).ok_or_else(unknown)).collect()
 }
 
-/// The store does not tell `timeout` from `failed`; what it finds too much is left out here, so it may have to be asked
-/// again. A page that is short for that says where to go on.
-const MOST_LOOKS: usize = 10;
+/// The store does not distinguish `timeout` from `failed`, so runs that do not match are dropped here and more are read, at
+/// most this many times. A page that is short for this reason has a cursor.
+const MAX_READS: usize = 10;
 
 async fn runs(
     web: &Web,
     workflow: Uuid,
-    words: &[RunWord],
+    words: &[RunStatus],
     before: Option<RunId>,
     limit: u32,
 ) -> Result<RunPage, ApiError> {
-    let fits = |run: &RunRecord| words.is_empty() || words.contains(&RunWord::of(run));
-    let is_exact = words.contains(&RunWord::Failed) == words.contains(&RunWord::Timeout);
+    let fits = |run: &RunRecord| words.is_empty() || words.contains(&RunStatus::of(run));
+    let is_exact = words.contains(&RunStatus::Failed) == words.contains(&RunStatus::Timeout);
     let mut statuses: Vec<Status> = words.iter().flat_map(|word| word.statuses()).copied().collect();
     statuses.sort();
     statuses.dedup();
@@ -135,7 +135,7 @@ async fn runs(
     };
     let wanted = limit as usize;
     let mut items = Vec::new();
-    for _ in 0..if is_exact { 1 } else { MOST_LOOKS } {
+    for _ in 0..if is_exact { 1 } else { MAX_READS } {
         let page = web.engine.reads().runs(filter.clone()).await?;
         items.extend(page.items.into_iter().filter(fits));
         filter.before = page.next;
@@ -170,7 +170,7 @@ pub(crate) async fn cancel(
     whole(&web, run).await
 }
 
-/// The workflow whose runs are asked for. One that was deleted is found by its uid.
+/// The workflow whose runs are requested. A deleted workflow is found by its uid.
 async fn workflow_of_runs(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
     let workflow = web.engine.reads().find_workflow(reference).await?;
     let uid = workflow.map(|workflow| workflow.uid);
@@ -183,7 +183,7 @@ async fn row(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
     run.ok_or_else(|| Refusal::RunNotFound(id).into())
 }
 
-/// The run, if it is one of that workflow.
+/// The run, if it belongs to that workflow.
 async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
     let workflow = workflow_of_runs(web, &place.workflow).await?;
     let run = row(web, place.run).await?;

@@ -1,7 +1,7 @@
-//! Workflows: add, replace, publish, look at them, list them.
+//! Workflows: create, replace, publish, read, list.
 //!
-//! `{id}` is the id, or the uid with or without `wf_`. A workflow whose document is written in Runlater is shown as that
-//! dialect's specification does; lists show all alike.
+//! `{id}` is the id, or the uid with or without `wf_`. A workflow with a Runlater document is shown in the format of the
+//! Runlater specification; lists have one format for all workflows.
 
 use crate::{
     Web,
@@ -9,7 +9,7 @@ use crate::{
     error::{ApiError, etag},
     extract::{DocumentBytes, Name, Query},
     paging,
-    runlater_views::{Said, WorkflowAnswer},
+    runlater_views::{DocumentFields, WorkflowResponse},
     views::{DefinitionView, PageView, PublishedView, SavedView, VersionView, WorkflowView, WorkflowWithDefinition},
 };
 use axum::{
@@ -54,12 +54,12 @@ pub(crate) async fn replace(
     .await
 }
 
-/// A version that was published without having been a draft.
+/// The response for a version that was published without a draft.
 fn released(web: &Web, status: StatusCode, published: PublishedWorkflow, source: &[u8]) -> Result<Response, ApiError> {
     if is_runlater(&published.workflow.dialect) {
         let json = json(web, source)?;
-        if let Some(said) = Said::read(&json) {
-            let view = WorkflowAnswer::new(&published.workflow, &said, &published.warnings);
+        if let Some(fields) = DocumentFields::read(&json) {
+            let view = WorkflowResponse::new(&published.workflow, &fields, &published.warnings);
             return Ok((status, Json(view)).into_response());
         }
     }
@@ -70,7 +70,7 @@ fn is_runlater(dialect: &str) -> bool {
     Dialect::parse(dialect) == Some(Dialect::Runlater)
 }
 
-/// A document as JSON: as it was sent, if that is JSON.
+/// A document as JSON. A JSON document is not changed.
 fn json<'a>(web: &Web, source: &'a [u8]) -> Result<Cow<'a, str>, ApiError> {
     if let Ok(raw) = serde_json::from_slice::<&RawValue>(source) {
         return Ok(Cow::Borrowed(raw.get()));
@@ -83,7 +83,7 @@ fn read(web: &Web, source: &[u8]) -> Result<Document, ApiError> {
     Ok(Document::parse(source, "request", limits).map_err(Refusal::InvalidDocument)?)
 }
 
-/// A draft that was saved, with its ETag.
+/// The response for a saved draft, with its ETag.
 pub(super) fn written(status: StatusCode, saved: SavedWorkflow) -> Response {
     let view = SavedView {
         workflow: (&saved.workflow).into(),
@@ -126,14 +126,14 @@ pub(crate) struct ListQuery {
     is_enabled: Option<bool>,
     search: Option<String>,
     dialect: Option<String>,
-    /// Taken and not looked at: workflows belong to no tenant, runs do.
+    /// Accepted and ignored: workflows do not belong to a tenant, only runs do.
     #[serde(rename = "tenantId")]
     _tenant_id: Option<String>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
 
-/// `GET /api/v1/workflows`, by id.
+/// `GET /api/v1/workflows`, ordered by id.
 pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
     let status = query.status.filter(|word| !word.is_empty());
     let filter = WorkflowFilter {
@@ -164,7 +164,7 @@ pub(crate) struct GetQuery {
     version: Option<u32>,
 }
 
-/// `GET /api/v1/workflows/{id}?version=n`: that version; else the current one; else the draft.
+/// `GET /api/v1/workflows/{id}?version=n`: that version, by default the current one, or the draft if there is none.
 pub(crate) async fn get(
     State(web): State<Web>,
     Name(reference): Name,
@@ -176,7 +176,7 @@ pub(crate) async fn get(
         Some(_) => None,
         None => reads.draft(&workflow).await?,
     };
-    // Published but never activated: there may be versions, and no draft and no current one.
+    // A workflow that was published but never activated has versions, but neither a draft nor a current version.
     let version = query.version.or(workflow.current_version).or(workflow.latest_version);
     let (source, checksum, version, dialect) = match (draft, version) {
         (Some(draft), _) => (draft.source, draft.checksum, None, draft.dialect),
@@ -193,14 +193,14 @@ pub(crate) async fn get(
     };
     if is_runlater(&dialect) {
         let json = json(&web, &source)?;
-        if let Some(said) = Said::read(&json) {
-            return Ok(Json(WorkflowAnswer::with_document(&workflow, &said)).into_response());
+        if let Some(fields) = DocumentFields::read(&json) {
+            return Ok(Json(WorkflowResponse::with_document(&workflow, &fields)).into_response());
         }
     }
     shown(&web, &workflow, version, &source, &checksum)
 }
 
-/// A workflow with one of its documents.
+/// The response for a workflow with one of its documents.
 pub(super) fn shown(
     web: &Web,
     workflow: &Workflow,

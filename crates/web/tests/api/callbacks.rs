@@ -146,7 +146,10 @@ async fn tokens_that_nobody_has() {
     ] {
         let answer = server.post_nothing(&format!("/wh/{token}")).await;
         let error = answer.error(404, "CALLBACK_NOT_FOUND");
-        assert_eq!(error["message"], "nobody waits for this callback", "whatever was sent");
+        assert_eq!(
+            error["message"], "no wait has this callback token; check the URL",
+            "whatever was sent"
+        );
     }
     server.store.close().await.unwrap();
     let asked = server.post_nothing(&format!("/wh/{}", "0".repeat(128))).await;
