@@ -1,4 +1,4 @@
-//! Web pages: only those of this server may call it.
+//! Requests of web pages: only pages of this server may call the API.
 
 use crate::harness::{Server, echo};
 use fermata_runtime::Settings;
@@ -10,7 +10,7 @@ const WORKFLOWS: &str = "/api/v1/workflows";
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
-async fn a_page_of_another_site_can_neither_write_nor_read() {
+async fn pages_of_other_origins_are_refused() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let document = echo("evil").to_string();
@@ -61,7 +61,7 @@ async fn a_page_of_another_site_can_neither_write_nor_read() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_this_servers_is_refused() {
+async fn an_unknown_host_name_is_refused() {
     let config = WebConfig {
         allowed_hosts: vec!["flows.example.com".to_owned()],
         ..WebConfig::default()
@@ -84,7 +84,7 @@ async fn a_name_that_is_not_this_servers_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_page_can_send_without_asking_is_no_write() {
+async fn writes_need_a_media_type_that_requires_a_preflight() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let forms = [
@@ -114,7 +114,7 @@ async fn what_a_page_can_send_without_asking_is_no_write() {
 }
 
 #[tokio::test]
-async fn callbacks_need_no_more_than_their_token() {
+async fn callbacks_are_exempt_from_origin_checks() {
     let server = Server::start().await;
     let waits = json!({ "name": "waits", "tasks": { "answer": { "wait_for_webhook": { "timeout": "1h" } } } });
     server.post(WORKFLOWS, waits).await.expect(201);

@@ -1,4 +1,4 @@
-//! Callbacks: early, late, twice and at the same time; what they bring; and that nobody reads their tokens.
+//! Callbacks: early, late, repeated and concurrent ones; their payloads; and that their tokens are not logged.
 
 use crate::{
     harness::{LONG, Server},
@@ -19,7 +19,7 @@ fn received() -> Value {
     json!({ "data": { "status": "received" } })
 }
 
-/// A run that waits for its callback: where it is found, and where the callback goes.
+/// Starts a run that waits for its callback. Returns the path of the run and the path of the callback.
 async fn waiting(server: &Server, service: &Service) -> (String, String) {
     server.create(&service.checkout("/answer/200")).await;
     let place = server.trigger("checkout", json!({})).await;
@@ -28,19 +28,19 @@ async fn waiting(server: &Server, service: &Service) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_callback_goes_to_the_task_that_waits() {
+async fn a_callback_completes_its_wait() {
     let (server, service) = (Server::start().await, Service::start().await);
     let (place, callback) = waiting(&server, &service).await;
     let paid = json!({ "status": "paid", "payment_id": "p-7" });
     assert_eq!(server.call_back(&callback, paid.clone()).await.expect(200), received());
     let run = server.until_over(&place).await;
     assert_eq!(run["status"], "completed");
-    let told = |name: &str| run["tasks"][name]["status"].clone();
+    let status = |name: &str| run["tasks"][name]["status"].clone();
     assert_eq!(
-        (told("payment-result"), told("fulfill-order")),
+        (status("payment-result"), status("fulfill-order")),
         (json!("received"), json!("success"))
     );
-    assert_eq!(told("handle-timeout"), "skipped");
+    assert_eq!(status("handle-timeout"), "skipped");
     assert_eq!(service.bodies()[1], json!({ "payment": paid }));
     let late = server.call_back(&callback, json!({})).await;
     late.error(409, "CALLBACK_CLOSED");
@@ -86,7 +86,7 @@ async fn an_early_callback_is_kept_and_a_second_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_the_same_time_one_is_taken() {
+async fn one_of_many_concurrent_callbacks_is_accepted() {
     let (server, service) = (Server::start().await, Service::start().await);
     let (place, callback) = waiting(&server, &service).await;
     let calls = (0..20).map(|n| {
@@ -104,11 +104,11 @@ async fn of_many_at_the_same_time_one_is_taken() {
     assert_eq!(taken.len(), 1, "{taken:?}");
     assert_eq!(server.until_over(&place).await["status"], "completed");
     let payment = json!({ "payment": { "status": "paid", "n": taken[0] } });
-    assert_eq!(service.bodies()[1..], [payment], "the one that was told so");
+    assert_eq!(service.bodies()[1..], [payment], "the one that got 200");
 }
 
 #[tokio::test]
-async fn nobody_waits_after_a_cancel_or_a_timeout() {
+async fn callbacks_after_a_cancel_or_a_timeout_are_refused() {
     let (server, service) = (Server::start().await, Service::start().await);
     let (place, callback) = waiting(&server, &service).await;
     let stopped = server.post_nothing(&format!("{place}/cancel")).await.expect(200);
@@ -132,7 +132,7 @@ async fn nobody_waits_after_a_cancel_or_a_timeout() {
 }
 
 #[tokio::test]
-async fn tokens_that_nobody_has() {
+async fn unknown_tokens_are_refused() {
     let server = Server::start().await;
     for token in [
         "x",
@@ -169,7 +169,7 @@ async fn tokens_that_nobody_has() {
     }
 }
 
-/// Hands out where its callback goes, and passes on what came.
+/// A workflow that sends its callback URL to the service, and then the payload of the callback.
 fn passing(service: &Service) -> Value {
     let (url, tell) = (
         service.url("/answer/200"),
@@ -185,7 +185,7 @@ fn passing(service: &Service) -> Value {
     })
 }
 
-/// A run of it: where it is found, and where its callback goes.
+/// Starts a run of it. Returns the path of the run and the path of the callback.
 async fn passes(server: &Server, service: &Service) -> (String, String) {
     let calls = service.bodies().len();
     let place = server.trigger("passing", json!({})).await;
@@ -224,7 +224,7 @@ async fn payloads_are_json_or_text() {
         let answer = server.send(Method::POST, &callback, &[], body).await;
         answer.error(400, code);
     }
-    // None of these was taken for the answer.
+    // None of these completed the wait.
     server
         .send(Method::POST, &callback, &[], "no media type")
         .await
@@ -252,7 +252,7 @@ async fn payloads_have_a_limit_of_their_own() {
     let answer = server.send(Method::POST, &callback, &[], pieces(11)).await;
     answer.error(413, "BODY_TOO_LARGE");
 
-    // Who says that it will be too much is told so before he sends any of it.
+    // A `Content-Length` above the limit is refused before the body is sent.
     let mut stream = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://"))
         .await
         .unwrap();
@@ -268,7 +268,7 @@ async fn payloads_have_a_limit_of_their_own() {
     assert_eq!(answer.expect(200), received());
 }
 
-/// Everything that this process logs, from the moment that somebody asks for it.
+/// Everything that this process logs after the first call of this function.
 fn log() -> &'static Mutex<Vec<u8>> {
     struct Lines;
     impl io::Write for Lines {
@@ -339,13 +339,13 @@ async fn no_token_is_logged() {
     for status in [200, 400, 404, 405, 409, 413, 503] {
         assert!(answered(status), "{status} is not in the log");
     }
-    assert!(log.contains(&place), "other places are");
+    assert!(log.contains(&place), "other paths are logged");
     let found = log.lines().find(|line| line.contains(token));
     assert_eq!(found, None);
 }
 
 #[tokio::test]
-async fn a_callback_that_was_taken_survives_the_process() {
+async fn an_accepted_callback_survives_a_restart() {
     let home = Arc::new(Home::new(Kind::Sqlite));
     let open = async || Server::on(&home, Settings::default(), WebConfig::default()).await;
     let service = Service::start().await;
@@ -354,7 +354,7 @@ async fn a_callback_that_was_taken_survives_the_process() {
     first.engine.stop();
     let working = tokio::time::timeout(LONG, &mut first.working).await;
     working.unwrap().unwrap();
-    // Nobody is left to take it out of the inbox, but a server that stops still takes it in.
+    // The engine has stopped and does not consume the inbox, but the server still accepts the callback.
     let paid = json!({ "status": "paid", "payment_id": "p-7" });
     assert_eq!(first.call_back(&callback, paid.clone()).await.expect(200), received());
     first

@@ -1,4 +1,4 @@
-//! Cancelling runs, wherever they stand.
+//! Cancelling runs in every status.
 
 use crate::harness::{Server, echo, single};
 use fermata_runtime::Settings;
@@ -15,7 +15,7 @@ fn short(id: &str, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_running_one_stops() {
+async fn a_running_run_is_cancelled() {
     let server = Server::start().await;
     server
         .publish(&single("gated", "test.gate", json!({ "obeys": true })))
@@ -31,7 +31,7 @@ async fn a_running_one_stops() {
 }
 
 #[tokio::test]
-async fn a_running_one_stops_at_once() {
+async fn a_running_run_is_cancelled_at_once() {
     let server = Server::start().await;
     server.publish(&single("gated", "test.gate", json!({}))).await;
     let id = server.execute("gated", json!({})).await;
@@ -42,7 +42,7 @@ async fn a_running_one_stops_at_once() {
 }
 
 #[tokio::test]
-async fn a_parked_one_stops() {
+async fn a_parked_run_is_cancelled() {
     let settings = Settings {
         park_after: Duration::ZERO,
         ..Settings::default()
@@ -64,7 +64,7 @@ async fn a_parked_one_stops() {
 }
 
 #[tokio::test]
-async fn a_pending_one_stops() {
+async fn a_pending_run_is_cancelled() {
     let settings = Settings {
         max_active_runs: 0,
         ..Settings::default()
@@ -82,7 +82,7 @@ async fn a_pending_one_stops() {
 }
 
 #[tokio::test]
-async fn one_that_is_over_stays_as_it_is() {
+async fn a_run_that_has_ended_is_not_changed() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let run = server
@@ -95,8 +95,8 @@ async fn one_that_is_over_stays_as_it_is() {
     assert_eq!(server.get(&format!("/api/v1/executions/{id}")).await.expect(200), run);
 }
 
-/// Cancel is the only command there is for an execution, and it is legal in every status: what is over stays as it is.
-/// So no request gets WFENG002; commands that can be illegal belong into this table when they come.
+/// Cancel is the only command for an execution, and it is legal in every status: a run that has ended is not changed.
+/// So no request gets WFENG002. A command that can be illegal belongs into this table.
 #[tokio::test]
 async fn every_command_in_every_status() {
     let settings = Settings {
@@ -132,27 +132,27 @@ async fn every_command_in_every_status() {
         assert_eq!(answer.expect(200), short(id, next), "{status}");
         let after = server.get(&get).await.expect(200);
         match status == next {
-            true => assert_eq!(after, before, "what is over stays as it is"),
+            true => assert_eq!(after, before, "a run that has ended is not changed"),
             false => assert_eq!((&after["status"], &after["reason"]), (&json!(next), &json!("table"))),
         }
     }
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_cancels_are_refused() {
     let server = Server::start().await;
-    let nobody = "01890000-0000-7000-8000-000000000000";
+    let missing = "01890000-0000-7000-8000-000000000000";
     server
-        .post_nothing(&path(nobody))
+        .post_nothing(&path(missing))
         .await
         .error(404, "EXECUTION_NOT_FOUND");
     server.post_nothing(&path("x")).await.error(400, "INVALID_ID");
     server
-        .post(&path(nobody), json!({ "because": "x" }))
+        .post(&path(missing), json!({ "because": "x" }))
         .await
         .error(400, "INVALID_REQUEST");
     server
-        .post(&path(nobody), json!({ "reason": "" }))
+        .post(&path(missing), json!({ "reason": "" }))
         .await
         .error(400, "INVALID_REQUEST");
 }

@@ -1,4 +1,4 @@
-//! Executions that were given up: look at them, ask for them again, throw them away.
+//! Dead letters: list, read, requeue, delete.
 
 use crate::harness::{Server, assert_time, echo};
 use fermata_core::RunId;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 const LETTERS: &str = "/api/v1/admin/dead-letters";
 
-/// A run that comes to the store without the API, and is given up for its trigger.
+/// Stores a run directly, with an invalid trigger, and waits for its dead letter.
 async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (String, Value) {
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
@@ -41,7 +41,7 @@ async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (Strin
     (id, page["items"][0].clone())
 }
 
-/// A workflow that wants to be told something.
+/// A workflow with a required field in its trigger.
 fn strict(id: &str) -> Value {
     let mut document = echo(id);
     document["triggerSchema"] = json!({ "type": "object", "required": ["say"] });
@@ -53,7 +53,7 @@ async fn delete(server: &Server, path: impl AsRef<str>) -> crate::harness::Answe
 }
 
 #[tokio::test]
-async fn letters_are_listed_and_shown() {
+async fn dead_letters_are_listed_and_read() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
     server.publish(&strict("b")).await;
@@ -99,7 +99,7 @@ async fn letters_are_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn what_fits_by_now_is_asked_for_again_once() {
+async fn a_valid_dead_letter_is_requeued_once() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
     let (old, letter) = dead_lettered(&server, "a", "{}").await;
@@ -136,7 +136,7 @@ async fn what_fits_by_now_is_asked_for_again_once() {
 }
 
 #[tokio::test]
-async fn letters_go_one_by_one_or_many_at_once() {
+async fn dead_letters_are_deleted_one_by_one_or_by_filter() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
     server.publish(&strict("b")).await;
@@ -164,7 +164,7 @@ async fn letters_go_one_by_one_or_many_at_once() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_refused() {
+async fn invalid_requests_are_refused() {
     let server = Server::start().await;
     server.publish(&strict("a")).await;
     let (_, letter) = dead_lettered(&server, "a", "nonsense").await;

@@ -1,4 +1,4 @@
-//! Drafts beside versions: two editors, ETags, and documents that are only looked at.
+//! Drafts: concurrent edits, ETags, and validation without storing.
 
 use crate::harness::{Answer, Server, echo, single};
 use reqwest::Method;
@@ -17,7 +17,7 @@ async fn put(server: &Server, document: &Value, headers: &[(&str, &str)]) -> Ans
 }
 
 #[tokio::test]
-async fn the_second_of_two_editors_is_told() {
+async fn the_second_of_two_concurrent_edits_is_refused() {
     let server = Server::start().await;
     server.publish(&document(1)).await;
     server.get(DRAFT).await.error(404, "NO_DRAFT");
@@ -41,7 +41,7 @@ async fn the_second_of_two_editors_is_told() {
     second.expect(200);
     let late = put(&server, &document(4), &[("if-match", &etag)]).await;
     late.error(412, "PRECONDITION_FAILED");
-    assert_eq!(late.header("etag"), second.header("etag"), "it says what is there");
+    assert_eq!(late.header("etag"), second.header("etag"), "it has the current ETag");
     let absent = put(&server, &document(4), &[("if-none-match", "*")]).await;
     absent.error(412, "PRECONDITION_FAILED");
     let weak = format!("W/{}", second.header("etag"));
@@ -76,17 +76,17 @@ async fn a_draft_belongs_to_its_workflow() {
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
     let json = [("content-type", "application/json")];
-    let nobody = server
+    let missing = server
         .send(
             Method::PUT,
-            "/api/v1/workflows/nobody/draft",
+            "/api/v1/workflows/missing/draft",
             &json,
-            echo("nobody").to_string(),
+            echo("missing").to_string(),
         )
         .await;
-    nobody.error(404, "WORKFLOW_NOT_FOUND");
+    missing.error(404, "WORKFLOW_NOT_FOUND");
     server
-        .get("/api/v1/workflows/nobody/draft")
+        .get("/api/v1/workflows/missing/draft")
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
     let mut bad = document(2);
@@ -96,7 +96,7 @@ async fn a_draft_belongs_to_its_workflow() {
 }
 
 #[tokio::test]
-async fn documents_can_be_looked_at_only() {
+async fn documents_can_be_validated_without_storing() {
     let server = Server::start().await;
     let path = "/api/v1/workflows/validate";
     let mut fine = echo("fine");
@@ -116,7 +116,7 @@ async fn documents_can_be_looked_at_only() {
         .post(path, single("bad", "core.ecko", json!({})))
         .await
         .expect(200);
-    assert_eq!(answer["valid"], false, "as publishing would see it");
+    assert_eq!(answer["valid"], false, "validation makes the checks of publishing");
     assert_eq!(answer["problems"][0]["severity"], "error");
     assert!(answer["problems"][0]["line"].is_u64() && answer.get("plan").is_none());
     let json = [("content-type", "application/json")];
@@ -128,7 +128,7 @@ async fn documents_can_be_looked_at_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_documents_are_taken_too() {
+async fn large_documents_are_accepted() {
     let server = Server::start().await;
     let mut large = echo("large");
     large["nodes"][0]["parameters"]["text"] = json!("x".repeat(200_000));

@@ -1,4 +1,4 @@
-//! Looking at runs: one with what belongs to it, and many.
+//! Reading runs: one run with its parts, and lists.
 
 use crate::harness::{Server, assert_time, echo, single};
 use fermata_runtime::Settings;
@@ -20,7 +20,7 @@ fn linking() -> Value {
 }
 
 #[tokio::test]
-async fn a_run_is_shown_with_what_belongs_to_it() {
+async fn a_run_is_shown_with_its_included_parts() {
     let server = Server::start().await;
     server.publish(&linking()).await;
     let finished = server
@@ -57,7 +57,7 @@ async fn a_run_is_shown_with_what_belongs_to_it() {
     }
 
     let actions = run["actions"].as_array().unwrap();
-    let told: Vec<Value> = actions
+    let shown: Vec<Value> = actions
         .iter()
         .map(|action| {
             json!([
@@ -74,7 +74,7 @@ async fn a_run_is_shown_with_what_belongs_to_it() {
         ["link", "Succeeded", 2, 1],
         ["never", "Skipped", 1, 0],
     ]);
-    assert_eq!(Value::Array(told), expected);
+    assert_eq!(Value::Array(shown), expected);
     assert_eq!(run["actionsTotal"], 4);
     assert_eq!(actions[0]["actionType"], "core.echo");
     assert_eq!(
@@ -177,7 +177,7 @@ async fn events_do_not_show_vars() {
 }
 
 #[tokio::test]
-async fn secrets_in_outputs_are_masked_where_they_are_shown() {
+async fn secrets_in_outputs_are_masked_in_responses() {
     let server = Server::start().await;
     let secret = "s3cret ".repeat(20_000);
     let document = json!({
@@ -241,7 +241,7 @@ async fn a_page_of_actions_has_a_limit_in_bytes() {
         let page = answer.expect(200);
         assert_eq!(page["actionsTotal"], 5);
         let actions = page["actions"].as_array().unwrap();
-        assert!(actions.len() < 5, "it does not fit into one answer");
+        assert!(actions.len() < 5, "it does not fit into one response");
         names.extend(
             actions
                 .iter()
@@ -255,7 +255,7 @@ async fn a_page_of_actions_has_a_limit_in_bytes() {
 }
 
 #[tokio::test]
-async fn questions_that_make_no_sense_are_refused() {
+async fn invalid_queries_are_refused() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let id = server.execute("hello", json!({})).await;
@@ -277,12 +277,12 @@ async fn questions_that_make_no_sense_are_refused() {
     server.get(&format!("{base}?limit=1000")).await.expect(200);
     server.get("/api/v1/executions/7").await.error(400, "INVALID_ID");
     server.get("/api/v1/executions/%ff").await.error(400, "INVALID_REQUEST");
-    let nobody = "/api/v1/executions/01890000-0000-7000-8000-000000000000";
-    server.get(nobody).await.error(404, "EXECUTION_NOT_FOUND");
+    let missing = "/api/v1/executions/01890000-0000-7000-8000-000000000000";
+    server.get(missing).await.error(404, "EXECUTION_NOT_FOUND");
 }
 
 #[tokio::test]
-async fn the_list_is_walked_newest_first() {
+async fn the_list_is_newest_first() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     server.publish(&single("broken", "core.fail", json!({}))).await;
@@ -326,7 +326,7 @@ async fn the_list_is_walked_newest_first() {
     assert_eq!(broken[0]["error"]["code"], "FAILED_ON_PURPOSE");
     assert!(broken[0].get("trigger").is_none(), "lists are without payloads");
     assert_eq!(list("tenantId=acme").await.as_array().unwrap().len(), 2);
-    assert_eq!(list("workflowId=nobody").await, json!([]));
+    assert_eq!(list("workflowId=missing").await, json!([]));
     for cursor in ["x", "00", "zz", "%00"] {
         server
             .get(&format!("/api/v1/executions?cursor={cursor}"))

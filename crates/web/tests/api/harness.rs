@@ -1,6 +1,6 @@
-//! A server for each test, and what is asked of every answer.
+//! A server for each test, and the checks that every response must pass.
 //!
-//! Data is in memory; `FERMATA_TEST_DATABASE=postgres` (or `sqlite`) runs all of this on that database.
+//! Data is in memory; `FERMATA_TEST_DATABASE=postgres` (or `sqlite`) runs all tests on that database.
 
 use async_trait::async_trait;
 use fermata_core::{Failure, Timestamp};
@@ -30,7 +30,7 @@ use tokio::{
     time::Instant,
 };
 
-/// Nothing here takes longer, however slow the machine.
+/// The timeout of every wait, also on a slow machine.
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub struct Server {
@@ -38,12 +38,12 @@ pub struct Server {
     pub client: Client,
     pub engine: Engine,
     pub store: Arc<dyn Store>,
-    /// Each permit lets one `test.gate` pass.
+    /// Each permit lets one `test.gate` action complete.
     pub gate: Arc<Semaphore>,
     pub clock: Arc<BrokenClock>,
     pub shutdown: Option<oneshot::Sender<()>>,
     pub serving: JoinHandle<std::io::Result<()>>,
-    /// Until the engine has stopped.
+    /// Completes when the engine has stopped.
     pub working: JoinHandle<()>,
     /// Dropped last.
     _home: Arc<Home>,
@@ -80,9 +80,9 @@ impl Server {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let (shutdown, told) = oneshot::channel::<()>();
+        let (shutdown, stop) = oneshot::channel::<()>();
         let serving = tokio::spawn(fermata_web::serve(listener, engine.clone(), config, async {
-            let _ = told.await;
+            let _ = stop.await;
         }));
         let client = Client::builder().no_proxy().timeout(LONG).build().unwrap();
         Server {
@@ -146,7 +146,7 @@ impl Server {
         accepted["executionId"].as_str().unwrap().to_owned()
     }
 
-    /// Looks at a run until it is as wanted.
+    /// Reads a run until the condition holds.
     pub async fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + LONG;
         loop {
@@ -154,13 +154,13 @@ impl Server {
             if wanted(&run) {
                 return run;
             }
-            assert!(Instant::now() < deadline, "it never came: {run}");
+            assert!(Instant::now() < deadline, "the condition never held: {run}");
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// An answer of the server.
+/// A response of the server.
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
@@ -168,7 +168,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body, if the status is this.
+    /// The body. Panics if the status is another one.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
@@ -176,8 +176,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// What stands in the envelope, if status and code are these. The shape of the envelope is checked here and
-    /// nowhere else.
+    /// The error in the envelope. Panics if status or code differ. The shape of the envelope is checked only here.
     #[track_caller]
     pub fn error(&self, status: u16, code: &str) -> Value {
         let body = self.expect(status);
@@ -213,12 +212,12 @@ pub fn single(id: &str, action: &str, parameters: Value) -> Value {
     json!({ "id": id, "displayName": format!("The {id}"), "startNode": "only", "nodes": [node] })
 }
 
-/// A workflow that says what it was told.
+/// A workflow that echoes `say` of its trigger.
 pub fn echo(id: &str) -> Value {
     single(id, "core.echo", json!({ "said": "{{ trigger.say ?? 'nothing' }}" }))
 }
 
-/// A clock that can be made to panic, as a bug in a handler would.
+/// A clock that can be made to panic, to simulate a bug in a handler.
 #[derive(Default)]
 pub struct BrokenClock(pub AtomicBool);
 
@@ -249,7 +248,7 @@ fn info(id: &str) -> ActionInfo {
     }
 }
 
-/// Waits for a permit. With `obeys`, it also ends when it is told to.
+/// Waits for a permit. With `obeys`, it also ends when it is cancelled.
 struct Gate(ActionInfo, Arc<Semaphore>);
 
 #[async_trait]
@@ -262,7 +261,7 @@ impl Action for Gate {
         let obeys = parameters["obeys"] == true;
         tokio::select! {
             permit = self.1.acquire() => permit.unwrap().forget(),
-            () = call.cancelled.cancelled(), if obeys => return Err(Failure::permanent("CANCELLED", "told to").into()),
+            () = call.cancelled.cancelled(), if obeys => return Err(Failure::permanent("CANCELLED", "cancelled by the run").into()),
         }
         Ok(json!({}).into())
     }
@@ -279,7 +278,7 @@ impl Action for Linker {
 
     async fn run(&self, _: Value, call: Call) -> Result<Success, Failed> {
         if call.attempt == 1 {
-            return Err(Failure::retriable("BUSY", "come again").into());
+            return Err(Failure::retriable("BUSY", "busy, retry").into());
         }
         Ok(Success {
             outputs: json!({ "linked": true }),

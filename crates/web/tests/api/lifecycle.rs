@@ -1,4 +1,4 @@
-//! The life of a workflow: every command in every state, and what the steps mean for runs.
+//! The lifecycle of workflows: every command in every state, and the effect on runs.
 
 use crate::harness::{Answer, Server, echo, single};
 use fermata_runtime::Settings;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 const WORKFLOWS: &str = "/api/v1/workflows";
 
-/// How a workflow can stand.
+/// The states of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     Missing,
     Draft,
-    /// A draft that was made a version and not activated.
+    /// A draft that was published without activating the version.
     Staged,
     Active,
     Disabled,
@@ -109,7 +109,7 @@ async fn command(server: &Server, id: &str, command: Command) -> Answer {
     }
 }
 
-/// What a command gets in a state, and where the workflow stands then.
+/// The response to a command in a state, and the state after it.
 fn expected(state: State, command: Command) -> (u16, &'static str, State) {
     use Command as C;
     use State as S;
@@ -145,7 +145,7 @@ fn expected(state: State, command: Command) -> (u16, &'static str, State) {
     }
 }
 
-async fn standing(server: &Server, id: &str) -> Option<(String, bool)> {
+async fn state_of(server: &Server, id: &str) -> Option<(String, bool)> {
     let answer = server.get(&format!("{WORKFLOWS}/{id}")).await;
     if answer.status == 404 {
         return None;
@@ -175,12 +175,12 @@ async fn every_command_in_every_state() {
         for (c, asked) in COMMANDS.into_iter().enumerate() {
             let id = format!("w-{s}-{c}");
             bring(&server, &id, state).await;
-            assert_eq!(standing(&server, &id).await, shows(state), "{state:?}");
+            assert_eq!(state_of(&server, &id).await, shows(state), "{state:?}");
             let before = server.get(&format!("{WORKFLOWS}/{id}")).await.text;
             let (status, code, next) = expected(state, asked);
             let answer = command(&server, &id, asked).await;
             assert_eq!(answer.status, status, "{state:?} {asked:?}: {}", answer.text);
-            assert_eq!(standing(&server, &id).await, shows(next), "{state:?} {asked:?}");
+            assert_eq!(state_of(&server, &id).await, shows(next), "{state:?} {asked:?}");
             if code.is_empty() {
                 continue;
             }
@@ -190,15 +190,15 @@ async fn every_command_in_every_state() {
                 assert_eq!(after, before, "a refusal changes nothing");
                 let message = error["message"].as_str().unwrap();
                 let (word, enabled) = shows(state).unwrap();
-                let told = message.contains(&word) || (!enabled && message.contains("disabled"));
-                assert!(told && message.contains(&id), "it says who and where: {message}");
+                let names_state = message.contains(&word) || (!enabled && message.contains("disabled"));
+                assert!(names_state && message.contains(&id), "{message}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn answers_are_as_the_specification_says() {
+async fn responses_match_the_specification() {
     let server = Server::start().await;
     server.publish(&echo("w")).await;
     let standing = |status: &str| json!({ "workflowId": "w", "status": status });
@@ -214,7 +214,7 @@ async fn answers_are_as_the_specification_says() {
     let error = server.post_nothing(&place("w", "archive")).await;
     error.error(404, "WORKFLOW_NOT_FOUND");
 
-    // A name that is a place of the API too.
+    // A name that is also a path of the API.
     server.publish(&echo("validate")).await;
     assert_eq!(
         server.get(&format!("{WORKFLOWS}/validate")).await.expect(200)["id"],
@@ -269,7 +269,7 @@ async fn x_y_x_makes_three_versions_and_the_same_makes_none() {
         .await
         .error(400, "INVALID_CURSOR");
     server
-        .get(&place("nobody", "versions"))
+        .get(&place("missing", "versions"))
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
     let second = server.get(&format!("{WORKFLOWS}/w?version=2")).await.expect(200);
@@ -315,7 +315,7 @@ async fn a_new_version_leaves_runs_in_flight_alone() {
 }
 
 #[tokio::test]
-async fn archiving_cancels_what_has_not_begun() {
+async fn archiving_cancels_pending_runs() {
     let settings = Settings {
         max_active_runs: 1,
         ..Settings::default()
@@ -327,7 +327,7 @@ async fn archiving_cancels_what_has_not_begun() {
     server.post_nothing(&place("gated", "archive")).await.expect(200);
     server.gate.add_permits(1);
     let run = server.until(&begun, |run| run["endedAt"].is_string()).await;
-    assert_eq!(run["status"], "Succeeded", "what is in flight continues");
+    assert_eq!(run["status"], "Succeeded", "a run in flight continues");
     let run = server.until(&waiting, |run| run["endedAt"].is_string()).await;
     assert_eq!(
         (&run["status"], &run["reason"]),
@@ -337,7 +337,7 @@ async fn archiving_cancels_what_has_not_begun() {
 }
 
 #[tokio::test]
-async fn drafts_run_where_that_is_allowed() {
+async fn drafts_run_if_the_configuration_allows_it() {
     let settings = Settings {
         allow_draft_execution: true,
         ..Settings::default()

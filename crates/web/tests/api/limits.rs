@@ -1,4 +1,4 @@
-//! Limits of the process: reads, connections, and memory for requests and answers.
+//! Limits of the process: reads, connections, and memory for requests and responses.
 
 use crate::harness::{LONG, Server, echo};
 use fermata_runtime::Settings;
@@ -29,7 +29,7 @@ impl Server {
         TcpStream::connect(self.address()).await.unwrap()
     }
 
-    /// A whole answer on a connection of its own.
+    /// A whole response, on a new connection.
     async fn ask_alone(&self, path: &str) -> String {
         let mut stream = self.connect().await;
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -42,7 +42,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn reads_beyond_the_cap_are_refused_and_nothing_else_is() {
+async fn only_reads_above_the_limit_are_refused() {
     let config = WebConfig {
         max_concurrent_reads: 0,
         read_patience: Duration::from_millis(1),
@@ -73,7 +73,7 @@ async fn reads_beyond_the_cap_are_refused_and_nothing_else_is() {
 }
 
 #[tokio::test]
-async fn large_bodies_beyond_the_budget_are_refused_and_small_ones_are_not() {
+async fn only_large_bodies_above_the_budget_are_refused() {
     let config = WebConfig {
         request_bytes: 1_000_000,
         ..WebConfig::default()
@@ -82,7 +82,7 @@ async fn large_bodies_beyond_the_budget_are_refused_and_small_ones_are_not() {
     let json = [("content-type", "application/json")];
     let body = format!("{{\"trigger\": \"{}\"}}", "x".repeat(100_000));
 
-    // Of this one half is there, and all of it is counted.
+    // Half of this body has arrived, and all of it is counted.
     let mut slow = server.connect().await;
     let (first, rest) = body.split_at(50_000);
     let head = format!(
@@ -159,7 +159,7 @@ async fn clients_that_do_not_read_use_up_a_budget_and_are_disconnected() {
             answer.error(503, "BUSY");
         }
     }
-    // Small answers go on, and large ones again when the silent clients are gone.
+    // Small responses still work, and large ones again after the silent clients are disconnected.
     server.get("/api/v1/executions").await.expect(200);
     while server.get(&path).await.status != 200 {
         assert!(Instant::now() < deadline, "the silent ones are never disconnected");
@@ -174,7 +174,7 @@ async fn clients_that_do_not_read_use_up_a_budget_and_are_disconnected() {
 }
 
 #[tokio::test]
-async fn health_is_answered_when_there_are_too_many_connections() {
+async fn health_checks_work_above_the_connection_limit() {
     let config = WebConfig {
         max_connections: 2,
         ..WebConfig::default()
@@ -209,11 +209,11 @@ async fn health_is_answered_when_there_are_too_many_connections() {
         .status()
         != 200
     {
-        assert!(Instant::now() < deadline, "places never become free");
+        assert!(Instant::now() < deadline, "permits are never released");
     }
 }
 
-/// With a shorter backlog the kernel drops some of them, and clients try again after a second.
+/// With a shorter backlog, the kernel drops some of them and clients retry after a second.
 #[tokio::test]
 async fn a_thousand_connections_wait_to_be_accepted() {
     let most: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn")

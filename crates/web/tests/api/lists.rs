@@ -1,4 +1,4 @@
-//! Finding executions, their families, and the order in which they start.
+//! Lists of executions, hierarchies, and the order in which executions start.
 
 use crate::harness::{Server, echo, single};
 use fermata_core::{RunId, Timestamp};
@@ -21,7 +21,7 @@ async fn found(server: &Server, query: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn executions_are_found_by_what_is_known_of_them() {
+async fn executions_are_found_by_each_filter() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     server.publish(&single("broken", "core.fail", json!({}))).await;
@@ -116,7 +116,7 @@ async fn executions_are_found_by_what_is_known_of_them() {
 }
 
 #[tokio::test]
-async fn workflows_are_found_too() {
+async fn workflows_are_found_by_each_filter() {
     let server = Server::start().await;
     server.publish(&echo("a")).await;
     server.publish(&echo("b")).await;
@@ -134,7 +134,7 @@ async fn workflows_are_found_too() {
     assert!(list("dialect=runlater").await.is_empty());
 }
 
-/// Stores a run that waits for ever, as a parent's child.
+/// Stores a run that never starts, as the child of a run.
 async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
@@ -159,7 +159,7 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
 }
 
 #[tokio::test]
-async fn families_are_shown_whole_from_any_member() {
+async fn a_hierarchy_is_shown_from_any_of_its_runs() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let root = server
@@ -212,7 +212,7 @@ async fn families_are_shown_whole_from_any_member() {
 }
 
 #[tokio::test]
-async fn a_large_family_is_cut_and_says_so() {
+async fn a_large_hierarchy_is_truncated_and_says_so() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let root: RunId = server.execute("hello", json!({})).await.parse().unwrap();
@@ -226,8 +226,8 @@ async fn a_large_family_is_cut_and_says_so() {
     );
     let unseen = tree["children"].as_array().unwrap().iter();
     let unseen = unseen.filter(|child| child["truncated"] == true).count();
-    assert_eq!(unseen, 999 - 199, "whose children were not looked for");
-    // A line of runs, deeper than anybody needs.
+    assert_eq!(unseen, 999 - 199, "their children were not read");
+    // A chain of runs that is deeper than the limit.
     let mut last = root;
     for _ in 0..50 {
         last = child(&server, last, "down").await;
@@ -267,7 +267,7 @@ async fn higher_priority_starts_first() {
 }
 
 #[tokio::test]
-async fn vars_and_the_principal_are_there_for_expressions() {
+async fn expressions_can_read_vars_and_the_principal() {
     let settings = Settings {
         vars: json!({ "region": "eu" }).as_object().unwrap().clone(),
         ..Settings::default()

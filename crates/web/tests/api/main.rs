@@ -1,23 +1,23 @@
-//! The API over HTTP: a real server on a real socket, the real engine, the memory store.
+//! Tests of the API over HTTP: a real server on a real socket, the real engine, and the memory store.
 
-mod barrage;
 mod browsers;
 mod callbacks;
 mod cancel;
 mod dead_letters;
 mod drafts;
+mod every_request;
 mod executions;
 mod facade;
 mod harness;
+mod invalid_requests;
 mod lifecycle;
 mod limits;
 mod lists;
 mod reference;
-mod released;
 mod runners;
 mod runs;
 mod service;
 mod starting;
-mod surroundings;
 mod tasks;
+mod without_drafts;
 mod workflows;

@@ -1,4 +1,4 @@
-//! docs/api.md says everything: each route, each error code, each status an answer can have.
+//! Checks that docs/api.md has every route, every error code and every status of a response.
 
 use std::{
     collections::BTreeSet,
@@ -52,7 +52,7 @@ fn every_route_is_documented() {
     let missing: Vec<_> = routes
         .iter()
         .filter(|(method, path)| {
-            // A name that a workflow may have too; its GET and DELETE are those of any workflow.
+            // `validate` may be the name of a workflow; its GET and DELETE are those of any workflow.
             let twin = path.ends_with("/validate") && method != "POST";
             !twin && !text.contains(&format!("`{method} {path}`"))
         })

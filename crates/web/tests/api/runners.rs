@@ -1,4 +1,4 @@
-//! Who works on executions.
+//! The list of runners.
 
 use crate::harness::{LONG, Server, assert_time, single};
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ async fn until(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
         if wanted(&page) {
             return page;
         }
-        assert!(Instant::now() < deadline, "it never came: {page}");
+        assert!(Instant::now() < deadline, "the condition never held: {page}");
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_runner_tells_who_it_is_and_how_much_it_holds() {
+async fn a_runner_is_listed_with_the_number_of_its_runs() {
     let server = Server::start().await;
     server.publish(&single("gated", "test.gate", json!({}))).await;
     let page = until(&server, |page| page["items"][0].is_object()).await;
@@ -48,7 +48,7 @@ async fn a_runner_tells_who_it_is_and_how_much_it_holds() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_asked_for_wrongly_says_so() {
+async fn invalid_list_queries_are_refused() {
     let server = Server::start().await;
     for (query, code) in [
         ("limit=0", "INVALID_PARAMETER"),

@@ -1,4 +1,4 @@
-//! Runs as Runlater shows them: trigger, list, find, cancel, whatever the dialect.
+//! Runs in the format of Runlater, for any dialect: trigger, list, read, cancel.
 
 use crate::{
     harness::{Server, assert_time, echo, single},
@@ -25,7 +25,7 @@ async fn uid(server: &Server, workflow: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_trigger_is_answered_as_the_specification_shows() {
+async fn triggering_responds_as_in_the_specification() {
     let server = server().await;
     let body = json!({ "say": "hi", "order_id": 123, "token": "sk_live_xxx" });
     let answer = server.post(TRIGGER, body.clone()).await;
@@ -88,7 +88,7 @@ async fn any_json_is_a_trigger() {
 }
 
 #[tokio::test]
-async fn the_same_key_is_the_same_run() {
+async fn the_same_idempotency_key_returns_the_same_run() {
     let server = server().await;
     server.publish(&echo("other")).await;
     let send = async |path: &str, key: &str| {
@@ -100,7 +100,11 @@ async fn the_same_key_is_the_same_run() {
     server.until(id, |run| run["status"] == "Succeeded").await;
     let mut expected = first.clone();
     expected["data"]["status"] = json!("completed");
-    assert_eq!(send(TRIGGER, "order-1").await.expect(200), expected, "as it stands");
+    assert_eq!(
+        send(TRIGGER, "order-1").await.expect(200),
+        expected,
+        "with its current status"
+    );
     let execution = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
     assert_eq!(execution["requestId"], "order-1");
     assert_ne!(send(TRIGGER, "order-2").await.expect(201)["data"]["run_id"], id);
@@ -114,10 +118,10 @@ async fn the_same_key_is_the_same_run() {
 }
 
 #[tokio::test]
-async fn what_does_not_execute_is_not_triggered() {
+async fn inactive_workflows_are_not_triggered() {
     let server = server().await;
-    let nobody = server.post_nothing("/api/v1/workflows/nobody/trigger").await;
-    nobody.error(404, "WORKFLOW_NOT_FOUND");
+    let missing = server.post_nothing("/api/v1/workflows/missing/trigger").await;
+    missing.error(404, "WORKFLOW_NOT_FOUND");
     server.post("/api/v1/workflows", echo("draft")).await.expect(201);
     let draft = server.post_nothing("/api/v1/workflows/draft/trigger").await;
     draft.error(409, "WORKFLOW_NOT_ACTIVE");
@@ -132,7 +136,7 @@ async fn what_does_not_execute_is_not_triggered() {
 }
 
 #[tokio::test]
-async fn runs_and_workflows_have_several_names() {
+async fn runs_and_workflows_are_found_by_each_form_of_their_ids() {
     let server = server().await;
     let uid = uid(&server, "hello").await;
     let mut ids = BTreeSet::new();
@@ -162,7 +166,7 @@ async fn runs_and_workflows_have_several_names() {
 }
 
 #[tokio::test]
-async fn runs_of_others_are_not_found() {
+async fn runs_of_other_workflows_are_not_found() {
     let server = server().await;
     server.publish(&single("gated", "test.gate", json!({}))).await;
     let id = server.execute("gated", json!({})).await;
@@ -173,15 +177,15 @@ async fn runs_of_others_are_not_found() {
     let run = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
     assert_eq!(run["status"], "Running", "and it is not cancelled");
     server.gate.add_permits(1);
-    let nobody = "01890000-0000-7000-8000-000000000000";
+    let missing = "01890000-0000-7000-8000-000000000000";
     server
-        .get(&format!("{RUNS}/{nobody}"))
+        .get(&format!("{RUNS}/{missing}"))
         .await
         .error(404, "EXECUTION_NOT_FOUND");
-    let elsewhere = format!("/api/v1/workflows/nobody/runs/{id}");
+    let elsewhere = format!("/api/v1/workflows/missing/runs/{id}");
     server.get(&elsewhere).await.error(404, "WORKFLOW_NOT_FOUND");
     server
-        .get("/api/v1/workflows/nobody/runs")
+        .get("/api/v1/workflows/missing/runs")
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
     for bad in ["7", "run_", "run_run_", "wf_", "%ff", &format!("wf_{id}")] {
@@ -190,27 +194,30 @@ async fn runs_of_others_are_not_found() {
     }
 }
 
-/// A workflow that is told by its document how its runs go.
-fn moody(service: &Service, mood: &str) -> Value {
+/// A workflow whose document decides the outcome of its runs.
+fn with_outcome(service: &Service, outcome: &str) -> Value {
     let (task, most) = match mood {
         "broken" => (json!({ "url": service.url("/answer/400") }), 3600),
         "slow" => (json!({ "sleep": "1d" }), 1),
         _ => (json!({ "sleep": 0 }), 3600),
     };
-    json!({ "name": "moody", "tasks": { "only": task }, "max_duration_seconds": most })
+    json!({ "name": "outcomes", "tasks": { "only": task }, "max_duration_seconds": most })
 }
 
 #[tokio::test]
-async fn runs_are_listed_newest_first_by_their_words() {
+async fn runs_are_listed_newest_first_and_by_status() {
     let (server, service) = (Server::start().await, Service::start().await);
-    server.create(&moody(&service, "well")).await;
+    server.create(&with_outcome(&service, "well")).await;
     let mut ids = Vec::new();
     for mood in ["broken", "slow", "well", "broken", "slow", "well", "broken"] {
         let headers = [("content-type", "application/json")];
-        let document = moody(&service, mood).to_string();
-        let changed = server.send(Method::PUT, "/api/v1/workflows/moody", &headers, document);
+        let document = with_outcome(&service, mood).to_string();
+        let changed = server.send(Method::PUT, "/api/v1/workflows/outcomes", &headers, document);
         changed.await.expect(200);
-        let run = server.post_nothing("/api/v1/workflows/moody/trigger").await.expect(201);
+        let run = server
+            .post_nothing("/api/v1/workflows/outcomes/trigger")
+            .await
+            .expect(201);
         ids.push((run["data"]["run_id"].as_str().unwrap().to_owned(), mood));
     }
     ids.reverse();
@@ -242,7 +249,7 @@ async fn runs_are_listed_newest_first_by_their_words() {
 async fn walk(server: &Server, status: &str, limit: usize) -> Vec<String> {
     let (mut ids, mut cursor) = (Vec::new(), String::new());
     for _ in 0..20 {
-        let path = format!("/api/v1/workflows/moody/runs?status={status}&limit={limit}{cursor}");
+        let path = format!("/api/v1/workflows/outcomes/runs?status={status}&limit={limit}{cursor}");
         let page = server.get(&path).await.expect(200);
         let items = page["data"].as_array().unwrap();
         assert!(items.len() <= limit);
@@ -256,7 +263,7 @@ async fn walk(server: &Server, status: &str, limit: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_list_shows_runs_in_short() {
+async fn a_list_shows_summaries() {
     let settings = Settings {
         max_active_runs: 0,
         ..Settings::default()
@@ -265,7 +272,7 @@ async fn a_list_shows_runs_in_short() {
     server.publish(&echo("hello")).await;
     assert_eq!(server.get(RUNS).await.expect(200), json!({ "data": [] }));
     let triggered = server.post_nothing(TRIGGER).await.expect(201)["data"].clone();
-    assert_eq!(triggered["status"], "running", "also if it has not begun");
+    assert_eq!(triggered["status"], "running", "also if it has not started");
     let list = server.get(RUNS).await.expect(200);
     assert_eq!(keys(&list), ["data"], "no more pages");
     let expected = json!({ "id": triggered["run_id"], "status": "running", "started_at": triggered["started_at"] });
@@ -292,7 +299,7 @@ async fn a_list_shows_runs_in_short() {
 }
 
 #[tokio::test]
-async fn cancelling_answers_with_the_run() {
+async fn cancelling_responds_with_the_run() {
     let server = Server::start().await;
     server
         .publish(&single("gated", "test.gate", json!({ "obeys": true })))
@@ -312,16 +319,20 @@ async fn cancelling_answers_with_the_run() {
     let task = &stopped["data"]["tasks"]["only"];
     assert_eq!(
         (&task["status"], &task["error_message"]),
-        (&json!("failed"), &json!("told to"))
+        (&json!("failed"), &json!("cancelled by the run"))
     );
-    assert_eq!(server.post_nothing(&cancel).await.expect(200), stopped, "again is fine");
+    assert_eq!(
+        server.post_nothing(&cancel).await.expect(200),
+        stopped,
+        "a repeated cancel has the same response"
+    );
     let id = stopped["data"]["id"].as_str().unwrap();
     let execution = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
     assert_eq!(execution["reason"], "changed my mind");
 
     server.publish(&single("stubborn", "test.gate", json!({}))).await;
     let place = server.trigger("stubborn", json!({})).await;
-    // Its task would never end by itself.
+    // Without the cancel, its task would never end.
     server.post_nothing(&format!("{place}/cancel")).await.expect(200);
     assert_eq!(server.until_over(&place).await["status"], "cancelled");
     let bad = server.post(&format!("{place}/cancel"), json!({ "why": 1 })).await;

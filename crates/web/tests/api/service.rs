@@ -1,4 +1,4 @@
-//! A service on loopback for tasks to call, and the workflows that call it.
+//! A service on loopback that tasks call, and the workflows that call it.
 
 use crate::harness::{Answer, LONG, Server};
 use axum::{
@@ -19,7 +19,7 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-/// Ends with the test.
+/// Stops when it is dropped.
 pub struct Service {
     pub base: String,
     pub state: Called,
@@ -28,9 +28,9 @@ pub struct Service {
 
 #[derive(Clone)]
 pub struct Called {
-    /// What was sent, in the order in which it came.
+    /// The received bodies, in the order in which they arrived.
     bodies: Arc<Mutex<Vec<Value>>>,
-    /// Each permit lets one request to `/held` pass.
+    /// Each permit lets one request to `/held` complete.
     pub gate: Arc<Semaphore>,
     /// Until `/busy` is called.
     is_busy: Arc<AtomicBool>,
@@ -43,8 +43,8 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// `/answer/{code}` answers at once, `/held` when it may, `/busy` too but first with 503, `/big` with more than is
-    /// kept.
+    /// `/answer/{code}` responds at once, `/held` when there is a permit, `/busy` first with 503 and then like `/held`,
+    /// `/big` with a body that is larger than what is stored.
     pub async fn start() -> Service {
         let state = Called {
             bodies: Arc::default(),
@@ -71,7 +71,7 @@ impl Service {
         self.state.bodies.lock().unwrap().clone()
     }
 
-    /// Pays at the shop and waits for the callback of whoever takes the money.
+    /// Creates a checkout and waits for the callback of the payment provider.
     pub fn checkout(&self, first: &str) -> Value {
         json!({
             "name": "checkout", "trigger": "api",
@@ -90,7 +90,7 @@ impl Service {
         })
     }
 
-    /// Where a call was told that callbacks go, as a path; the first call is 0.
+    /// The path of the callback URL in a request; the first request is 0.
     pub async fn callback(&self, call: usize) -> String {
         let deadline = Instant::now() + LONG;
         loop {
@@ -138,7 +138,7 @@ impl Server {
         created["data"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Triggers a run and returns its place.
+    /// Triggers a run and returns its path.
     pub async fn trigger(&self, workflow: &str, body: Value) -> String {
         let path = format!("/api/v1/workflows/{workflow}/trigger");
         let run = self.post(&path, body).await.expect(201);
@@ -148,7 +148,7 @@ impl Server {
         )
     }
 
-    /// Looks at a run until it is as wanted.
+    /// Reads a run until the condition holds.
     pub async fn until_run(&self, place: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + LONG;
         loop {
@@ -156,7 +156,7 @@ impl Server {
             if wanted(&run) {
                 return run;
             }
-            assert!(Instant::now() < deadline, "it never came: {run}");
+            assert!(Instant::now() < deadline, "the condition never held: {run}");
             pause().await;
         }
     }

@@ -88,7 +88,7 @@ async fn a_request_id_makes_one_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_at_once_with_one_request_id_one_is_new() {
+async fn one_of_many_concurrent_requests_with_one_request_id_creates_a_run() {
     let server = server().await;
     let calls = (0..32).map(|_| server.post(EXECUTE, json!({ "requestId": "crowd" })));
     let answers = join_all(calls).await;
@@ -103,7 +103,7 @@ async fn of_many_at_once_with_one_request_id_one_is_new() {
 }
 
 #[tokio::test]
-async fn waiting_answers_with_the_finished_run() {
+async fn waiting_responds_with_the_finished_run() {
     let server = server().await;
     for wait in ["30s", "20000ms", "1m", "15"] {
         let path = format!("{EXECUTE}?wait={wait}");
@@ -140,7 +140,7 @@ async fn waiting_answers_with_the_finished_run() {
 }
 
 #[tokio::test]
-async fn waiting_has_an_end() {
+async fn waiting_is_limited() {
     let server = server().await;
     server.publish(&single("gated", "test.gate", json!({}))).await;
     let body = json!({ "requestId": "slow" });
@@ -169,10 +169,10 @@ async fn waiting_has_an_end() {
 }
 
 #[tokio::test]
-async fn what_is_not_active_does_not_run() {
+async fn inactive_workflows_are_not_started() {
     let server = server().await;
-    let nobody = server.post_nothing("/api/v1/workflows/nobody/execute").await;
-    nobody.error(404, "WORKFLOW_NOT_FOUND");
+    let missing = server.post_nothing("/api/v1/workflows/missing/execute").await;
+    missing.error(404, "WORKFLOW_NOT_FOUND");
     server.post("/api/v1/workflows", echo("draft")).await.expect(201);
     let draft = server.post_nothing("/api/v1/workflows/draft/execute").await;
     draft.error(409, "WORKFLOW_NOT_ACTIVE");
@@ -189,7 +189,7 @@ async fn what_is_not_active_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_trigger_must_fit_its_schema() {
+async fn a_trigger_must_match_its_schema() {
     let server = server().await;
     let mut document = echo("strict");
     document["triggerSchema"] = json!({
@@ -226,7 +226,7 @@ async fn a_trigger_must_fit_its_schema() {
 }
 
 #[tokio::test]
-async fn a_repeated_request_is_found_also_when_the_schema_became_stricter() {
+async fn a_repeated_request_returns_its_run_after_the_schema_became_stricter() {
     let server = server().await;
     server.publish(&echo("other")).await;
     let asked = |tenant: &str| json!({ "requestId": "r-1", "tenantId": tenant, "trigger": { "say": "hi" } });
@@ -257,7 +257,7 @@ async fn a_repeated_request_is_found_also_when_the_schema_became_stricter() {
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_understood_are_refused() {
+async fn invalid_bodies_are_refused() {
     let server = server().await;
     let json = [("content-type", "application/json")];
     let bad = async |body: String, code: &str| {
@@ -283,7 +283,7 @@ async fn bodies_that_cannot_be_understood_are_refused() {
         json!({ "requestId": "" }),
         json!({ "requestId": "x".repeat(256) }),
         json!({ "requestId": "a\u{0}b" }),
-        json!({ "principal": { "displayName": "nobody" } }),
+        json!({ "principal": { "displayName": "missing" } }),
         json!({ "principal": { "userId": "U", "admin": true } }),
     ] {
         bad(body.to_string(), "INVALID_REQUEST").await;
@@ -367,7 +367,7 @@ async fn bodies_have_a_limit() {
         .send(Method::POST, "/api/v1/workflows", &json, padded(1001))
         .await;
     document.error(413, "BODY_TOO_LARGE");
-    // Many small pieces without a length are counted too.
+    // Many small pieces without `Content-Length` are counted too.
     let pieces = futures::stream::iter((0..100).map(|_| Ok::<_, std::io::Error>(vec![b' '; 100])));
     let body = reqwest::Body::wrap_stream(pieces);
     server

@@ -1,4 +1,4 @@
-//! What a run's answer says of each task, wherever the task stands.
+//! The tasks in the response for a run, in every status.
 
 use crate::{
     harness::{Server, assert_time},
@@ -6,7 +6,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// What every task that was tried has.
+/// Checks the times of a task that was attempted.
 #[track_caller]
 fn assert_times(task: &Value) {
     assert_time(&task["started_at"]);
@@ -16,7 +16,7 @@ fn assert_times(task: &Value) {
 }
 
 #[tokio::test]
-async fn a_run_is_answered_as_the_specification_shows() {
+async fn a_run_is_shown_as_in_the_specification() {
     let (server, service) = (Server::start().await, Service::start().await);
     let id = server
         .create(&json!({
@@ -67,7 +67,7 @@ async fn a_run_is_answered_as_the_specification_shows() {
 }
 
 #[tokio::test]
-async fn tasks_that_went_wrong_say_why() {
+async fn failed_tasks_have_an_error_message() {
     let (server, service) = (Server::start().await, Service::start().await);
     server
         .create(&json!({
@@ -106,8 +106,8 @@ async fn tasks_that_went_wrong_say_why() {
             assert_eq!(task["status_code"], code);
         }
         assert_eq!((keys(task), &task["status"]), (shown, &json!(status)), "{name}: {task}");
-        let told = task["error_message"].as_str().unwrap();
-        assert!(!told.is_empty() && told.contains(message), "{task}");
+        let text = task["error_message"].as_str().unwrap();
+        assert!(!text.is_empty() && text.contains(message), "{task}");
         assert_times(task);
     }
     let reason = "it needs steps that did not succeed: `refused` (failed), `nowhere` (template_error)";
@@ -134,7 +134,7 @@ async fn tasks_that_went_wrong_say_why() {
 }
 
 #[tokio::test]
-async fn tasks_that_are_not_over_say_what_they_wait_for() {
+async fn unfinished_tasks_show_what_they_wait_for() {
     let (server, service) = (Server::start().await, Service::start().await);
     server
         .create(&json!({
@@ -187,7 +187,7 @@ async fn tasks_that_are_not_over_say_what_they_wait_for() {
     assert_eq!((keys(again), &again["status"]), (shown.to_vec(), &json!("running")));
     assert_eq!(again["status_code"], 503);
     assert!(again["attempt"].as_u64().unwrap() > 1, "{again}");
-    assert!(!run.to_string().contains("/wh/"), "where callbacks go is not shown");
+    assert!(!run.to_string().contains("/wh/"), "callback URLs are not shown");
 
     service.state.gate.add_permits(1);
     let stopped = server.post_nothing(&format!("{place}/cancel")).await;
@@ -198,7 +198,7 @@ async fn tasks_that_are_not_over_say_what_they_wait_for() {
         let skipped = json!({ "status": "skipped", "skip_reason": "the run was stopped" });
         assert_eq!(run["tasks"][name], skipped, "{name}");
     }
-    // The attempt that was due never began: what is shown is the last one that did.
+    // The attempt that was due never started, so the last one that did is shown.
     let again = &run["tasks"]["again"];
     assert_eq!(
         (&again["status"], &again["status_code"]),
@@ -209,7 +209,7 @@ async fn tasks_that_are_not_over_say_what_they_wait_for() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_runs_says_nothing_of_the_one_before() {
+async fn a_running_attempt_hides_the_result_of_the_previous_one() {
     let (server, service) = (Server::start().await, Service::start().await);
     let task = json!({ "url": service.url("/busy"), "retries": 1 });
     server

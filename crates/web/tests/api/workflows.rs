@@ -56,7 +56,7 @@ async fn problems_of_a_document_are_listed_with_their_places() {
 }
 
 #[tokio::test]
-async fn documents_come_in_json_with_comments_and_yaml() {
+async fn documents_can_be_json_json_with_comments_or_yaml() {
     let server = Server::start().await;
     let yaml = "# why\nid: in-yaml\ndisplayName: Y\nstartNode: a\nnodes:\n  - id: a\n    actionType: core.echo\n";
     for media in [
@@ -88,7 +88,7 @@ async fn documents_come_in_json_with_comments_and_yaml() {
 }
 
 #[tokio::test]
-async fn publishing_makes_versions() {
+async fn publishing_creates_versions() {
     let server = Server::start().await;
     server.post(WORKFLOWS, echo("staged")).await.expect(201);
     let staged = server
@@ -137,15 +137,15 @@ async fn publishing_makes_versions() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_published_is_refused() {
+async fn invalid_publishes_are_refused() {
     let server = Server::start().await;
     let publish = |id: &str| format!("/api/v1/workflows/{id}/publish");
     server
-        .post_nothing(&publish("nobody"))
+        .post_nothing(&publish("missing"))
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
     server
-        .get("/api/v1/workflows/nobody")
+        .get("/api/v1/workflows/missing")
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
 
@@ -159,7 +159,7 @@ async fn what_cannot_be_published_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_active_or_archived_cannot_be_changed() {
+async fn active_and_archived_workflows_cannot_be_saved() {
     let server = Server::start().await;
     server.publish(&echo("fixed")).await;
     server

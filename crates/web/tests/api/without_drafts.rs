@@ -1,4 +1,4 @@
-//! Workflows without drafts: created, replaced and deleted as Runlater's specification shows.
+//! Workflows without drafts: create, replace and delete as in the Runlater specification.
 
 use crate::{
     harness::{Answer, Server, assert_time, echo},
@@ -13,13 +13,13 @@ use uuid::Uuid;
 const WORKFLOWS: &str = "/api/v1/workflows";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// A task that is over at once, and one after it.
+/// A task that ends at once, and a task after it.
 fn nap(name: &str) -> Value {
     let tasks = json!({ "rest": { "sleep": 0 }, "and-again": { "needs": ["rest"], "sleep": "0s" } });
     json!({ "name": name, "trigger": "api", "tasks": tasks })
 }
 
-/// A task that waits until the service lets it go.
+/// A task whose request waits until the service responds.
 fn held(service: &Service, name: &str) -> Value {
     json!({ "name": name, "tasks": { "held": { "url": service.url("/held") } } })
 }
@@ -43,7 +43,7 @@ async fn versions(server: &Server, id: &str) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn creating_is_answered_as_the_specification_shows() {
+async fn creating_responds_as_in_the_specification() {
     let server = Server::start().await;
     let created = server.post(WORKFLOWS, nap("order-processing")).await.expect(201);
     assert_eq!(keys(&created), ["data"]);
@@ -101,7 +101,7 @@ async fn a_name_that_exists_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_and_nothing_is_stored() {
+async fn invalid_documents_are_refused_and_not_stored() {
     let server = Server::start().await;
     let mut wrong = nap("wrong");
     wrong["tasks"]["and-again"]["needs"] = json!(["rset"]);
@@ -118,7 +118,7 @@ async fn what_is_wrong_is_told_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn reading_adds_what_the_document_says() {
+async fn reading_adds_the_fields_of_the_document() {
     let server = Server::start().await;
     let created = server.post(WORKFLOWS, nap("short")).await.expect(201);
     let read = server.get(&place("short")).await.expect(200);
@@ -199,13 +199,13 @@ async fn replacing_leaves_runs_in_flight_alone() {
         (&run["status"], &run["workflowVersion"]),
         (&json!("Succeeded"), &json!(1))
     );
-    assert_eq!(run["outputs"]["status_code"], 200, "it did what its version says");
+    assert_eq!(run["outputs"]["status_code"], 200, "it followed its version");
 }
 
 #[tokio::test]
-async fn what_cannot_be_replaced() {
+async fn workflows_that_cannot_be_replaced() {
     let server = Server::start().await;
-    put(&server, "nobody", &nap("nobody"))
+    put(&server, "missing", &nap("missing"))
         .await
         .error(404, "WORKFLOW_NOT_FOUND");
     server.publish(&echo("old")).await;
@@ -229,7 +229,7 @@ async fn what_cannot_be_replaced() {
 }
 
 #[tokio::test]
-async fn documents_say_whether_runs_start() {
+async fn enabled_in_the_document_controls_new_runs() {
     let server = Server::start().await;
     let mut off = nap("w");
     off["enabled"] = json!(false);
@@ -257,7 +257,7 @@ async fn documents_say_whether_runs_start() {
 }
 
 #[tokio::test]
-async fn deleting_lets_runs_go_on_and_frees_the_name() {
+async fn deleting_keeps_runs_and_frees_the_name() {
     let settings = Settings {
         max_active_runs: 1,
         ..Settings::default()
@@ -312,7 +312,7 @@ async fn deleting_lets_runs_go_on_and_frees_the_name() {
 }
 
 #[tokio::test]
-async fn a_freed_name_serves_any_dialect() {
+async fn a_freed_name_can_be_used_by_any_dialect() {
     let server = Server::start().await;
     server.create(&nap("w")).await;
     let run = server.execute("w", json!({})).await;
@@ -336,7 +336,7 @@ async fn a_freed_name_serves_any_dialect() {
 }
 
 #[tokio::test]
-async fn every_route_takes_every_name() {
+async fn every_route_accepts_id_and_uid() {
     let server = Server::start().await;
     let uid = server.create(&nap("w")).await;
     let upper = uid.to_uppercase();
@@ -367,12 +367,12 @@ async fn every_route_takes_every_name() {
     }
     server.create(&nap("wf_w")).await;
     let named = server.get(&place("wf_w")).await.expect(200);
-    assert_eq!(named["data"]["name"], "wf_w", "a whole name comes first");
+    assert_eq!(named["data"]["name"], "wf_w", "an exact name has precedence");
     assert_eq!(delete(&server, &format!("wf_{uid}")).await.status, 204);
     server.get(&place("w")).await.error(404, "WORKFLOW_NOT_FOUND");
 }
 
-/// Runs of a workflow that was deleted are found by its UUID, not under the workflow that has its name now.
+/// Runs of a deleted workflow are found by its uid, not under the workflow that has its name now.
 #[tokio::test]
 async fn runs_of_a_deleted_workflow_are_reached_by_its_uid() {
     let server = Server::start().await;
@@ -421,7 +421,7 @@ async fn runs_of_a_deleted_workflow_are_reached_by_its_uid() {
             [mine.as_str()]
         );
     }
-    let nothing = server.get("/api/v1/executions?workflowId=nobody").await.expect(200);
+    let nothing = server.get("/api/v1/executions?workflowId=missing").await.expect(200);
     assert_eq!(nothing["items"], json!([]));
     let read = server.get(&format!("/api/v1/executions/{run}")).await.expect(200);
     assert_eq!((&read["workflowUid"], &read["workflowId"]), (&json!(old), &json!("w")));
@@ -438,7 +438,7 @@ async fn runs_of_a_deleted_workflow_are_reached_by_its_uid() {
     assert_eq!(ended["status"], "Cancelled");
 }
 
-/// A name that could be taken for an id leads nowhere, so no workflow gets one.
+/// A name that looks like an id could not be used in paths, so it is refused.
 #[tokio::test]
 async fn names_that_look_like_ids_are_refused() {
     let server = Server::start().await;

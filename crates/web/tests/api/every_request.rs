@@ -1,4 +1,4 @@
-//! What surrounds every request: correlation ids, health, unknown places, failures of ours, shutting down.
+//! What applies to every request: correlation ids, health, unknown paths, server errors, shutdown.
 
 use crate::harness::{LONG, Server, echo, single};
 use fermata_runtime::Settings;
@@ -9,7 +9,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn correlation_ids_come_back() {
+async fn correlation_ids_are_returned() {
     let server = Server::start().await;
     for path in ["/health/live", "/nowhere", "/api/v1/executions/x"] {
         let answer = server
@@ -29,7 +29,7 @@ async fn correlation_ids_come_back() {
 }
 
 #[tokio::test]
-async fn unknown_places_and_methods_are_told() {
+async fn unknown_paths_and_methods_are_refused() {
     let server = Server::start().await;
     for path in [
         "/",
@@ -52,7 +52,7 @@ async fn unknown_places_and_methods_are_told() {
 }
 
 #[tokio::test]
-async fn health_tells_how_things_are() {
+async fn health_shows_the_state_of_the_process() {
     let server = Server::start().await;
     assert_eq!(
         server.get("/health/live").await.expect(200),
@@ -74,7 +74,7 @@ async fn health_tells_how_things_are() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_takes_no_runs() {
+async fn a_stopping_server_accepts_no_runs() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     server.engine.stop();
@@ -89,7 +89,7 @@ async fn a_server_that_stops_takes_no_runs() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_not_the_callers_fault() {
+async fn a_failing_store_is_a_server_error() {
     let server = Server::start().await;
     server.store.close().await.unwrap();
     for path in ["/api/v1/workflows", "/api/v1/executions", "/api/v1/workflows/x"] {
@@ -100,7 +100,7 @@ async fn a_store_that_fails_is_not_the_callers_fault() {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_and_the_server_goes_on() {
+async fn a_panic_gets_a_response_and_the_server_continues() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     server.clock.0.store(true, Ordering::Relaxed);
@@ -115,7 +115,7 @@ async fn a_panic_is_answered_and_the_server_goes_on() {
         .await;
     let error = answer.error(500, "INTERNAL");
     assert_eq!(error["correlationId"], "find-me");
-    assert!(!answer.text.contains("clock"), "what broke is for the log");
+    assert!(!answer.text.contains("clock"), "the cause is only in the log");
     server.clock.0.store(false, Ordering::Relaxed);
     server.post("/api/v1/workflows", echo("other")).await.expect(201);
 }
@@ -128,7 +128,7 @@ async fn open_requests_finish_when_the_server_shuts_down() {
     let open = tokio::spawn(server.client.post(path).send());
     let deadline = tokio::time::Instant::now() + LONG;
     while server.get("/api/v1/executions").await.expect(200)["items"] == json!([]) {
-        assert!(tokio::time::Instant::now() < deadline, "the request never came");
+        assert!(tokio::time::Instant::now() < deadline, "the request never arrived");
     }
     server.shutdown.take().unwrap().send(()).unwrap();
     let refused = async {
@@ -139,7 +139,9 @@ async fn open_requests_finish_when_the_server_shuts_down() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LONG, refused).await.expect("nobody new is let in");
+    tokio::time::timeout(LONG, refused)
+        .await
+        .expect("new connections are refused");
     assert!(!server.serving.is_finished());
     server.gate.add_permits(1);
     let answer = tokio::time::timeout(LONG, open).await.unwrap().unwrap().unwrap();
@@ -153,7 +155,7 @@ async fn open_requests_finish_when_the_server_shuts_down() {
 }
 
 #[tokio::test]
-async fn shutting_down_does_not_wait_for_ever() {
+async fn shutdown_waits_for_the_grace_period_only() {
     let config = WebConfig {
         shutdown_grace: Duration::from_millis(50),
         ..WebConfig::default()
@@ -177,7 +179,7 @@ async fn shutting_down_does_not_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn bodies_and_heads_that_do_not_come_are_not_awaited() {
+async fn missing_heads_and_bodies_time_out() {
     let config = WebConfig {
         body_timeout: Duration::from_millis(50),
         head_timeout: Duration::from_millis(50),
@@ -205,7 +207,7 @@ async fn bodies_and_heads_that_do_not_come_are_not_awaited() {
 }
 
 #[tokio::test]
-async fn who_sends_too_much_and_listens_later_still_hears_the_answer() {
+async fn a_client_that_reads_late_gets_the_response_to_a_body_that_is_too_large() {
     let config = WebConfig {
         max_body_bytes: 10_000_000,
         ..WebConfig::default()

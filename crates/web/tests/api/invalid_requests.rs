@@ -1,5 +1,5 @@
-//! Everything that is wrong, sent to a real server: each gets a clear 4xx, nothing is stored, and afterwards the server
-//! answers as before.
+//! Invalid requests to a real server: each gets a 4xx with a clear message, nothing is stored, and the server works as
+//! before.
 
 use crate::harness::{LONG, Server, echo, single};
 use fermata_dialects::Stage;
@@ -62,7 +62,7 @@ fn many_nodes(count: usize) -> String {
     text + "]}"
 }
 
-/// What is sent, and a code that must be among the details.
+/// Invalid documents, each with a code that must be among the details of the error.
 fn documents() -> Vec<(String, &'static str)> {
     let list = |item: &str| format!("[{}]", [item; 9].join(","));
     let bomb = format!(
@@ -130,7 +130,7 @@ fn documents() -> Vec<(String, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_that_cannot_be_used() {
+async fn invalid_documents_are_refused() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let before = contents(&server).await;
@@ -166,7 +166,7 @@ async fn documents_that_cannot_be_used() {
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_understood() {
+async fn invalid_requests_are_refused() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let before = contents(&server).await;
@@ -196,12 +196,12 @@ async fn requests_that_cannot_be_understood() {
         let answer = server.send(Method::POST, EXECUTE, &json, body.to_owned()).await;
         answer.error(400, code);
     }
-    let nobody = "01890000-0000-7000-8000-000000000000";
+    let missing = "01890000-0000-7000-8000-000000000000";
     let lost = [
-        (Method::POST, "/api/v1/workflows/nobody/execute".to_owned(), 404),
-        (Method::GET, format!("/api/v1/executions/{nobody}"), 404),
-        (Method::GET, format!("/api/v1/executions/{nobody}/hierarchy"), 404),
-        (Method::POST, format!("/api/v1/executions/{nobody}/cancel"), 404),
+        (Method::POST, "/api/v1/workflows/missing/execute".to_owned(), 404),
+        (Method::GET, format!("/api/v1/executions/{missing}"), 404),
+        (Method::GET, format!("/api/v1/executions/{missing}/hierarchy"), 404),
+        (Method::POST, format!("/api/v1/executions/{missing}/cancel"), 404),
         (Method::GET, "/api/v1/executions/1".to_owned(), 400),
         (Method::GET, "/api/v1/executions?cursor=abc".to_owned(), 400),
         (Method::GET, "/api/v1/workflows?cursor=%F0%9F%8E%B5".to_owned(), 400),
@@ -235,13 +235,13 @@ async fn connect(server: &Server) -> TcpStream {
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(LONG, stream.read_to_end(&mut answer)).await;
-    // A connection that is cut after its answer is as good as one that is closed.
+    // A reset after the response counts as a close.
     let _ = read.expect("the server ends it");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]
-async fn too_much_is_refused_before_it_is_sent() {
+async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
     let server = Server::start().await;
     server.publish(&echo("hello")).await;
     let before = contents(&server).await;
@@ -257,7 +257,7 @@ async fn too_much_is_refused_before_it_is_sent() {
             read.expect("an answer without a body").unwrap();
             assert_eq!(&start, b"HTTP/1.1 413", "nothing of the body was sent");
         }
-        // Without a length it is counted.
+        // Without `Content-Length`, the bytes are counted.
         let pieces = futures::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1_000_000])));
         let body = reqwest::Body::wrap_stream(pieces);
         let json = [("content-type", "application/json")];
@@ -269,7 +269,7 @@ async fn too_much_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn slow_and_broken_connections_hold_up_nobody() {
+async fn slow_and_broken_connections_do_not_block_others() {
     let config = WebConfig {
         body_timeout: Duration::from_millis(300),
         head_timeout: Duration::from_millis(300),
@@ -291,7 +291,7 @@ async fn slow_and_broken_connections_hold_up_nobody() {
         stream.write_all(&whole.as_bytes()[..length]).await.unwrap();
         drop(stream);
     }
-    // Slow ones, all at once: heads that never end, bodies that never come.
+    // Many slow connections at once: heads without an end, bodies that never arrive.
     let mut slow = Vec::new();
     for n in 0..100 {
         let mut stream = connect(&server).await;
@@ -313,7 +313,7 @@ async fn slow_and_broken_connections_hold_up_nobody() {
         );
         timeouts += u32::from(answer.starts_with("HTTP/1.1 408"));
     }
-    assert_eq!(timeouts, 50, "who sent a head hears why");
+    assert_eq!(timeouts, 50, "a client that sent a request head gets 408");
     assert_eq!(contents(&server).await, before);
     still_works(&server).await;
 }
@@ -323,7 +323,7 @@ async fn a_workflow_that_keeps_changing_is_refused() {
     let server = Server::start().await;
     let document = single("w", "core.echo", json!({}));
     server.publish(&document).await;
-    // A version that is known here and that the store has never heard of, again and again.
+    // A version that this process has cached and the store does not have.
     let workflows = server.engine.workflows();
     let (_, compiled) = workflows
         .check(document.to_string().as_bytes(), "request", Stage::Run)
