@@ -1,7 +1,7 @@
-//! What the checks of every dialect need, and where they put what they find.
+//! The common part of the checks of all dialects: it collects the problems.
 //!
-//! Checks run one after the other and do not rely on each other's success: each looks only at what
-//! has the shape it expects, so that all problems are found at once. Only a document without errors
+//! Checks run one after the other and do not depend on each other's success: each reads only values
+//! of the shape it expects, so that all problems are found at once. Only a document without errors
 //! is compiled ([`Check::finish`]), and compiling it cannot fail.
 
 use crate::compile::{Catalog, Compiled, MAX_ID_BYTES, Settings, Stage, Uncovered};
@@ -14,10 +14,10 @@ use fermata_core::{Plan, RunId};
 use fermata_expr::SyntaxError;
 use serde_json::Value;
 
-/// No more problems than this are described. Finding a place and a near name costs time, and a
-/// document can have a hundred thousand problems.
+/// The most problems that are described; the rest are counted. Locating a problem and finding a similar
+/// name takes time, and a document can have a hundred thousand problems.
 pub(crate) const MAX_PROBLEMS: usize = 2 * MAX_SHOWN;
-/// In longer strings names are not looked for: the whole string is shown.
+/// In a longer string, a name is not located: the whole string is marked.
 const LONGEST_SEARCHED: usize = 64 * 1024;
 
 pub(crate) struct Check<'a> {
@@ -55,27 +55,27 @@ impl<'a> Check<'a> {
         Diagnostic::new(Severity::Warning, code, self.document.locate(pointer), message).at(pointer)
     }
 
-    /// What keeps a workflow from running, but not from being saved.
+    /// A problem that prevents running, but not saving.
     pub(crate) fn not_ready(&self, code: &'static str, pointer: &str, message: impl Into<String>) -> Diagnostic {
         let mut problem = self.error(code, pointer, message);
         problem.severity = self.readiness();
         problem
     }
 
-    /// An expression that cannot be read, shown at the place inside its string.
+    /// A syntax error, located inside the string that has the expression.
     pub(crate) fn syntax(&self, code: &'static str, what: &str, pointer: &str, error: &SyntaxError) -> Diagnostic {
         let mut problem = self.error(code, pointer, format!("{what}: {}", error.message));
         problem.span = self.document.locate_in_string(pointer, error.offset, error.length);
         problem
     }
 
-    /// How bad it is what keeps a workflow from running, but not from being saved.
+    /// The severity of problems that prevent running, but not saving.
     pub(crate) fn readiness(&self) -> Severity {
         self.stage.readiness()
     }
 
-    /// Whether one more problem can be described; if not, it is counted. Errors and warnings are
-    /// counted apart: however many warnings there are, the first error is described.
+    /// Whether one more problem can be described; if not, it is counted. Errors and warnings have
+    /// separate limits, so warnings never hide an error.
     pub(crate) fn room(&mut self, severity: Severity) -> bool {
         let taken = match severity {
             Severity::Error => self.errors,
@@ -90,8 +90,7 @@ impl<'a> Check<'a> {
         self.problems.push(diagnostic);
     }
 
-    /// Refuses a document that is too large to be looked at any further. `what` is what it has too
-    /// many of, which is also the key they stand under.
+    /// Refuses a document with too many nodes before any other check. `what` is the key of the nodes.
     pub(crate) fn limit_nodes(&self, count: usize, what: &str) -> Result<(), Diagnostics> {
         let most = self.settings.max_nodes;
         if count <= most {
@@ -103,8 +102,8 @@ impl<'a> Check<'a> {
         Err(self.document.report(vec![error]))
     }
 
-    /// Refuses ids that not every database can store: they are parts of keys, and addresses and logs show them. `ids` are
-    /// the words for each, the id and where it stands. Dialects whose schema says more need not call it.
+    /// Refuses ids that some databases cannot store: ids are parts of keys, URLs and log lines. `ids` has for each id its
+    /// kind, the id and its pointer. Dialects with a stricter schema do not need it.
     pub(crate) fn ids<'i>(&mut self, ids: impl Iterator<Item = (&'static str, &'i str, String)>) {
         if !self.settings.check_ids {
             return;
@@ -137,8 +136,8 @@ impl<'a> Check<'a> {
         ));
     }
 
-    /// Where `name` is read in the string `text`: preferably as a member of `owner`, else where it
-    /// first stands as a whole word, else the whole string. `word` says what names consist of.
+    /// The position of `name` in the string `text`: as a member of `owner` if possible, else its first
+    /// occurrence as a whole word, else the whole string. `word` tells which characters names have.
     pub(crate) fn name_span(&self, pointer: &str, text: &str, name: &Name, word: fn(char) -> bool) -> Span {
         let Name { name, owner } = *name;
         if text.len() > LONGEST_SEARCHED || name.is_empty() {
@@ -164,8 +163,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The report if there are errors, else the plan that `build` makes. `nodes` is the key that
-    /// holds the nodes.
+    /// The report if there are errors, otherwise the plan that `build` makes. `nodes` is the key of the
+    /// nodes.
     pub(crate) fn finish(
         self,
         nodes: &str,
@@ -194,7 +193,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Whether the API could take a name for the id of a workflow or a run.
+/// Whether the API could mistake a name for the id of a workflow or a run.
 fn looks_like_an_id(name: &str) -> bool {
     let prefixed = |prefix: &str| {
         let (start, rest) = name.split_at_checked(prefix.len())?;
@@ -204,7 +203,7 @@ fn looks_like_an_id(name: &str) -> bool {
     id.parse::<RunId>().is_ok()
 }
 
-/// A name in an expression, and what it is read of.
+/// A name in an expression, and the name it is a member of.
 pub(crate) struct Name<'n> {
     pub(crate) name: &'n str,
     pub(crate) owner: &'n str,
@@ -215,8 +214,8 @@ pub(crate) fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key).and_then(Value::as_str)
 }
 
-/// The strings of `value` that can hold a template, with their pointers; the depth of a document
-/// is limited.
+/// The strings of `value` that may contain a template, with their pointers. Recursion is bounded by the
+/// depth limit of documents.
 pub(crate) fn template_strings<'a>(value: &'a Value, pointer: String, strings: &mut Vec<(String, &'a str)>) {
     match value {
         Value::String(text) if text.contains("{{") || text.contains("}}") => strings.push((pointer, text)),
@@ -239,7 +238,7 @@ mod tests {
     use super::looks_like_an_id;
 
     #[test]
-    fn names_that_the_api_could_take_for_ids() {
+    fn uuids_with_known_prefixes_look_like_ids() {
         let id = "01930c5d-7d1c-7c10-8c3a-2b6c6e9f0a11";
         let upper = id.to_uppercase();
         let simple = id.replace('-', "");

@@ -1,5 +1,4 @@
-//! From a document of any dialect to a plan: what is asked for, what comes back, and the list of
-//! dialects.
+//! Compiles a document of any dialect: the settings, the result, and the list of dialects.
 
 use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
@@ -17,17 +16,17 @@ use serde_json::Value;
 pub struct Compiled {
     /// What the engine runs.
     pub plan: Plan,
-    /// What the document says about itself.
+    /// The `description` of the document.
     pub description: Option<String>,
-    /// Whether the document wants new runs to start.
+    /// The `enabled` of the document: whether new runs may start.
     pub enabled: bool,
-    /// What somebody should look at. Draw it with [`Document::report`].
+    /// Warnings. [`Document::report`] renders them.
     pub warnings: Vec<Diagnostic>,
-    /// Conditions whose syntax was not checked, because only a full JavaScript engine can.
+    /// Conditions whose syntax only a full JavaScript engine can check.
     pub uncovered: Vec<Uncovered>,
 }
 
-/// A condition that the native subset does not cover. Whether it is JavaScript at all is for another engine to say.
+/// A condition that the native subset does not cover. A full JavaScript engine must check its syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncovered {
     /// JSON pointer to the condition.
@@ -39,14 +38,14 @@ pub struct Uncovered {
 }
 
 impl Uncovered {
-    /// What to say if the condition is no JavaScript: the same as of conditions that were checked here.
+    /// The diagnostic if the condition is not valid JavaScript, with the code of conditions that are checked here.
     pub fn wrong(&self, document: &Document, error: &SyntaxError) -> Diagnostic {
         let what = format!("invalid condition in node {}", quote(&self.node));
         let span = document.locate_in_string(&self.pointer, error.offset, error.length);
         Diagnostic::error("CONDITION_SYNTAX", span, format!("{what}: {}", error.message)).at(&self.pointer)
     }
 
-    /// What to say if nobody could tell: nothing is known to be wrong, but it cannot be published like this.
+    /// The diagnostic if no engine could check it. The condition may be valid, but the document cannot be published.
     pub fn unchecked(&self, document: &Document, stage: Stage, why: &str) -> Diagnostic {
         let what = format!("a condition of node {} could not be checked: {why}", quote(&self.node));
         let span = document.locate(&self.pointer);
@@ -57,19 +56,18 @@ impl Uncovered {
 /// What the document is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// To be kept as a draft: actions that are not there yet are warned about.
+    /// To save a draft: unknown actions are warnings.
     Save,
-    /// To become a version: they are errors.
+    /// To publish a version: unknown actions are errors.
     Publish,
-    /// To be run: as for publishing.
+    /// To run: the same checks as for publishing.
     Run,
-    /// A version that was published before plans were stored: what keeps new documents from being published is no
-    /// reason to refuse it.
+    /// To compile a version that was published before plans were stored. Problems that prevent publishing are warnings.
     Settle,
 }
 
 impl Stage {
-    /// How bad it is what keeps a workflow from running, but not from being saved.
+    /// The severity of problems that prevent running, but not saving.
     pub(crate) fn readiness(self) -> Severity {
         match self {
             Stage::Save | Stage::Settle => Severity::Warning,
@@ -78,7 +76,7 @@ impl Stage {
     }
 }
 
-/// The actions there are.
+/// The actions that documents can use.
 pub trait Catalog {
     /// The action of this type, such as `http.request`.
     fn find(&self, action: &str) -> Option<CatalogEntry>;
@@ -87,12 +85,12 @@ pub trait Catalog {
     fn names(&self) -> Vec<String>;
 }
 
-/// What the catalog says about an action.
+/// An action of the catalog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogEntry {
     /// Whether it may be used.
     pub enabled: bool,
-    /// Why it should not be used any more, and what to use instead.
+    /// For a deprecated action: why, and what to use instead.
     pub deprecation: Option<String>,
     /// JSON Schema of its parameters.
     pub parameter_schema: Option<Value>,
@@ -108,7 +106,7 @@ impl Default for CatalogEntry {
     }
 }
 
-/// A catalog that has every action, for checks of the document alone.
+/// A catalog that accepts every action, to check only the document.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AnyAction;
 
@@ -122,28 +120,27 @@ impl Catalog for AnyAction {
     }
 }
 
-/// The most bytes of an id: of a workflow, and of a node. Control characters are not allowed in either.
+/// The longest id of a workflow or a node, in bytes. Control characters are not allowed in ids.
 pub const MAX_ID_BYTES: usize = 255;
 
-/// What the engine is configured to. The default is what the specification says.
+/// Limits and defaults of the engine. `Default` has the values of the specification.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What a document may cost to read; for callers of [`Document::parse`].
+    /// Limits for reading a document; for callers of [`Document::parse`].
     pub document: DocumentLimits,
-    /// Nodes a workflow may have.
+    /// The most nodes of a workflow.
     pub max_nodes: usize,
-    /// Whether ids that not every database can store are refused ([`MAX_ID_BYTES`]).
+    /// Whether ids are refused that some databases cannot store ([`MAX_ID_BYTES`]).
     pub check_ids: bool,
-    /// Time limit and retries of nodes that do not say.
+    /// The default timeout and retries of nodes.
     pub policies: Policies,
-    /// How long a run may take, parked time included, if the document does not say. One that sleeps or waits may take 30
-    /// days at least.
+    /// The default time limit of a run, parked time included. For a workflow that sleeps or waits it is at least 30 days.
     pub workflow_timeout_ms: Option<u64>,
-    /// What is kept of the context, if the document does not say.
+    /// The default of what is kept of the context.
     pub context: ContextPolicy,
     /// What templates may use.
     pub templates: template::Options,
-    /// Whether templates are rendered once, with placeholders for what is not known yet.
+    /// Whether templates are rendered once with placeholders, as a check.
     pub validate_parameter_templates: bool,
 }
 
@@ -163,8 +160,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same for a version that was published before: limits count when a document is saved and published, not when it
-    /// runs.
+    /// The settings for a version that is already published: limits apply when a document is saved and published, not when
+    /// it runs.
     pub fn for_published(&self) -> Settings {
         Settings {
             document: DocumentLimits {
@@ -183,7 +180,7 @@ impl Settings {
         }
     }
 
-    /// What the templates of a version may do for all its life.
+    /// The template options that a version keeps.
     pub(crate) fn template_rules(&self) -> Templates {
         Templates {
             strict: self.templates.strict,
@@ -195,7 +192,7 @@ impl Settings {
     }
 }
 
-/// Compiles `document`, or reports everything that is wrong with it.
+/// Compiles `document`, or reports all of its errors.
 pub fn compile(
     document: &Document,
     settings: &Settings,

@@ -1,23 +1,23 @@
-//! What is wrong with a document, where, and what to do about it.
+//! The problems of a document: what is wrong, where, and what to do about it.
 //!
-//! A [`Diagnostics`] is always sorted by position, free of doubles and capped at [`MAX_SHOWN`], so
-//! that the same document gets the same answer from the API, the CLI and the tests.
+//! A [`Diagnostics`] is always sorted by position, without duplicates and capped at [`MAX_SHOWN`], so
+//! that the API, the command line and the tests show the same result for the same document.
 
 use crate::render;
 use crate::source::{Position, Source, Span};
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
-/// No more problems than this are listed; the others are counted.
+/// The most problems that are listed; the rest are counted.
 pub const MAX_SHOWN: usize = 100;
 
-/// Whether a problem keeps the document from being used.
+/// Whether a problem prevents the use of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
     /// It does.
     Error,
-    /// It does not, but somebody should look.
+    /// It does not, but is probably a mistake.
     Warning,
 }
 
@@ -27,13 +27,13 @@ pub enum Severity {
 pub struct Diagnostic {
     /// A stable name of the kind of problem, such as `UNKNOWN_NODE`.
     pub code: &'static str,
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
     /// What is wrong, in a sentence.
     pub message: String,
-    /// JSON pointer to the value concerned.
+    /// JSON pointer to the value.
     pub pointer: String,
-    /// The bytes concerned.
+    /// The byte range in the source.
     pub span: Span,
     /// The line where [`span`](Self::span) starts, from one.
     pub line: usize,
@@ -46,18 +46,18 @@ pub struct Diagnostic {
     /// What to do, such as "did you mean `charge`?".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
-    /// Other places that have to do with it.
+    /// Related positions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<Related>,
 }
 
-/// Another place that has to do with a problem.
+/// A position that is related to a problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Related {
     /// What is there.
     pub message: String,
-    /// The bytes concerned.
+    /// The byte range in the source.
     pub span: Span,
     /// The line where they start, from one.
     pub line: usize,
@@ -126,7 +126,7 @@ impl Diagnostic {
     }
 }
 
-/// The problems of one document, with what is needed to draw them.
+/// The problems of one document, with its source for rendering.
 #[derive(Debug, Clone)]
 pub struct Diagnostics {
     source: Arc<Source>,
@@ -168,12 +168,12 @@ impl Diagnostics {
         self.more
     }
 
-    /// Whether one of them is an error.
+    /// Whether there is an error among them.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// The problems alone.
+    /// The problems without the source.
     pub fn into_list(self) -> Vec<Diagnostic> {
         self.list
     }
@@ -184,7 +184,7 @@ impl Diagnostics {
     }
 }
 
-/// Cuts the list to [`MAX_SHOWN`]; warnings never push an error out. Returns how many were cut.
+/// Truncates the list to [`MAX_SHOWN`], warnings before errors. Returns how many were removed.
 fn cap(list: &mut Vec<Diagnostic>) -> usize {
     let more = list.len().saturating_sub(MAX_SHOWN);
     if more > 0 {
@@ -216,8 +216,8 @@ impl std::fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// A name out of a document, for use in a message: in backticks, cut when it is very long, and
-/// without characters that could disturb a terminal.
+/// A name from a document, for a message: in backticks, truncated if it is very long, and without
+/// control characters for the terminal.
 pub(crate) fn quote(name: &str) -> String {
     const MOST: usize = 60;
     let mut text: String = name.chars().take(MOST).map(printable).collect();
@@ -227,7 +227,7 @@ pub(crate) fn quote(name: &str) -> String {
     format!("`{text}`")
 }
 
-/// The character, unless it would move the cursor or reverse the text.
+/// The character, or U+FFFD if it would move the cursor or change the text direction.
 pub(crate) fn printable(c: char) -> char {
     let reverses = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if c.is_control() || reverses || c == '\u{feff}' {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_do_not_push_errors_out() {
+    fn warnings_do_not_displace_errors() {
         let source = Arc::new(Source::new("x", " ".repeat(400)));
         let mut list: Vec<Diagnostic> = (0..150)
             .map(|at| Diagnostic::new(Severity::Warning, "W", Span::new(at, at), "w"))

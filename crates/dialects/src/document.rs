@@ -1,6 +1,6 @@
-//! A document as it was sent: bytes, format, dialect, value, and where everything stands.
+//! A parsed document: source, format, dialect, value, and the position of every value.
 //!
-//! Reading never panics and never exhausts the stack or the memory, whatever the bytes: size, depth
+//! Parsing never panics and never exhausts the stack or the memory, whatever the input: size, depth
 //! and number of values are limited before anything is built.
 
 use crate::diagnostics::{Diagnostic, Diagnostics, quote};
@@ -12,14 +12,14 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// What a document may cost.
+/// Limits of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DocumentLimits {
     /// Its size.
     pub max_bytes: usize,
-    /// Levels of nesting. serde_json reads no more than 127, and values travel inside other ones.
+    /// Levels of nesting. serde_json reads at most 127, and a document may be embedded in other values.
     pub max_depth: usize,
-    /// Values in all, with YAML aliases written out.
+    /// The number of values, with YAML aliases expanded.
     pub max_values: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for DocumentLimits {
     }
 }
 
-/// How a document is written down.
+/// The format of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Format {
@@ -58,7 +58,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The name for people.
+    /// The display name.
     pub fn name(self) -> &'static str {
         match self {
             Dialect::DataWorkflows => "DataWorkflows",
@@ -80,7 +80,7 @@ impl Dialect {
             .find(|dialect| dialect.name().eq_ignore_ascii_case(name))
     }
 
-    /// Whether documents are kept as drafts until somebody publishes them. The others publish what they are given.
+    /// Whether saved documents are drafts that must be published. Documents of other dialects are published at once.
     pub fn has_drafts(self) -> bool {
         match self {
             Dialect::DataWorkflows => true,
@@ -88,7 +88,7 @@ impl Dialect {
         }
     }
 
-    /// The key that tells the dialect.
+    /// The key that identifies the dialect.
     pub(crate) fn mark(self) -> &'static str {
         match self {
             Dialect::DataWorkflows => "startNode",
@@ -98,7 +98,7 @@ impl Dialect {
         }
     }
 
-    /// The dialect that a document of this shape is written in.
+    /// Recognises the dialect of a document by its keys.
     pub fn recognise(value: &Value) -> Option<Dialect> {
         let has = |key: &str| value.get(key).is_some();
         if has("startNode") {
@@ -115,7 +115,7 @@ impl Dialect {
     }
 }
 
-/// A document that could be read.
+/// A parsed document.
 ///
 /// ```
 /// use fermata_dialects::{Document, DocumentLimits};
@@ -134,8 +134,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads `source`. `name` is the file name, or `request`: it is shown in diagnostics, and its
-    /// ending decides the format if it has a known one.
+    /// Parses `source`. `name` is the file name, or `request`. Diagnostics show it, and its extension
+    /// decides the format if it is a known one.
     pub fn parse(source: &[u8], name: &str, limits: &DocumentLimits) -> Result<Document, Diagnostics> {
         let text = read_text(source, name, limits)?;
         let source = Arc::new(Source::new(name, text));
@@ -161,33 +161,33 @@ impl Document {
         &self.source.name
     }
 
-    /// The bytes as they were sent.
+    /// The source.
     pub fn source(&self) -> &[u8] {
         self.source.text.as_bytes()
     }
 
-    /// How it is written down.
+    /// The format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The workflow language, if the shape tells.
+    /// The dialect, if it was recognised.
     pub fn dialect(&self) -> Option<Dialect> {
         self.dialect
     }
 
-    /// What it says.
+    /// Its value.
     pub fn value(&self) -> &Value {
         &self.located.value
     }
 
-    /// Where the value at a JSON pointer stands. Of a value that is not there: its nearest
-    /// container that is.
+    /// The position of the value at a JSON pointer. For a value that does not exist: the nearest
+    /// container that does.
     pub fn locate(&self, pointer: &str) -> Span {
         self.nearest(pointer).0
     }
 
-    /// Where the key of the value at a JSON pointer stands; the value itself if it has no key.
+    /// The position of the key of the value at a JSON pointer, or of the value if it has no key.
     pub fn locate_key(&self, pointer: &str) -> Span {
         let (span, key) = self.nearest(pointer);
         key.unwrap_or(span)
@@ -204,8 +204,8 @@ impl Document {
         }
     }
 
-    /// Where `length` bytes from `offset` of the string at a JSON pointer stand in the source,
-    /// escapes and folded lines considered; the whole string when that cannot be told.
+    /// The position in the source of `length` bytes from `offset` of the string at a JSON pointer, taking
+    /// escapes and folded lines into account; the whole string if it cannot be determined.
     pub fn locate_in_string(&self, pointer: &str, offset: usize, length: usize) -> Span {
         let whole = self.locate(pointer);
         let found = self.located.tree.find(pointer);
@@ -226,8 +226,8 @@ impl Document {
         }
     }
 
-    /// The same value always in the same bytes: keys sorted, no space, whole numbers without a
-    /// fraction.
+    /// A canonical form: the same value always has the same bytes. Keys are sorted, there is no white space,
+    /// and numbers keep their text.
     pub fn canonical_json(&self) -> String {
         let mut out = String::new();
         canonical(self.value(), &mut out);
@@ -240,7 +240,7 @@ impl Document {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Diagnostics about this document, ready to be drawn.
+    /// Diagnostics of this document, ready to be rendered.
     pub fn report(&self, list: Vec<Diagnostic>) -> Diagnostics {
         Diagnostics::new(self.source.clone(), list)
     }
@@ -286,7 +286,7 @@ fn format_of(text: &str, name: &str) -> Format {
     }
 }
 
-/// The text from the first byte on that is not white space or a JSON comment.
+/// The text after leading white space and JSON comments.
 fn skip_comments(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
@@ -330,12 +330,12 @@ fn canonical(value: &Value, out: &mut String) {
             }
             out.push('}');
         }
-        // As it is written: templates show the digits, so 2.0 and 2 are different documents.
+        // Numbers keep their text: templates write the digits, so 2.0 and 2 are different documents.
         _ => out.push_str(&value.to_string()),
     }
 }
 
-/// What is left of the values and the text that a document may hold.
+/// The remaining budget of values and bytes of a document.
 pub(crate) struct Budget {
     values: usize,
     bytes: usize,
@@ -375,7 +375,7 @@ pub(crate) fn too_deep(span: Span, max_depth: usize) -> Diagnostic {
     Diagnostic::error("TOO_DEEP", Span::new(span.start, span.end.max(span.start + 1)), message)
 }
 
-/// Whether a key means something else to the library that reads and writes JSON: a value with it would not be read back.
+/// Whether serde_json uses this key internally: a value with it could not be read back.
 pub(crate) fn is_reserved(key: &str) -> bool {
     key.starts_with("$serde_json::private::")
 }

@@ -11,17 +11,17 @@ use std::collections::HashSet;
 /// A schema error, explained.
 pub(crate) struct Explained {
     pub(crate) code: &'static str,
-    /// Where, from the root of what was validated.
+    /// The pointer from the root of the validated value.
     pub(crate) pointer: String,
-    /// Whether the key is what is wrong, not the value.
+    /// Whether the key is wrong, not the value.
     pub(crate) at_key: bool,
     pub(crate) message: String,
     pub(crate) suggestion: Option<String>,
-    /// The field that is missing, or that was meant.
+    /// The field that is missing, or that was probably meant.
     pub(crate) field: Option<String>,
 }
 
-/// Explains `error`, which `schema` raised. `subject` says in words what a pointer leads to.
+/// Explains `error`, which `schema` raised. `subject` describes what a pointer leads to.
 pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(&str) -> String) -> Vec<Explained> {
     let pointer = error.instance_path().as_str();
     let instance = error.instance();
@@ -83,7 +83,7 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
     }
 }
 
-/// What a value must be that is too small, too large, too long or empty.
+/// The message for a value that is too small, too large, too long or empty.
 fn beyond_limit(kind: &ValidationErrorKind, instance: &Value) -> Option<String> {
     Some(match kind {
         ValidationErrorKind::Minimum { limit } => format!("must be at least {limit}, not {}", plain(instance)),
@@ -115,9 +115,9 @@ fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) ->
     }
 }
 
-/// Leaves out what only follows from another error: a missing field that is there under a name with
-/// a typing error, and what else is wrong with a value of the wrong type.
-pub(crate) fn without_echoes(all: Vec<Explained>) -> Vec<Explained> {
+/// Removes consequences of other errors: a missing field that is present under a misspelled name, and
+/// other errors of a value of the wrong type.
+pub(crate) fn without_consequences(all: Vec<Explained>) -> Vec<Explained> {
     let meant: HashSet<String> = all
         .iter()
         .filter(|found| found.at_key)
@@ -140,14 +140,14 @@ pub(crate) fn without_echoes(all: Vec<Explained>) -> Vec<Explained> {
 }
 
 impl Explained {
-    /// Where the field stands that this unknown one was probably meant to be.
+    /// The pointer of the field that this unknown field was probably meant to be.
     pub(crate) fn meant_pointer(&self) -> Option<String> {
         let (owner, _) = self.pointer.rsplit_once('/')?;
         Some(join(owner, self.field.as_ref()?))
     }
 }
 
-/// The fields that the schema object which forbade others does allow.
+/// The fields that the schema allows where this one is unknown.
 fn known_fields(error: &ValidationError, schema: &Value) -> Vec<String> {
     let path = error.schema_path().as_str();
     let owner = path.rsplit_once('/').map_or("", |(owner, _)| owner);
@@ -200,7 +200,7 @@ fn type_name(kind: JsonType) -> &'static str {
     }
 }
 
-/// What was given instead: its kind, or the value where that is short.
+/// The value that was given: its kind, or the value itself if it is short.
 fn given(value: &Value) -> String {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => format!("`{value}`"),
@@ -210,11 +210,11 @@ fn given(value: &Value) -> String {
     }
 }
 
-/// The names that patterns of the dialects' schemas allow.
+/// The patterns of names in the schemas of the dialects.
 const LOWER_NAME: &str = "^[a-z0-9-]+$";
 const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_-]*$";
 
-/// What a pattern asks for, in words.
+/// Describes a pattern.
 fn pattern_words(pattern: &str) -> String {
     match pattern {
         LOWER_NAME => "may contain only lower-case letters, digits and `-`".to_owned(),
@@ -223,7 +223,7 @@ fn pattern_words(pattern: &str) -> String {
     }
 }
 
-/// A name of a member that does not fit.
+/// A member name that does not match.
 fn wrong_key(pointer: &str, error: &ValidationError) -> Explained {
     let key = plain(error.instance());
     let (words, suggestion) = match error.kind() {
@@ -241,7 +241,7 @@ fn wrong_key(pointer: &str, error: &ValidationError) -> Explained {
     }
 }
 
-/// A name like the one given, with the letters that the pattern allows.
+/// A name like the given one that matches the pattern.
 fn repaired(pattern: &str, given: &str) -> Option<String> {
     let lower = match pattern {
         LOWER_NAME => true,

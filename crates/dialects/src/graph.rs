@@ -1,21 +1,21 @@
-//! What can be told about a graph whatever its dialect: cycles, and what comes before what.
+//! Graph checks of all dialects: cycles, and which nodes precede which.
 
 use crate::check::Check;
 use crate::diagnostics::quote;
 use fermata_core::plan::find_cycle;
 
-/// No more cycles than this are looked for.
+/// The most cycles that are reported.
 const MAX_CYCLES: usize = 10;
 
-/// How cycles are reported.
+/// The terms of a dialect for reporting cycles.
 pub(crate) struct CycleWords<'a> {
-    /// What the dialect calls nodes.
+    /// The plural of the term for nodes.
     pub(crate) nodes: &'a str,
     pub(crate) help: &'a str,
 }
 
-/// Reports cycles, each at the pointer that `closing` gives for its last edge. Returns whether
-/// there are none. `targets` are, for each of the `names`, the nodes it leads to.
+/// Reports cycles, each at the pointer that `closing` gives for its last edge. Returns whether there
+/// are none. `targets` has the targets of each of the `names`.
 pub(crate) fn report_cycles(
     check: &mut Check,
     words: &CycleWords,
@@ -41,7 +41,7 @@ pub(crate) fn report_cycles(
     false
 }
 
-/// `a → b → … → z → a`, at most a line long.
+/// `a → b → … → z → a`, at most one line.
 fn shorten(names: &[&str]) -> String {
     const ENDS: usize = 6;
     let quoted: Vec<String> = names
@@ -55,12 +55,12 @@ fn shorten(names: &[&str]) -> String {
     format!("{} → … → {}", head.join(" → "), tail.join(" → "))
 }
 
-/// Which nodes come before which: a set of bits per node.
+/// Which nodes precede which: one bit set per node.
 pub(crate) struct Upstream(Vec<Vec<u64>>);
 
 impl Upstream {
     /// For each node, the set of nodes that may have ended before it starts. The graph must have no
-    /// cycle; what lies on one is before nothing.
+    /// cycle: nodes on a cycle precede nothing.
     pub(crate) fn new(targets: &[Vec<usize>]) -> Upstream {
         let count = targets.len();
         let words = count.div_ceil(64);

@@ -1,4 +1,4 @@
-//! What can be told of an `http.request` before it is made: its headers, and an address without templates.
+//! Checks of an `http.request` before it runs: its headers, and a URL without templates.
 
 use crate::check::Check;
 use crate::diagnostics::quote;
@@ -6,13 +6,13 @@ use crate::tree::join;
 use serde_json::Value;
 use url::Url;
 
-/// The action that makes requests.
+/// The action for HTTP requests.
 pub(crate) const ACTION: &str = "http.request";
 
-/// Headers that the client sets itself. Set by hand they would contradict the request or send it elsewhere.
+/// Headers that the HTTP client sets. Other values would contradict the request or redirect it.
 const SET_BY_CLIENT: [&str; 4] = ["connection", "content-length", "host", "transfer-encoding"];
 
-/// Checks the names of headers, and the values that hold no template. `of` is the task or node they belong to.
+/// Checks header names, and values without templates. `of` is the task or node they belong to.
 pub(crate) fn check_headers(check: &mut Check, at: &str, headers: &Value, of: &str) {
     for (name, value) in headers.as_object().into_iter().flatten() {
         let pointer = join(at, name);
@@ -54,7 +54,7 @@ fn can_be_sent(c: char) -> bool {
     c == '\t' || c == ' ' || c.is_ascii_graphic()
 }
 
-/// What is wrong with an address that has no templates.
+/// What is wrong with a URL without templates.
 pub(crate) fn wrong_url(text: &str) -> Option<String> {
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => None,

@@ -1,7 +1,7 @@
-//! Reads JSON, with comments and trailing commas, into a located tree.
+//! Parses JSON, with comments and trailing commas, into a located tree.
 //!
-//! Written by hand so that every error says in plain words what was expected where. It recurses once
-//! per level, and the number of levels is limited, so no input can exhaust the stack.
+//! Written by hand so that every error says what was expected and where. It recurses once per level,
+//! and the number of levels is limited, so no input can exhaust the stack.
 
 use crate::diagnostics::{Diagnostic, MAX_SHOWN, quote};
 use crate::document::{Budget, DocumentLimits, duplicate_key, is_reserved, reserved_key, too_deep};
@@ -9,7 +9,7 @@ use crate::source::Span;
 use crate::tree::{Located, Member, Shape, Style, Tree, push};
 use serde_json::{Map, Number, Value};
 
-/// The document, or what is wrong with it. Offsets are shifted by `base`.
+/// The document, or its problems. Offsets are shifted by `base`.
 pub(crate) fn parse(text: &str, base: usize, limits: &DocumentLimits) -> Result<Located, Vec<Diagnostic>> {
     let mut reader = Reader {
         text,
@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str, base: usize, limits: &DocumentLimits) -> Result<
 
 type Read<T> = Result<T, Fault>;
 
-/// An error on its way up, boxed because it is large.
+/// An error, boxed because it is large.
 struct Fault(Box<Diagnostic>);
 
 impl Fault {
@@ -191,7 +191,7 @@ impl Reader<'_> {
         })
     }
 
-    /// After a member or item: a comma is eaten, the closing bracket is left.
+    /// After a member or item: consumes a comma, leaves a closing bracket.
     fn separator(&mut self, close: u8, start: usize, what: &str) -> Read<()> {
         self.space()?;
         match self.peek() {
@@ -232,7 +232,7 @@ impl Reader<'_> {
             self.space()?;
             let item = self.value()?;
             if map.contains_key(&name) {
-                self.doubled(&name, key, &members);
+                self.duplicate(&name, key, &members);
             } else {
                 let value = item.tree;
                 let boxed = name.as_str().into();
@@ -284,7 +284,7 @@ impl Reader<'_> {
         Ok((name, key))
     }
 
-    fn doubled(&mut self, name: &str, key: Span, members: &[Member]) {
+    fn duplicate(&mut self, name: &str, key: Span, members: &[Member]) {
         if self.duplicates.len() < MAX_SHOWN {
             let first = members
                 .iter()
@@ -330,9 +330,9 @@ impl Reader<'_> {
     fn escape(&mut self) -> Read<char> {
         let start = self.at;
         self.at += 1;
-        let letter = self.peek();
-        let c = match letter {
-            Some(b'"' | b'\\' | b'/') => letter.map_or('"', char::from),
+        let escaped = self.peek();
+        let c = match escaped {
+            Some(b'"' | b'\\' | b'/') => escaped.map_or('"', char::from),
             Some(b'b') => '\u{8}',
             Some(b'f') => '\u{c}',
             Some(b'n') => '\n',
@@ -350,7 +350,7 @@ impl Reader<'_> {
         Ok(c)
     }
 
-    /// `\uXXXX`, or two of them for a character beyond the first plane.
+    /// `\uXXXX`, or two of them for a character above U+FFFF.
     fn unicode(&mut self, start: usize) -> Read<char> {
         let unit = |at: usize| -> Option<u32> {
             let hex = self.text.get(at..at + 4)?;
@@ -392,7 +392,7 @@ impl Reader<'_> {
             self.at += 1;
         }
         let (span, text) = (Span::new(start, self.at), &self.text[start..self.at]);
-        // A number keeps its digits as they are written: none is too long.
+        // A number keeps its digits, so no number is too long.
         match text.parse::<Number>() {
             Ok(number) => Ok(self.scalar(start, Value::Number(number), Style::Plain)),
             Err(_) => Err(self.syntax(span, format!("{} is not a number", quote(text)))),

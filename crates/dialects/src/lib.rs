@@ -1,9 +1,9 @@
-//! Documents of every dialect become one plan, or located diagnostics.
+//! Compiles documents of all dialects into plans, or reports diagnostics with positions.
 //!
-//! [`Document::parse`] reads JSON (with comments) or YAML and remembers where everything stands.
-//! [`compile`] turns a document into a [`Plan`](fermata_core::Plan), or says everything that is
-//! wrong with it at once. A dialect is one module, [`dataworkflows`] or [`runlater`], and one line
-//! in [`compile`]; nothing after this crate knows dialects.
+//! [`Document::parse`] reads JSON (with comments) or YAML and records the position of every value.
+//! [`compile`] compiles a document into a [`Plan`](fermata_core::Plan), or reports all of its
+//! problems at once. A dialect is one module, [`dataworkflows`] or [`runlater`], and one line
+//! in [`compile`]. The other crates do not depend on dialects.
 //!
 //! ```
 //! use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
@@ -16,8 +16,8 @@
 //! assert_eq!(problems.list()[0].suggestion.as_deref(), Some("did you mean `greet`?"));
 //! ```
 //!
-//! What must stay true: no input makes this crate panic, exhaust the stack or the memory; every
-//! problem has a place in the source; the same document gets the same answer.
+//! What must stay true: no input makes this crate panic or exhaust the stack or the memory; every
+//! problem has a position in the source; the same document always gets the same result.
 
 mod check;
 mod compile;

@@ -1,7 +1,7 @@
-//! Draws diagnostics for a terminal.
+//! Renders diagnostics for a terminal.
 //!
-//! The drawing depends on nothing but the source and the problems: no terminal width, no clock. No
-//! character of the source reaches the terminal that could move its cursor.
+//! The output depends only on the source and the problems, not on the terminal width or a clock. No
+//! character of the source that could move the cursor reaches the terminal.
 
 use crate::diagnostics::{Diagnostic, Severity, printable};
 use crate::source::{Source, Span};
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caret_stands_under_the_place() {
+    fn the_caret_marks_the_position() {
         let drawn = draw("{\n\t\"é\": x1\n}", Span::new(9, 11), false);
         assert_eq!(
             drawn,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_around_it() {
+    fn long_lines_are_cut_around_the_caret() {
         let text = format!("{}HERE{}", "a".repeat(5000), "b".repeat(5000));
         let drawn = draw(&text, Span::new(5000, 5004), false);
         assert!(drawn.lines().all(|line| line.chars().count() < 120), "{drawn}");
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_source_moves_the_cursor() {
+    fn control_characters_of_the_source_are_replaced() {
         assert!(!draw("\x1b[2Jx\u{202e}", Span::new(0, 9), false).contains(['\x1b', '\u{202e}']));
         assert!(draw("x", Span::new(0, 1), true).contains("\x1b[1;31m"));
     }
 
     #[test]
-    fn places_beyond_the_end_are_drawn_at_the_end() {
+    fn positions_after_the_end_are_shown_at_the_end() {
         let drawn = draw("é", Span::new(70, 90), false);
         assert!(drawn.contains("a.json:1:2"), "{drawn}");
         draw("é\n", Span::new(1, 2), false);

@@ -1,6 +1,6 @@
-//! The text of a document and the way from a byte offset to a line and a column.
+//! The text of a document, and the conversion of byte offsets to lines and columns.
 //!
-//! Offsets are bytes of the text as it was sent, a byte-order mark included. Lines and columns are
+//! Offsets are bytes of the text as received, including a byte-order mark. Lines and columns are
 //! counted from one, columns in characters; the byte-order mark has no column.
 
 use serde::Serialize;
@@ -21,7 +21,7 @@ impl Span {
     }
 }
 
-/// A place in the source, for people.
+/// A line and a column in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct Position {
     /// The line, from one.

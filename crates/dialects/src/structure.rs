@@ -1,28 +1,27 @@
-//! The structure of a document: what the JSON Schema of its dialect says, in our own words.
+//! Checks the structure of a document against the JSON Schema of its dialect.
 
 use crate::check::{Check, MAX_PROBLEMS};
-use crate::explain::{Explained, explain, without_echoes};
+use crate::explain::{Explained, explain, without_consequences};
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The schema of a dialect, ready to be used.
+/// The compiled schema of a dialect.
 pub(crate) struct Structure {
     schema: Value,
     validator: Validator,
 }
 
 impl Structure {
-    /// From the text of a schema that is part of this program.
+    /// Compiles a schema that is part of this program.
     pub(crate) fn new(schema: &str) -> Structure {
         let schema: Value = serde_json::from_str(schema).expect("the schemas of this program are JSON");
         let validator = jsonschema::validator_for(&schema).expect("the schemas of this program are JSON Schemas");
         Structure { schema, validator }
     }
 
-    /// Reports everything but what `elsewhere` says is reported elsewhere. `subject` says in words
-    /// what a pointer leads to. Returns the fields that are there, but with a typing error in their
-    /// names: those are not missing.
+    /// Reports all errors except those for which `elsewhere` is true. `subject` describes what a pointer
+    /// leads to. Returns the fields that are present under a misspelled name: those are not missing.
     pub(crate) fn check(
         &self,
         check: &mut Check,
@@ -43,7 +42,7 @@ impl Structure {
             .filter(|found| found.at_key)
             .filter_map(Explained::meant_pointer)
             .collect();
-        for found in without_echoes(all) {
+        for found in without_consequences(all) {
             let mut problem = check.error(found.code, &found.pointer, found.message);
             if found.at_key {
                 problem.span = check.document.locate_key(&found.pointer);

@@ -1,12 +1,12 @@
-//! The located tree: for every value of a document, and every key, the bytes it was written as.
+//! The located tree: the byte range of every value and every key of a document.
 //!
-//! It has the same shape as the plain value next to it, and is at most as deep as
-//! [`DocumentLimits`](crate::DocumentLimits) allow, so walking it may recurse.
+//! It has the same shape as the value it belongs to. Its depth is limited by
+//! [`DocumentLimits`](crate::DocumentLimits), so recursion over it is safe.
 
 use crate::source::Span;
 use serde_json::Value;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
     pub(crate) value: Value,
@@ -36,7 +36,7 @@ pub(crate) struct Member {
 /// How a scalar is written, which decides how its text maps to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// As it is; in YAML, line breaks are folded.
+    /// Without quotes; in YAML, line breaks are folded.
     Plain,
     /// In `'`.
     Single,
@@ -47,7 +47,7 @@ pub(crate) enum Style {
 }
 
 impl Tree {
-    /// The value at a JSON pointer, and the key it stands under.
+    /// The value at a JSON pointer, and its key.
     pub(crate) fn find(&self, pointer: &str) -> Option<(&Tree, Option<Span>)> {
         let mut found = (self, None);
         for step in pointer.split('/').skip(1) {
@@ -84,15 +84,15 @@ pub(crate) fn push(pointer: &mut String, step: &str) {
     }
 }
 
-/// The name that a step of a pointer stands for.
+/// The name that a step of a pointer encodes.
 pub(crate) fn unescape(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-/// Where the byte at `offset` of the string `text` stands in `raw`, the source it was written as.
+/// The position in `raw`, the source of the string `text`, of the byte at `offset` of `text`.
 ///
-/// Both are walked side by side. White space may differ (folding, indentation): what `raw` has more
-/// is skipped. When they cannot be brought together, there is no answer.
+/// Both are scanned in parallel. White space may differ (folding, indentation): additional white space
+/// in `raw` is skipped. `None` if they do not match.
 pub(crate) fn offset_in_raw(style: Style, raw: &str, text: &str, offset: usize) -> Option<usize> {
     let mut at = content_start(style, raw)?;
     let mut passed = 0;
@@ -115,7 +115,7 @@ pub(crate) fn offset_in_raw(style: Style, raw: &str, text: &str, offset: usize) 
     raw.is_char_boundary(at).then_some(at)
 }
 
-/// The end of the source of the character `wanted`, which is due at `at` or after white space.
+/// The end of the source of the character `wanted`, which is at `at` or after white space.
 fn advance(style: Style, raw: &str, mut at: usize, wanted: char) -> Option<usize> {
     loop {
         let rest = raw.get(at..)?;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_brought_together_has_no_place() {
+    fn a_source_that_does_not_match_has_no_offset() {
         assert_eq!(offset_in_raw(Style::Plain, "abc", "xyz", 2), None);
         assert_eq!(offset_in_raw(Style::Double, "\"", "a", 1), None);
         assert_eq!(offset_in_raw(Style::Double, "", "", 0), None);

@@ -1,8 +1,8 @@
-//! Reads YAML 1.2 (core schema) into a located tree.
+//! Parses YAML 1.2 (core schema) into a located tree.
 //!
-//! What JSON cannot say is refused, not bent: several documents, custom tags, keys that are not
-//! text, NaN, merge keys. Aliases are copied, and the copies are paid from the same budget as what
-//! is written out, so a small document cannot become a large one. Nothing here recurses.
+//! What JSON cannot represent is refused: several documents, custom tags, keys that are not strings,
+//! NaN, merge keys. Aliases are copied, and the copies count against the limits of the document, so a
+//! small document cannot become a large one. Parsing does not recurse.
 
 mod indent;
 
@@ -14,7 +14,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 
-/// The document, or what is wrong with it. Offsets are shifted by `base`.
+/// The document, or its problems. Offsets are shifted by `base`.
 pub(crate) fn parse(text: &str, base: usize, limits: &DocumentLimits) -> Result<Located, Vec<Diagnostic>> {
     let mut reader = Reader {
         offsets: Offsets::new(text, base),
@@ -62,7 +62,7 @@ enum Content {
     Mapping(Map<String, Value>, Vec<Member>, Option<(String, Span)>),
 }
 
-/// What an anchor stands for, and what a copy of it costs.
+/// The value of an anchor, and what a copy of it costs.
 struct Anchor {
     located: Located,
     values: usize,
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
                 Ok(next) => next,
                 Err(error) => {
                     let at = self.offsets.byte(self.text, error.marker().index());
-                    // The parser has a limit of its own for brackets.
+                    // The parser has its own limit for brackets.
                     if error.info().contains("recursion limit") {
                         return Err(Box::new(too_deep(Span::new(at, at), self.max_depth)));
                     }
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn pay(&mut self, values: usize, bytes: usize, span: Span) -> Read<()> {
+    fn charge(&mut self, values: usize, bytes: usize, span: Span) -> Read<()> {
         self.budget.take(values, bytes).or_else(|message| {
             let help = "each use of an alias counts as a copy of its value";
             refuse("TOO_MANY_VALUES", span, message, help)
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         if self.stack.len() >= self.max_depth {
             return Err(Box::new(too_deep(span, self.max_depth)));
         }
-        self.pay(1, 0, span)?;
+        self.charge(1, 0, span)?;
         let flow = self.offsets.slice(self.text, span).ends_with(['[', '{']);
         self.stack.push(Frame {
             start: span.start,
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
                 (Value::Object(map), Shape::Object(members), last)
             }
         };
-        // A block ends where the next thing begins; what people see as its end is its last value's.
+        // The parser ends a block where the next token begins. The end of its last value is used instead.
         let end = if frame.flow {
             span.end
         } else {
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         if depth > self.max_depth {
             return Err(Box::new(too_deep(span, self.max_depth)));
         }
-        self.pay(values, bytes, span)?;
+        self.charge(values, bytes, span)?;
         match self.anchors.get(&anchor).map(|known| known.located.clone()) {
             Some(located) => self.place(located, 0),
             None => Ok(()),
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
             }
             return self.key(text, plain && tag.is_none(), tag, span);
         }
-        self.pay(1, 0, span)?;
+        self.charge(1, 0, span)?;
         let value = resolve(text, plain, tag, span)?;
         let style = match style {
             ScalarStyle::Plain => Style::Plain,
@@ -277,15 +277,15 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Puts a finished value where it belongs.
+    /// Adds a complete value to the container that is open.
     fn place(&mut self, located: Located, anchor: usize) -> Read<()> {
         if anchor != 0 {
             let (values, bytes) = cost(&located.value);
-            self.pay(values, bytes, located.tree.span)?;
+            self.charge(values, bytes, located.tree.span)?;
             let located = located.clone();
             self.anchors.insert(anchor, Anchor { located, values, bytes });
         }
-        let mut doubled = None;
+        let mut duplicate = None;
         match self.stack.last_mut().map(|frame| &mut frame.content) {
             None => self.root = Some(located),
             Some(Content::List(values, trees)) => {
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
                 if map.contains_key(&name) {
                     let first = || members.iter().find(|member| *member.name == *name);
                     if self.duplicates.len() < MAX_SHOWN {
-                        doubled = Some((first().map(|member| member.key), name, key));
+                        duplicate = Some((first().map(|member| member.key), name, key));
                     }
                 } else {
                     let (name_in_tree, value) = (name.as_str().into(), located.tree);
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        if let Some((first, name, key)) = doubled {
+        if let Some((first, name, key)) = duplicate {
             let pointer = self.pointer_to(&name);
             self.duplicates.push(duplicate_key(&name, key, first, &pointer));
         }
@@ -375,7 +375,7 @@ fn unknown_tag<T>(tag: &Tag, span: Span) -> Read<T> {
     refuse("UNSUPPORTED_YAML", span, message, "remove the tag")
 }
 
-/// The value of a scalar by the core schema, or by its tag.
+/// The value of a scalar, by its tag or else by the core schema.
 fn resolve(text: &str, plain: bool, tag: Option<&Tag>, span: Span) -> Read<Value> {
     let Some(tag) = tag else {
         return if plain {
@@ -434,8 +434,8 @@ fn not_a_number<T>(text: &str, span: Span) -> Read<T> {
     )
 }
 
-/// `None` when `text` is no number; `Some(None)` when it is one that cannot be kept. A decimal number keeps its digits, in
-/// the layout of JSON.
+/// `None` if `text` is not a number; `Some(None)` if it is a number that cannot be represented. A decimal number keeps its
+/// digits, in the syntax of JSON.
 fn plain_number(text: &str) -> Option<Option<Number>> {
     let radix = |digits: &str, radix: u32| {
         let fits = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
@@ -480,7 +480,7 @@ fn plain_number(text: &str) -> Option<Option<Number>> {
     Some(number.parse().ok())
 }
 
-/// From the characters that the YAML parser counts to bytes: one known offset every [`STEP`].
+/// Converts the character offsets of the YAML parser to byte offsets: one is stored every [`STEP`] characters.
 struct Offsets {
     base: usize,
     known: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Compiling, whatever the document: an answer, in time, and never a plan from a wrong document.
+//! Compiling any document ends in time, and a document with errors never becomes a plan.
 
 use fermata_core::plan::Takes;
 use fermata_dialects::{AnyAction, Catalog, CatalogEntry, Dialect, Document, DocumentLimits, Settings, Stage, compile};
@@ -51,9 +51,9 @@ fn tasks(tasks: impl IntoIterator<Item = (String, Value)>) -> Value {
     json!({ "name": "w", "tasks": tasks })
 }
 
-/// In every place where a document can be wrong a thousand times.
+/// One document for each check that can report a thousand problems.
 #[test]
-fn many_problems_of_tasks_are_counted() {
+fn problems_of_tasks_above_the_limit_are_counted() {
     let long = "x".repeat(60);
     let name = |at: usize| format!("t{at}");
     let needs = |of: usize| (0..of).map(name).collect::<Vec<_>>();
@@ -89,7 +89,7 @@ fn many_problems_of_tasks_are_counted() {
 }
 
 #[test]
-fn tasks_say_how_long_how_often_and_whether_at_all() {
+fn tasks_have_timeouts_retries_and_conditions() {
     let mut value = tasks([(
         "a".to_owned(),
         json!({ "url": "https://example.com", "retries": 2, "timeout": 1e3 }),
@@ -116,7 +116,7 @@ fn tasks_say_how_long_how_often_and_whether_at_all() {
 }
 
 #[test]
-fn without_the_action_there_are_no_requests() {
+fn requests_need_the_http_action() {
     struct Off;
     impl Catalog for Off {
         fn find(&self, _action: &str) -> Option<CatalogEntry> {
@@ -186,7 +186,7 @@ fn many_problems_take_little_time() {
     }
 }
 
-/// Warnings are capped; the error behind them must still stop the plan.
+/// Warnings are capped; an error after them must still prevent the plan.
 #[test]
 fn warnings_do_not_hide_an_error() {
     let mut nodes: Vec<Value> = (0..900)
@@ -203,7 +203,7 @@ fn warnings_do_not_hide_an_error() {
 }
 
 #[test]
-fn a_condition_is_not_a_program() {
+fn long_conditions_are_refused() {
     let edges = json!([{ "targetNode": "n1", "condition": "1||".repeat(50_000) }]);
     let first = json!({ "id": "n0", "actionType": "x", "edges": edges });
     let value = workflow(vec![first, json!({ "id": "n1", "actionType": "x" })]);
@@ -214,15 +214,15 @@ fn a_condition_is_not_a_program() {
 }
 
 #[test]
-fn unknown_actions_stop_publishing_but_not_saving() {
-    let document = document(&workflow(vec![json!({ "id": "n0", "actionType": "nobody.knows" })]));
+fn unknown_actions_prevent_publishing_but_not_saving() {
+    let document = document(&workflow(vec![json!({ "id": "n0", "actionType": "no.such.action" })]));
     assert!(compile(&document, &Settings::default(), &NoAction, Stage::Save).is_ok());
     assert!(compile(&document, &Settings::default(), &NoAction, Stage::Publish).is_err());
     assert!(compile(&document, &Settings::default(), &NoAction, Stage::Run).is_err());
 }
 
 #[test]
-fn a_dry_run_with_placeholders_finds_nothing_wrong_with_the_spec() {
+fn a_dry_run_accepts_the_documents_of_the_specification() {
     let mut settings = Settings {
         validate_parameter_templates: true,
         ..Settings::default()
@@ -352,7 +352,7 @@ proptest! {
 }
 
 #[test]
-fn addresses_of_versions_without_a_stored_plan_stay_as_they_were() {
+fn urls_of_versions_without_a_stored_plan_are_not_encoded() {
     let value = json!({ "name": "w", "tasks": { "a": { "url": "https://example.com/{{trigger.body.id}}" } } });
     for (stage, takes) in [(Stage::Publish, Takes::Url), (Stage::Settle, Takes::Text)] {
         let compiled = compile(&document(&value), &Settings::default(), &AnyAction, stage).unwrap();

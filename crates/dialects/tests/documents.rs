@@ -1,4 +1,4 @@
-//! Documents: whatever the bytes, an answer; and what is read is what was written.
+//! Parsing any input ends with a document or with diagnostics, and values round-trip.
 
 use fermata_dialects::{Document, DocumentLimits, Format};
 use proptest::prelude::*;
@@ -50,14 +50,14 @@ fn aliases_are_copied() {
 }
 
 #[test]
-fn the_ending_decides_the_format() {
+fn the_extension_decides_the_format() {
     assert_eq!(parse("{a: 1}", "x.yaml").unwrap().format(), Format::Yaml);
     refused("{a: 1}", "x.json", "SYNTAX");
     assert_eq!(parse("{\"a\": 1}", "x").unwrap().format(), Format::Json);
 }
 
 #[test]
-fn what_json_cannot_say_is_refused() {
+fn what_json_cannot_represent_is_refused() {
     refused("a: .nan", "x.yaml", "UNSUPPORTED_YAML");
     refused("a: -.inf", "x.yaml", "UNSUPPORTED_YAML");
     refused("a: 1\n---\nb: 2\n", "x.yaml", "UNSUPPORTED_YAML");
@@ -102,7 +102,7 @@ fn numbers_keep_their_digits() {
 }
 
 #[test]
-fn json_errors_name_the_place() {
+fn json_errors_have_a_position() {
     let cases = [
         ("{\"a\" 1}", "x.json:1:6", "expected `:` after the key `a`, found `1`"),
         ("{\"a\": 1 \"b\": 2}", "x.json:1:9", "expected `,` or `}`, found `\"`"),
@@ -128,7 +128,7 @@ fn json_errors_name_the_place() {
 }
 
 #[test]
-fn doubled_keys_name_both_places() {
+fn duplicate_keys_show_both_positions() {
     for (text, name) in [
         ("{\"a\": {\"b\": 1,\n \"b\": 2}}", "x.json"),
         ("a:\n  b: 1\n  b: 2\n", "x.yaml"),
@@ -141,7 +141,7 @@ fn doubled_keys_name_both_places() {
 }
 
 #[test]
-fn limits_hold_quickly() {
+fn limits_are_checked_early() {
     let started = Instant::now();
     refused(&"[".repeat(10_000), "x.json", "TOO_DEEP");
     refused(&"{\"a\":".repeat(10_000), "request", "TOO_DEEP");
@@ -182,13 +182,13 @@ fn the_same_value_has_the_same_checksum() {
     assert_eq!(one.canonical_json(), "{\"a\":[\"é\",0,1e+300],\"b\":2.0}");
     assert_eq!(one.checksum(), two.checksum());
     assert_eq!(one.checksum().len(), 64);
-    // Templates show the digits, so these are two documents.
+    // Templates write the digits, so these are two documents.
     let three = parse("{\"b\": 2, \"a\": [\"\\u00e9\", 0, 1e300]}", "x.json").unwrap();
     assert_ne!(one.checksum(), three.checksum());
 }
 
 #[test]
-fn places_of_yaml_values() {
+fn yaml_values_have_positions() {
     let text = "a: one\nlist:\n  - k: &x 'v'\n    m: [1, {n: ü}]\nblock: |\n  line\nz: *x\n";
     let document = parse(text, "x.yaml").unwrap();
     let at = |pointer: &str| {
@@ -301,7 +301,7 @@ proptest! {
     #[test]
     fn json_is_yaml_too(value in any_json()) {
         let text = serde_json::to_string(&value).unwrap();
-        // JSON may hold characters that YAML wants escaped; those are not the point here.
+        // JSON may contain characters that YAML requires to be escaped; they are not tested here.
         prop_assume!(text.chars().all(|c| c == '\t' || !c.is_control()) && !text.contains(['\u{feff}', '\u{fffe}', '\u{ffff}']));
         if let Ok(document) = parse(&text, "x.yaml") {
             prop_assert_eq!(document.canonical_json(), parse(&text, "x.json").unwrap().canonical_json());

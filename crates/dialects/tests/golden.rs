@@ -1,10 +1,10 @@
-//! Golden pairs: `testdata/DIALECT/NAME.json|jsonc|yaml` compiles to `NAME.plan.json`, or is
-//! answered with `NAME.diagnostics.txt`, or both if there are warnings. Names that end in `.save`
-//! are compiled to be saved, the others to be published. What belongs to no dialect (syntax, text
-//! that is not UTF-8) stands with the first one. What expressions see is the same in all plans of a dialect and stands
-//! in `scope.txt`.
+//! Golden files: `testdata/DIALECT/NAME.json|jsonc|yaml` compiles to `NAME.plan.json`, or is refused
+//! with `NAME.diagnostics.txt`, or has both if there are warnings. Names that end in `.save` are
+//! compiled for saving, the others for publishing. Documents without a dialect (syntax errors, text
+//! that is not UTF-8) are in the folder of the first one. What expressions can read is the same in all plans of a dialect
+//! and is in `scope.txt`.
 //!
-//! To add a test, add a document and run with `UPDATE_GOLDEN=1`; then read what was written.
+//! To add a test, add a document and run with `UPDATE_GOLDEN=1`; then check what was written.
 
 use fermata_dialects::{
     Catalog, CatalogEntry, Compiled, Diagnostics, Document, DocumentLimits, Settings, Stage, compile, dataworkflows,
@@ -17,10 +17,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folders of `testdata`, with the schemas that their documents should fit.
+/// The folders of `testdata`, with the schemas of their documents.
 const DIALECTS: [(&str, &str); 2] = [("dataworkflows", dataworkflows::SCHEMA), ("runlater", runlater::SCHEMA)];
 
-/// A few actions, one of each sort.
+/// A few actions, one of each kind.
 struct Actions;
 
 impl Catalog for Actions {
@@ -77,12 +77,12 @@ fn run(source: &[u8], name: &str) -> Result<(Document, Compiled), Diagnostics> {
     Ok((document, compiled))
 }
 
-/// What the files next to the document should hold.
-fn answers(source: &[u8], name: &str) -> (Option<String>, Option<String>) {
+/// The expected content of the files next to the document.
+fn expected(source: &[u8], name: &str) -> (Option<String>, Option<String>) {
     match run(source, name) {
         Ok((document, compiled)) => {
             let mut plan = serde_json::to_value(&compiled.plan).unwrap();
-            // It is the same for all documents of a dialect; see `scopes_are_as_kept`.
+            // It is the same for all documents of a dialect; see `scopes_match_their_golden_files`.
             plan.as_object_mut().unwrap().shift_remove("scope").unwrap();
             let plan = serde_json::to_string_pretty(&plan).unwrap() + "\n";
             let warnings = document.report(compiled.warnings);
@@ -110,7 +110,7 @@ fn documents(dialect: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn documents_have_the_expected_answers() {
+fn documents_compile_as_in_their_golden_files() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
     let all = DIALECTS.iter().flat_map(|(dialect, _)| {
@@ -118,7 +118,7 @@ fn documents_have_the_expected_answers() {
         documents.map(|(name, source)| (folder(dialect), name, source))
     });
     for (folder, name, source) in all {
-        let (plan, text) = answers(&source, &name);
+        let (plan, text) = expected(&source, &name);
         for (answer, ending) in [(plan, "plan.json"), (text, "diagnostics.txt")] {
             let stem = name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem);
             let path = folder.join(format!("{stem}.{ending}"));
@@ -140,9 +140,9 @@ fn documents_have_the_expected_answers() {
     );
 }
 
-/// Versions that were published keep the scope they were published with, but people rely on it for new ones as well.
+/// Published versions keep their scope; this test keeps it stable for new versions.
 #[test]
-fn scopes_are_as_kept() {
+fn scopes_match_their_golden_files() {
     for (dialect, _) in DIALECTS {
         let mut compiled = documents(dialect)
             .into_iter()
@@ -161,9 +161,9 @@ fn scopes_are_as_kept() {
     }
 }
 
-/// An answer without its document would never be looked at again.
+/// A golden file without its document would never be checked.
 #[test]
-fn every_answer_has_a_document_and_every_folder_a_dialect() {
+fn every_golden_file_has_a_document_and_every_folder_a_dialect() {
     for entry in fs::read_dir(folder("")).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(
@@ -288,9 +288,9 @@ fn every_code_has_a_document() {
     }
 }
 
-/// The schema files, used by an editor, must judge as the engine does.
+/// The schema files, which editors use, must accept the same documents as the engine.
 #[test]
-fn the_schemas_agree() {
+fn schemas_and_engine_agree() {
     let structural = [
         "UNKNOWN_FIELD",
         "WRONG_TYPE",
@@ -322,9 +322,9 @@ fn the_schemas_agree() {
     }
 }
 
-/// What the engine has its own words for is in the schema all the same, for editors.
+/// The schema also has the rules for which the engine has its own messages, for editors.
 #[test]
-fn the_schema_of_runlater_knows_what_makes_a_task() {
+fn the_runlater_schema_has_the_step_types() {
     let schema: Value = serde_json::from_str(runlater::SCHEMA).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let fits = |task: Value| schema.is_valid(&json!({ "name": "a", "tasks": { "a": task } }));
@@ -357,7 +357,7 @@ fn the_schema_of_runlater_knows_what_makes_a_task() {
     }
 }
 
-/// The documents that users are shown must be ones that they can use.
+/// The documents in the manuals must be valid.
 #[test]
 fn the_documents_of_the_manuals_compile() {
     for (dialect, _) in DIALECTS {
@@ -367,7 +367,7 @@ fn the_documents_of_the_manuals_compile() {
         for (kind, ending) in [("```json\n", "json"), ("```yaml\n", "yaml")] {
             for block in manual.split(kind).skip(1) {
                 let source = block.split("```").next().unwrap();
-                let (_, warnings) = answers(source.as_bytes(), &format!("{dialect}.{ending}"));
+                let (_, warnings) = expected(source.as_bytes(), &format!("{dialect}.{ending}"));
                 assert_eq!(warnings, None, "{source}");
                 shown += 1;
             }

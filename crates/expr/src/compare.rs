@@ -1,4 +1,4 @@
-//! How values are compared, in both of the languages that do not have JavaScript's rules.
+//! Comparisons of templates and plain paths, the two languages without the rules of JavaScript.
 //!
 //! What must stay true: numbers are compared by their exact decimal value, however long they are; a number is never
 //! equal to, or ordered with, anything but a number, and a string with anything but a string. `null` has no order.
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-/// The sign between two values.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     Equal,
@@ -19,7 +19,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// The operator that is written like this.
+    /// The operator with this sign.
     pub fn from_sign(sign: &str) -> Option<Self> {
         Some(match sign {
             "==" => Self::Equal,
@@ -32,7 +32,7 @@ impl Operator {
         })
     }
 
-    /// Whether it holds between the two. Values without an order are neither less nor greater.
+    /// Whether the comparison is true. Values without an order are neither less nor greater.
     pub fn holds(self, left: &Value, right: &Value) -> bool {
         let ordered = |fits: fn(Ordering) -> bool| order(left, right).is_some_and(fits);
         match self {
@@ -74,7 +74,7 @@ fn order_of_numbers(left: &Number, right: &Number) -> Ordering {
 #[derive(PartialEq, Eq)]
 struct Decimal {
     negative: bool,
-    /// Without zeros at either end; none at all is zero.
+    /// Without leading and trailing zeros; empty for zero.
     digits: Vec<u8>,
     point: i64,
 }
@@ -85,7 +85,7 @@ impl Decimal {
         let text = text.trim_start_matches('-');
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        // An exponent that does not fit is a number beyond all others, or next to zero.
+        // An exponent that does not fit means a number above all others, or next to zero.
         let beyond = if exponent.starts_with('-') { i64::MIN } else { i64::MAX };
         let exponent: i64 = exponent.parse().unwrap_or(beyond);
         let all = whole.bytes().chain(fraction.bytes());

@@ -1,20 +1,20 @@
-//! What an expression sees, and the paths it reads.
+//! The data that an expression can read, and the paths it reads.
 //!
-//! What must stay true: data is borrowed, never copied, until a result is handed out. A scope is
-//! put together from parts ([`Data::Object`]) so that the engine need not build one JSON document
-//! out of a trigger and a hundred node outputs for every condition.
+//! What must stay true: data is borrowed and never copied until a result is returned. A scope is
+//! composed of parts ([`Data::Object`]), so that the engine does not build one JSON document from
+//! the trigger and all outputs of nodes for every condition.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-/// What an expression can see: JSON by reference, or an object put together from parts.
+/// The data of an expression: JSON by reference, or an object composed of parts.
 #[derive(Debug, Clone)]
 pub enum Data<'a> {
-    /// A JSON value that lives elsewhere.
+    /// A borrowed JSON value.
     Json(&'a Value),
-    /// An object whose members live in different places.
+    /// An object with members from different places.
     Object(BTreeMap<&'a str, Data<'a>>),
 }
 
@@ -32,15 +32,15 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// What lies at `path`, or `None` if the path leaves the data.
+    /// The value at `path`, or `None` if there is none.
     pub fn at(&self, path: &[Segment]) -> Option<DataRef<'_>> {
         self.view().at(path)
     }
 
-    /// The part of the data that lies on and below `reads`, to be handed to somebody else.
+    /// The part of the data at and below `reads`, to send it to another process.
     ///
-    /// An expression with these reads cannot tell it from the whole. Arrays are taken whole, so that positions and
-    /// lengths stay what they are.
+    /// An expression with these reads has the same result on it. Arrays are included whole, so that indices and lengths do
+    /// not change.
     pub fn project(&self, reads: &[ReadPath]) -> Projection<'_> {
         let mut part = Part::Members(BTreeMap::new());
         for read in reads {
@@ -61,7 +61,7 @@ enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Adds what lies at `path` of `data`, of which this is a part.
+    /// Adds the value at `path` of `data`, of which this is a part.
     fn take(&mut self, data: DataRef<'a>, path: &[Segment]) {
         let Part::Members(members) = self else { return };
         let is_object = matches!(data, DataRef::Object(_) | DataRef::Json(Value::Object(_)));
@@ -109,12 +109,12 @@ impl Serialize for DataRef<'_> {
 pub enum DataRef<'a> {
     /// A JSON value.
     Json(&'a Value),
-    /// An object put together from parts.
+    /// An object composed of parts.
     Object(&'a BTreeMap<&'a str, Data<'a>>),
 }
 
 impl<'a> DataRef<'a> {
-    /// What lies at `path`, or `None` if the path leaves the data.
+    /// The value at `path`, or `None` if there is none.
     pub fn at(self, path: &[Segment]) -> Option<DataRef<'a>> {
         path.iter().try_fold(self, |data, segment| data.get(segment))
     }
@@ -136,7 +136,7 @@ impl<'a> DataRef<'a> {
         }
     }
 
-    /// The member `key` of an object, with its name as it is kept there.
+    /// The member `key` of an object, with its name borrowed from there.
     fn entry(self, key: &str) -> Option<(&'a str, DataRef<'a>)> {
         match self {
             Self::Json(Value::Object(map)) => {
@@ -220,13 +220,13 @@ impl fmt::Display for Segment {
 
 /// A path an expression reads, from the root name on.
 ///
-/// A closed path is read as it stands, with everything its value holds. An `open` one goes on below
-/// in a way only known at run time (a computed index, a method, a function over its elements).
+/// A closed path reads the whole value at its end. An `open` path continues below in a way that is only
+/// known at run time (a computed index, a method, a function over its elements).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReadPath {
     /// The steps; the first is the root name.
     pub segments: Vec<Segment>,
-    /// Whether the path goes on in a way only known at run time.
+    /// Whether the path continues in a way that is only known at run time.
     pub open: bool,
 }
 
@@ -246,7 +246,7 @@ impl fmt::Display for ReadPath {
     }
 }
 
-/// Writes a path the way an author would: `context.data['fetch-items'].items[0]`.
+/// Writes a path in source form: `context.data['fetch-items'].items[0]`.
 pub(crate) fn write_path(out: &mut impl fmt::Write, segments: &[Segment]) -> fmt::Result {
     for (position, segment) in segments.iter().enumerate() {
         match segment {
@@ -268,7 +268,7 @@ fn is_plain_name(key: &str) -> bool {
         && chars.all(|c| c.is_alphanumeric() || c == '_' || c == '$')
 }
 
-/// Sorts paths, and merges the ones that differ in `open` only.
+/// Sorts paths, and merges those that differ only in `open`.
 pub(crate) fn merge_reads(mut reads: Vec<ReadPath>) -> Vec<ReadPath> {
     reads.sort();
     reads.dedup_by(|later, kept| {

@@ -1,7 +1,7 @@
-//! The errors of all languages: what does not parse, and what fails while evaluating.
+//! The errors of all languages: syntax errors and evaluation errors.
 //!
-//! Both carry a byte range of the source, because the reader wants to see the place. Both are
-//! plain data (serializable), because they end up in diagnostics and in the journal.
+//! Both have a byte range of the source, to show the position. Both are serializable, because they
+//! are stored in diagnostics and in the journal.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SyntaxKind {
-    /// The source is not a program of the language at all.
+    /// The source is not valid in the language.
     Invalid,
-    /// The source may be right, but uses something this implementation leaves out on purpose or
-    /// that the options switch off.
+    /// The source may be valid, but uses something that this implementation does not cover or that the
+    /// options disable.
     NotCovered,
 }
 
-/// A source that was refused, and where.
+/// A syntax error and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message} (at byte {offset})")]
 pub struct SyntaxError {
-    /// Whether the source is wrong or merely not covered.
+    /// Whether the source is invalid or not covered.
     pub kind: SyntaxKind,
-    /// What is wrong, for a person.
+    /// The message.
     pub message: String,
     /// Where the offending text begins, in bytes from the start of the source.
     pub offset: usize,
@@ -53,11 +53,11 @@ impl SyntaxError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EvalErrorKind {
-    /// The program threw; the message begins with the class (`TypeError: …`).
+    /// The expression threw an error; the message begins with the class (`TypeError: …`).
     Thrown,
-    /// A template read something that is not there.
+    /// A template read a path that does not exist.
     Undefined,
-    /// Only at run time did it show that the subset does not cover this.
+    /// The subset does not cover this, which was only known at run time.
     NotCovered,
     /// More statements than allowed.
     StatementLimit,
@@ -67,19 +67,19 @@ pub enum EvalErrorKind {
     MemoryLimit,
     /// A longer output than allowed.
     OutputLimit,
-    /// Out of time.
+    /// The time limit was reached.
     Timeout,
-    /// The options switch this off.
+    /// The options disable this.
     Disabled,
 }
 
-/// An evaluation that failed, and where in the source.
+/// An evaluation error and its position in the source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message} (at byte {offset})")]
 pub struct EvalError {
-    /// What kind of failure this is.
+    /// The kind of error.
     pub kind: EvalErrorKind,
-    /// What happened, for a person.
+    /// The message.
     pub message: String,
     /// Where the failing expression begins, in bytes from the start of the source.
     pub offset: usize,
@@ -121,7 +121,7 @@ impl Span {
         self.offset as usize + self.length as usize
     }
 
-    /// The smallest range that holds both.
+    /// The smallest range that contains both.
     pub fn to(self, other: Span) -> Self {
         Self::new(self.offset as usize, other.end().max(self.end()))
     }

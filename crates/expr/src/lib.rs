@@ -1,18 +1,18 @@
-//! Conditions and templates: parse once, list what is read, evaluate within limits.
+//! Conditions and templates: parsed once, with the list of the paths they read, and evaluated within limits.
 //!
 //! Three small languages over the same data:
 //!
 //! * [`js`]: the JavaScript expressions that conditions use, evaluated natively with ECMAScript
-//!   semantics. What lies outside the subset is refused as [`SyntaxKind::NotCovered`], so that a
-//!   caller can hand it to a full engine instead of getting a wrong answer.
-//! * [`template`]: the Scriban subset of parameters and documents, strict and typed; or templates that
-//!   hold plain paths and nothing else.
+//!   semantics. Anything outside the subset is refused as [`SyntaxKind::NotCovered`], so that the
+//!   caller can use a full engine instead of getting a wrong result.
+//! * [`template`]: the Scriban subset of parameters and documents, strict and typed; or templates
+//!   with plain paths only.
 //! * [`paths`]: plain dotted paths, and conditions that compare one with a literal.
 //!
 //! What must stay true:
 //!
 //! * Pure: the data is only read; there is no host object, no randomness and no date. The clock is
-//!   looked at for one purpose, the time limit.
+//!   used only for the time limit.
 //! * Data is never read as a template or as an expression.
 //! * Every recursion is bounded: by [`MAX_NESTING`] in sources, and by a counter in evaluation.
 //!
@@ -42,5 +42,5 @@ pub use error::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 pub use limits::Limits;
 pub use suggest::nearest;
 
-/// How deeply a source may nest (parentheses, brackets, calls, functions, blocks).
+/// The deepest nesting of a source (parentheses, brackets, calls, functions, blocks).
 pub const MAX_NESTING: usize = 64;

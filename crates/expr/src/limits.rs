@@ -1,15 +1,15 @@
-//! What an evaluation may use, and the meter that counts it.
+//! The limits of an evaluation, and the meter that counts its use.
 //!
-//! What must stay true: everything except the timeout is a function of source, data and limits
-//! alone, so a replay meets the same limit at the same place. Work and memory are charged *before*
-//! they are spent. Memory is a running total of what the evaluation made; nothing is given back
-//! when a value is dropped, which keeps the count independent of when that happens.
+//! What must stay true: everything except the timeout depends only on source, data and limits, so a
+//! repeated evaluation reaches the same limit at the same place. Work and memory are charged *before*
+//! they are used. Memory is the total of all values that the evaluation made; dropped values are not
+//! subtracted, so the count does not depend on when they are dropped.
 
 use std::time::{Duration, Instant};
 
 use crate::error::EvalErrorKind;
 
-/// The limits of a condition. The default is what the specification asks of its script engine.
+/// The limits of a condition. The default has the values of the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// How many statements may run: one for the expression, one for every call of an arrow function.
@@ -33,13 +33,13 @@ impl Default for Limits {
     }
 }
 
-/// A limit that was reached: its kind and what to say.
+/// A limit that was reached: its kind and its message.
 pub(crate) type LimitHit = (EvalErrorKind, String);
 
-/// How many steps pass between two looks at the clock.
+/// The number of steps between two reads of the clock.
 const STEPS_PER_LOOK: u64 = 4096;
 
-/// Counts steps and looks at the clock now and then.
+/// Counts steps and reads the clock from time to time.
 #[derive(Debug)]
 pub(crate) struct Clock {
     steps: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The first look starts the time: what comes before it is a few thousand steps, microseconds.
+    /// The first read of the clock starts the time limit. The steps before it take microseconds.
     pub fn new(timeout: Duration) -> Self {
         Self {
             steps: 0,

@@ -1,4 +1,4 @@
-//! Numbers as ECMAScript writes and reads them.
+//! Conversion between numbers and text, as in ECMAScript.
 //!
 //! What must stay true: `to_text` is Number::toString of the standard to the last digit (Rust
 //! prints the same shortest digits; only the layout differs), and `from_text` is StringToNumber.
@@ -17,7 +17,7 @@ pub(crate) fn to_text(number: f64) -> String {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
     if number.fract() == 0.0 && number.abs() < 1e15 {
-        // Also turns -0 into "0", as the standard wants.
+        // Also writes -0 as "0", as the standard requires.
         return (number as i64).to_string();
     }
     let scientific = format!("{:e}", number.abs());
@@ -182,7 +182,7 @@ pub(crate) fn from_digits(digits: &str, radix: u32) -> Option<f64> {
         if mantissa >> 64 == 0 {
             mantissa = (mantissa << bits) | digit;
         } else {
-            // 64 bits and more are kept already; the rest only decides ties.
+            // The first 64 bits are kept; the rest only decides ties.
             sticky |= digit != 0;
             dropped = dropped.saturating_add(bits as i32);
         }

@@ -7,7 +7,7 @@ use super::view::{Node, View};
 use super::{Check, text};
 use crate::compile::{Catalog, CatalogEntry};
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
-use crate::explain::{explain, without_echoes};
+use crate::explain::{explain, without_consequences};
 use crate::http_request;
 use fermata_expr::nearest;
 use jsonschema::Validator;
@@ -128,7 +128,7 @@ fn parameters(check: &mut Check, node: &Node, schema: &Value, validator: &Valida
         .filter(|error| certain(error, given))
         .take(MAX_SHOWN);
     let all = errors.flat_map(|error| explain(&error, schema, subject)).collect();
-    for found in without_echoes(all) {
+    for found in without_consequences(all) {
         if check.room(check.readiness()) {
             let pointer = format!("{}/parameters{}", node.pointer, found.pointer);
             let mut problem = check.not_ready("INVALID_PARAMETERS", &pointer, found.message);

@@ -1,6 +1,6 @@
-//! From a document without errors to the plan.
+//! Builds the plan of a document without errors.
 //!
-//! The order of nodes and edges is the document's; `onFailure` is a node's last edge.
+//! Nodes and edges have the order of the document; `onFailure` is the last edge of its node.
 
 use super::view::{Node, View};
 use super::{text, time};
@@ -10,7 +10,7 @@ use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The action that is a durable sleep, not a call.
+/// The action that compiles to a durable sleep, not to a call.
 pub(super) const DELAY: &str = "core.delay";
 
 pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
@@ -34,7 +34,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
     })
 }
 
-/// `trigger`, `context.data.<node>`, `vars` and `spec`. The entry of a node is what it gave, or its error.
+/// `trigger`, `context.data.<node>`, `vars` and `spec`. The entry of a node is its output, or its error.
 fn scope() -> Scope {
     let error = Form::object([("code", Form::ErrorCode), ("message", Form::ErrorMessage)]);
     Scope {
@@ -99,7 +99,7 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
     }
 }
 
-/// What the node says, field by field over what the engine is set to.
+/// The policies of a node; fields that it does not set have the configured defaults.
 fn policies(given: Option<&Value>, mut policies: Policies) -> Policies {
     let Some(given) = given else { return policies };
     if let Some(timeout) = given.get("timeoutMs").and_then(whole) {
@@ -145,8 +145,8 @@ fn context(given: Option<&Value>, settings: &ContextPolicy) -> ContextPolicy {
     policy
 }
 
-/// A whole number as JSON Schema understands it: `1000`, and `1e3` too. Larger ones than fit are
-/// as good as the largest that does.
+/// A whole number as JSON Schema defines it: `1000`, and also `1e3`. A number above the maximum counts as
+/// the maximum.
 pub(super) fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let number: f64 = value.as_number()?.as_str().parse().ok()?;

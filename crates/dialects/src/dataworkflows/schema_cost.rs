@@ -1,7 +1,7 @@
-//! How much work a trigger schema can make of one trigger.
+//! Limits the work of checking one trigger against a trigger schema.
 //!
-//! A schema that applies others through `$ref` can stand for many more schemas than it has written: twenty levels of `anyOf`
-//! with two references each are a million. The cost of a schema is the number of schemas that are applied if nothing ends the
+//! A schema that applies others through `$ref` can apply many more schemas than it has: twenty levels of `anyOf` with two
+//! references each apply a million. The cost of a schema is the number of schemas that are applied if nothing ends the
 //! check early. Recursion into the members of a trigger counts once: its cost depends on the trigger, and is bounded when a
 //! trigger is checked.
 
@@ -38,18 +38,18 @@ const SAME_BY_NAME: [&str; 2] = ["dependentSchemas", "dependencies"];
 /// Keywords that name a schema for the same value.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// What is wrong with a schema, and where.
+/// Which limit a schema exceeds, and where.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     /// It costs more than [`MAX_COST`].
     Cost(String),
-    /// Its schemas apply each other deeper than they may.
+    /// Its schemas apply each other deeper than [`MAX_DEPTH`].
     Depth(String),
-    /// A schema applies itself to the same value, for ever.
+    /// A schema applies itself to the same value without end.
     Endless(String),
 }
 
-/// The place where a schema becomes too expensive, if it does.
+/// Checks a schema; the error has the pointer where it exceeds a limit.
 pub(super) fn check(schema: &Value) -> Result<(), Excess> {
     let mut walk = Walk {
         root: schema,
@@ -60,7 +60,7 @@ pub(super) fn check(schema: &Value) -> Result<(), Excess> {
 
 struct Walk<'a> {
     root: &'a Value,
-    /// By the place of a schema in memory: its cost, or (while it is looked at) the number of the value it applies to.
+    /// By the address of a schema: its cost, or, while it is being computed, the level of the value it applies to.
     known: HashMap<*const Value, State>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
         Ok(cost)
     }
 
-    /// The schemas that a schema applies, with their places, and whether it is to parts of the value.
+    /// The schemas that a schema applies, with their pointers, and whether they apply to parts of the value.
     fn applied(&self, members: &'a Map<String, Value>, pointer: &str) -> Vec<(&'a Value, String, bool)> {
         let mut applied = Vec::new();
         for (keyword, value) in members {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn doubling_schemas_are_refused_where_they_become_too_expensive() {
+    fn exponential_schemas_are_refused_where_they_exceed_the_limit() {
         assert_eq!(check(&doubling(10)), Ok(()));
         let schema = doubling(21);
         assert!(schema.to_string().len() < 2200);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn large_and_recursive_schemas_are_fine() {
+    fn large_and_recursive_schemas_are_accepted() {
         let properties: Map<String, Value> = (0..5000)
             .map(|n| (format!("p{n}"), json!({ "type": "string" })))
             .collect();

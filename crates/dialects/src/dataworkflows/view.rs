@@ -1,5 +1,5 @@
-//! A lenient look at the nodes and edges of a document: what has the wrong shape is left out, as
-//! the schema check reports it.
+//! The nodes and edges of a document. Values of the wrong shape are left out: the structure check
+//! reports them.
 
 use super::text;
 use serde_json::Value;

@@ -344,9 +344,9 @@ fn of_trigger(check: &mut Check, place: &Place, path: &[&str]) {
 
 /// A field that is always `null`.
 fn nothing_there(check: &mut Check, place: &Place, (name, field): (&str, &str), step: Step) {
-    if !step.tells().contains(&field) {
+    if !step.readable_fields().contains(&field) {
         report(check, place, Severity::Warning, "NOTHING_THERE", (field, name), || {
-            let fields = listed(step.tells(), "and");
+            let fields = listed(step.readable_fields(), "and");
             let message = format!("task {} is {}, which has only {fields}", quote(name), step.describe());
             (message, None)
         });

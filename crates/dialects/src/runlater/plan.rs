@@ -1,7 +1,6 @@
-//! From a document without errors to the plan.
+//! Builds the plan of a document without errors.
 //!
-//! Nodes stand in the order of the tasks, and the edges of a node in the order of the tasks that
-//! need it.
+//! Nodes have the order of the tasks, and the edges of a node have the order of the tasks that need it.
 
 use super::duration::{self, Unit, whole};
 use super::max_duration_seconds;
@@ -48,7 +47,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
         timeout_ms: Some(max_duration_seconds(document).saturating_mul(1000)),
         trigger_schema: None,
         context: ContextPolicy {
-            // Answers are capped one by one; together they must never fail a run.
+            // Each response is capped; the sum of all must not fail a run.
             overflow_behavior: Overflow::DropOversize,
             ..settings.context.clone()
         },
@@ -61,8 +60,8 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
     })
 }
 
-/// Headers and addresses take text only. In versions that were published before values in addresses were encoded, they
-/// stay as they are.
+/// Headers and URLs take text only. In versions that were published before values in URLs were encoded, they are not
+/// encoded.
 fn places(stage: Stage) -> Vec<Place> {
     let place = |parameter: &str, takes: Takes| Place {
         action: ACTION.to_owned(),
@@ -76,7 +75,7 @@ fn places(stage: Stage) -> Vec<Place> {
     vec![place("/url", url), place("/headers", Takes::Text)]
 }
 
-/// `trigger.body`, `tasks.<node>` and `wait.<node>.url`. The entry of a task is how it went; skipped tasks have one too.
+/// `trigger.body`, `tasks.<node>` and `wait.<node>.url`. The entry of a task is its result; skipped tasks have one too.
 fn scope() -> Scope {
     let entry = task();
     let no_headers = Value::Object(Map::new());
@@ -102,7 +101,7 @@ fn scope() -> Scope {
     }
 }
 
-/// What others see of a task: what the service answered.
+/// The entry of a task: the response of the service.
 fn task() -> Form {
     let member = |name: &str, form: Form, optional: bool| Member {
         name: name.to_owned(),
@@ -174,8 +173,8 @@ fn build_node(task: &Task, settings: &Settings) -> Node {
     }
 }
 
-/// The parameters of the request. A body is read as JSON whatever its media type says, and a redirect that would change
-/// the request or lead elsewhere is the answer.
+/// The parameters of the request. A response body is parsed as JSON whatever its media type. A redirect that would change
+/// the request or its origin is not followed: it is the response.
 fn request(task: &Value) -> Value {
     let mut parameters = Map::new();
     let method = text(task, "method").unwrap_or(METHOD);

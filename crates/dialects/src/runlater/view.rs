@@ -1,5 +1,4 @@
-//! A lenient look at the tasks of a document: what has the wrong shape is left out, as the check of
-//! the structure reports it.
+//! The tasks of a document. Values of the wrong shape are left out: the structure check reports them.
 
 use crate::check::text;
 use crate::tree::join;
@@ -26,7 +25,7 @@ pub(super) struct Need<'a> {
     pub(super) pointer: String,
 }
 
-/// What a task does.
+/// The type of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Http,
@@ -37,7 +36,7 @@ pub(super) enum Step {
 impl Step {
     pub(super) const ALL: [Step; 3] = [Step::Http, Step::Sleep, Step::Wait];
 
-    /// The field that makes a task one of these.
+    /// The field that identifies this type.
     pub(super) fn field(self) -> &'static str {
         match self {
             Step::Http => "url",
@@ -46,8 +45,8 @@ impl Step {
         }
     }
 
-    /// What expressions can read of a task that does this; the rest of an entry is always `null`.
-    pub(super) fn tells(self) -> &'static [&'static str] {
+    /// The fields that expressions can read of a task of this type; the others are always `null`.
+    pub(super) fn readable_fields(self) -> &'static [&'static str] {
         match self {
             Step::Http => &["status", "status_code", "body", "headers"],
             Step::Sleep => &["status"],
@@ -55,7 +54,7 @@ impl Step {
         }
     }
 
-    /// How it can end.
+    /// The statuses in which it can end.
     pub(super) fn statuses(self) -> &'static [&'static str] {
         match self {
             Step::Http => &["success", "failed", "timeout", "template_error", "skipped"],
@@ -64,7 +63,7 @@ impl Step {
         }
     }
 
-    /// In words.
+    /// A description for messages.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Step::Http => "an HTTP request",

@@ -1,7 +1,7 @@
-//! The array methods, over input arrays and made ones alike.
+//! The array methods, for input arrays and new ones.
 //!
-//! What must stay true: nothing changes an array in place; work is counted per element, and memory
-//! is charged before it is taken.
+//! What must stay true: no method changes an array in place; work is counted per element, and memory
+//! is charged before it is used.
 
 use super::{
     machine::{Machine, Outcome, describe, not_covered, throw},
@@ -76,7 +76,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Charges room for so many elements.
+    /// Charges the memory of this many elements.
     fn reserve(&mut self, count: usize, span: Span) -> Outcome<()> {
         self.step(count, span)?;
         self.charge(count.saturating_mul(size_of::<Value<'_>>()), span)
@@ -90,7 +90,7 @@ impl<'a> Machine<'a> {
         self.call(function, &arguments, span)
     }
 
-    /// Start and end as `slice` understands them.
+    /// The start and end arguments of `slice`.
     pub fn range(&mut self, start: &Value<'a>, end: &Value<'a>, length: usize, span: Span) -> Outcome<(usize, usize)> {
         let start = relative(self.integer_of(start, span)?, length);
         let end = match end {

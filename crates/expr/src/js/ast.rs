@@ -1,8 +1,8 @@
 //! The tree of a condition.
 //!
 //! What must stay true: names are resolved while parsing (a local by position, a built-in by
-//! identity), so evaluation looks up nothing but data. `depth` is the height of the subtree and is
-//! bounded by [`MAX_TREE`], which is what makes evaluating and dropping a tree stack safe.
+//! identity), so evaluation looks up only data. `depth` is the height of the subtree and is
+//! bounded by [`MAX_TREE`], so evaluating and dropping a tree cannot overflow the stack.
 
 use super::builtin::Builtin;
 use super::method::Method;
@@ -12,7 +12,7 @@ use crate::error::Span;
 /// in the tree but not in the source.
 pub(super) const MAX_TREE: u16 = 200;
 
-/// A string in the source; wide only if it holds a lone surrogate.
+/// A string in the source; wide only if it contains a lone surrogate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Text(Box<str>),
@@ -24,7 +24,7 @@ pub(super) struct Node {
     pub kind: Kind,
     pub span: Span,
     pub depth: u16,
-    /// Whether it stands in parentheses, which matters to `??`, `**` and `?.`.
+    /// Whether it is in parentheses, which matters for `??`, `**` and `?.`.
     pub wrapped: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The names every condition knows: global functions, and the members of `Math`, `Number`,
+//! The built-in names of conditions: global functions, and the members of `Math`, `Number`,
 //! `Object`, `Array`, `String` and `JSON`.
 //!
-//! What must stay true: only functions whose result the standard fixes to the last bit are here.
-//! `Math.sin` and its kind may differ between engines, `Math.random` and dates between runs.
+//! What must stay true: only functions whose result the standard defines exactly are here.
+//! `Math.sin` and similar functions may differ between engines, `Math.random` and dates between runs.
 
 use super::ast::Kind;
 
@@ -41,7 +41,7 @@ pub(super) enum Builtin {
     MathTrunc,
 }
 
-/// What a global name means, if it is one.
+/// The meaning of a global name.
 pub(super) fn global(name: &str) -> Option<Kind> {
     Some(match name {
         "undefined" => Kind::Undefined,
@@ -63,7 +63,7 @@ pub(super) fn is_namespace(name: &str) -> bool {
     matches!(name, "Math" | "Number" | "Object" | "Array" | "String" | "JSON")
 }
 
-/// What `namespace.member` means, if it is covered.
+/// The meaning of `namespace.member`, if it is covered.
 pub(super) fn member(namespace: &str, member: &str) -> Option<Kind> {
     use std::f64::consts;
     let constant = match (namespace, member) {
@@ -119,7 +119,7 @@ fn function(namespace: &str, member: &str) -> Option<Builtin> {
     })
 }
 
-/// Globals of a full engine that conditions do not get.
+/// Globals of a full engine that are not available in conditions.
 pub(super) fn is_uncovered_global(name: &str) -> bool {
     matches!(
         name,

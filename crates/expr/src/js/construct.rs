@@ -1,6 +1,6 @@
 //! Makes values: literals, functions, strings.
 //!
-//! What must stay true: whatever is made is charged here, and nests no deeper than
+//! What must stay true: every new value is charged here, and nests no deeper than
 //! [`MAX_VALUE_DEPTH`].
 
 use std::rc::Rc;
@@ -100,7 +100,7 @@ impl<'a> Machine<'a> {
         Ok(Value::Text(result))
     }
 
-    /// Two texts in a row, charged.
+    /// The concatenation of two strings, charged.
     pub fn concat(&mut self, left: &Text<'a>, right: &Text<'a>, span: Span) -> Outcome<Text<'a>> {
         if right.is_empty() {
             return Ok(left.clone());

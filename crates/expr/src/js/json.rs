@@ -1,7 +1,7 @@
-//! Values as JSON: `JSON.stringify`, and the result that is handed out.
+//! Values as JSON: `JSON.stringify`, and the result of an evaluation.
 //!
-//! What must stay true: both walks are bounded in depth and charged as they grow, because made
-//! values may share parts, and a value that is small in memory may be huge when written.
+//! What must stay true: both conversions are bounded in depth and charged as they grow, because
+//! values may share parts, and a value that is small in memory may be large as JSON.
 
 use serde_json::{Map, Number, Value as Json};
 
@@ -96,7 +96,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The result as JSON, as `JSON.parse(JSON.stringify(result))` would be; `None` for
-    /// `undefined`. Input that is handed out whole is not charged.
+    /// `undefined`. Input that is returned whole is not charged.
     pub fn json_of(&mut self, value: &Value<'a>, made: bool, span: Span) -> Outcome<Option<Json>> {
         self.step(1, span)?;
         if made {

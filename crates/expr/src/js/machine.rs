@@ -1,7 +1,7 @@
 //! Evaluates the tree of a condition.
 //!
 //! Counting rule: the expression is one statement, and every call of an arrow function is one more,
-//! whoever calls it. Depth is the number of open calls of arrow functions. Memory is what strings,
+//! including those made by methods. Depth is the number of open calls of arrow functions. Memory is what strings,
 //! arrays, objects and functions take when they are made.
 //!
 //! What must stay true: `eval` recurses along the tree and along calls only, and `nesting` bounds
@@ -23,7 +23,7 @@ use crate::{
     limits::{LimitHit, Limits, Meter},
 };
 
-/// How many nodes may be under evaluation at once.
+/// The most nodes that are under evaluation at the same time.
 pub(super) const MAX_NESTED_EVAL: u32 = 400;
 
 /// Why an evaluation stops early.
@@ -193,7 +193,7 @@ impl<'a> Machine<'a> {
         if operator == Unary::TypeOf
             && let Kind::Global(name) = &operand.kind
         {
-            // Only `typeof` may look at a name that does not exist.
+            // Only `typeof` may read a name that does not exist.
             let value = self.scope.member(name).map(Value::from_data);
             return Ok(Value::text(value.map_or("undefined", |v| v.type_of())));
         }
@@ -211,8 +211,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// A path that leads through input objects and arrays only, which is what most conditions read.
-    /// `None` says nothing: the general way finds out what is there and what to throw.
+    /// A path through input objects and arrays only, which is what most conditions read. `None` means that the general
+    /// evaluation must find the value or throw.
     fn data_at(&self, node: &Node) -> Option<DataRef<'a>> {
         match &node.kind {
             Kind::Global(name) => self.scope.member(name),
@@ -308,7 +308,7 @@ impl<'a> Machine<'a> {
                 .class()
                 .is_some_and(|class| class != super::method::Class::Object && method.belongs_to(class)) =>
             {
-                // Only objects can have a member of their own in a method's place.
+                // Only objects can have an own member with the name of a method.
                 Value::Method(receiver.class().unwrap_or(super::method::Class::Object), *method)
             }
             Kind::Member { name, .. } => self.member(&receiver, name, callee.span)?,
@@ -439,7 +439,7 @@ pub(super) fn describe(value: &Value<'_>) -> &'static str {
     }
 }
 
-/// How a callee is called in an error message.
+/// The name of a callee in an error message.
 fn describe_callee(callee: &Node) -> String {
     match &callee.kind {
         Kind::Global(name) => name.to_string(),

@@ -140,10 +140,10 @@ const UNCOVERED_ARRAY: [&str; 16] = [
     "with",
 ];
 const UNCOVERED_NUMBER: [&str; 3] = ["toExponential", "toLocaleString", "toPrecision"];
-/// Methods of functions, dates and the like: refused when called by name.
+/// Methods of functions and dates: refused when called by name.
 const UNCOVERED_ELSEWHERE: [&str; 6] = ["call", "apply", "bind", "getTime", "toISOString", "exec"];
 
-/// Names that lead from data to the engine itself.
+/// Names that reach the engine from data.
 pub(super) fn leads_out(name: &str) -> bool {
     matches!(name, "constructor" | "__proto__" | "prototype")
 }

@@ -10,8 +10,8 @@
 //! What must stay true: a condition has the value ECMAScript gives it, or it is refused. (Where the
 //! standard leaves a choice, as for a comparator that contradicts itself, engines differ too.) There
 //! are three deliberate differences. A *computed* `constructor` or `__proto__` reads as `undefined`
-//! unless the data has it. A lone surrogate becomes U+FFFD when a result is handed out, since JSON
-//! strings here are UTF-8. Input that appears twice in the scope is one object to `===`.
+//! unless the data has it. A lone surrogate becomes U+FFFD in the result, because JSON strings
+//! here are UTF-8. Input that appears twice in the scope is one object to `===`.
 //!
 //! Counting rule for limits: the expression is one statement, every call of an arrow function one
 //! more. Depth counts open calls of arrow functions. Memory is the running total of strings,
@@ -67,7 +67,7 @@ impl Expression {
     /// Parses a source: one expression, perhaps followed by one `;`.
     ///
     /// # Errors
-    /// The source is no expression, or uses what the subset does not cover.
+    /// The source is not an expression, or uses something that the subset does not cover.
     pub fn parse(source: &str) -> Result<Self, SyntaxError> {
         let root = parser::parse(source)?;
         let reads = reads::reads(&root);
@@ -96,7 +96,7 @@ impl Expression {
     /// are `null`, -0 is 0.
     ///
     /// # Errors
-    /// The expression throws, meets a limit, or needs what the subset does not cover.
+    /// The expression throws, reaches a limit, or needs something that the subset does not cover.
     pub fn evaluate(&self, scope: &Data<'_>, limits: &Limits) -> Result<Option<serde_json::Value>, EvalError> {
         let root = &self.inner.root;
         let mut machine = Machine::new(scope.view(), limits);
@@ -106,7 +106,7 @@ impl Expression {
             .map_err(|stop| Machine::report(stop, root.span))
     }
 
-    /// Whether the value is truthy, which is what a condition asks.
+    /// Whether the value is truthy: the result of a condition.
     ///
     /// # Errors
     /// As [`Expression::evaluate`].

@@ -1,7 +1,7 @@
 //! Parses the operands of a condition: literals, names, member chains, calls and arrow functions.
 //!
 //! What must stay true: a name is resolved here and only here: parameters first, then built-ins,
-//! then the scope. Names that lead out of the data (`constructor`, `__proto__`, `prototype`) do not
+//! then the scope. Names that could reach the engine (`constructor`, `__proto__`, `prototype`) do not
 //! parse.
 
 use super::{
@@ -178,7 +178,7 @@ impl Parser<'_> {
         self.node(Kind::Template { texts, parts }, span)
     }
 
-    /// A name that stands as an operand.
+    /// A name as an operand.
     fn name(&mut self, name: &str, span: Span) -> Result<Node, SyntaxError> {
         let kind = match name {
             "true" => Kind::Bool(true),
@@ -312,7 +312,7 @@ impl Parser<'_> {
         };
         let token = self.bump();
         if token.newline {
-            let message = "`=>` must stand on the line of its parameters";
+            let message = "`=>` must be on the line of its parameters";
             return Err(SyntaxError::invalid(token.span, message));
         }
         if self.is("{") {
@@ -363,7 +363,7 @@ impl Parser<'_> {
                 Tok::Name(name) => {
                     check_plain(&name, token.span)?;
                     if names.contains(&name) {
-                        let message = format!("there are two parameters `{name}`");
+                        let message = format!("the parameter `{name}` occurs twice");
                         return Err(SyntaxError::invalid(token.span, message));
                     }
                     names.push(name);
@@ -391,7 +391,7 @@ impl Parser<'_> {
     }
 }
 
-/// Keywords are no names.
+/// Refuses keywords as names.
 fn check_plain(name: &str, span: Span) -> Result<(), SyntaxError> {
     if is_reserved(name) || matches!(name, "true" | "false" | "null" | "this") {
         let message = format!("the keyword `{name}` cannot be a name");

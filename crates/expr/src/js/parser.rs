@@ -2,8 +2,8 @@
 //!
 //! What must stay true: every step into a deeper level of the source goes through [`Parser::nested`],
 //! which bounds the recursion by [`MAX_NESTING`]; every node is made by [`Parser::node`], which
-//! bounds the height of the tree. Refusals name the construct and its place; "not covered" is only
-//! said of what a full engine could run.
+//! bounds the height of the tree. Errors name the construct and its position; "not covered" is only
+//! used for what a full engine could run.
 
 use super::{
     ast::{Binary, Item, Kind, Logical, MAX_TREE, Node, Unary},
@@ -266,7 +266,7 @@ impl Parser<'_> {
         let span = left.span.to(right.span);
         match left.kind {
             Kind::Logical(same, mut operands) if same == operator => {
-                // Looking at all operands again for each new one would make long chains quadratic.
+                // Computing the height from all operands for each new one would make long chains quadratic.
                 let depth = left.depth.max(right.depth + 1);
                 operands.push(right);
                 self.node_of_height(Kind::Logical(operator, operands), span, depth)

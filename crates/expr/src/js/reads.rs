@@ -1,7 +1,7 @@
-//! Which paths of the scope a condition reads.
+//! The paths of the scope that a condition reads.
 //!
-//! What must stay true: every value the evaluation can look at lies at or below a listed path.
-//! `below` says that the value of a node is navigated further in a way the path does not show.
+//! What must stay true: every value that the evaluation can read is at or below a listed path.
+//! `below` means that the value of a node is navigated further in a way the path does not show.
 
 use super::{
     ast::{Item, Kind, Literal, Node, Property},
@@ -76,7 +76,7 @@ fn call(callee: &Node, arguments: &[Item], out: &mut Vec<ReadPath>) {
                 | Builtin::JsonStringify
         ),
         Kind::Member { object, method, .. } => {
-            // The receiver, not the function, is what is read.
+            // The receiver is read, not the function.
             collect(object, true, out);
             !matches!(
                 method,
@@ -127,7 +127,7 @@ fn path(node: &Node, below: bool, out: &mut Vec<ReadPath>) {
                         segments.push(Segment::Index(*number as usize));
                     }
                     _ => {
-                        // Only known at run time: what stands behind is part of the subtree.
+                        // Only known at run time: the rest of the path is part of the subtree.
                         if !matches!(key.kind, Kind::Text(Literal::Wide(_))) {
                             collect(key, false, out);
                         }

@@ -1,11 +1,11 @@
-//! Which paths a source reads that this crate does not parse: a guess that is never too small.
+//! The paths that a source outside the subset may read: an estimate that is never too small.
 //!
-//! The sandbox gets only what a source reads. For sources outside the subset there is no tree to look at, so the
-//! tokens are: every root name that does not follow a dot, and the plain steps after it.
+//! The sandbox gets only the data that a source reads. A source outside the subset has no tree, so its tokens are scanned:
+//! every root name that does not follow a dot, and the plain steps after it.
 //!
-//! What must stay true: every value the source can look at lies at or below a listed path. Where that is not plain from
+//! What must stay true: every value that the source can read is at or below a listed path. Where that is not clear from
 //! the tokens (ways to the global object, escapes in names, a `/` that may or may not begin a regular expression), all
-//! roots are listed. Shadowed names and labels are taken for reads, which lists too much and never too little.
+//! roots are listed. Shadowed names and labels count as reads, so the list may be too long, never too short.
 
 use super::reads::segment;
 use crate::data::{ReadPath, Segment, merge_reads};
@@ -45,7 +45,7 @@ enum Tok<'s> {
     Punct(&'s str),
 }
 
-/// Names that lead to the global object or change what names mean.
+/// Names that reach the global object or change the meaning of names.
 const UNCLEAR: [&str; 6] = ["globalThis", "this", "with", "eval", "Function", "import"];
 /// Keywords after which an operand begins.
 const BEFORE_OPERAND: [&str; 12] = [
@@ -99,7 +99,7 @@ fn path(root: &str, mut rest: &[Tok<'_>]) -> Vec<Segment> {
         segments.push(step);
         rest = &rest[usize::from(dotted) + length..];
     }
-    // A method sees all of what it is called on, also in parentheses.
+    // A method can read everything of its receiver, also in parentheses.
     let mut after = rest.iter().skip_while(|token| **token == Tok::Punct(")"));
     let mut next = after.next();
     if next == Some(&Tok::Punct("?.")) {
@@ -123,7 +123,7 @@ fn index(digits: &str) -> Option<usize> {
         .filter(|_| plain && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The tokens, or `None` if they are not plain.
+/// The tokens, or `None` if they are ambiguous.
 fn tokens(source: &str) -> Option<Vec<Tok<'_>>> {
     if source.starts_with("#!") || source.contains("<!--") || source.contains("-->") {
         return None;
@@ -285,7 +285,7 @@ impl<'s> Scan<'s> {
         Some(())
     }
 
-    /// Whether an operand may begin here, or `None` if that is not plain.
+    /// Whether an operand may begin here, or `None` if that is ambiguous.
     fn operand_may_begin(&self) -> Option<bool> {
         let member = self.tokens.len() > 1 && is_dot(self.tokens[self.tokens.len() - 2]);
         match self.tokens.last() {
@@ -325,7 +325,7 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// What can stand in a name. Other letters that JavaScript allows are rare, and unclear.
+/// The characters of names. Other letters that JavaScript allows are rare and count as ambiguous.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }

@@ -283,7 +283,7 @@ fn numbers() {
 }
 
 #[test]
-fn what_throws_says_where() {
+fn thrown_errors_have_a_position() {
     let table = [
         ("missing.x", "ReferenceError: missing is not defined", 0, 7),
         (
@@ -339,7 +339,7 @@ fn what_throws_says_where() {
 }
 
 #[test]
-fn what_is_not_covered_says_so() {
+fn uncovered_sources_are_refused_as_not_covered() {
     let table = [
         ("/a/.test(x)", "regular expressions", 0),
         ("a = 1", "assignments (`=`)", 2),
@@ -387,7 +387,7 @@ fn what_is_not_covered_says_so() {
 }
 
 #[test]
-fn what_is_invalid_says_where() {
+fn invalid_sources_have_a_position() {
     let table = [
         ("a &&", "expected an expression after `&&`", 4),
         ("a && )", "expected an expression after `&&`", 5),
@@ -430,7 +430,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     let limits = Limits::default();
     let kind = |source: &str, limits: &Limits| evaluate_with(source, limits).expect_err(source).kind;
     let many = format!("[{}]", vec!["1"; 499].join(","));
@@ -520,7 +520,7 @@ fn reads_are_complete() {
     }
 }
 
-/// Sources made of the pieces that conditions are made of.
+/// Random sequences of the tokens of conditions.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "trigger", ".", "tags", "[", "]", "(", ")", "{", "}", "=>", "x", "1", "'a'", "`", "${", "+", "-", "**", "&&",
@@ -572,10 +572,10 @@ fn long_chains_parse_in_linear_time() {
             Expression::parse(&source).unwrap();
             start.elapsed()
         };
-        // The best of a few is hardly disturbed by what else runs.
+        // The best of a few measurements is little affected by other load.
         (0..5).map(|_| once()).min().unwrap()
     };
-    // Quadratic work makes 16 times the operands cost 256 times as much.
+    // With quadratic work, 16 times the operands would cost 256 times as much.
     let (few, many) = (parse(4_000), parse(64_000));
     assert!(many < few * 80, "{few:?} for 4,000 operands, {many:?} for 64,000");
 }

@@ -1,7 +1,7 @@
 //! Strings with ECMAScript's semantics: sequences of UTF-16 code units.
 //!
 //! What must stay true: a text is kept as UTF-8 whenever it is well formed, and as code units only
-//! if it holds a lone surrogate. The form is therefore canonical, and equality is a comparison of
+//! if it contains a lone surrogate. The form is therefore canonical, and equality is a comparison of
 //! the form. Input strings are borrowed, and slices of ASCII input stay borrowed.
 
 use std::{borrow::Cow, cmp::Ordering, rc::Rc};
@@ -109,7 +109,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Both texts in a row.
+    /// The concatenation of both texts.
     pub fn concat(&self, other: &Text<'_>) -> Text<'a> {
         if let (Some(left), Some(right)) = (self.as_str(), other.as_str()) {
             let mut both = String::with_capacity(left.len() + right.len());
@@ -148,7 +148,7 @@ impl<'a> Text<'a> {
         find_units(&units, &wanted).map(|at| last - at)
     }
 
-    /// The pieces between the occurrences of `needle`, of which at most `most` are looked for.
+    /// The pieces between the occurrences of `needle`, of which at most `most` are searched.
     /// An empty needle occurs before, between and after all code units.
     pub fn cut(&self, needle: &Text<'_>, most: usize) -> Vec<Text<'a>> {
         let pieces = most.saturating_add(1);
@@ -291,7 +291,7 @@ fn find_units(units: &[u16], wanted: &[u16]) -> Option<usize> {
     None
 }
 
-/// Puts a text together from pieces, copying each once.
+/// Builds a text from pieces, copying each once.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     text: String,

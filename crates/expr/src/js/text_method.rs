@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
         if filler.is_empty() {
             return Ok(Value::Text(text.clone()));
         }
-        // Saturates, and then the charge fails.
+        // Saturates; the charge fails then.
         let missing = (target - length as f64) as usize;
         self.charge(missing.saturating_mul(3), span)?;
         let units: Vec<u16> = filler.units().into_iter().cycle().take(missing).collect();
@@ -235,7 +235,7 @@ impl<'a> Machine<'a> {
         self.charge(text.bytes().saturating_add(most.min(limit) * 24), span)?;
         let mut pieces = text.cut(&by, limit.saturating_add(1));
         if by.is_empty() {
-            // Cutting by nothing leaves an empty piece at either end.
+            // Splitting by an empty string leaves an empty piece at either end.
             pieces.remove(0);
             if pieces.last().is_some_and(Text::is_empty) {
                 pieces.pop();
@@ -306,7 +306,7 @@ impl<'a> Machine<'a> {
                 Some('&') => (matched.clone(), 1),
                 Some('`') => (text.slice(0, at), 1),
                 Some('\'') => (text.slice(at + matched.len(), text.len()), 1),
-                // `$$`: the empty piece stands between two dollars.
+                // `$$`: the piece between the two dollars is empty.
                 None if piece.is_empty() && rest.len() > 0 => {
                     let literal = rest.next().unwrap_or(Text::Borrowed(""));
                     out.push(&Text::Borrowed("$"));

@@ -1,4 +1,4 @@
-//! Cuts a condition into tokens.
+//! The lexer of conditions.
 //!
 //! What must stay true: a `/` begins a regular expression exactly where an operand may begin, and
 //! is refused there; elsewhere it divides. Nested template literals are kept on an explicit stack,
@@ -30,7 +30,7 @@ pub(super) enum Tok {
 pub(super) struct Token {
     pub tok: Tok,
     pub span: Span,
-    /// Whether a line end stands before this token.
+    /// Whether there is a line end before this token.
     pub newline: bool,
 }
 
@@ -155,7 +155,7 @@ impl Lexer<'_> {
         }
         let rest = self.rest();
         let Some(mut punct) = PUNCTUATORS.into_iter().find(|p| rest.starts_with(p)) else {
-            let message = format!("`{}` has no meaning here", c.escape_debug());
+            let message = format!("unexpected `{}`", c.escape_debug());
             return Err(SyntaxError::invalid(span, message));
         };
         if punct == "?." && rest[2..].starts_with(|d: char| d.is_ascii_digit()) {
@@ -171,7 +171,7 @@ impl Lexer<'_> {
         Ok(Tok::Punct(punct))
     }
 
-    /// Whether the token before leaves us where an operand begins.
+    /// Whether an operand may begin after the previous token.
     fn operand_may_begin(&self) -> bool {
         match self.tokens.last().map(|token| &token.tok) {
             None => true,
@@ -233,7 +233,7 @@ impl Lexer<'_> {
         }
         value
             .map(Tok::Number)
-            .ok_or_else(|| SyntaxError::invalid(span, "this number is not complete"))
+            .ok_or_else(|| SyntaxError::invalid(span, "incomplete number"))
     }
 
     fn digits(&mut self, out: &mut String, radix: u32) -> Result<(), SyntaxError> {
@@ -244,7 +244,7 @@ impl Lexer<'_> {
                 let after = self.rest()[1..].starts_with(|d: char| d.is_digit(radix));
                 if !before || !after {
                     let span = Span::new(self.at, self.at + 1);
-                    return Err(SyntaxError::invalid(span, "`_` must stand between digits"));
+                    return Err(SyntaxError::invalid(span, "`_` must be between digits"));
                 }
             } else if c.is_digit(radix) {
                 out.push(c);
@@ -265,7 +265,7 @@ impl Lexer<'_> {
                 Some('\\') => self.escape(&mut units, false)?,
                 Some('\n' | '\r') | None => {
                     let span = Span::new(start, self.at.min(self.source.len()));
-                    let message = format!("this string lacks its closing {quote}");
+                    let message = format!("this string is not closed: {quote} is missing");
                     return Err(SyntaxError::invalid(span, message));
                 }
                 Some(c) => units.push(c),
@@ -295,7 +295,7 @@ impl Lexer<'_> {
                 Some(c) => units.push(c),
                 None => {
                     let span = Span::new(start, self.source.len());
-                    let message = "this template literal lacks its closing `";
+                    let message = "this template literal is not closed: ` is missing";
                     return Err(SyntaxError::invalid(span, message));
                 }
             }

@@ -1,8 +1,8 @@
 //! The values of a condition while it is evaluated.
 //!
-//! What must stay true: input is referred to, never copied. Made values are immutable, so there are
-//! no cycles, and every one knows how deep it nests; [`MAX_VALUE_DEPTH`] bounds that, so dropping
-//! and writing values is stack safe.
+//! What must stay true: input is borrowed, never copied. New values are immutable, so there are no
+//! cycles, and each records how deep it nests; [`MAX_VALUE_DEPTH`] bounds that, so dropping and
+//! writing values cannot overflow the stack.
 
 use std::{collections::BTreeMap, collections::HashMap, rc::Rc};
 
@@ -19,7 +19,7 @@ use crate::{
     number,
 };
 
-/// How deep made values (and input that is written out) may nest.
+/// The deepest nesting of new values, and of input that is written as JSON.
 pub(super) const MAX_VALUE_DEPTH: u32 = 256;
 
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub(super) enum Value<'a> {
     Items(&'a Vec<Json>),
     /// An object of the input.
     Members(&'a serde_json::Map<String, Json>),
-    /// An object of the input that is put together from parts.
+    /// An object of the input that is composed of parts.
     Parts(&'a BTreeMap<&'a str, Data<'a>>),
     Array(Rc<Array<'a>>),
     Object(Rc<Object<'a>>),
@@ -49,7 +49,7 @@ pub(super) struct Array<'a> {
     pub depth: u32,
 }
 
-/// An arrow function and the parameters it can see.
+/// An arrow function and the parameters in its scope.
 #[derive(Debug)]
 pub(super) struct Closure<'a> {
     pub arrow: &'a Arrow,
@@ -129,7 +129,7 @@ impl<'a> Value<'a> {
         Self::Text(Text::Borrowed(text))
     }
 
-    /// How deep a made value nests; input counts as flat, because it is only referred to.
+    /// How deep a new value nests; input counts as flat, because it is borrowed.
     pub fn depth(&self) -> u32 {
         match self {
             Self::Array(array) => array.depth,
@@ -235,7 +235,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// An array, wherever it lives.
+/// An array of the input, or a new one.
 #[derive(Debug, Clone)]
 pub(super) enum List<'a> {
     Input(&'a Vec<Json>),
@@ -270,7 +270,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// What stands in brackets: a position or a name.
+/// A property key: an index or a name.
 #[derive(Debug, Clone)]
 pub(super) enum Key<'a> {
     Index(usize),

@@ -1,4 +1,4 @@
-//! Conditions of plain paths: verdicts, refusals, and that nothing makes them panic.
+//! Conditions of plain paths: results, syntax errors, and that no input makes them panic.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn verdicts() {
 }
 
 #[test]
-fn what_is_read_is_listed() {
+fn reads_lists_the_path() {
     let condition = Comparison::parse(" tasks.pay-out.items.3.id != 'x' ").unwrap();
     let steps: Vec<String> = condition.reads()[0].segments.iter().map(ToString::to_string).collect();
     assert_eq!(steps, ["tasks", "pay-out", "items", "3", "id"]);
@@ -107,7 +107,7 @@ fn what_is_read_is_listed() {
 }
 
 #[test]
-fn refusals_are_located_and_say_what_is_allowed() {
+fn syntax_errors_have_a_position_and_say_what_is_allowed() {
     let table = [
         ("", "the condition is empty; a condition is one comparison", 0, 0),
         ("  ", "the condition is empty", 0, 2),
@@ -178,13 +178,13 @@ fn literal() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        // Short enough that reading them back is exact.
+        // Short enough to be parsed back exactly.
         (any::<i32>(), 0..6).prop_map(|(digits, places)| Value::from(f64::from(digits) / 10_f64.powi(places))),
         any::<String>().prop_map(Value::from),
     ]
 }
 
-/// The literal as an author would write it.
+/// The literal in source form.
 fn written(value: &Value) -> String {
     match value {
         Value::String(text) => format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'")),
@@ -194,7 +194,7 @@ fn written(value: &Value) -> String {
 
 proptest! {
     #[test]
-    fn any_text_gets_an_answer(source in any::<String>(), likely in "[a-z.0-9=!<>&|'\"\\\\ ()é\\[\\]$-]{0,30}") {
+    fn any_text_is_parsed_or_refused(source in any::<String>(), likely in "[a-z.0-9=!<>&|'\"\\\\ ()é\\[\\]$-]{0,30}") {
         for source in [source, likely] {
             if let Err(error) = Comparison::parse(&source) {
                 let place = source.get(error.offset..error.offset + error.length);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::function::Function;
 use crate::{compare::Operator, data::Segment, error::Span};
 
-/// A template as it was read.
+/// A parsed template.
 pub(super) struct Parsed {
     pub blocks: Vec<Block>,
     /// Whether the source is exactly one expression.
@@ -28,7 +28,7 @@ pub(super) enum Block {
     Text(String),
     Output(Expr),
     If {
-        /// Conditions and what they show, in order.
+        /// Conditions and their blocks, in order.
         branches: Vec<(Expr, Vec<Block>)>,
         otherwise: Vec<Block>,
     },
@@ -48,9 +48,9 @@ pub(super) struct Expr {
 #[derive(Debug)]
 pub(super) enum Kind {
     Literal(Value),
-    /// A path of the language of plain paths: it means exactly the value that lies there.
+    /// A plain path: its result is exactly the value at the path.
     Plain(Vec<Segment>),
-    /// A name and what follows it.
+    /// A name and the steps after it.
     Path(String, Vec<Step>),
     /// Steps from the value of an expression in parentheses.
     Steps(Box<Expr>, Vec<Step>),
@@ -70,7 +70,7 @@ pub(super) enum Step {
     Computed(Expr),
 }
 
-/// What a template needs switched on.
+/// The options that a template needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Uses {
     pub loops: bool,

@@ -1,7 +1,7 @@
 //! Comparisons in templates.
 //!
-//! What must stay true: `null` is ordered before and after nothing; to order other values of
-//! different types is an error.
+//! What must stay true: `null` has no order; ordering other values of different types is an
+//! error.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::{
     error::{EvalError, EvalErrorKind, Span},
 };
 
-/// Whether the comparison holds.
+/// Whether the comparison is true.
 pub(super) fn compare(operator: Operator, left: &Value, right: &Value, span: Span) -> Result<bool, EvalError> {
     let by_order = !matches!(operator, Operator::Equal | Operator::NotEqual);
     let comparable = matches!(

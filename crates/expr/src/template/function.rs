@@ -1,4 +1,4 @@
-//! The functions that templates may call, where options allow any.
+//! The functions of templates, if the options enable functions.
 //!
 //! What must stay true: a function is a pure function of its arguments.
 
@@ -51,7 +51,7 @@ impl Function {
     }
 }
 
-/// `Capitalize` and its kind.
+/// Functions such as `capitalize`.
 pub(super) fn change_text(function: Function, text: &str) -> String {
     match function {
         Function::Upcase => text.to_uppercase(),
@@ -132,7 +132,7 @@ impl<'a> Renderer<'a> {
         Ok(made(result))
     }
 
-    /// A value as text, without touching the output budget for good.
+    /// A value as text; the output budget is restored afterwards.
     fn plain(&mut self, value: &Value, span: Span) -> Outcome<String> {
         let left = self.left;
         let mut out = String::new();

@@ -1,7 +1,7 @@
-//! Cuts a template into text and tags, and the tags into tokens.
+//! The lexer of templates: splits a template into text and tags, and tags into tokens.
 //!
 //! What must stay true: a tag ends at the first `}}` that is not inside a string; white space
-//! control is applied here, so nobody else needs to know about it.
+//! control is applied here, so that the parser does not see it.
 
 use serde_json::{Number, Value};
 
@@ -79,7 +79,7 @@ fn escape_block(rest: &str) -> Option<(&str, usize)> {
     Some((&rest[open..open + length], open + length + close.len()))
 }
 
-/// `{{-` takes all white space before it, `{{~` leaves the line end.
+/// `{{-` strips all white space before it, `{{~` keeps the line end.
 fn strip_end(text: &mut String, mode: Option<char>) {
     let kept = match mode {
         Some('-') => text.trim_end().len(),
@@ -99,7 +99,7 @@ impl<'s> Lexer<'s> {
         &self.source[self.at..]
     }
 
-    /// `-}}` takes all white space after it, `~}}` no more than the line end.
+    /// `-}}` strips all white space after it, `~}}` only up to the line end.
     fn strip_start(&mut self, mode: Option<char>) {
         let rest = self.rest();
         self.at += match mode {
@@ -112,7 +112,7 @@ impl<'s> Lexer<'s> {
         };
     }
 
-    /// The tokens up to the closing braces, and how these strip.
+    /// The tokens up to the closing braces, and the strip mode of the braces.
     fn tag(&mut self, start: usize) -> Result<(Vec<Token>, Option<char>), SyntaxError> {
         let mut tokens = Vec::new();
         loop {

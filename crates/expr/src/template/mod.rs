@@ -1,16 +1,16 @@
 //! Templates: the Scriban subset of parameters and documents, strict and typed.
 //!
-//! `{{ expression }}` stands in text. An expression is a member path (`a.b`, `a['b-c']`, `a[0]`,
+//! A template is text with `{{ expression }}` in it. An expression is a member path (`a.b`, `a['b-c']`, `a[0]`,
 //! `a[b.c]`, `.length`/`.size` of arrays and strings), a literal, a choice (`a ?? b`), or one of
 //! these in parentheses. [`Options`] switch on blocks (`if`, `for`, with comparisons and `&& || !`)
 //! and functions (pipes). `{{-`, `-}}`, `{{~`, `~}}` strip white space as in Scriban;
-//! `{%{ … }%}` is copied as it stands.
+//! `{%{ … }%}` is copied unchanged.
 //!
-//! With [`Syntax::Paths`] an expression is one plain path, and nothing else: `{{tasks.charge.body.id}}`.
+//! With [`Syntax::Paths`] an expression is exactly one plain path: `{{tasks.charge.body.id}}`.
 //!
 //! What must stay true:
 //!
-//! * Rendering never reads its own output: what comes from data is copied, whatever it holds.
+//! * Rendering never parses its own output: data is copied, whatever it contains.
 //! * A string that is exactly one `{{ expression }}` becomes the value itself, with its type and
 //!   its exact number; in longer text the value is written out.
 //! * Undefined is an error in strict mode, except on the left of `??`.
@@ -44,21 +44,21 @@ use render::Renderer;
 pub use place::Place;
 pub use value::ValueTemplate;
 
-/// How the expressions of templates are written.
+/// The syntax of the expressions in templates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Syntax {
     /// The Scriban subset.
     #[default]
     Scriban,
-    /// An expression is exactly one path of [`paths`](crate::paths), and always strict: what is not there, and
-    /// `null` in longer text, is an error.
+    /// An expression is exactly one path of [`paths`](crate::paths), and always strict: a path that does not
+    /// exist, and `null` in longer text, is an error.
     Paths,
 }
 
-/// What templates may do. The default is what the specification asks for parameters.
+/// Options of templates. The default has the values of the specification for parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Whether reading what is not there is an error; otherwise it is `null`.
+    /// Whether reading a path that does not exist is an error; otherwise it is `null`.
     pub strict: bool,
     /// What `null` becomes inside longer text.
     pub null_text: String,
@@ -66,11 +66,11 @@ pub struct Options {
     pub loops: bool,
     /// Whether functions and pipes are allowed.
     pub functions: bool,
-    /// How expressions are written.
+    /// The syntax of expressions.
     pub syntax: Syntax,
     /// How long rendering may take.
     pub timeout: Duration,
-    /// How long the output may become, as JSON.
+    /// The longest output, in bytes of JSON.
     pub max_output_bytes: usize,
 }
 
@@ -117,7 +117,7 @@ impl Template {
     /// Parses one string.
     ///
     /// # Errors
-    /// The source is no template, or uses what the options switch off.
+    /// The source is not a template, or uses something that the options disable.
     pub fn parse(source: &str, options: &Options) -> Result<Self, SyntaxError> {
         let parsed = parser::parse(source, options)?;
         Ok(Self {
@@ -157,7 +157,7 @@ impl Template {
     /// The value for this scope.
     ///
     /// # Errors
-    /// Something is not defined (in strict mode), has the wrong type, or a limit was met.
+    /// A path is not defined (in strict mode), a value has the wrong type, or a limit was reached.
     pub fn render(&self, scope: &Data<'_>, options: &Options) -> Result<Value, EvalError> {
         Renderer::new(scope, options).template(self)
     }

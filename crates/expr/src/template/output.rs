@@ -1,8 +1,8 @@
-//! A writer that stops at a limit, so that output is refused before it is made.
+//! A writer that fails at a limit, before the output becomes too long.
 
 use std::io;
 
-/// A writer that stops at a limit; without `out` it only counts.
+/// A writer that fails at a limit; without `out` it only counts.
 pub(super) struct Limited {
     pub out: Option<Vec<u8>>,
     /// Bytes that may still be written.

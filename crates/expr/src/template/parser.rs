@@ -1,7 +1,7 @@
 //! Parses a template: blocks first, then the expression in each tag.
 //!
-//! What must stay true: [`Parser::nested`] bounds every recursion by [`MAX_NESTING`]. What Scriban
-//! has and this subset has not is refused by name and place, never read as something else.
+//! What must stay true: [`Parser::nested`] bounds every recursion by [`MAX_NESTING`]. Constructs of
+//! Scriban that the subset does not have are refused by name and position.
 
 use serde_json::Value;
 
@@ -382,7 +382,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A primary and the steps from it.
+    /// A primary expression and the steps after it.
     fn postfix(&mut self) -> Result<Expr, SyntaxError> {
         let token = self.peek().clone();
         match token.tok {

@@ -1,26 +1,26 @@
-//! Strings whose place says what may stand in them: headers and URLs.
+//! Headers and URLs: strings that only take certain values.
 //!
-//! What must stay true: data cannot change where a request goes, or what it asks for. In a URL, a value in the path or the
-//! query is percent-encoded, so that it stays one value; a value in the host may be part of a name only; no value makes a
-//! path segment `.` or `..`. A template that begins a URL is the URL's base, and stays as it is.
+//! What must stay true: data cannot change the target of a request. In a URL, a value in the path or the query is
+//! percent-encoded, so that it remains one value; a value in the host can only be a part of a host name; no value makes a
+//! path segment `.` or `..`. A template at the start of a URL is its base, and is not encoded.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::ops::Range;
 
-/// Where a string stands, and so which values its templates may have.
+/// The place of a string, which decides the values that its templates may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Place {
-    /// Anything may stand there.
+    /// Any value.
     #[default]
     Any,
-    /// A line of text, such as the value of a header: texts, numbers and booleans.
+    /// A line of text, such as the value of a header: strings, numbers and booleans.
     Text,
-    /// A URL. The same, encoded where they stand.
+    /// A URL: strings, numbers and booleans, encoded.
     Url,
 }
 
 impl Place {
-    /// What it is called in messages.
+    /// The name for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Place::Any => "a value",
@@ -33,10 +33,10 @@ impl Place {
 /// Everything but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What ends the host. A backslash is read as a slash.
+/// The characters that end the host. A backslash counts as a slash.
 const AFTER_HOST: [char; 4] = ['/', '?', '#', '\\'];
 
-/// A value as it stands in the URL that begins with `before`, or why it cannot.
+/// A value as it is written into a URL after `before`, or why it cannot be.
 pub(super) fn in_url(before: &str, value: &str) -> Result<String, &'static str> {
     if before.is_empty() {
         return Ok(value.to_owned());
@@ -53,7 +53,7 @@ pub(super) fn in_url(before: &str, value: &str) -> Result<String, &'static str> 
     }
 }
 
-/// Whether one of the values makes a path segment of `url` that leads up or nowhere.
+/// Whether one of the values makes a path segment of `url` `.` or `..`.
 pub(super) fn leads_up(url: &str, values: &[Range<usize>]) -> bool {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let is_slash = |c| matches!(c, '/' | '\\');

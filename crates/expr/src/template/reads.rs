@@ -1,7 +1,7 @@
-//! Which paths of the scope a template reads.
+//! The paths of the scope that a template reads.
 //!
-//! What must stay true: as for conditions, every value that rendering can look at lies at or below
-//! a listed path. Loop variables are no paths; the list they run through is read open.
+//! What must stay true: as for conditions, every value that rendering can read is at or below a
+//! listed path. Loop variables are not paths; the list of a loop is an open read.
 
 use super::ast::{Block, Expr, Kind, Step};
 use crate::data::{ReadPath, Segment, merge_reads};
@@ -15,7 +15,7 @@ pub(super) fn reads(blocks: &[Block]) -> Vec<ReadPath> {
 #[derive(Default)]
 struct Collector<'t> {
     out: Vec<ReadPath>,
-    /// Loop variables in sight.
+    /// Loop variables in scope.
     locals: Vec<&'t str>,
 }
 

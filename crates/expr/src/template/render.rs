@@ -1,7 +1,7 @@
 //! Renders a template.
 //!
-//! What must stay true: output is only ever appended, never looked at again; every append is
-//! accounted against the output limit first; values are copied once, when they are handed out.
+//! What must stay true: output is only appended and never read again; every append is charged against
+//! the output limit first; values are copied once, into the result.
 
 use std::{borrow::Cow, ops::Range, rc::Rc};
 
@@ -22,7 +22,7 @@ use crate::{
     limits::Clock,
 };
 
-/// How deep a value may nest that is copied or written.
+/// The deepest nesting of a value that is copied or written.
 const MAX_DEPTH: usize = 256;
 
 /// A value while rendering.
@@ -30,7 +30,7 @@ const MAX_DEPTH: usize = 256;
 pub(super) enum Held<'a> {
     Data(DataRef<'a>),
     Made(Rc<Value>),
-    /// Not there; the error is for those who insist.
+    /// Does not exist; the error is returned if the value is needed.
     Missing(Box<EvalError>),
 }
 
@@ -39,13 +39,13 @@ pub(super) struct Renderer<'a> {
     options: &'a Options,
     source: &'a str,
     clock: Clock,
-    /// Bytes of output that are left.
+    /// The remaining bytes of output.
     pub left: usize,
     /// Loop variables, innermost last.
     locals: Vec<(&'a str, Held<'a>)>,
-    /// Where the output stands.
+    /// The place of the output.
     place: Place,
-    /// Where the values of a URL are in the output.
+    /// The ranges of the values of a URL in the output.
     values: Vec<Range<usize>>,
 }
 
@@ -76,12 +76,12 @@ impl<'a> Renderer<'a> {
         self.place = template.place;
         if let ([Block::Output(expression)], true) = (&template.blocks[..], template.typed) {
             let value = self.value(expression)?;
-            let value = self.hand_out(value, expression.span)?;
+            let value = self.into_result(value, expression.span)?;
             return match self.place {
                 Place::Any => Ok(value),
                 Place::Url if value.is_string() => Ok(value),
                 Place::Text if is_text(&value) => Ok(value),
-                Place::Text | Place::Url => Err(self.unfit(&value, expression.span)),
+                Place::Text | Place::Url => Err(self.wrong_for_place(&value, expression.span)),
             };
         }
         let mut out = String::new();
@@ -95,7 +95,7 @@ impl<'a> Renderer<'a> {
         Ok(Value::String(out))
     }
 
-    /// Accounts a value that stands in the result as it is.
+    /// Charges a value that is copied into the result.
     pub fn literal(&mut self, value: &Value) -> Outcome<Value> {
         let span = Span::default();
         self.account_value(value, span)?;
@@ -137,7 +137,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn hand_out(&mut self, value: Held<'a>, span: Span) -> Outcome<Value> {
+    fn into_result(&mut self, value: Held<'a>, span: Span) -> Outcome<Value> {
         match value {
             Held::Data(DataRef::Json(json)) => {
                 self.account_value(json, span)?;
@@ -166,7 +166,7 @@ impl<'a> Renderer<'a> {
                 Block::Output(expression) => {
                     let value = self.value(expression)?;
                     let is_null = matches!(value, Held::Data(data) if data.is_null());
-                    // Text with a hole in it is what the strictness of plain paths is there to prevent.
+                    // Plain paths are strict so that no text is sent with an empty value in it.
                     if let Kind::Plain(path) = &expression.kind
                         && is_null
                     {
@@ -235,11 +235,11 @@ impl<'a> Renderer<'a> {
         self.write_value(json, span, out)
     }
 
-    /// Appends a value at a place that takes text only.
+    /// Appends a value at a place that only takes text.
     fn write_text(&mut self, value: &Held<'a>, span: Span, out: &mut String) -> Outcome<()> {
         let json = self.json(value, span)?;
         if !is_text(&json) {
-            return Err(self.unfit(&json, span));
+            return Err(self.wrong_for_place(&json, span));
         }
         if self.place != Place::Url {
             return self.write_value(&json, span, out);
@@ -257,8 +257,8 @@ impl<'a> Renderer<'a> {
         Ok(())
     }
 
-    /// The error for a value that cannot stand at its place.
-    fn unfit(&self, value: &Value, span: Span) -> EvalError {
+    /// The error for a value that its place does not take.
+    fn wrong_for_place(&self, value: &Value, span: Span) -> EvalError {
         let (path, what, place) = (self.text(span), kind(value), self.place.name());
         let message =
             format!("Failed to resolve {{{{{path}}}}}: its value is {what}, which cannot be written into {place}");
@@ -295,7 +295,7 @@ impl<'a> Renderer<'a> {
         serde_json::to_writer(writer, value).map_err(|_| self.too_long(span))
     }
 
-    /// The value of an expression; missing ones are errors or `null`, as the options say.
+    /// The value of an expression. A missing value is an error or `null`, depending on the options.
     pub fn value(&mut self, expression: &'a Expr) -> Outcome<Held<'a>> {
         match self.eval(expression)? {
             Held::Missing(error) if self.options.strict => Err(*error),
@@ -385,7 +385,7 @@ impl<'a> Renderer<'a> {
         self.source.get(span.offset as usize..span.end()).unwrap_or_default()
     }
 
-    /// Follows the steps from a value; `walked` names the way for messages.
+    /// Follows the steps from a value; `walked` is the path so far, for messages.
     fn walk(
         &mut self,
         mut value: Held<'a>,
@@ -438,7 +438,11 @@ impl<'a> Renderer<'a> {
             Value::String(name) => Ok(Ok(Segment::Key(name.clone()))),
             Value::Number(number) => match number.as_u64().and_then(|n| usize::try_from(n).ok()) {
                 Some(index) => Ok(Ok(Segment::Index(index))),
-                None => Err(wrong_type(key.span, "an index is a whole number from 0 on", &json)),
+                None => Err(wrong_type(
+                    key.span,
+                    "an index must be a whole number, 0 or greater",
+                    &json,
+                )),
             },
             other => Err(wrong_type(key.span, "an index is a string or a number", other)),
         }
@@ -492,7 +496,7 @@ fn truthy(value: &Held<'_>) -> bool {
     }
 }
 
-/// Whether a value can be written as text that means the same.
+/// Whether a value can be written as text.
 fn is_text(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
 }

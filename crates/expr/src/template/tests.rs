@@ -89,7 +89,7 @@ fn one_expression_is_typed_and_longer_text_is_text() {
 }
 
 #[test]
-fn undefined_names_the_path_and_what_is_there() {
+fn an_undefined_path_is_named_with_the_members_that_exist() {
     let table = [
         (
             "x {{ trigger.boardId }}",
@@ -193,7 +193,7 @@ fn blocks_and_functions_where_enabled() {
 }
 
 #[test]
-fn refusals_are_located() {
+fn syntax_errors_have_a_position() {
     let table = [
         ("x {{ a", "`}}` is missing", 2),
         ("{{ }}", "expected an expression", 3),
@@ -260,7 +260,7 @@ fn plain_paths_are_values_or_text() {
 }
 
 #[test]
-fn unresolved_plain_path_names_what_is_there_instead() {
+fn a_plain_path_that_does_not_resolve_fails_with_the_reason() {
     let lenient = Options {
         strict: false,
         null_text: "-".into(),
@@ -365,7 +365,7 @@ fn output_is_limited() {
 }
 
 #[test]
-fn values_are_templates_all_through() {
+fn all_strings_of_a_value_are_templates() {
     let options = Options::default();
     let value = json!({
         "board/id": "{{ trigger.channelId }}", "n": 1, "{{ key }}": "plain",
@@ -503,7 +503,7 @@ fn at_place(text: &str, data: &Value) -> Result<Value, String> {
 }
 
 #[test]
-fn values_in_urls_stay_one_value() {
+fn values_in_urls_are_encoded() {
     let data = json!({
         "o": {}, "l": [1], "n": null, "i": 7, "t": true, "x": "a/../b?c=d&e#f g+ä%2e", "dots": "..", "dot": ".", "empty": "",
         "base": "https://api.example.com/v1?k=", "host": "eu-1.example.com", "evil": "x@evil.com/", "port": 8080, "idn": "größe",

@@ -1,7 +1,7 @@
 //! A JSON value whose strings are templates: the parameters of a node.
 //!
-//! What must stay true: keys are no templates; a part without templates is kept as it is and copied
-//! whole; an error names the string by its JSON pointer inside the value.
+//! What must stay true: keys are not templates; a part without templates is copied whole; an error has
+//! the JSON pointer of its string inside the value.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use crate::{
     error::{EvalError, Span, SyntaxError},
 };
 
-/// How deep parameters may nest.
+/// The deepest nesting of parameters.
 const MAX_DEPTH: usize = 128;
 
 /// A JSON value whose strings are templates, parsed once.
@@ -33,15 +33,15 @@ impl ValueTemplate {
     /// Parses every string of `value`.
     ///
     /// # Errors
-    /// All strings that are no templates, each with its JSON pointer inside `value`.
+    /// All strings that are not valid templates, each with its JSON pointer inside `value`.
     pub fn parse(value: &Value, options: &Options) -> Result<Self, Vec<(String, SyntaxError)>> {
         Self::parse_at(value, options, &[])
     }
 
-    /// The same, where strings at and below these pointers stand at places that not every value fits.
+    /// As [`ValueTemplate::parse`], with the places of the strings at and below these pointers.
     ///
     /// # Errors
-    /// All strings that are no templates, each with its JSON pointer inside `value`.
+    /// All strings that are not valid templates, each with its JSON pointer inside `value`.
     pub fn parse_at(
         value: &Value,
         options: &Options,

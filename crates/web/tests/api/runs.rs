@@ -196,7 +196,7 @@ async fn runs_of_other_workflows_are_not_found() {
 
 /// A workflow whose document decides the outcome of its runs.
 fn with_outcome(service: &Service, outcome: &str) -> Value {
-    let (task, most) = match mood {
+    let (task, most) = match outcome {
         "broken" => (json!({ "url": service.url("/answer/400") }), 3600),
         "slow" => (json!({ "sleep": "1d" }), 1),
         _ => (json!({ "sleep": 0 }), 3600),
@@ -209,23 +209,25 @@ async fn runs_are_listed_newest_first_and_by_status() {
     let (server, service) = (Server::start().await, Service::start().await);
     server.create(&with_outcome(&service, "well")).await;
     let mut ids = Vec::new();
-    for mood in ["broken", "slow", "well", "broken", "slow", "well", "broken"] {
+    for outcome in ["broken", "slow", "well", "broken", "slow", "well", "broken"] {
         let headers = [("content-type", "application/json")];
-        let document = with_outcome(&service, mood).to_string();
+        let document = with_outcome(&service, outcome).to_string();
         let changed = server.send(Method::PUT, "/api/v1/workflows/outcomes", &headers, document);
         changed.await.expect(200);
         let run = server
             .post_nothing("/api/v1/workflows/outcomes/trigger")
             .await
             .expect(201);
-        ids.push((run["data"]["run_id"].as_str().unwrap().to_owned(), mood));
+        ids.push((run["data"]["run_id"].as_str().unwrap().to_owned(), outcome));
     }
     ids.reverse();
     for (id, _) in &ids {
         server.until(id, |run| run.get("endedAt").is_some()).await;
     }
     let of = |moods: &[&str]| -> Vec<String> {
-        let fitting = ids.iter().filter(|(_, mood)| moods.is_empty() || moods.contains(mood));
+        let fitting = ids
+            .iter()
+            .filter(|(_, outcome)| moods.is_empty() || moods.contains(outcome));
         fitting.map(|(id, _)| id.clone()).collect()
     };
     for (status, moods) in [
