@@ -395,7 +395,7 @@ fn invalid_sources_have_a_position() {
         ("(a", "expected `)`", 2),
         ("a b", "expected an operator or the end, found `b`", 2),
         ("a)", "`)` closes nothing", 1),
-        ("'abc", "lacks its closing", 0),
+        ("'abc", "' is missing", 0),
         ("`abc ${x", "expected `}` to close `${`", 8),
         ("a ?? b || c", "cannot be mixed", 2),
         ("-a ** b", "needs parentheses", 3),
