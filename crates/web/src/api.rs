@@ -12,7 +12,7 @@ mod runners;
 mod runs;
 mod workflows;
 
-use crate::{Web, envelope::shown, error::ApiError, read_limit};
+use crate::{Web, envelope::without_token, error::ApiError, read_limit};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -91,7 +91,10 @@ fn resources() -> Router<Web> {
 }
 
 async fn no_route(uri: Uri) -> ApiError {
-    ApiError::not_found("NOT_FOUND", format!("the API has no path {}", shown(uri.path())))
+    ApiError::not_found(
+        "NOT_FOUND",
+        format!("the API has no path {}", without_token(uri.path())),
+    )
 }
 
 async fn too_many_connections() -> ApiError {
@@ -101,7 +104,7 @@ async fn too_many_connections() -> ApiError {
 async fn no_method(method: Method, uri: Uri) -> ApiError {
     let message = format!(
         "{method} is not allowed for {}; the header `Allow` lists the allowed methods",
-        shown(uri.path())
+        without_token(uri.path())
     );
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message)
 }

@@ -34,7 +34,7 @@ pub(crate) fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
 /// Handles a request inside this layer.
 pub(crate) async fn wrap(request: Request, next: Next) -> Response {
     let given = given(request.headers()).cloned();
-    let call = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), place(&request)));
+    let call = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), logged_path(&request)));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
@@ -46,12 +46,12 @@ pub(crate) async fn wrap(request: Request, next: Next) -> Response {
     };
     // A handler may have set one, such as the id of the run.
     let id = given.or_else(|| response.headers().get(CORRELATION_ID).cloned());
-    let id = id.unwrap_or_else(fresh);
-    if let Some((method, place)) = call {
-        tracing::debug!(%method, place, status = response.status().as_u16(), correlation_id = ?id, "answered");
+    let id = id.unwrap_or_else(new_id);
+    if let Some((method, path)) = call {
+        tracing::debug!(%method, path, status = response.status().as_u16(), correlation_id = ?id, "answered");
     }
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
-        response = written(response, &error, &id);
+        response = with_body(response, &error, &id);
     }
     response.headers_mut().insert(CORRELATION_ID, id);
     response
@@ -59,7 +59,7 @@ pub(crate) async fn wrap(request: Request, next: Next) -> Response {
 
 /// The path of a request, for the log. A path without a route may be a callback URL that was changed on its way, with the
 /// token in it, so it is not logged.
-fn place(request: &Request) -> String {
+fn logged_path(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     match route {
         None => "no route".to_owned(),
@@ -72,20 +72,20 @@ fn place(request: &Request) -> String {
 pub(crate) const CALLBACKS: &str = "/wh/";
 
 /// A path for an error message, without the token that it may contain.
-pub(crate) fn shown(path: &str) -> Cow<'_, str> {
+pub(crate) fn without_token(path: &str) -> Cow<'_, str> {
     match path.find(CALLBACKS) {
         Some(at) => Cow::Owned(format!("{}{{token}}", &path[..at + CALLBACKS.len()])),
         None => Cow::Borrowed(path),
     }
 }
 
-fn fresh() -> HeaderValue {
+fn new_id() -> HeaderValue {
     let id = Uuid::now_v7().to_string();
     HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
 /// The response with the error as its body. Its headers, such as `Allow`, are kept.
-fn written(response: Response, error: &ApiError, id: &HeaderValue) -> Response {
+fn with_body(response: Response, error: &ApiError, id: &HeaderValue) -> Response {
     #[derive(Serialize)]
     struct Envelope<'a> {
         error: Body<'a>,

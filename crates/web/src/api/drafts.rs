@@ -32,7 +32,7 @@ pub(crate) async fn put(
     run_to_completion(share, async move {
         let workflows = web.engine.workflows();
         let saved = workflows.save_draft(&reference, &source, "request", guard).await?;
-        Ok(workflows::written(StatusCode::OK, saved))
+        Ok(workflows::saved_response(StatusCode::OK, saved))
     })
     .await
 }
@@ -40,8 +40,8 @@ pub(crate) async fn put(
 /// The condition in `If-Match` or `If-None-Match`.
 fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
     let (matches, differs) = (
-        value(headers, header::IF_MATCH)?,
-        value(headers, header::IF_NONE_MATCH)?,
+        header_list(headers, header::IF_MATCH)?,
+        header_list(headers, header::IF_NONE_MATCH)?,
     );
     match (matches.as_deref(), differs.as_deref()) {
         (None, None) => Ok(None),
@@ -64,7 +64,7 @@ fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
 }
 
 /// The values of a header as one list.
-fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<String>, ApiError> {
+fn header_list(headers: &HeaderMap, name: HeaderName) -> Result<Option<String>, ApiError> {
     let lines = headers.get_all(&name).iter().map(|value| value.to_str());
     let lines: Vec<&str> = lines
         .collect::<Result<_, _>>()
@@ -92,7 +92,7 @@ pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result
         let message = format!("workflow `{}` has no draft; create one with PUT", workflow.id);
         ApiError::not_found("NO_DRAFT", message)
     })?;
-    let mut response = workflows::shown(&web, &workflow, None, &draft.source, &draft.checksum)?;
+    let mut response = workflows::definition_response(&web, &workflow, None, &draft.source, &draft.checksum)?;
     if let Some(etag) = etag(&draft.checksum) {
         response.headers_mut().insert(header::ETAG, etag);
     }

@@ -62,7 +62,7 @@ pub(crate) async fn start(
         .wait
         .map(|text| wait_time(&text, web.config.max_wait))
         .transpose()?;
-    let correlates = correlation_id.is_some();
+    let has_correlation_id = correlation_id.is_some();
     let mut request = request_of(reference, correlation_id, body)?;
     request.memory = Some(Arc::new(share));
     let (accepted, over) = match wait {
@@ -73,7 +73,7 @@ pub(crate) async fn start(
         }
     };
     let mut response = if over {
-        whole(&web, accepted.run).await?
+        run_response(&web, accepted.run).await?
     } else {
         let status = match accepted.created || wait.is_some() {
             true => StatusCode::ACCEPTED,
@@ -81,14 +81,14 @@ pub(crate) async fn start(
         };
         (status, Json(AcceptedView::new(accepted.run, accepted.status))).into_response()
     };
-    if !correlates {
-        correlate(&mut response, accepted.run);
+    if !has_correlation_id {
+        set_correlation_id(&mut response, accepted.run);
     }
     Ok(response)
 }
 
 /// If the request has no correlation id, the run id is the correlation id of the run and of the response.
-pub(super) fn correlate(response: &mut Response, run: RunId) {
+pub(super) fn set_correlation_id(response: &mut Response, run: RunId) {
     if let Ok(id) = HeaderValue::try_from(run.to_string()) {
         response.headers_mut().insert(CORRELATION_ID, id);
     }
@@ -238,7 +238,7 @@ pub(crate) async fn get(
 }
 
 /// The response of a GET without `include`.
-async fn whole(web: &Web, id: RunId) -> Result<Response, ApiError> {
+async fn run_response(web: &Web, id: RunId) -> Result<Response, ApiError> {
     let run = web.engine.reads().run(id).await?;
     Ok(Json(RunView::new(&run, Included::default())).into_response())
 }
@@ -255,7 +255,7 @@ pub(crate) async fn cancel(
     ExecutionId(id): ExecutionId,
     OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
-    let status = stop(&web, id, body).await?;
+    let status = cancel_and_wait(&web, id, body).await?;
     let code = match status.is_terminal() {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,
@@ -264,7 +264,7 @@ pub(crate) async fn cancel(
 }
 
 /// Cancels a run and waits a short time for it to end.
-pub(super) async fn stop(web: &Web, id: RunId, body: CancelBody) -> Result<Status, ApiError> {
+pub(super) async fn cancel_and_wait(web: &Web, id: RunId, body: CancelBody) -> Result<Status, ApiError> {
     if let Some(reason) = &body.reason {
         name("reason", reason)?;
     }

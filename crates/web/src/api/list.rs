@@ -77,8 +77,8 @@ fn filter(query: ListQuery) -> Result<RunFilter, ApiError> {
         request_id: given(query.request_id),
         runner: given(query.runner_id).as_deref().map(runner).transpose()?,
         search: given(query.search),
-        from: instant("createdAfter", given(query.created_after))?,
-        before: instant("createdBefore", given(query.created_before))?,
+        from: first_id_at("createdAfter", given(query.created_after))?,
+        before: first_id_at("createdBefore", given(query.created_before))?,
         order,
         limit: paging::limit(query.limit)?,
     };
@@ -114,7 +114,7 @@ fn runner(id: &str) -> Result<RunnerId, ApiError> {
 }
 
 /// The smallest id of a run that was created at this time.
-fn instant(parameter: &str, text: Option<String>) -> Result<Option<RunId>, ApiError> {
+fn first_id_at(parameter: &str, text: Option<String>) -> Result<Option<RunId>, ApiError> {
     let Some(text) = text else { return Ok(None) };
     let millis = time::millis(&text).ok_or_else(|| {
         ApiError::parameter(format!(
@@ -132,8 +132,8 @@ mod tests {
     fn a_time_is_a_position_in_the_order_of_ids() {
         let now = jiff::Timestamp::now().as_millisecond();
         let id = RunId(Uuid::now_v7());
-        let place = |millis: i64| instant("x", Some(millis.to_string())).unwrap().unwrap();
+        let place = |millis: i64| first_id_at("x", Some(millis.to_string())).unwrap().unwrap();
         assert!(place(now) <= id && id < place(now + 60_000));
-        assert!(instant("x", Some("soon".to_owned())).is_err());
+        assert!(first_id_at("x", Some("soon".to_owned())).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Runs in the format of the Runlater specification: snake_case below `data`, with their tasks. For workflows of any
 //! dialect. The rest of this API shows the same runs as executions.
 
-use super::executions::{CancelBody, correlate, stop};
+use super::executions::{CancelBody, cancel_and_wait, set_correlation_id};
 use crate::{
     Web,
     error::ApiError,
@@ -49,7 +49,7 @@ pub(crate) async fn trigger(
     IdempotencyKey(request_id): IdempotencyKey,
     OptionalJson(Trigger(Strict(trigger)), share): OptionalJson<Trigger>,
 ) -> Result<Response, ApiError> {
-    let correlates = correlation_id.is_some();
+    let has_correlation_id = correlation_id.is_some();
     let request = Request {
         workflow_id: reference,
         request_id,
@@ -67,8 +67,8 @@ pub(crate) async fn trigger(
     };
     let data = TriggeredRun::new(&run, status);
     let mut response = (code, Json(DataView { data })).into_response();
-    if !correlates {
-        correlate(&mut response, run.id);
+    if !has_correlation_id {
+        set_correlation_id(&mut response, run.id);
     }
     Ok(response)
 }
@@ -155,8 +155,8 @@ async fn runs(
 
 /// `GET /api/v1/workflows/{id}/runs/{run_id}`
 pub(crate) async fn get(State(web): State<Web>, place: RunOf) -> Result<Response, ApiError> {
-    let run = owned(&web, place).await?;
-    whole(&web, run).await
+    let run = run_of_workflow(&web, place).await?;
+    run_response(&web, run).await
 }
 
 /// `POST /api/v1/workflows/{id}/runs/{run_id}/cancel`
@@ -165,9 +165,9 @@ pub(crate) async fn cancel(
     place: RunOf,
     OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
-    let run = owned(&web, place).await?;
-    stop(&web, run, body).await?;
-    whole(&web, run).await
+    let run = run_of_workflow(&web, place).await?;
+    cancel_and_wait(&web, run, body).await?;
+    run_response(&web, run).await
 }
 
 /// The workflow whose runs are requested. A deleted workflow is found by its uid.
@@ -184,7 +184,7 @@ async fn row(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
 }
 
 /// The run, if it belongs to that workflow.
-async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
+async fn run_of_workflow(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
     let workflow = workflow_of_runs(web, &place.workflow).await?;
     let run = row(web, place.run).await?;
     match run.workflow_uid == workflow {
@@ -193,7 +193,7 @@ async fn owned(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
     }
 }
 
-async fn whole(web: &Web, run: RunId) -> Result<Response, ApiError> {
+async fn run_response(web: &Web, run: RunId) -> Result<Response, ApiError> {
     let overview = web.engine.reads().overview(run).await?;
     let data = RunWithTasks::new(&overview, web.engine.now());
     Ok(Json(DataView { data }).into_response())

@@ -32,9 +32,9 @@ pub(crate) async fn add(
 ) -> Result<Response, ApiError> {
     run_to_completion(share, async move {
         match web.engine.workflows().add(&source, "request").await? {
-            Added::Draft(saved) if saved.created => Ok(written(StatusCode::CREATED, saved)),
-            Added::Draft(saved) => Ok(written(StatusCode::OK, saved)),
-            Added::Published(published) => released(&web, StatusCode::CREATED, published, &source),
+            Added::Draft(saved) if saved.created => Ok(saved_response(StatusCode::CREATED, saved)),
+            Added::Draft(saved) => Ok(saved_response(StatusCode::OK, saved)),
+            Added::Published(published) => published_response(&web, StatusCode::CREATED, published, &source),
         }
     })
     .await
@@ -49,13 +49,18 @@ pub(crate) async fn replace(
     run_to_completion(share, async move {
         let workflows = web.engine.workflows();
         let published = workflows.replace(&reference, &source, "request").await?;
-        released(&web, StatusCode::OK, published, &source)
+        published_response(&web, StatusCode::OK, published, &source)
     })
     .await
 }
 
 /// The response for a version that was published without a draft.
-fn released(web: &Web, status: StatusCode, published: PublishedWorkflow, source: &[u8]) -> Result<Response, ApiError> {
+fn published_response(
+    web: &Web,
+    status: StatusCode,
+    published: PublishedWorkflow,
+    source: &[u8],
+) -> Result<Response, ApiError> {
     if is_runlater(&published.workflow.dialect) {
         let json = json(web, source)?;
         if let Some(fields) = DocumentFields::read(&json) {
@@ -84,7 +89,7 @@ fn read(web: &Web, source: &[u8]) -> Result<Document, ApiError> {
 }
 
 /// The response for a saved draft, with its ETag.
-pub(super) fn written(status: StatusCode, saved: SavedWorkflow) -> Response {
+pub(super) fn saved_response(status: StatusCode, saved: SavedWorkflow) -> Response {
     let view = SavedView {
         workflow: (&saved.workflow).into(),
         checksum: &saved.checksum,
@@ -100,11 +105,11 @@ pub(super) fn written(status: StatusCode, saved: SavedWorkflow) -> Response {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PublishQuery {
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     auto_activate: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -197,11 +202,11 @@ pub(crate) async fn get(
             return Ok(Json(WorkflowResponse::with_document(&workflow, &fields)).into_response());
         }
     }
-    shown(&web, &workflow, version, &source, &checksum)
+    definition_response(&web, &workflow, version, &source, &checksum)
 }
 
 /// The response for a workflow with one of its documents.
-pub(super) fn shown(
+pub(super) fn definition_response(
     web: &Web,
     workflow: &Workflow,
     version: Option<u32>,
