@@ -54,7 +54,7 @@ fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &
     }
     match Expression::parse(condition) {
         Ok(expression) => names.check(check, pointer, condition, expression.reads()),
-        Err(error) if error.kind == SyntaxKind::NotCovered => uncovered(check, names, pointer, condition, &error),
+        Err(error) if error.kind == SyntaxKind::NotCovered => note_uncovered(check, names, pointer, condition, &error),
         Err(_) if !check.room(Severity::Error) => {}
         Err(error) => {
             let what = format!("invalid condition in node {}", names.this());
@@ -65,7 +65,7 @@ fn check_condition(check: &mut Check, names: &Names, pointer: &str, condition: &
 }
 
 /// Notes a condition that only a full JavaScript engine can check. What it reads is known well enough for warnings.
-fn uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &str, error: &SyntaxError) {
+fn note_uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &str, error: &SyntaxError) {
     if condition.get(error.offset..error.offset + error.length) == Some("=") && check.room(Severity::Warning) {
         let message = format!("a condition of node {} assigns a value", names.this());
         let mut problem = check.warning("CONDITION_ASSIGNS", pointer, message);
@@ -196,7 +196,7 @@ impl Names<'_> {
             } else if root == "context" {
                 match (steps.next(), steps.next()) {
                     (Some(part), Some(node)) if part == "data" => self.node(check, pointer, text, &node),
-                    (Some(part), _) => in_context(check, pointer, text, &part),
+                    (Some(part), _) => check_context_member(check, pointer, text, &part),
                     (None, _) => {}
                 }
             }
@@ -238,7 +238,7 @@ impl Names<'_> {
     }
 }
 
-fn in_context(check: &mut Check, pointer: &str, text: &str, part: &str) {
+fn check_context_member(check: &mut Check, pointer: &str, text: &str, part: &str) {
     if !IN_CONTEXT.contains(&part) && check.room(Severity::Warning) {
         let message = format!("`context` has no {}; it has `data`", quote(part));
         let mut problem = check.warning("UNKNOWN_NAME", pointer, message);

@@ -52,7 +52,7 @@ pub(super) fn check(check: &mut Check, view: &View, meant: &HashSet<String>) {
         step_type(check, task, meant);
         wait_shape(check, task);
         if let Some(url) = text(task.value, "url") {
-            address(check, task, url);
+            check_url(check, task, url);
         }
         if let Some(headers) = task.value.get("headers") {
             let of = format!("task {}", quote(task.name));
@@ -64,7 +64,7 @@ pub(super) fn check(check: &mut Check, view: &View, meant: &HashSet<String>) {
             }
         }
     }
-    http_is_there(check, view);
+    check_http_action(check, view);
 }
 
 fn step_type(check: &mut Check, task: &Task, meant: &HashSet<String>) {
@@ -156,7 +156,7 @@ fn check_duration(check: &mut Check, task: &Task, timed: &Timed, value: &Value, 
 }
 
 /// Checks a URL before its templates are rendered: its scheme, its host, and its syntax.
-fn address(check: &mut Check, task: &Task, url: &str) {
+fn check_url(check: &mut Check, task: &Task, url: &str) {
     let (fixed, has_template) = match url.split_once("{{") {
         Some((fixed, _)) => (fixed, true),
         None => (url, false),
@@ -171,7 +171,7 @@ fn address(check: &mut Check, task: &Task, url: &str) {
         Some(_) if url.chars().any(|c| c.is_control()) || fixed.contains(' ') => {
             "contains a space or a control character"
         }
-        Some(_) => return whole_address(check, task, url),
+        Some(_) => return check_url_syntax(check, task, url),
     };
     if !check.room(Severity::Error) {
         return;
@@ -187,7 +187,7 @@ fn address(check: &mut Check, task: &Task, url: &str) {
 }
 
 /// Checks the syntax with a digit in place of each template: a digit is valid in a name and in a port.
-fn whole_address(check: &mut Check, task: &Task, url: &str) {
+fn check_url_syntax(check: &mut Check, task: &Task, url: &str) {
     let mut parts = url.split("{{");
     let first = parts.next().unwrap_or_default().to_owned();
     let filled = parts.fold(first, |text, part| {
@@ -203,7 +203,7 @@ fn whole_address(check: &mut Check, task: &Task, url: &str) {
 }
 
 /// HTTP requests use an action of the catalog, which may be disabled.
-fn http_is_there(check: &mut Check, view: &View) {
+fn check_http_action(check: &mut Check, view: &View) {
     let what = match check.catalog.find(ACTION) {
         Some(entry) if entry.enabled => return,
         Some(_) => ("DISABLED_ACTION", "disabled"),
