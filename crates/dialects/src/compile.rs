@@ -3,7 +3,6 @@
 use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
-use crate::nearest::nearest;
 use crate::runlater;
 use crate::tree::join;
 use fermata_core::plan::{ContextPolicy, Templates};
