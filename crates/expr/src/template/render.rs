@@ -76,7 +76,7 @@ impl<'a> Renderer<'a> {
         self.place = template.place;
         if let ([Block::Output(expression)], true) = (&template.blocks[..], template.typed) {
             let value = self.value(expression)?;
-            let value = self.into_result(value, expression.span)?;
+            let value = self.result_of(value, expression.span)?;
             return match self.place {
                 Place::Any => Ok(value),
                 Place::Url if value.is_string() => Ok(value),
@@ -137,7 +137,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn into_result(&mut self, value: Held<'a>, span: Span) -> Outcome<Value> {
+    fn result_of(&mut self, value: Held<'a>, span: Span) -> Outcome<Value> {
         match value {
             Held::Data(DataRef::Json(json)) => {
                 self.account_value(json, span)?;

@@ -87,7 +87,7 @@ pub(crate) async fn list(
     Name(reference): Name,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
-    let words = words(query.status.as_deref().unwrap_or_default())?;
+    let words = parse_statuses(query.status.as_deref().unwrap_or_default())?;
     let limit = paging::limit(query.limit)?;
     let before = query.cursor.as_deref().map(paging::run).transpose()?;
     let workflow = workflow_of_runs(&web, &reference).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn list(
 }
 
 /// Statuses separated by commas.
-fn words(text: &str) -> Result<Vec<RunStatus>, ApiError> {
+fn parse_statuses(text: &str) -> Result<Vec<RunStatus>, ApiError> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     let unknown = || {
         ApiError::parameter(
