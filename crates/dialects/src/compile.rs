@@ -203,7 +203,7 @@ pub fn compile(
         Some(Dialect::Runlater) => runlater::compile(document, settings, catalog, stage),
         Some(dialect @ (Dialect::Jsondagapi | Dialect::EngineJs)) => {
             let name = dialect.name();
-            let message = format!("this is a {name} document; this version of Fermata does not run the {name} dialect");
+            let message = format!("this document is in the {name} dialect, which this version of Fermata cannot run");
             let pointer = format!("/{}", dialect.mark());
             let error = Diagnostic::error("DIALECT_NOT_SUPPORTED", document.locate_key(&pointer), message);
             let help = "write the workflow in the DataWorkflows or the Runlater dialect";

@@ -70,7 +70,7 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
         ValidationErrorKind::PropertyNames { error } => vec![wrong_key(pointer, error)],
         ValidationErrorKind::Pattern { pattern } => {
             let chosen = plain(instance);
-            let message = format!("{name} {}, not {}", pattern_words(pattern), quote(&chosen));
+            let message = format!("{name} is {}, but {}", quote(&chosen), pattern_words(pattern));
             one("INVALID_VALUE", message, repaired(pattern, &chosen))
         }
         kind => {

@@ -110,7 +110,7 @@ fn json_errors_have_a_position() {
         ("{\"a\": [1", "x.json:1:7", "this list is not closed"),
         ("{\"a\": \"b\n\"}", "x.json:1:7", "this string is not closed"),
         ("{\"a\": \"\\q\"}", "x.json:1:8", "is not a valid escape"),
-        ("{\"a\": \"\\ud83d!\"}", "x.json:1:8", "is not a character"),
+        ("{\"a\": \"\\ud83d!\"}", "x.json:1:8", "does not encode a character"),
         ("{\"a\": 01}", "x.json:1:7", "is not a number"),
         ("{\"a\": yes}", "x.json:1:7", "put strings in double quotes"),
         (

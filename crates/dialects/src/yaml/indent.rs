@@ -38,7 +38,7 @@ pub(super) fn explain(text: &str, at: usize, base: usize, info: &str) -> Diagnos
 
 /// An error of the YAML parser in plain words, and what to do. The first entry whose words occur in it is taken.
 fn in_plain_words(info: &str) -> (String, &'static str) {
-    const KNOWN: [(&str, &str, &str); 12] = [
+    const KNOWN: [(&str, &str, &str); 13] = [
         (
             "expected '-'",
             "this line is indented like the items of a list, but does not begin with `-`",
@@ -59,7 +59,11 @@ fn in_plain_words(info: &str) -> (String, &'static str) {
             "a list item (`-`) is not allowed here",
             "begin the list on a new line below its key",
         ),
-        ("simple key", "a key without `:`", "add `:` after the key"),
+        (
+            "simple key",
+            "a key without `:`, here or in the line above",
+            "add `:` after the key",
+        ),
         ("flow mapping", "expected `,` or `}`", "close the mapping with `}`"),
         ("flow sequence", "expected `,` or `]`", "close the list with `]`"),
         (
@@ -81,6 +85,11 @@ fn in_plain_words(info: &str) -> (String, &'static str) {
             "unexpected character",
             "a value cannot begin with this character",
             "put the text in quotes",
+        ),
+        (
+            "quoted scalar",
+            "a quoted string is not closed, or its next line is not indented",
+            "add the closing quote",
         ),
         (
             "indent",

@@ -403,7 +403,7 @@ fn invalid_sources_have_a_position() {
         ("1.x", "a name cannot follow a number", 0),
         ("a ? b", "expected `:`", 5),
         ("[1 2]", "expected `,`", 3),
-        ("a ° b", "has no meaning", 2),
+        ("a ° b", "unexpected `°`", 2),
         (r"'\u12'", "4 hexadecimal digits", 1),
         ("/* x", "not closed", 0),
         ("[{null}]", "the keyword `null`", 2),
