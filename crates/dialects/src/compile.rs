@@ -209,37 +209,29 @@ pub fn compile(
             let help = "write the workflow in the DataWorkflows or the Runlater dialect";
             Err(document.report(vec![error.at(pointer).help(help)]))
         }
-        None => Err(unknown_dialect(document)),
+        None => Err(document.report(vec![unknown_dialect(document)])),
     }
 }
 
-/// The keys that identify a dialect that can be run.
-const DIALECT_KEYS: &str =
-    "a DataWorkflows document has `startNode` and `nodes`; a Runlater document has `name` and `tasks`";
-
-/// Names the keys that identify a dialect, and the key that was probably meant to be one of them.
-fn unknown_dialect(document: &Document) -> Diagnostics {
+/// A document without the key that identifies its dialect.
+fn unknown_dialect(document: &Document) -> Diagnostic {
+    let help = "write `startNode` and `nodes` for a DataWorkflows document, or `tasks` for a Runlater document";
+    let error = |message: String| Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
     let Some(members) = document.value().as_object() else {
-        let message = "a workflow document must be an object with keys and values";
-        let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
-        return document.report(vec![error.help(DIALECT_KEYS)]);
+        return error("a workflow document must be an object".to_owned()).help(help);
     };
-    let message = "the dialect cannot be recognised: the top level has neither `startNode` nor `tasks`";
-    let marks = [Dialect::DataWorkflows, Dialect::Runlater].map(Dialect::mark);
-    let misspelled = |key: &String| nearest(key, marks).map(|mark| (key.clone(), mark));
-    let error = match members.keys().find_map(misspelled) {
-        Some((key, mark)) => {
-            let pointer = join("", &key);
-            let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate_key(&pointer), message);
-            error.at(pointer).did_you_mean(Some(mark))
-        }
-        None if members.contains_key("nodes") => {
-            let error = Diagnostic::error("UNKNOWN_DIALECT", document.locate_key("/nodes"), message);
-            error
-                .at("/nodes")
-                .help("a DataWorkflows document with `nodes` also needs `startNode`, the id of its first node")
-        }
-        None => Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message).help(DIALECT_KEYS),
-    };
-    document.report(vec![error])
+    let misspelled = [Dialect::DataWorkflows, Dialect::Runlater]
+        .into_iter()
+        .find_map(|dialect| {
+            let key = nearest(dialect.mark(), members.keys().map(String::as_str))?;
+            Some((dialect.mark(), key))
+        });
+    if let Some((mark, key)) = misspelled {
+        let pointer = join("", key);
+        let mut problem = error(format!("{} is not the key of a known dialect", quote(key)));
+        problem.span = document.locate_key(&pointer);
+        return problem.at(pointer).did_you_mean(Some(mark));
+    }
+    let message = "the dialect of this document is unknown: it has neither `startNode` nor `tasks` at its top level";
+    error(message.to_owned()).help(help)
 }
