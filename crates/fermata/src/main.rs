@@ -25,5 +25,6 @@ mod when;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
+    fermata_runtime::tls::install_provider();
     cli::main()
 }

@@ -127,6 +127,7 @@ impl Options {
 
 /// Runs the rig on this `fermata` binary. Dropping the future ends all processes.
 pub async fn chaos(options: &Options, fermata: &Path) -> anyhow::Result<Report> {
+    fermata_runtime::tls::install_provider();
     let root = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let reaper = Reaper::start(&root.join(format!("fermata-chaos-{}", Uuid::now_v7().simple())))?;
     run(options, fermata, &root, &reaper).await

@@ -30,6 +30,7 @@ mod scope;
 mod settings;
 mod slots;
 pub mod timeline;
+pub mod tls;
 mod trigger;
 mod wait_rows;
 mod workflows;

@@ -16,6 +16,7 @@ struct Guest {
 
 impl Guest {
     async fn new() -> Guest {
+        fermata_runtime::tls::install_provider();
         Guest {
             playground: Playground::open().await.unwrap(),
             client: Client::builder().no_proxy().timeout(PATIENCE).build().unwrap(),

@@ -1,6 +1,6 @@
 //! Runlater documents on the command line: sleeps, waits, the playground.
 
-use crate::support::{Process, Server, fermata, folder, text, write};
+use crate::support::{Process, Server, fermata, folder, http_client, text, write};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -133,8 +133,14 @@ fn address(process: &Process, step: &str) -> String {
 }
 
 async fn post(url: &str, body: &Value) -> u16 {
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    client.post(url).json(body).send().await.unwrap().status().as_u16()
+    http_client()
+        .post(url)
+        .json(body)
+        .send()
+        .await
+        .unwrap()
+        .status()
+        .as_u16()
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //!
 //! `FERMATA_CRASHES=500` makes it longer; `FERMATA_CRASH_SEED=N` chooses the moments.
 
-use crate::support::{PATIENCE, Server};
+use crate::support::{Server, http_client};
 use axum::{Json, Router, extract::State, http::HeaderMap, routing::post};
 use serde_json::{Value, json};
 use std::{
@@ -168,7 +168,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
     server.publish(&workflow(&service)).await;
     let load = Arc::new(Load {
         url: RwLock::new(server.url.clone()),
-        client: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap(),
+        client: http_client(),
         next: AtomicU64::new(0),
         over: AtomicBool::new(false),
         acknowledged: Mutex::default(),

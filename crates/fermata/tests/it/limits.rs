@@ -2,9 +2,9 @@
 //!
 //! All clients are on loopback and do a fixed number of requests.
 
-use crate::support::{PATIENCE, Server};
+use crate::support::{PATIENCE, Server, http_client};
 use futures::future::join_all;
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -43,7 +43,7 @@ async fn memory_stays_within_what_the_budgets_say() {
     let environment: Vec<_> = BUDGETS.iter().map(|(name, value, _)| (*name, *value)).collect();
     let server = Server::start_with(&[], &environment);
     server.publish(&echo()).await;
-    let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+    let client = http_client();
     let body = format!(r#"{{"trigger":{{"say":"hi","x":"{}"}}}}"#, "x".repeat(LARGE));
     let body: &'static str = body.leak(); // one copy for all clients
 

@@ -270,12 +270,11 @@ impl Server {
         let url = ready
             .split_once("listening on ")
             .and_then(|(_, rest)| rest.split(',').next());
-        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
         Server {
             url: url.expect("the ready line has the address").to_owned(),
             ready,
             process,
-            client: client.expect("an HTTP client"),
+            client: http_client(),
             arguments,
             environment,
             home,
@@ -371,6 +370,13 @@ impl Server {
         })
         .await
     }
+}
+
+/// A client for loopback.
+pub fn http_client() -> reqwest::Client {
+    fermata_runtime::tls::install_provider();
+    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
+    client.expect("an HTTP client")
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {

@@ -178,6 +178,7 @@ mod tests {
         let ledger = Arc::new(Ledger::create(&path).unwrap());
         let (asked, mut asking) = mpsc::unbounded_channel();
         let service = Service::start(ledger.clone(), asked).await.unwrap();
+        fermata_runtime::tls::install_provider();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let call = async |path: &str, key: &str, attempt: u32, body: &str| {
             let request = client

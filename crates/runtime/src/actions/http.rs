@@ -10,27 +10,30 @@ mod client;
 mod framing;
 mod guard;
 mod redirect;
+mod request;
 #[cfg(test)]
 mod tests;
 
 pub use self::redirect::Redirects;
 use self::{
-    client::{Client, connection_failure},
+    client::{Client, Response, connection_failure},
     guard::{Guard, GuardedResolver, Lookup, SystemLookup},
     redirect::MAX_REDIRECTS,
+    request::Request,
 };
 use super::{ActionInfo, Call, Done, Failed, TypedAction};
 use crate::memory;
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use fermata_core::{Failure, code};
+use http::{HeaderMap, Method, StatusCode, header};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
-use reqwest::{Method, Request, Response, StatusCode, Url, header, header::HeaderMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
+use url::Url;
 
 /// The most that is kept of an answer's body.
 pub const MAX_BODY: usize = 256 * 1024;
@@ -291,37 +294,36 @@ impl HttpRequest {
         if let Some(credentials) = take_credentials(&mut url) {
             or_else(header::AUTHORIZATION, &credentials)?;
         }
-        let mut request = Request::new(method, url);
-        *request.headers_mut() = headers;
-        *request.body_mut() = parameters.body.map(|body| match body {
+        let body = parameters.body.map(|body| match body {
             Value::String(text) => text.into(),
             body => body.to_string().into(),
         });
-        Ok(request)
+        Ok(Request {
+            method,
+            url,
+            headers,
+            body,
+        })
     }
 
     /// Sends a request and follows its redirects.
     async fn send(&self, mut request: Request, redirects: Redirects) -> Result<Response, Failure> {
         for hop in 0..=MAX_REDIRECTS {
-            let to = redirect::origin(request.url());
-            let named = |failure| match hop {
-                0 => failure,
-                _ => on_the_way(hop, &to, failure),
-            };
-            if guard::is_stand_in(&self.stand_ins, request.url()) {
+            if guard::is_stand_in(&self.stand_ins, &request.url) {
                 // The connector prefers a port of the URL, which would lead to any service of this machine.
-                let _ = request.url_mut().set_port(None);
+                let _ = request.url.set_port(None);
             }
-            self.guard
-                .check(request.url())
-                .map_err(|refused| named(connection_failure(&refused)))?;
-            let sent = request.try_clone();
-            let response = self.client.send(request).await.map_err(named)?;
-            // Bodies are texts, so every request can be cloned.
-            let Some(sent) = sent else { return Ok(response) };
-            match redirect::next(sent, response.status(), response.headers(), redirects)? {
-                Some(next) => request = next,
-                None => return Ok(response),
+            let checked = self.guard.check(&request.url);
+            let sent = match checked.map_err(|refused| connection_failure(&refused)) {
+                Ok(()) => self.client.send(&request).await,
+                Err(failure) => Err(failure),
+            };
+            let response = sent.map_err(|failure| match hop {
+                0 => failure,
+                _ => on_the_way(hop, &request.url, failure),
+            })?;
+            if !redirect::follow(&mut request, response.status(), response.headers(), redirects)? {
+                return Ok(response);
             }
         }
         let message = format!("the service sent the request on more than {MAX_REDIRECTS} times");
@@ -340,8 +342,8 @@ fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429) || status.is_server_error()
 }
 
-fn on_the_way(hop: usize, to: &str, failure: Failure) -> Failure {
-    let message = format!("at redirect {hop}, to `{to}`: {}", failure.message);
+fn on_the_way(hop: usize, to: &Url, failure: Failure) -> Failure {
+    let message = format!("at redirect {hop}, to `{}`: {}", redirect::origin(to), failure.message);
     Failure { message, ..failure }
 }
 

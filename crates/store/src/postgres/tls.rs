@@ -19,7 +19,7 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::ParsedCertificate,
 };
@@ -61,7 +61,7 @@ impl TlsOptions {
                 ));
             }
         };
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(ring::default_provider());
         let verifier = Verifier::new(check, self.root_certificates.as_deref(), provider.clone())?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

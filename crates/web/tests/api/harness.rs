@@ -84,6 +84,7 @@ impl Server {
         let serving = tokio::spawn(fermata_web::serve(listener, engine.clone(), config, async {
             let _ = stop.await;
         }));
+        fermata_runtime::tls::install_provider();
         let client = Client::builder().no_proxy().timeout(LONG).build().unwrap();
         Server {
             base,

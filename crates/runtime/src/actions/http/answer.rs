@@ -1,9 +1,10 @@
 //! What is taken from an answer: its body up to a limit, and when to come again.
 
-use super::{HttpOutputs, MAX_BODY, ParseBody, connection_failure};
+use super::{HttpOutputs, MAX_BODY, ParseBody, client::Response, connection_failure};
 use fermata_core::Failure;
+use http::{HeaderMap, header};
+use http_body_util::BodyExt;
 use jiff::{Timestamp, fmt::rfc2822};
-use reqwest::{Response, header, header::HeaderMap};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -48,7 +49,10 @@ pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<Htt
     }
     let mut bytes = Vec::new();
     let mut is_truncated = false;
-    while let Some(chunk) = response.chunk().await.map_err(|error| connection_failure(&error))? {
+    while let Some(frame) = response.frame().await {
+        let Ok(chunk) = frame.map_err(|error| connection_failure(&*error))?.into_data() else {
+            continue; // trailers
+        };
         let room = MAX_BODY - bytes.len();
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if chunk.len() > room {

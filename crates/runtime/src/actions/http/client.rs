@@ -1,21 +1,25 @@
 //! The client of `http.request`: connections to permitted addresses, kept for later requests where that is safe.
 //!
-//! It is the client that `reqwest` is made of, put together here because its connections are watched ([`Framed`]).
+//! Put together from the parts of `hyper`, because its connections are watched ([`Framed`]).
 
 use super::{
     framing::Framed,
     guard::{GuardedResolver, Refused},
     redirect::origin,
+    request::Request,
 };
+use bytes::Bytes;
 use fermata_core::{Failure, code};
 use futures::future::BoxFuture;
+use http::Uri;
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::{
     client::legacy::{Client as Pool, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use reqwest::{Body, Request, Response};
-use rustls::{ClientConfig, crypto::aws_lc_rs::default_provider};
+use rustls::{ClientConfig, crypto::ring::default_provider};
 use rustls_platform_verifier::Verifier;
 use std::{
     error::Error,
@@ -25,7 +29,7 @@ use std::{
     time::Duration,
 };
 use tokio::net::TcpStream;
-use tower_http::decompression::Decompression;
+use tower_http::decompression::{Decompression, DecompressionBody};
 use tower_service::Service;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,9 +39,12 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
+/// An answer whose body is decompressed as it is read.
+pub(super) type Response = http::Response<DecompressionBody<Incoming>>;
+
 /// Sends requests. One client belongs to one guard: a kept connection has passed it.
 #[derive(Clone)]
-pub(super) struct Client(Decompression<Pool<Connector, Body>>);
+pub(super) struct Client(Decompression<Pool<Connector, Full<Bytes>>>);
 
 impl Client {
     pub(super) fn new(resolver: GuardedResolver) -> Result<Client, rustls::Error> {
@@ -66,20 +73,22 @@ impl Client {
     }
 
     /// Sends a request and reads the head of its answer.
-    pub(super) async fn send(&self, request: Request) -> Result<Response, Failure> {
-        let to = origin(request.url());
-        let request = http::Request::<Body>::try_from(request)
+    pub(super) async fn send(&self, request: &Request) -> Result<Response, Failure> {
+        let uri = Uri::try_from(request.url.as_str())
             .map_err(|error| Failure::permanent(code::INVALID_PARAMETERS, error.to_string()))?;
+        let mut sent = http::Request::new(Full::new(request.body.clone().unwrap_or_default()));
+        *sent.method_mut() = request.method.clone();
+        *sent.uri_mut() = uri;
+        *sent.headers_mut() = request.headers.clone();
         // It is always ready: connections are made as they are needed.
-        let response = self.0.clone().call(request).await;
-        let response = response.map_err(|error| match connection_failure(&error) {
+        let response = self.0.clone().call(sent).await;
+        response.map_err(|error| match connection_failure(&error) {
             refused if !refused.retriable => refused,
             failure => Failure {
-                message: format!("the request to `{to}` failed: {}", failure.message),
+                message: format!("the request to `{}` failed: {}", origin(&request.url), failure.message),
                 ..failure
             },
-        })?;
-        Ok(response.map(Body::wrap).into())
+        })
     }
 }
 

@@ -20,7 +20,6 @@
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
-use reqwest::Url;
 use std::{
     error::Error,
     io,
@@ -30,6 +29,7 @@ use std::{
     vec,
 };
 use tower_service::Service;
+use url::Url;
 
 /// Which addresses requests may go to.
 #[derive(Debug, Clone, Copy)]

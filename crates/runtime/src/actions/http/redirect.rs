@@ -14,12 +14,13 @@
 //! http to https, else a repetition there would count as new). A hop from https to http is refused: it would send in the
 //! open what was to be encrypted.
 
-use super::{CORRELATION_ID, IDEMPOTENCY_KEY, X_ATTEMPT};
+use super::{CORRELATION_ID, IDEMPOTENCY_KEY, X_ATTEMPT, request::Request};
 use fermata_core::Failure;
-use reqwest::{Method, Request, StatusCode, Url, header, header::HeaderMap};
+use http::{HeaderMap, Method, StatusCode, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::str;
+use url::Url;
 
 /// Which redirects are followed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -58,45 +59,43 @@ const ABOUT_THE_BODY: [header::HeaderName; 6] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// The request that an answer to `sent` asks for instead; `None` if it is the answer.
-pub(super) fn next(
-    mut sent: Request,
+/// Makes `sent` the request that its answer asks for instead. False if it is the answer.
+pub(super) fn follow(
+    sent: &mut Request,
     status: StatusCode,
     answer: &HeaderMap,
     redirects: Redirects,
-) -> Result<Option<Request>, Failure> {
+) -> Result<bool, Failure> {
     let Some(location) = answer.get(header::LOCATION) else {
-        return Ok(None);
+        return Ok(false);
     };
     let drops_body = match (status.as_u16(), redirects) {
-        (307 | 308, Redirects::SameOrigin) if !stays(sent.url(), location.as_bytes()) => return Ok(None),
+        (307 | 308, Redirects::SameOrigin) if !stays(&sent.url, location.as_bytes()) => return Ok(false),
         (307 | 308, _) => false,
-        (_, Redirects::SameOrigin) => return Ok(None),
-        (301 | 302, Redirects::Follow) => sent.method() == Method::POST,
+        (_, Redirects::SameOrigin) => return Ok(false),
+        (301 | 302, Redirects::Follow) => sent.method == Method::POST,
         (303, Redirects::Follow) => true,
-        _ => return Ok(None),
+        _ => return Ok(false),
     };
-    let to = target(sent.url(), location.as_bytes())?;
+    let to = target(&sent.url, location.as_bytes())?;
+    let headers = &mut sent.headers;
     if drops_body {
-        if sent.method() != Method::HEAD {
-            *sent.method_mut() = Method::GET;
+        if sent.method != Method::HEAD {
+            sent.method = Method::GET;
         }
-        *sent.body_mut() = None;
-        ABOUT_THE_BODY
-            .iter()
-            .for_each(|name| drop(sent.headers_mut().remove(name)));
+        sent.body = None;
+        ABOUT_THE_BODY.iter().for_each(|name| drop(headers.remove(name)));
     }
-    let (from, headers) = (sent.url().clone(), sent.headers_mut());
-    if from.origin() != to.origin() {
+    if sent.url.origin() != to.origin() {
         let names: Vec<header::HeaderName> = headers.keys().cloned().collect();
         let unsafe_ones = names.iter().filter(|name| !SAFE.contains(&name.as_str()));
         unsafe_ones.for_each(|name| drop(headers.remove(name)));
     }
-    if from.host() != to.host() {
+    if sent.url.host() != to.host() {
         headers.remove(IDEMPOTENCY_KEY);
     }
-    *sent.url_mut() = to;
-    Ok(Some(sent))
+    sent.url = to;
+    Ok(true)
 }
 
 /// Whether a redirect leads to the origin that it came from. One that cannot be read does not.
@@ -135,8 +134,12 @@ mod tests {
     use super::*;
 
     fn request(method: Method, url: &str) -> Request {
-        let mut request = Request::new(method, url.parse().unwrap());
-        *request.body_mut() = Some("body".into());
+        let mut request = Request {
+            method,
+            url: url.parse().unwrap(),
+            headers: HeaderMap::new(),
+            body: Some("body".into()),
+        };
         for name in [
             "authorization",
             "cookie",
@@ -149,15 +152,26 @@ mod tests {
             "x-api-key",
             "x-own",
         ] {
-            request.headers_mut().insert(name, "set".parse().unwrap());
+            request.headers.insert(name, "set".parse().unwrap());
         }
         request
     }
 
-    fn follow(sent: Request, status: u16, location: &str) -> Result<Option<Request>, Failure> {
+    /// The request after a redirect; `None` if the answer is none.
+    fn redirected(
+        mut sent: Request,
+        status: u16,
+        location: &str,
+        redirects: Redirects,
+    ) -> Result<Option<Request>, Failure> {
         let mut headers = HeaderMap::new();
         headers.insert(header::LOCATION, location.parse().unwrap());
-        next(sent, StatusCode::from_u16(status).unwrap(), &headers, Redirects::Follow)
+        let followed = follow(&mut sent, StatusCode::from_u16(status).unwrap(), &headers, redirects)?;
+        Ok(followed.then_some(sent))
+    }
+
+    fn next(sent: Request, status: u16, location: &str) -> Result<Option<Request>, Failure> {
+        redirected(sent, status, location, Redirects::Follow)
     }
 
     #[test]
@@ -173,17 +187,13 @@ mod tests {
             (303, Method::PUT, Method::GET, false),
             (303, Method::HEAD, Method::HEAD, false),
         ] {
-            let next = follow(request(sent.clone(), "http://a/x/y?z"), status, "../n?m")
+            let next = next(request(sent.clone(), "http://a/x/y?z"), status, "../n?m")
                 .unwrap()
                 .unwrap();
-            assert_eq!(next.url().as_str(), "http://a/n?m");
-            assert_eq!(next.method(), method, "{status} {sent}");
-            assert_eq!(next.body().is_some(), keeps_body, "{status} {sent}");
-            assert_eq!(
-                next.headers().contains_key("content-type"),
-                keeps_body,
-                "{status} {sent}"
-            );
+            assert_eq!(next.url.as_str(), "http://a/n?m");
+            assert_eq!(next.method, method, "{status} {sent}");
+            assert_eq!(next.body.is_some(), keeps_body, "{status} {sent}");
+            assert_eq!(next.headers.contains_key("content-type"), keeps_body, "{status} {sent}");
         }
     }
 
@@ -191,15 +201,13 @@ mod tests {
     fn other_answers_are_answers() {
         for status in [200, 300, 304, 305, 306, 404] {
             assert!(
-                follow(request(Method::GET, "http://a/"), status, "/b")
-                    .unwrap()
-                    .is_none(),
+                next(request(Method::GET, "http://a/"), status, "/b").unwrap().is_none(),
                 "{status}"
             );
         }
-        let sent = request(Method::GET, "http://a/");
-        let bare = next(sent, StatusCode::FOUND, &HeaderMap::new(), Redirects::Follow);
-        assert!(bare.unwrap().is_none());
+        let mut sent = request(Method::GET, "http://a/");
+        let bare = follow(&mut sent, StatusCode::FOUND, &HeaderMap::new(), Redirects::Follow);
+        assert!(!bare.unwrap());
     }
 
     #[test]
@@ -224,17 +232,13 @@ mod tests {
             ("http://a/", "http://a@b/", false, false),
             ("https://a/", "https://b/", false, false),
         ] {
-            let next = follow(request(Method::POST, from), 307, to).unwrap().unwrap();
+            let next = next(request(Method::POST, from), 307, to).unwrap().unwrap();
             for name in credentials {
-                assert_eq!(
-                    next.headers().contains_key(name),
-                    keeps_credentials,
-                    "{from} {to} {name}"
-                );
+                assert_eq!(next.headers.contains_key(name), keeps_credentials, "{from} {to} {name}");
             }
-            assert_eq!(next.headers().contains_key("idempotency-key"), keeps_key, "{from} {to}");
+            assert_eq!(next.headers.contains_key("idempotency-key"), keeps_key, "{from} {to}");
             for name in ["content-type", "user-agent", "x-correlation-id"] {
-                assert!(next.headers().contains_key(name), "{from} {to} {name}");
+                assert!(next.headers.contains_key(name), "{from} {to} {name}");
             }
         }
     }
@@ -254,27 +258,19 @@ mod tests {
             (303, "/b", false),
             (200, "/b", false),
         ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::LOCATION, to.parse().unwrap());
-            let status = StatusCode::from_u16(status).unwrap();
-            let next = next(
-                request(Method::POST, "http://a/"),
-                status,
-                &headers,
-                Redirects::SameOrigin,
-            )
-            .unwrap();
+            let sent = request(Method::POST, "http://a/");
+            let next = redirected(sent, status, to, Redirects::SameOrigin).unwrap();
             assert_eq!(next.is_some(), follows, "{status} {to}");
             if let Some(next) = next {
-                assert!(next.method() == Method::POST && next.body().is_some(), "{status} {to}");
+                assert!(next.method == Method::POST && next.body.is_some(), "{status} {to}");
             }
         }
     }
 
     #[test]
     fn a_service_gives_no_credentials() {
-        let next = follow(request(Method::GET, "http://a/"), 302, "http://user:secret@b/").unwrap();
-        assert_eq!(next.unwrap().url().as_str(), "http://b/");
+        let next = next(request(Method::GET, "http://a/"), 302, "http://user:secret@b/").unwrap();
+        assert_eq!(next.unwrap().url.as_str(), "http://b/");
     }
 
     #[test]
@@ -289,7 +285,7 @@ mod tests {
             ("http://a/", "http://", "not a URL"),
             ("http://a/", "http://1.2.3.4.5/", "not a URL"),
         ] {
-            let failure = follow(request(Method::GET, from), 302, to).unwrap_err();
+            let failure = next(request(Method::GET, from), 302, to).unwrap_err();
             assert_eq!((failure.code.as_str(), failure.retriable), ("REDIRECT_REFUSED", false));
             assert!(failure.message.contains(hint), "{}", failure.message);
             assert!(!failure.message.contains("secret"), "{}", failure.message);

@@ -7,7 +7,7 @@ use super::super::{
 };
 use crate::{
     crash::{PATIENT_WITH_RUNS, all_runs, check_steps, number, throw},
-    support::PATIENCE,
+    support::{PATIENCE, http_client},
 };
 use serde_json::{Value, json};
 use std::{
@@ -177,11 +177,7 @@ async fn killed_again_and_again_under_load() {
     server.add(&workflow(&service)).await;
     let load = Arc::new(Load {
         url: RwLock::new(server.url.clone()),
-        client: reqwest::Client::builder()
-            .no_proxy()
-            .timeout(PATIENCE)
-            .build()
-            .expect("a client"),
+        client: http_client(),
         next: AtomicU64::new(0),
         over: AtomicBool::new(false),
         done: AtomicBool::new(false),
