@@ -1,8 +1,7 @@
-//! `fermata bench`: how fast this machine carries workflows, next to what its disk and its network stack allow.
+//! The measurements of `fermata bench`: the throughput of this machine, next to what its disk and network stack allow.
 //!
-//! Machines differ and are noisy, so every figure that matters is a ratio to the raw limit measured in the
-//! same run: the same rows, written by the same committer, or the same requests, sent by the same client, without an
-//! engine in front of it.
+//! Machines differ and are noisy, so every figure that matters is a ratio to a raw limit that is measured in the same run: the same
+//! rows, written by the same committer, or the same requests, sent by the same client, without an engine.
 
 mod conditions;
 mod http;
@@ -181,7 +180,7 @@ async fn measure_files(options: &Options, report: &mut Report) -> anyhow::Result
     measure_apart(options, folder.path(), &sample, report).await
 }
 
-/// The sections that have files and processes of their own.
+/// The sections that use their own files and processes.
 async fn measure_apart(
     options: &Options,
     folder: &Path,

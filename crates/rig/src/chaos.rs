@@ -36,7 +36,7 @@ use ledger::Ledger;
 use load::Load;
 use reaper::Reaper;
 pub use report::Report;
-use report::{Circumstances, Diary};
+use report::{Circumstances, Progress};
 use service::Service;
 use std::{
     path::{Path, PathBuf},
@@ -50,7 +50,7 @@ use uuid::Uuid;
 const LEASE: Duration = Duration::from_secs(2);
 /// The time in which all runs must end after the last fault.
 const SETTLE: Duration = Duration::from_secs(90);
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 /// The load, the faults, and where files go.
 #[derive(Debug, Clone, Args)]
@@ -109,8 +109,8 @@ impl Options {
             self.seconds, self.rate
         );
         if !self.only.is_empty() {
-            let words: Vec<&str> = self.only.iter().map(|kind| kind.word()).collect();
-            command.push_str(&format!(" --only {}", words.join(",")));
+            let kinds: Vec<&str> = self.only.iter().map(|kind| kind.word()).collect();
+            command.push_str(&format!(" --only {}", kinds.join(",")));
         }
         command
     }
@@ -137,8 +137,8 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
     let seed = options
         .seed
         .unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0 % 1_000_000);
-    let diary = Arc::new(Diary::new());
-    diary.say(&format!(
+    let progress = Arc::new(Progress::new());
+    progress.say(&format!(
         "seed {seed}: starting two database servers and {} processes",
         Fleet::SIZE
     ));
@@ -154,7 +154,7 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
         database: pair.url(),
         environment: environment(options),
     };
-    let fleet = Arc::new(Fleet::new(launch, &reaper.words()));
+    let fleet = Arc::new(Fleet::new(launch, &reaper.processes()));
     let workflows = workflows::all(&service.url);
     let rules = Rules::new(&workflows, LEASE);
     let load = Arc::new(Load::new(
@@ -166,7 +166,7 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
     )?);
     prepare(&fleet, &pair, &load).await?;
 
-    diary.say("the load begins");
+    progress.say("the load begins");
     let watching = fleet.clone();
     let watching = tokio::spawn(async move { watching.watch().await });
     let workers = load.begin();
@@ -176,22 +176,22 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
         processes: Fleet::SIZE,
     };
     let plan = faults::plan(seed, &scene, &options.kinds());
-    inject::all(&plan, scene.length, &fleet, &pair, &diary).await?;
+    inject::all(&plan, scene.length, &fleet, &pair, &progress).await?;
 
-    diary.say("no more faults; everything must end now");
+    progress.say("no more faults; everything must end now");
     let settling = Instant::now();
     load.stop();
     let settled = tokio::time::timeout(SETTLE, settle(&fleet, &pair, workers)).await;
     let settled_after = settled.is_ok().then(|| settling.elapsed());
     settled.unwrap_or(Ok(()))?;
     watching.abort();
-    // Nothing moves any more from here on.
+    // The evidence is read from here on, so nothing may change any more.
     fleet.end().await;
     calling.abort();
     let mut evidence = Evidence {
         notes: notes.close()?,
         effects: effects.close()?,
-        stops: diary.counts().get(&Kind::Stop).copied().unwrap_or_default() as usize,
+        stops: progress.counts().get(&Kind::Stop).copied().unwrap_or_default() as usize,
         ..Evidence::default()
     };
     audit::collect(&pair.connect().await?, &mut evidence).await?;
@@ -208,7 +208,7 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
     let known = Circumstances {
         seed,
         command: options.command(seed),
-        faults: diary.counts(),
+        faults: progress.counts(),
         dropped_after_commit: pair.proxies.iter().map(proxy::Proxy::dropped).sum(),
         settled_after,
     };
@@ -220,18 +220,18 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
     Ok(report)
 }
 
-/// Short times, so that everything happens often.
+/// Short times, so that leases expire, runs park and retries happen often.
 fn environment(options: &Options) -> Vec<(String, String)> {
     let lease = format!("{}ms", LEASE.as_millis());
     let settings = [
         ("HTTP__ALLOW_PRIVATE_NETWORKS", "true"),
-        // Whoever renders the address of a callback, it is the same.
+        // All processes must render the same callback address.
         ("SERVER__PUBLIC_URL", "http://callbacks.invalid"),
         ("ORCHESTRATION__LEASE_TTL_MS", &lease),
         ("ORCHESTRATION__PARK_AFTER_MS", "700ms"),
         // Few enough that attempts wait for a slot when a process is stopped.
         ("ORCHESTRATION__MAX_PARALLEL_ACTIONS", "24"),
-        // That their processes are killed is not the fault of runs.
+        // Kills are not the fault of runs, so no run may be dead-lettered for them.
         ("ERROR_HANDLING__MAX_POISON_MESSAGE_RETRIES", "1000"),
         ("ORCHESTRATION__RETRY__INITIAL_DELAY_MS", "50ms"),
         ("ORCHESTRATION__RETRY__BACKOFF_FACTOR", "1.3"),
@@ -245,7 +245,7 @@ fn environment(options: &Options) -> Vec<(String, String)> {
     settings.into_iter().chain(options.extra_environment()).collect()
 }
 
-/// Starts the processes and publishes the workflows. The first process makes the tables, which are watched from then on.
+/// Starts the processes and publishes the workflows. The first process creates the tables; the audit triggers are installed then.
 async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> {
     let (first, others) = fleet.members.split_first().context("no processes")?;
     first.start().await?;
@@ -258,7 +258,7 @@ async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> 
     load.publish().await
 }
 
-/// Waits until all clients have their answers and all runs are over.
+/// Waits until all requests of clients are answered and all runs have ended.
 async fn settle(fleet: &Fleet, pair: &Pair, mut workers: JoinSet<()>) -> anyhow::Result<()> {
     pair.settle().await?;
     fleet.all_ready().await?;
@@ -267,12 +267,12 @@ async fn settle(fleet: &Fleet, pair: &Pair, mut workers: JoinSet<()>) -> anyhow:
     }
     let client = pair.connect().await?;
     while audit::unfinished(&client).await? > 0 {
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL).await;
     }
     Ok(())
 }
 
-/// Leaves what is needed to find the cause.
+/// Keeps the files that are needed to find the cause.
 fn keep(reaper: &Reaper, pair: &Pair, evidence: &Evidence, report: &Report) -> anyhow::Result<()> {
     reaper.keep();
     for (number, log) in pair.logs().iter().enumerate() {

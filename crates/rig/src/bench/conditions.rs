@@ -1,4 +1,4 @@
-//! What a condition costs: evaluated natively, and in the sandbox once it is warm.
+//! The cost of a condition: evaluated natively, and in a warm sandbox.
 
 use super::report::{Conditions, rounded};
 use anyhow::ensure;
@@ -7,9 +7,9 @@ use fermata_runtime::sandbox::{Sandbox, SandboxSettings};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// A condition as the spec's examples have them.
+/// A condition as in the examples of the spec.
 const NATIVE: &str = "context.data['get-item'].items[0].Status === 'Approved'";
-/// The same question, in a way that only the sandbox understands.
+/// The same condition in a form that only the sandbox can evaluate.
 const SANDBOXED: &str = "/^Approved$/.test(context.data['get-item'].items[0].Status)";
 
 const NATIVE_ROUNDS: u32 = 200_000;

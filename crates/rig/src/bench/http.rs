@@ -1,4 +1,4 @@
-//! The workload over HTTP, against a server process of its own.
+//! The workload over HTTP, against a separate server process.
 
 use super::{
     load::{Many, THREE, repeat, three_steps},
@@ -16,7 +16,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// Starts `fermata serve` on a fresh file in `folder`, loads it, and stops it.
+/// Starts `fermata serve` on a new file in `folder`, runs the load, and stops it.
 pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize) -> anyhow::Result<Http> {
     let begin = Instant::now();
     let (mut child, url) = start(folder).await?;

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 /// The workflow of the main section.
 pub(super) const THREE: &str = "bench-three";
 
-/// Three steps, one after the other, that do nothing.
+/// Three steps in sequence that do nothing.
 pub(super) fn three_steps() -> Value {
     json!({
         "id": THREE, "displayName": "Three steps", "startNode": "first",
@@ -48,7 +48,7 @@ fn fan(width: usize) -> Value {
     json!({ "id": format!("bench-fan-{width}"), "displayName": "Fan", "startNode": "begin", "nodes": nodes })
 }
 
-/// What many workflows, or many of something else, took.
+/// The duration of many workflows or other operations.
 pub(super) struct Many {
     pub count: usize,
     pub took: Duration,
@@ -69,7 +69,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// An engine as it comes, on a file, with the three steps published.
+    /// An engine with default settings on a file, with the three steps published.
     pub async fn open(path: &Path) -> anyhow::Result<Bench> {
         let mut settings = Settings::default();
         settings.dialects.max_nodes = 10_000;
@@ -83,7 +83,7 @@ impl Bench {
         Bench::on(Arc::new(SqliteStore::open(path)?), settings, observer)
     }
 
-    /// An engine on a store. It may call this machine.
+    /// An engine on a store. Its actions may call loopback addresses.
     pub fn on(store: Arc<dyn Store>, settings: Settings, observer: Option<Arc<dyn Observer>>) -> anyhow::Result<Bench> {
         let http = HttpSettings {
             allow_private_networks: true,
@@ -100,7 +100,7 @@ impl Bench {
         &self.store
     }
 
-    /// Publishes a document, once there is a runner for it; its id.
+    /// Publishes a document once the engine has a runner. Returns its id.
     pub async fn publish(&self, document: &Value) -> anyhow::Result<String> {
         self.engine.ready().await;
         let saved = self
@@ -149,7 +149,7 @@ impl Bench {
     }
 }
 
-/// Does something `times` times, `concurrency` at a time.
+/// Calls `work` `times` times, `concurrency` at a time.
 pub(super) async fn repeat<F>(
     times: usize,
     concurrency: usize,

@@ -1,9 +1,9 @@
 //! Runner processes that share a PostgreSQL database.
 //!
-//! Every runner is a process of its own (`worker.rs`) with the engine and the store as they come. The raw limit is the
-//! same rows, written by as many connections as a runner has for that, in `unnest` batches of all runs that are in
-//! flight, with nothing locked, read or decided: step by step, as durable as an engine has to be, and for comparison with
-//! all rows of a run at once. Machines are noisy: each is measured several times in turn, and the middle one counts.
+//! Each runner is a separate process (`worker.rs`) with the default engine and store. The raw limit is the same rows, written by as
+//! many connections as a runner has for commits, in `unnest` batches of all runs in flight, with nothing locked, read or decided:
+//! step by step, as durable as an engine must be, and for comparison with all rows of a run at once. Machines are noisy: each
+//! measurement is repeated, and the median counts.
 
 mod memory;
 
@@ -39,12 +39,12 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How often everything is measured.
+/// How often each measurement is repeated.
 const ROUNDS: usize = 3;
-/// What a server of our own is told, beyond what it would do anyway; it is as durable as any.
+/// Options of the benchmark's own server. It stays fully durable.
 const OPTIONS: [&str; 2] = ["shared_buffers=512MB", "max_wal_size=4GB"];
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Postgres {
@@ -60,40 +60,40 @@ pub(super) struct Postgres {
 #[serde(rename_all = "camelCase")]
 struct Runners {
     raw_workflows_per_second: f64,
-    /// With all rows of a run in one transaction, which no engine can do that promises anything.
+    /// With all rows of a run in one transaction, which an engine with durable steps cannot do.
     raw_at_once_workflows_per_second: f64,
     one_runner: Carried,
-    /// With as many runs in flight, in all of them together.
+    /// With the same number of runs in flight in all of them together.
     three_runners: Carried,
-    /// With as many runs in flight in each of them.
+    /// With that number of runs in flight in each of them.
     three_runners_with_thrice_the_load: Carried,
-    /// Three runners next to one.
+    /// The throughput of three runners relative to one.
     more_runners: f64,
 }
 
-/// What some runners carried together.
+/// The throughput of some runners together.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Carried {
     workflows_per_second: f64,
-    /// Next to the raw limit.
+    /// Relative to the raw limit.
     ratio: f64,
     ratio_at_once: f64,
     #[serde(flatten)]
     latency: Latency,
 }
 
-/// From the wish to the start of the first step, with nothing else to do.
+/// The time from the request to the start of the first step, on an idle system.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Starts {
-    /// By a process that accepts requests and works on runs.
+    /// In a process that accepts requests and works on runs.
     same_process: Latency,
-    /// Accepted by one process, worked on by another.
+    /// Accepted by one process, executed by another.
     other_process: Latency,
 }
 
-/// Measures what is wanted, on the database that is named or on a server of its own.
+/// Measures the requested sections, on the given database or on a server of its own.
 pub(super) async fn measure(options: &Options) -> anyhow::Result<Postgres> {
     let (url, server) = match &options.target {
         Target::Postgres(url) => (url.clone(), None),
@@ -105,7 +105,7 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Postgres> {
         }
     };
     let measured = measure_at(options, &url).await;
-    // It waits for the server to end.
+    // Dropping it blocks until the server has ended.
     tokio::task::spawn_blocking(move || drop(server)).await?;
     measured
 }
@@ -135,7 +135,7 @@ async fn measure_at(options: &Options, url: &str) -> anyhow::Result<Postgres> {
     Ok(measured)
 }
 
-/// Publishes a document, unless a benchmark before this one has. Gives its id.
+/// Publishes a document, unless an earlier benchmark has. Returns its id.
 async fn known(api: &Bench, document: &Value) -> anyhow::Result<String> {
     let id = document["id"].as_str().context("a document without an id")?;
     match api.store().workflow(id).await? {
@@ -144,8 +144,8 @@ async fn known(api: &Bench, document: &Value) -> anyhow::Result<String> {
     }
 }
 
-/// What a benchmark leaves behind is nothing for a database that somebody needs; and what others left would be
-/// worked on while it measures.
+/// Refuses a database that others use: the benchmark leaves its runs behind, and runs of others would be executed during the
+/// measurement.
 async fn refuse_foreign(store: &dyn Store) -> anyhow::Result<()> {
     let all = WorkflowFilter {
         limit: 100,
@@ -251,7 +251,7 @@ async fn carry(mut crew: Vec<Worker>, runs: usize, concurrency: usize) -> anyhow
     Ok(carried)
 }
 
-/// Tells everybody at once, and waits for the last.
+/// Sends an order to all workers and waits for all of them.
 async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow::Result<Many> {
     let all = crew.iter_mut().enumerate().map(|(at, worker)| worker.took(order(at)));
     let all = futures::future::try_join_all(all).await?;
@@ -262,7 +262,7 @@ async fn together(crew: &mut [Worker], order: impl Fn(usize) -> Order) -> anyhow
     })
 }
 
-/// Runs per second whose rows the server takes.
+/// Runs per second whose rows the server commits.
 async fn raw_limit(url: &str, sample: &Arc<Sample>, runs: usize, options: &Options, pace: Pace) -> anyhow::Result<f64> {
     let writers = options.committers.max(1);
     let size = (options.concurrency / writers).max(1);

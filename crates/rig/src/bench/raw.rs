@@ -1,7 +1,7 @@
 //! The raw limit: the rows of real runs, sent to the same committer without an engine.
 //!
-//! The rows are not made up: a real engine carries one run of the workload on the memory store, its rows are
-//! read back, and copies of them under new ids are what is sent.
+//! The rows are realistic: an engine executes one run of the workload on the memory store, its rows are read back, and copies of them
+//! with new ids are written.
 
 use super::load::{Bench, THREE, repeat, three_steps};
 use anyhow::Context;
@@ -31,7 +31,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The same run under another id, of the workflow that has this uid where it is written.
+    /// The same run with another id, of the workflow with this uid.
     pub fn copy(&self, runner: RunnerId, workflow_uid: Uuid) -> NewRun {
         let mut new = self.new_run.clone();
         new.workflow_uid = workflow_uid;
@@ -142,7 +142,7 @@ fn commit_of(record: &RunRecord, actions: &[ActionRecord], seq: u32, events: &[E
     }
 }
 
-/// Writes the rows of `runs` runs, `concurrency` runs at a time; runs per second.
+/// Writes the rows of `runs` runs, `concurrency` runs at a time. Returns runs per second.
 pub(super) async fn write(
     store: &Arc<dyn Store>,
     sample: &Arc<Sample>,
@@ -159,7 +159,7 @@ pub(super) async fn write(
         public_url: String::new(),
         started_at: SystemClock.now(),
     };
-    // An engine may work on the same store, and would take over what seems to belong to a dead runner.
+    // An engine on the same store would take over runs of a runner without heartbeats.
     let alive_until = SystemClock.now().plus_millis(LONG.as_millis() as u64);
     store.heartbeat(&me, alive_until).await?;
     let workflow = store
@@ -177,7 +177,7 @@ pub(super) async fn write(
     Ok(all.per_second())
 }
 
-/// All writes of a run are on their way before the first is answered; the committer keeps their order.
+/// All writes of a run are sent before the first is answered. The committer keeps their order.
 async fn write_one(store: &dyn Store, sample: &Sample, runner: RunnerId, workflow: Uuid) -> anyhow::Result<()> {
     let new = sample.copy(runner, workflow);
     let id = new.id;

@@ -1,11 +1,11 @@
-//! What was measured, as JSON and as a table.
+//! The figures, as JSON.
 
 use super::{Options, load::Many, postgres::Postgres};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Everything that was measured.
+/// All figures.
 pub(super) struct Report {
     workflows: usize,
     concurrency: usize,
@@ -24,7 +24,7 @@ pub(super) struct Report {
     pub postgres: Option<Postgres>,
 }
 
-/// How long single workflows took.
+/// The latency of single workflows.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Latency {
@@ -38,7 +38,7 @@ impl Latency {
         times.sort_unstable();
         let at = |part: f64| {
             let place = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len().max(1)) - 1;
-            // Microseconds are as fine as it gets.
+            // Rounded to microseconds.
             times.get(place).map_or(0.0, |time| time.as_micros() as f64 / 1000.0)
         };
         Latency {
@@ -56,7 +56,7 @@ pub(super) struct FanOut {
     pub latency: Latency,
 }
 
-/// Large graphs: what twice the nodes cost.
+/// Large graphs: the cost of twice as many nodes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Large {
@@ -76,7 +76,7 @@ impl Large {
     }
 }
 
-/// What evaluating one condition costs.
+/// The cost of evaluating one condition.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Conditions {
@@ -93,19 +93,19 @@ pub(super) struct Http {
     pub workflows_per_second: f64,
     #[serde(flatten)]
     pub latency: Latency,
-    /// From the start of the process to the first answer of `/health/ready`.
+    /// From the start of the process to the first response of `/health/ready`.
     pub ready_ms: f64,
-    /// What the server took before the first workflow.
+    /// The memory of the server before the first workflow.
     pub idle_rss_mb: f64,
-    /// What it took after the last.
+    /// The memory of the server after the last workflow.
     pub rss_mb: f64,
 }
 
-/// HTTP steps, next to the HTTP client alone.
+/// HTTP steps, relative to the HTTP client alone.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HttpSteps {
-    /// What the figures are of.
+    /// What the figures compare.
     pub compared: &'static str,
     pub workflows: usize,
     pub concurrency: usize,
@@ -117,29 +117,29 @@ pub(super) struct HttpSteps {
     pub latency: Latency,
 }
 
-/// How late sleepers woke.
+/// The lateness of sleepers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Sleepers {
     pub sleepers: usize,
     /// The time over which their ends were spread.
     pub spread_seconds: f64,
-    /// The time until all were stored and out of memory.
+    /// The time until all were stored and had left memory.
     pub parked_after_seconds: f64,
     /// From the due time to the durable end.
     #[serde(flatten)]
     pub lateness: Latency,
     pub max_ms: f64,
-    /// What the process grew by while all were parked.
+    /// The growth of the process while all were parked.
     pub rss_growth_mb: f64,
 }
 
-/// The memory of this process that is in RAM.
+/// The resident memory of this process.
 pub(super) fn rss_mb() -> f64 {
     rss_mb_of("self")
 }
 
-/// The memory of a process that is in RAM; zero where there is no `/proc`.
+/// The resident memory of a process; zero without `/proc`.
 pub(super) fn rss_mb_of(process: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

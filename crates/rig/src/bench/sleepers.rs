@@ -1,8 +1,8 @@
-//! How late sleepers wake, and what they cost while they sleep.
+//! The lateness of sleepers, and their cost while they sleep.
 //!
-//! Every run is one durable sleep. All of them are parked before the first is due; their ends are spread evenly. A
-//! sleeper's lateness is the time from the end that its journal records to the commit of the run's end, as an
-//! observer sees it: claiming it, loading it, deciding and the disk are all in it.
+//! Every run is one durable sleep. All of them are parked before the first is due, and their ends are spread evenly. The lateness of a
+//! sleeper is the time from the end that is recorded in its journal to the commit of the run's end. It includes claiming, loading,
+//! deciding and the disk.
 
 use super::{
     PATIENCE,
@@ -29,19 +29,19 @@ use std::{
 use tokio::sync::Notify;
 
 const WORKFLOW: &str = "bench-sleep";
-/// Runs that are started at the same time.
+/// The number of concurrent starts.
 const STARTERS: usize = 64;
-/// Finished runs that fill the database's page cache, which is bounded, so that it is not taken for what sleepers cost.
+/// Finished runs that fill the bounded page cache of the database, so that its growth is not attributed to the sleepers.
 const FILLING: usize = 40_000;
 
-/// Parks `sleepers` runs whose ends are spread over `spread`, and watches them wake.
+/// Parks `sleepers` runs whose ends are spread over `spread`, and observes when they end.
 pub(super) async fn measure(
     folder: &Path,
     sample: &Arc<Sample>,
     sleepers: usize,
     spread: Duration,
 ) -> anyhow::Result<Sleepers> {
-    // They are started in the time before the first is due.
+    // They are started before the first is due.
     let lead = spread / 3;
     let settings = Settings {
         park_after: (lead / 4).min(Duration::from_secs(1)),
@@ -93,7 +93,7 @@ pub(super) async fn measure(
     })
 }
 
-/// Starts runs; `end` says when the nth shall wake.
+/// Starts runs. `end` returns the end of the nth sleep.
 async fn start(
     bench: &Bench,
     runs: usize,
@@ -119,7 +119,7 @@ async fn start(
     Ok(())
 }
 
-/// When a run was to wake.
+/// The recorded end of a run's sleep.
 async fn due(store: &dyn Store, run: RunId) -> anyhow::Result<Timestamp> {
     let (rows, _) = store.events(run, Window { limit: 10, offset: 0 }).await?;
     for row in rows {
@@ -134,7 +134,7 @@ async fn due(store: &dyn Store, run: RunId) -> anyhow::Result<Timestamp> {
     anyhow::bail!("run {run} did not sleep")
 }
 
-/// The ends of runs, as they become durable.
+/// Collects the ends of runs when they are durable.
 #[derive(Default)]
 struct Ends {
     seen: Mutex<Vec<(RunId, Timestamp)>>,
@@ -147,7 +147,7 @@ impl Ends {
         (seen.len() >= count).then(|| std::mem::take(&mut *seen))
     }
 
-    /// The next `count` ends, once they are there.
+    /// Waits for the next `count` ends.
     async fn all(&self, count: usize, expected: Duration) -> anyhow::Result<Vec<(RunId, Timestamp)>> {
         let waiting = async {
             loop {

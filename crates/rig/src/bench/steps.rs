@@ -1,9 +1,8 @@
-//! HTTP steps per second, next to what the HTTP client alone can do.
+//! HTTP steps per second, relative to the HTTP client alone.
 //!
-//! Both sides send the same requests to the same server in this process, over kept connections, as many at a time.
-//! The raw side sends them one after the other and reads the answers. The engine's side carries workflows of three
-//! such steps: every request is rendered from its template, made after the commit that asks for it is on disk, and
-//! its answer is parsed and recorded.
+//! Both sides send the same requests to the same server in this process, over kept connections, with the same concurrency. The raw
+//! side sends requests and reads the responses. The engine runs workflows of three such steps: each request is rendered from
+//! its template and sent after the commit that records it is on disk, and its response is parsed and recorded.
 
 use super::{
     load::{Bench, Many, repeat},
@@ -21,7 +20,7 @@ const STEPS: usize = 3;
 const ANSWER: &str = r#"{"ok":true,"amount":4200,"currency":"EUR"}"#;
 const COMPARED: &str = "workflows of 3 requests, each journaled; raw: the same requests by the same kind of client";
 
-/// Carries `workflows` workflows, `concurrency` at a time, and sends as many requests without an engine.
+/// Runs `workflows` workflows, `concurrency` at a time, and sends as many requests without an engine.
 pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize) -> anyhow::Result<HttpSteps> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/charge", listener.local_addr()?);
@@ -60,7 +59,7 @@ async fn serve(listener: TcpListener) {
     let _ = axum::serve(listener, app).await;
 }
 
-/// What every request carries.
+/// The body of every request.
 fn body(order: &Value) -> Value {
     json!({ "order": order, "currency": "EUR" })
 }
@@ -78,7 +77,7 @@ fn document(url: &str) -> Value {
     json!({ "id": "bench-steps", "displayName": "HTTP steps", "startNode": "step-0", "nodes": nodes })
 }
 
-/// The requests alone, by a client as the action has it, with the headers that the action adds.
+/// The requests alone, by a client like that of the action, with the headers that the action adds.
 async fn raw(url: &str, requests: usize, concurrency: usize) -> anyhow::Result<Many> {
     let client = Client::builder()
         .user_agent("fermata-bench")

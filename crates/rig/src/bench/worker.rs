@@ -1,8 +1,7 @@
-//! A runner process of the benchmark: an engine on a shared database that does what its parent says.
+//! A runner process of the benchmark: an engine on a shared database, controlled by its parent.
 //!
-//! Orders come as JSON lines on standard input, each is answered by one line on standard output, and the end of the
-//! input ends the process. So it cannot outlive its parent, and the address of the database, which may hold a
-//! password, is in no list of processes.
+//! Orders arrive as JSON lines on standard input. Each is answered by one line on standard output. The end of the input ends the
+//! process, so it cannot outlive its parent. The database URL may contain a password and is not in the process list.
 
 use super::{
     PATIENCE,
@@ -26,33 +25,33 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-/// What a worker can be told.
+/// An order to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
-    /// Work on this database.
+    /// Open this database.
     Open {
         url: String,
         committers: usize,
         parallel: usize,
         park_after: Duration,
     },
-    /// Carry runs of the three steps to their ends.
+    /// Run the three steps to their end.
     Carry { runs: usize, concurrency: usize },
-    /// Start runs, and do not wait for them.
+    /// Start runs without waiting for them.
     Start {
         workflow: String,
         trigger: Value,
         runs: usize,
         concurrency: usize,
     },
-    /// Start runs one at a time, with a pause before each, and tell how long their first steps took to begin.
+    /// Start runs one at a time, with a pause before each, and measure how long their first steps take to start.
     Begin { runs: usize },
-    /// Tell how many runs are held.
+    /// Report how many runs are held.
     Held,
 }
 
-/// What it answers.
+/// The response to an order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -62,7 +61,7 @@ enum Answer {
     Failed(String),
 }
 
-/// A worker, as its parent sees it.
+/// The parent's handle of a worker.
 pub(super) struct Worker {
     child: Child,
     orders: ChildStdin,
@@ -98,7 +97,7 @@ impl Worker {
         self.ask(order).await.map(drop)
     }
 
-    /// What many took.
+    /// The durations of an order.
     pub async fn took(&mut self, order: Order) -> anyhow::Result<Many> {
         match self.ask(order).await? {
             Answer::Took { all, each } => Ok(Many {
@@ -110,7 +109,7 @@ impl Worker {
         }
     }
 
-    /// How many runs it holds.
+    /// The number of runs that the worker holds.
     pub async fn held(&mut self) -> anyhow::Result<usize> {
         match self.ask(Order::Held).await? {
             Answer::Held(count) => Ok(count),
@@ -118,12 +117,12 @@ impl Worker {
         }
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> anyhow::Result<String> {
         Ok(self.child.id().context("a worker has ended")?.to_string())
     }
 
-    /// Lets it end in good order.
+    /// Ends the worker in order.
     pub async fn stop(self) -> anyhow::Result<()> {
         let Worker {
             mut child,
@@ -215,20 +214,20 @@ fn request(workflow: &str, trigger: Value) -> Request {
     }
 }
 
-/// Starts runs, one at a time and with nothing else to do: the times from the wish to the moment when the first step
-/// began to execute, wherever that was. Both are by the clock of one machine.
+/// Starts runs one at a time on an idle system: the times from the request to the start of the first step, in whichever process.
+/// Both times are from the clock of one machine.
 pub(super) async fn begin(engine: &Engine, runs: usize) -> anyhow::Result<Many> {
     let mut times = Vec::with_capacity(runs);
     let began = std::time::Instant::now();
     for number in 0..runs {
-        // Long enough to be idle, and never in step with anything that looks at intervals.
+        // Long enough to be idle, and not aligned with any polling interval.
         tokio::time::sleep(Duration::from_millis(10 + (number as u64 * 7) % 23)).await;
-        let wished = SystemClock.now();
+        let requested = SystemClock.now();
         let (accepted, ended) = engine.start_and_wait(request(THREE, json!({})), PATIENCE).await?;
         let status = ended.map(|ended| ended.status);
         ensure!(status == Some(Status::Succeeded), "a run ended as {status:?}");
         times.push(Duration::from_micros(
-            first_step(engine, accepted.run).await?.micros_since(wished),
+            first_step(engine, accepted.run).await?.micros_since(requested),
         ));
     }
     Ok(Many {

@@ -1,6 +1,6 @@
-//! Looking into the database without the help of the store: plain SQL, written for this purpose alone.
+//! Reads the database with SQL of its own, without the store.
 //!
-//! It is the one place outside of `fermata-store` where SQL stands: what checks the store must not share its reading.
+//! This is the only SQL outside of `fermata-store`: a check of the store must not use the store's code.
 
 use super::evidence::{AttemptRow, Change, Evidence, Heartbeat, RunRows, WaitRow, Written};
 use anyhow::Context;
@@ -10,40 +10,40 @@ use std::collections::BTreeMap;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-/// Makes the database write down who changes what. Comes after its tables are there.
+/// Installs triggers that record who changes which run. The tables must exist.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
     let installed = client.batch_execute(include_str!("audit.sql")).await;
     installed.context("the audit cannot be installed")
 }
 
-/// How many runs are not over.
+/// The number of runs that have not ended.
 pub async fn unfinished(client: &Client) -> anyhow::Result<i64> {
     let sql = "SELECT count(*) FROM workflow_executions WHERE status NOT IN ('Succeeded', 'Failed', 'Cancelled')";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// How many runs a process holds.
+/// The number of runs that a process holds.
 pub async fn held_by(client: &Client, who: &str) -> anyhow::Result<i64> {
     let sql = "SELECT count(*) FROM workflow_executions
         WHERE lease_owner IN (SELECT runner FROM chaos.heartbeats WHERE who = $1)";
     Ok(client.query_one(sql, &[&who]).await?.get(0))
 }
 
-/// Fills in what the database knows.
+/// Adds the rows of the database to the evidence.
 pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result<()> {
     for row in client.query(RUNS, &[]).await? {
         let (id, run) = run(&row)?;
         evidence.runs.insert(id, run);
     }
     rows_of_runs(client, &mut evidence.runs).await?;
-    let sql = "SELECT at, who, runner, heard FROM chaos.heartbeats ORDER BY n";
+    let sql = "SELECT at, who, runner, reported FROM chaos.heartbeats ORDER BY n";
     for row in client.query(sql, &[]).await? {
         let (runner, who) = (row.get(2), row.get(1));
         evidence.runners.entry(runner).or_insert(who);
         let beats = evidence.heartbeats.entry(runner).or_default();
         beats.push(Heartbeat {
             at: row.get(0),
-            heard: row.get(3),
+            reported: row.get(3),
         });
     }
     let sql = "SELECT at, who, run, old_status, status, old_owner, owner, old_epoch, epoch, began
@@ -96,7 +96,7 @@ fn run(row: &Row) -> anyhow::Result<(Uuid, RunRows)> {
         epoch: row.get(9),
         wake_at: row.get(10),
         unread: row.get(11),
-        letters: row.get(12),
+        messages: row.get(12),
         dead_letters: row.get(13),
         journal: Vec::new(),
         attempts: Vec::new(),

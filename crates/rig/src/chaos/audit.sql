@@ -1,5 +1,5 @@
--- The rig's own eyes in the database: who changed which run when, and who held it then. Written in the transactions
--- that are looked at, so it shares their fate. Clients are told apart by their application_name.
+-- Audit tables and triggers: which process changed which run when, and which runner held it. The rows are part of the audited
+-- transactions, so they are committed or rolled back with them. Processes are identified by their application_name.
 
 CREATE SCHEMA chaos;
 
@@ -32,7 +32,7 @@ CREATE TABLE chaos.heartbeats (
   at     bigint NOT NULL,
   who    text   NOT NULL,
   runner uuid   NOT NULL,
-  heard  bigint NOT NULL
+  reported  bigint NOT NULL
 );
 
 CREATE FUNCTION chaos.micros(at timestamptz) RETURNS bigint LANGUAGE sql AS
@@ -57,7 +57,7 @@ END $$;
 
 CREATE FUNCTION chaos.note_heartbeat() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO chaos.heartbeats (at, who, runner, heard)
+  INSERT INTO chaos.heartbeats (at, who, runner, reported)
   VALUES (chaos.micros(clock_timestamp()), current_setting('application_name'), NEW.id, NEW.heartbeat_at);
   RETURN NULL;
 END $$;

@@ -1,7 +1,7 @@
-//! The invariants, checked on what is left when a run of the rig is over.
+//! The invariants, checked on the evidence after a run of the rig.
 //!
-//! Pure: evidence in, violations out. Nothing here asks the engine or the store what they make of their rows; journals
-//! are decoded, and followed by rules that are written down again here.
+//! Pure: evidence in, violations out. The checks use neither the engine nor the store. Journals are decoded and compared with rules
+//! that are written here a second time.
 
 mod effects;
 mod history;
@@ -20,12 +20,12 @@ use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 use uuid::Uuid;
 
-/// Something that must not be.
+/// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Violation {
     /// Which invariant.
     pub rule: Rule,
-    /// The run, if it is about one.
+    /// The run, if the violation concerns one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Uuid>,
     pub what: String,
@@ -37,45 +37,45 @@ pub struct Violation {
 pub enum Rule {
     /// Every acknowledged start exists.
     Lost,
-    /// Every run is over in the end, and nothing is left of its work.
+    /// Every run ends, no runner holds it, and no message is left.
     Stuck,
-    /// It ended in a way that its workflow has.
+    /// It ended in a way that its workflow allows.
     WrongEnd,
-    /// The same requestId is the same run, whoever is asked.
+    /// The same requestId leads to the same run in every process.
     SecondRun,
     /// Every node has one recorded outcome.
     Outcome,
-    /// Journals and statuses go only the ways there are.
+    /// Journals and statuses contain only legal transitions.
     History,
-    /// A join fires once, when all that lead to it are settled.
+    /// A join fires once, when all nodes that lead to it are settled.
     Join,
     /// Epochs only grow, by one with each change of owner.
     Epoch,
     /// Only the owner of a run writes to it.
     Zombie,
-    /// Only the runs of the dead are taken over.
+    /// Runs are taken over only from dead runners.
     Takeover,
     /// Effects are repeated only inside a crash window, with the same key and body.
     Effect,
-    /// A process that was stopped past its lease starts nothing of what was taken over. Only what it had begun may go on.
+    /// A process that was stopped past its lease starts no attempt of a run that was taken over. Attempts that had started may go on.
     Late,
-    /// Times are the database's, whatever the clock of a process shows.
+    /// Times are those of the database, whatever the clock of a process shows.
     Clock,
-    /// An acknowledged cancel took effect, and only who was cancelled is.
+    /// An acknowledged cancel took effect, and only cancelled runs are cancelled.
     Cancel,
-    /// An acknowledged callback was taken, and one only.
+    /// An acknowledged callback was accepted, and no other.
     Callback,
-    /// A good request is not refused.
+    /// A valid request is not refused.
     Refused,
-    /// No process ends by itself.
+    /// No process exits by itself.
     Fell,
 }
 
-/// So many calls may come late for each time that a process is stopped: those that were on their way. Attempts that waited
-/// for a slot are many more.
+/// How many late calls are allowed for each stop of a process: calls that were in flight. Attempts that waited for a slot would be
+/// many more.
 const LATE_CALLS: usize = 6;
 
-/// What a check needs to know beyond the evidence.
+/// What the checks need beside the evidence.
 pub struct Rules {
     pub lease: Duration,
     workflows: BTreeMap<String, (Workflow, Shape)>,
@@ -90,13 +90,13 @@ impl Rules {
         }
     }
 
-    /// All that is wrong.
+    /// All violations.
     pub fn check(&self, evidence: &Evidence) -> Vec<Violation> {
         let mut found = Found::default();
         promises::check(self, evidence, &mut found);
         time::check(evidence, &mut found);
         leases::check(self, evidence, &mut found);
-        let robbed = robbed(evidence);
+        let taken_over = taken_over(evidence);
         let written = evidence.written.iter();
         let epochs = written.map(|row| ((row.run, row.seq), row.epoch)).collect();
         let effects = effects::by_run(evidence, &mut found);
@@ -105,17 +105,17 @@ impl Rules {
                 found.add(
                     Rule::Lost,
                     Some(*id),
-                    format!("it is of `{}`, which nobody made", rows.workflow),
+                    format!("it belongs to `{}`, which was not published", rows.workflow),
                 );
                 continue;
             };
-            let story = Story {
+            let story = RunEvidence {
                 id: *id,
                 rows,
                 shape,
                 workflow,
                 events: events(*id, rows, &epochs, &mut found),
-                robbed: robbed.get(id).map_or(&[][..], Vec::as_slice),
+                taken_over: taken_over.get(id).map_or(&[][..], Vec::as_slice),
             };
             history::check(&story, &mut found);
             effects::check(&story, effects.get(id).map_or(&[][..], Vec::as_slice), &mut found);
@@ -134,23 +134,23 @@ impl Rules {
     }
 }
 
-/// One run, and all that its checks need.
-struct Story<'a> {
+/// One run and everything that its checks need.
+struct RunEvidence<'a> {
     id: Uuid,
     rows: &'a RunRows,
     workflow: &'a Workflow,
     shape: &'a Shape,
-    /// With the epochs under which they were written.
+    /// Each with the epoch under which it was written.
     events: Vec<(i64, Event)>,
-    /// The times of owners that lost it to another, in order.
-    robbed: &'a [Tenure],
+    /// The periods of owners that lost it by a takeover, in order.
+    taken_over: &'a [Tenure],
 }
 
-/// Violations as they are found.
+/// Collects violations.
 #[derive(Default)]
 struct Found {
     violations: Vec<Violation>,
-    /// Calls of processes that had lost the run already.
+    /// Calls of processes that had lost the run.
     late: usize,
 }
 
@@ -163,7 +163,7 @@ impl Found {
         });
     }
 
-    /// Notes it unless it holds.
+    /// Adds a violation unless the condition holds.
     fn ensure(&mut self, holds: bool, rule: Rule, run: Uuid, what: impl FnOnce() -> String) {
         if !holds {
             self.add(rule, Some(run), what());
@@ -171,7 +171,7 @@ impl Found {
     }
 }
 
-/// The time for which one owner held a run.
+/// The period in which one owner held a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tenure {
     pub epoch: i64,
@@ -179,9 +179,9 @@ pub struct Tenure {
     pub to: Micros,
 }
 
-/// When runs were held by those who lost them to another.
-pub fn robbed(evidence: &Evidence) -> BTreeMap<Uuid, Vec<Tenure>> {
-    let mut robbed: BTreeMap<Uuid, Vec<Tenure>> = BTreeMap::new();
+/// For each run, the periods of the owners that lost it by a takeover.
+pub fn taken_over(evidence: &Evidence) -> BTreeMap<Uuid, Vec<Tenure>> {
+    let mut taken_over: BTreeMap<Uuid, Vec<Tenure>> = BTreeMap::new();
     let mut since: BTreeMap<Uuid, Micros> = BTreeMap::new();
     for change in evidence
         .changes
@@ -190,17 +190,17 @@ pub fn robbed(evidence: &Evidence) -> BTreeMap<Uuid, Vec<Tenure>> {
     {
         let from = since.insert(change.run, change.at);
         if let Some(from) = from.filter(|_| change.is_takeover()) {
-            robbed.entry(change.run).or_default().push(Tenure {
+            taken_over.entry(change.run).or_default().push(Tenure {
                 epoch: change.old_epoch,
                 from,
                 to: change.at,
             });
         }
     }
-    robbed
+    taken_over
 }
 
-/// The events of a run's journal. Its rows must have no gap.
+/// The events of a run's journal. Its rows must be without gaps.
 fn events(id: Uuid, rows: &RunRows, epochs: &BTreeMap<(Uuid, i32), i64>, found: &mut Found) -> Vec<(i64, Event)> {
     let mut events = Vec::new();
     for (place, (seq, text)) in (1..).zip(&rows.journal) {
@@ -209,7 +209,7 @@ fn events(id: Uuid, rows: &RunRows, epochs: &BTreeMap<(Uuid, i32), i64>, found: 
         });
         let epoch = epochs.get(&(id, *seq)).copied();
         found.ensure(epoch.is_some(), Rule::History, id, || {
-            format!("nobody saw journal row {seq} come")
+            format!("journal row {seq} was not audited")
         });
         let epoch = epoch.unwrap_or_default();
         match decode(text) {
@@ -220,7 +220,7 @@ fn events(id: Uuid, rows: &RunRows, epochs: &BTreeMap<(Uuid, i32), i64>, found: 
     events
 }
 
-/// Calls of a run that no recorded attempt knows of: their answers were lost.
+/// Calls that no recorded attempt refers to: their responses were lost.
 pub fn lost_calls(evidence: &Evidence) -> usize {
     let recorded = evidence.runs.values().flat_map(|run| &run.attempts);
     let recorded = recorded.filter_map(effects::recorded_call).count();

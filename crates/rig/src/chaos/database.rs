@@ -1,8 +1,8 @@
 //! The database under test: a primary and a synchronous standby, each behind a proxy.
 //!
-//! What must stay true: a primary is given up only when its standby has everything that was confirmed. PostgreSQL itself
-//! breaks that promise in one case, which is not ours to test: a primary that restarts while its standby is away shows
-//! what was never replicated, and may be lost right after.
+//! What must stay true: the primary is killed for good only when its standby has everything that was confirmed. PostgreSQL itself
+//! breaks its promise in one case, which is not tested here: a primary that restarts while its standby is down shows transactions
+//! that were never replicated and may be lost afterwards.
 
 use super::proxy::Proxy;
 use anyhow::Context;
@@ -17,8 +17,8 @@ use tokio_postgres::{Client, NoTls};
 
 const NAME: &str = "fermata";
 const PATIENCE: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(50);
-/// A standby that lost its primary comes back quickly, and finds all that it missed.
+const POLL: Duration = Duration::from_millis(50);
+/// A standby that lost its primary reconnects quickly and finds all WAL that it missed.
 const OPTIONS: [&str; 4] = [
     "wal_retrieve_retry_interval=200ms",
     "wal_keep_size=512MB",
@@ -26,24 +26,24 @@ const OPTIONS: [&str; 4] = [
     "log_line_prefix=%m [%p] %a ",
 ];
 
-/// Two servers, of which one takes writes.
+/// Two servers. One of them accepts writes.
 pub struct Pair {
     root: PathBuf,
     pub proxies: [Proxy; 2],
-    /// Which one takes writes, and who they are.
+    /// The index of the primary, and the servers.
     servers: RwLock<(usize, [Arc<Cluster>; 2])>,
-    /// For as long as a fault is at work on the servers.
+    /// Held while a fault affects the servers.
     busy: Mutex<()>,
 }
 
-/// The servers while a fault is at work on them.
+/// The servers, reserved for one fault.
 pub struct Held<'a> {
     pair: &'a Pair,
     _busy: MutexGuard<'a, ()>,
 }
 
 impl Pair {
-    /// Two new servers, with their files below `root`.
+    /// Starts two new servers with their files below `root`.
     pub async fn start(root: &Path) -> anyhow::Result<Pair> {
         let below = root.to_owned();
         let primary = tokio::task::spawn_blocking(move || Cluster::create(&below, true, &OPTIONS)).await??;
@@ -60,7 +60,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// The address for clients: through the proxies, to whichever server takes writes.
+    /// The address for clients: through the proxies, to the server that accepts writes.
     pub fn url(&self) -> String {
         let [a, b] = &self.proxies;
         format!(
@@ -69,7 +69,7 @@ impl Pair {
         )
     }
 
-    /// A connection to the server that takes writes, past the proxies.
+    /// A connection to the primary that bypasses the proxies.
     pub async fn connect(&self) -> anyhow::Result<Client> {
         connect(&self.server(0).url(NAME)).await
     }
@@ -80,24 +80,24 @@ impl Pair {
         servers.1[(servers.0 + which) % 2].clone()
     }
 
-    /// What the servers say, for those who look for the cause of something.
+    /// The log files of the servers.
     pub fn logs(&self) -> [PathBuf; 2] {
         [0, 1].map(|which| self.server(which).folder().join("log"))
     }
 
-    /// Takes the servers for a fault, once no other is at work on them.
+    /// Reserves the servers for a fault. Waits for faults that affect them now.
     pub async fn hold(&self) -> Held<'_> {
         let _busy = self.busy.lock().await;
         Held { pair: self, _busy }
     }
 
-    /// Waits until no fault is at work on them and the standby follows.
+    /// Waits until no fault affects the servers and the standby is in sync.
     pub async fn settle(&self) -> anyhow::Result<()> {
         let _busy = self.busy.lock().await;
         self.in_step().await
     }
 
-    /// From now on nothing is confirmed before the standby has it.
+    /// From now on no commit is confirmed before the standby has it.
     async fn protect(&self) -> anyhow::Result<()> {
         let primary = self.server(0).url("postgres");
         let names = format!("ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'");
@@ -106,7 +106,7 @@ impl Pair {
         self.in_step().await
     }
 
-    /// Waits until the standby has all that the primary has now.
+    /// Waits until the standby has everything that the primary has now.
     async fn in_step(&self) -> anyhow::Result<()> {
         let client = connect(&self.server(0).url("postgres")).await?;
         let goal: String = client
@@ -120,7 +120,7 @@ impl Pair {
         let deadline = Instant::now() + PATIENCE;
         while client.query_one(&there, &[]).await?.get::<_, i64>(0) == 0 {
             anyhow::ensure!(Instant::now() < deadline, "the standby does not follow its primary");
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL).await;
         }
         Ok(())
     }
@@ -137,8 +137,8 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Kills the primary, promotes the standby, and makes a new standby; `told` hears when writes are taken again.
-    pub async fn fail_over(&self, told: impl FnOnce()) -> anyhow::Result<()> {
+    /// Kills the primary, promotes the standby, and creates a new standby. Calls `on_promoted` when writes are possible again.
+    pub async fn fail_over(&self, on_promoted: impl FnOnce()) -> anyhow::Result<()> {
         let pair = self.pair;
         pair.in_step().await?;
         let (old, new) = (pair.server(0), pair.server(1));
@@ -153,14 +153,14 @@ impl Held<'_> {
             servers.0 = (servers.0 + 1) % 2;
             (servers.0 + 1) % 2
         };
-        told();
+        on_promoted();
         let standby = copy(&new, &pair.root).await?;
         pair.proxies[place].lead_to(standby.port());
         let old = {
             let mut servers = pair.servers.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut servers.1[place], standby)
         };
-        // Its files are removed, which takes a moment.
+        // Dropping it removes its files, which blocks.
         tokio::task::spawn_blocking(move || drop(old)).await?;
         pair.protect().await
     }

@@ -1,5 +1,5 @@
-//! What is known about a run of the rig when it is over: what clients were told, what the service saw, and what is in
-//! the database. The checks (`check.rs`) look at this and at nothing else.
+//! The evidence: what clients received, what the service received, and what is in the database. The checks (`check.rs`) use nothing
+//! else.
 
 use fermata_core::Status;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Microseconds since 1970, by the clock of this machine, which the database has too.
+/// Microseconds since 1970, by the clock of this machine. The database uses the same clock.
 pub type Micros = i64;
 
 /// Now.
@@ -22,21 +22,21 @@ pub fn now() -> Micros {
 /// A call that a step made to the service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Effect {
-    /// Which call it was; the answer has it, so that the attempt that was recorded tells whose answer it is.
+    /// The number of the call. The response contains it, so a recorded attempt shows which response it has.
     pub call: u64,
     pub at: Micros,
     pub run: String,
     pub node: String,
-    /// As the call says.
+    /// The attempt in the headers of the call.
     pub attempt: u32,
     /// The idempotency key.
     pub key: String,
     pub body: Value,
-    /// The status of the answer.
+    /// The status of the response.
     pub answered: u16,
 }
 
-/// Something that a client sent, or was told.
+/// Something that a client sent or received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Note {
@@ -47,14 +47,14 @@ pub enum Note {
         tenant: String,
         workflow: String,
         run: String,
-        /// Which process said so.
+        /// The process that acknowledged it.
         by: String,
     },
-    /// A cancel is sent.
+    /// A cancel is about to be sent.
     Cancelling { run: String },
-    /// A cancel was acknowledged, and the run was like this then.
+    /// A cancel was acknowledged, with this status of the run.
     Cancelled { at: Micros, run: String, status: String },
-    /// A callback is sent.
+    /// A callback is about to be sent.
     Calling { run: String, node: String, payload: Value },
     /// A callback was acknowledged.
     Called {
@@ -63,11 +63,11 @@ pub enum Note {
         node: String,
         payload: Value,
     },
-    /// A good request was refused for good.
+    /// A valid request was refused for good.
     Refused { what: String },
 }
 
-/// A run, as its rows tell of it.
+/// A run according to its rows.
 #[derive(Debug, Clone)]
 pub struct RunRows {
     pub workflow: String,
@@ -85,8 +85,8 @@ pub struct RunRows {
     pub journal: Vec<(i32, String)>,
     pub attempts: Vec<AttemptRow>,
     pub waits: Vec<WaitRow>,
-    /// Letters that are left.
-    pub letters: i64,
+    /// Messages in its inbox.
+    pub messages: i64,
     pub dead_letters: i64,
 }
 
@@ -97,7 +97,7 @@ pub struct AttemptRow {
     pub status: String,
     pub outputs: Option<Value>,
     pub error: Option<Value>,
-    /// Whether it ever ran: one that waited for its turn when its run stopped did not.
+    /// Whether it started. An attempt that waited for a slot when its run stopped did not.
     pub began: bool,
 }
 
@@ -108,52 +108,52 @@ pub struct WaitRow {
     pub payload: Option<Value>,
 }
 
-/// A change of a run's row, as the database saw it happen.
+/// A change of a run's row, recorded by a trigger.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub at: Micros,
-    /// The process that wrote it.
+    /// The process that made the change.
     pub who: String,
     pub run: Uuid,
-    /// Nothing if the run was made.
+    /// `None` if the run was created.
     pub old_status: Option<String>,
     pub status: String,
     pub old_owner: Option<Uuid>,
     pub owner: Option<Uuid>,
     pub old_epoch: i64,
     pub epoch: i64,
-    /// When the transaction began that made it.
+    /// The start of the transaction.
     pub began: Micros,
 }
 
 impl Change {
-    /// Whether a run that somebody held became another's.
+    /// Whether the run was held and is held by another runner now.
     pub fn is_takeover(&self) -> bool {
         self.old_owner.is_some() && self.owner.is_some() && self.owner != self.old_owner
     }
 }
 
-/// A journal row, as the database saw it come.
+/// A journal row, recorded by a trigger.
 #[derive(Debug, Clone)]
 pub struct Written {
     pub at: Micros,
     pub who: String,
     pub run: Uuid,
     pub seq: i32,
-    /// Who held the run then, and under which epoch.
+    /// The owner of the run and the epoch at that time.
     pub owner: Option<Uuid>,
     pub epoch: i64,
 }
 
-/// A sign of life of a runner, as the database saw it come.
+/// A heartbeat of a runner, recorded by a trigger.
 #[derive(Debug, Clone, Copy)]
 pub struct Heartbeat {
     pub at: Micros,
-    /// When it lived, as it said.
-    pub heard: Micros,
+    /// The time that it reports.
+    pub reported: Micros,
 }
 
-/// Everything.
+/// All evidence.
 #[derive(Debug, Default)]
 pub struct Evidence {
     pub notes: Vec<Note>,
@@ -161,16 +161,16 @@ pub struct Evidence {
     pub runs: BTreeMap<Uuid, RunRows>,
     pub changes: Vec<Change>,
     pub written: Vec<Written>,
-    /// The processes behind runners.
+    /// The process of each runner.
     pub runners: BTreeMap<Uuid, String>,
-    /// How often a process was stopped.
+    /// How many stops of processes there were.
     pub stops: usize,
-    /// Of each runner, in order.
+    /// The heartbeats of each runner, in order.
     pub heartbeats: BTreeMap<Uuid, Vec<Heartbeat>>,
 }
 
 impl Evidence {
-    /// All that is known about one run, for those who look for the cause of something.
+    /// Everything about one run, for finding the cause of a violation.
     pub fn of_run(&self, run: Uuid) -> Value {
         let name = run.to_string();
         let about = |note: &&Note| serde_json::to_string(note).is_ok_and(|text| text.contains(&name));

@@ -1,7 +1,7 @@
-//! Which faults happen when: drawn from the seed before anything runs, so that a seed names them all.
+//! The plan of faults: derived from the seed before anything runs, so the seed determines all of them.
 //!
-//! What must stay true: in a run that is long enough every kind of fault that was asked for happens, and processes are
-//! killed every 1 to 10 seconds.
+//! What must stay true: a run that is long enough has every requested kind of fault, and kills a process every 1 to 10
+//! seconds.
 
 use super::rng::Rng;
 use clap::ValueEnum;
@@ -15,13 +15,13 @@ use std::{fmt, time::Duration};
 pub enum Kind {
     /// SIGKILL of a process, which is started again.
     Kill,
-    /// SIGSTOP of a process until its lease is over and its runs were taken over, then SIGCONT.
+    /// SIGSTOP of a process until its lease has expired and its runs were taken over, then SIGCONT.
     Stop,
     /// All connections to the database are reset.
     Cut,
-    /// All that is sent to and from the database is late.
+    /// All traffic to and from the database is delayed.
     Delay,
-    /// Nothing comes through to or from the database for a while.
+    /// No traffic to or from the database passes for a while.
     Hang,
     /// Connections are dropped after COMMIT was sent.
     Commit,
@@ -67,14 +67,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A fault, with all that chance decides about it.
+/// A fault with all its random parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     Kill {
         who: usize,
         down: Duration,
     },
-    /// For `pause` after its runs became another's, as far as they do.
+    /// It lasts for `pause` after other processes have taken over its runs, or after a limit.
     Stop {
         who: usize,
         pause: Duration,
@@ -117,18 +117,18 @@ impl Fault {
     }
 }
 
-/// A fault and when it begins, counted from the start of the load.
+/// A fault and when it starts, counted from the start of the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Planned {
     pub at: Duration,
     pub fault: Fault,
 }
 
-/// What the plan is made for.
+/// The parameters of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene {
     pub length: Duration,
-    /// How many processes there are.
+    /// The number of processes.
     pub processes: usize,
 }
 
@@ -142,7 +142,7 @@ pub fn plan(seed: u64, scene: &Scene, kinds: &[Kind]) -> Vec<Planned> {
     let mut rng = Rng::new(seed, "faults");
     others(&mut rng, scene, kinds, &mut plan);
     if wanted(Kind::Failover) {
-        // A new standby takes a while to make, so there is time for a second one in a long run only.
+        // Creating a new standby takes a while, so only a long run has time for a second failover.
         let parts: &[u32] = if scene.length.as_secs() >= 60 { &[35, 75] } else { &[45] };
         plan.extend(parts.iter().map(|part| Planned {
             at: scene.length * *part / 100,
@@ -166,7 +166,7 @@ fn kills(seed: u64, scene: &Scene, plan: &mut Vec<Planned>) {
     }
 }
 
-/// The rest comes from a deck that is shuffled again when it is used up, so that every kind has its turn.
+/// The other faults come from a deck that is shuffled again when it is empty, so that every kind happens.
 fn others(rng: &mut Rng, scene: &Scene, kinds: &[Kind], plan: &mut Vec<Planned>) {
     let often = [Kind::Stop, Kind::Stop, Kind::Stop, Kind::Commit, Kind::Commit];
     let once = [Kind::Cut, Kind::Delay, Kind::Hang, Kind::Restart, Kind::Standby];
@@ -196,7 +196,7 @@ fn draw(rng: &mut Rng, kind: Kind, scene: &Scene) -> Fault {
     match kind {
         Kind::Kill | Kind::Stop => Fault::Stop {
             who: rng.below(scene.processes as u64) as usize,
-            // At once it may still be in time to commit before whoever took over does.
+            // Without a delay the process could still commit before the one that took over does.
             pause: match rng.chance(50) {
                 true => Duration::ZERO,
                 false => rng.millis(0, 2500),
@@ -236,14 +236,14 @@ mod tests {
     };
 
     #[test]
-    fn a_seed_names_all_faults() {
+    fn a_seed_determines_all_faults() {
         let one = plan(7, &SCENE, &Kind::ALL);
         assert_eq!(one, plan(7, &SCENE, &Kind::ALL));
         assert_ne!(one, plan(8, &SCENE, &Kind::ALL));
     }
 
     #[test]
-    fn every_kind_has_its_turn_in_a_short_run() {
+    fn a_short_run_has_every_kind() {
         for seed in 0..200 {
             let plan = plan(seed, &SCENE, &Kind::ALL);
             let kinds: BTreeSet<Kind> = plan.iter().map(|planned| planned.fault.kind()).collect();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_happens() {
+    fn only_requested_kinds_happen() {
         let plan = plan(7, &SCENE, &[Kind::Stop]);
         assert!(!plan.is_empty());
         for planned in plan {

@@ -1,10 +1,10 @@
-//! The processes under test: three that work on runs, and one that only answers. One of the three answers, too, so that
-//! two processes are asked at once.
+//! The processes under test: three that work on runs and one that only serves requests. One of the three also serves requests,
+//! so clients use two processes.
 //!
-//! What must stay true: one fault at a time is at work on a process; a process that ends without being killed is started
-//! again, as a supervisor would, and remembered.
+//! What must stay true: one fault at a time affects a process. A process that exits without being killed is started again, as a
+//! supervisor would do, and recorded.
 
-use super::reaper::Words;
+use super::reaper::ProcessList;
 use anyhow::{Context, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
@@ -17,23 +17,23 @@ use std::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-/// What every process is called, what it does, and whether it answers requests.
+/// The name and role of each process, and whether it serves requests.
 const MEMBERS: [(&str, &str, bool); 4] = [
     ("api", "api", true),
     ("runner-1", "runner", false),
     ("runner-2", "runner", false),
     ("runner-3", "all", true),
 ];
-/// How long a process may take until it is ready, once it can be.
+/// How long a process may take to become ready while nothing prevents it.
 const PATIENCE: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// How to start a process.
 pub struct Launch {
     pub program: PathBuf,
     /// Where logs go.
     pub folder: PathBuf,
-    /// Without options.
+    /// The database URL without options.
     pub database: String,
     pub environment: Vec<(String, String)>,
 }
@@ -44,13 +44,13 @@ pub struct Fleet {
     fallen: Arc<StdMutex<Vec<String>>>,
 }
 
-/// A process that is started again and again.
+/// A process that is restarted whenever it ends.
 pub struct Member {
     pub name: &'static str,
     role: &'static str,
     pub answers: bool,
     launch: Arc<Launch>,
-    words: Words,
+    processes: ProcessList,
     state: Mutex<State>,
     url: RwLock<Option<String>>,
     fallen: Arc<StdMutex<Vec<String>>>,
@@ -65,8 +65,8 @@ struct State {
 }
 
 impl Fleet {
-    /// Makes them; none runs yet.
-    pub fn new(launch: Launch, words: &Words) -> Fleet {
+    /// Creates the members. None is started yet.
+    pub fn new(launch: Launch, processes: &ProcessList) -> Fleet {
         let launch = Arc::new(launch);
         let fallen = Arc::default();
         let member = |(name, role, answers)| {
@@ -75,7 +75,7 @@ impl Fleet {
                 role,
                 answers,
                 launch: launch.clone(),
-                words: words.clone(),
+                processes: processes.clone(),
                 state: Mutex::default(),
                 url: RwLock::default(),
                 fallen: Arc::clone(&fallen),
@@ -89,20 +89,20 @@ impl Fleet {
 
     pub const SIZE: usize = MEMBERS.len();
 
-    /// Whose clock is an hour ahead. Only builds for tests can be told to.
+    /// The process whose clock is an hour ahead. Only debug builds can be configured that way.
     pub const WRONG_CLOCK: Option<&'static str> = if cfg!(debug_assertions) { Some("runner-2") } else { None };
 
-    /// Those that answer requests.
+    /// The members that serve requests.
     pub fn answering(&self) -> Vec<Arc<Member>> {
         self.members.iter().filter(|member| member.answers).cloned().collect()
     }
 
-    /// Processes that ended by themselves after they had been ready.
+    /// Processes that exited by themselves after they had been ready.
     pub fn fallen(&self) -> Vec<String> {
         self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Starts again what ended, for ever.
+    /// Restarts members that exited. Never returns.
     pub async fn watch(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -114,12 +114,12 @@ impl Fleet {
         }
     }
 
-    /// Ends them all for good.
+    /// Kills all members.
     pub async fn end(&self) {
         for member in &self.members {
             let state = member.state.lock().await;
             let mut held = Held { member, state };
-            let _ = held.signal(Signal::KILL); // it may have ended
+            let _ = held.signal(Signal::KILL); // it may have exited
             if let Some(child) = held.state.child.as_mut() {
                 let _ = child.wait();
             }
@@ -136,19 +136,19 @@ impl Fleet {
     }
 }
 
-/// A member that a fault is at work on; nobody else touches it meanwhile.
+/// A member that is reserved for one fault.
 pub struct Held<'a> {
     member: &'a Member,
     state: MutexGuard<'a, State>,
 }
 
 impl Member {
-    /// Where it answers, once it is ready.
+    /// Its URL, once it is ready.
     pub fn url(&self) -> Option<String> {
         self.url.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes it for a fault, if no other is at work on it and it runs.
+    /// Reserves it for a fault, if it runs and no other fault affects it.
     pub fn take(&self) -> Option<Held<'_>> {
         let state = self.free()?;
         (state.ready && state.child.is_some()).then_some(Held { member: self, state })
@@ -158,7 +158,7 @@ impl Member {
         self.state.try_lock().ok()
     }
 
-    /// Starts it, if it does not run.
+    /// Starts it, unless it runs.
     pub async fn start(&self) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         match state.child {
@@ -174,7 +174,7 @@ impl Member {
         let log = File::create(&state.log).with_context(|| state.log.display().to_string())?;
         let mut command = Command::new(&self.launch.program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--role", self.role, "--database"]);
-        // The name tells the database who writes.
+        // The application name identifies the process in the audit tables.
         command.arg(format!("{}&application_name={this}", self.launch.database));
         command.env_clear().envs(self.launch.environment.iter().cloned());
         if Fleet::WRONG_CLOCK == Some(self.name) {
@@ -183,13 +183,13 @@ impl Member {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.process_group(0).spawn();
         let child = child.with_context(|| self.launch.program.display().to_string())?;
-        self.words.runs(child.id());
+        self.processes.runs(child.id());
         state.child = Some(child);
         state.ready = false;
         Ok(())
     }
 
-    /// Notices that it is ready, or that it ended: then it is started again.
+    /// Notices that the process is ready. Restarts it if it exited.
     fn look_after(&self, state: &mut State) {
         let ended = state.child.as_mut().map(Child::try_wait);
         match ended {
@@ -200,12 +200,12 @@ impl Member {
             }
             Some(Ok(Some(status))) => {
                 self.gone(state);
-                // A database that cannot be reached is a reason to give up at the start, and only there.
+                // A process may give up if the database cannot be reached at its start, but not later.
                 if state.ready {
                     let what = format!("{}: {status}; the log is {}", self.name, state.log.display());
                     self.fallen.lock().unwrap_or_else(PoisonError::into_inner).push(what);
                 }
-                let _ = self.spawn(state); // tried again at the next look
+                let _ = self.spawn(state); // tried again at the next check
             }
             None if state.starts > 0 => drop(self.spawn(state)),
             _ => {}
@@ -214,12 +214,12 @@ impl Member {
 
     fn gone(&self, state: &mut State) {
         if let Some(child) = state.child.take() {
-            self.words.ended(child.id());
+            self.processes.ended(child.id());
         }
         *self.url.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until it is ready, however often it is started for that.
+    /// Waits until it is ready, across restarts.
     pub async fn ready(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -234,18 +234,18 @@ impl Member {
                     return Err(anyhow!("{} does not become ready:\n{}", self.name, tail(&log)));
                 }
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 }
 
 impl Held<'_> {
-    /// Which of its lives it is in. The database knows it by that name.
+    /// Its name with the number of its start. The database knows it by that name.
     pub fn life(&self) -> String {
         life(self.member.name, &self.state)
     }
 
-    /// The same, for people.
+    /// The same with its pid, for messages.
     pub fn name(&self) -> String {
         format!("{} (pid {})", self.life(), self.pid())
     }
@@ -260,7 +260,7 @@ impl Held<'_> {
         kill_process_group(pid, signal).with_context(|| format!("{} {pid:?}", self.member.name))
     }
 
-    /// SIGKILL; it is started again after `down`.
+    /// SIGKILL. It is started again after `down`.
     pub async fn kill(mut self, down: Duration) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         if let Some(child) = self.state.child.as_mut() {
@@ -283,7 +283,7 @@ fn life(name: &str, state: &State) -> String {
     format!("{name}.{}", state.starts)
 }
 
-/// The address in the line that says that a process is ready.
+/// The URL in the log line that reports readiness.
 fn ready_at(log: &Path) -> Option<String> {
     let log = fs::read_to_string(log).ok()?;
     let line = log.lines().find(|line| line.contains("ready in "))?;

@@ -1,14 +1,14 @@
-//! Makes the planned faults happen, each in a task of its own: one may last while the next begins.
+//! Executes the planned faults, each in its own task: a fault may last while the next one starts.
 //!
-//! What must stay true: however slow the machine is, every planned fault happens; when all are over, nothing is left of
-//! them.
+//! What must stay true: every planned fault happens, however slow the machine is. When all have ended, none has an effect any
+//! more.
 
 use super::{
     LEASE, audit,
     database::Pair,
     faults::{Fault, Kind, Planned},
     fleet::{Fleet, Held},
-    report::Diary,
+    report::Progress,
 };
 use anyhow::{Context, ensure};
 use fermata_store::cluster::Stop;
@@ -19,19 +19,19 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// How long a fault waits for what it is to work on.
+/// How long a fault waits for a process that it can affect.
 const PATIENCE: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(50);
-/// How many processes may be stopped at once: somebody must be left to take over from them.
+const POLL: Duration = Duration::from_millis(50);
+/// How many processes may be stopped at once: others must be left to take over their runs.
 const STOPPED: usize = 2;
 
-/// Makes them happen and waits until all are over.
+/// Executes all faults and waits until they have ended.
 pub async fn all(
     plan: &[Planned],
     length: Duration,
     fleet: &Arc<Fleet>,
     pair: &Arc<Pair>,
-    diary: &Arc<Diary>,
+    progress: &Arc<Progress>,
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut faults = JoinSet::new();
@@ -41,7 +41,7 @@ pub async fn all(
         let injection = Injection {
             fleet: fleet.clone(),
             pair: pair.clone(),
-            diary: diary.clone(),
+            progress: progress.clone(),
             stops: stops.clone(),
         };
         faults.spawn(injection.happen(planned.fault));
@@ -50,7 +50,7 @@ pub async fn all(
     while let Some(fault) = faults.join_next().await {
         fault.context("a fault panicked")??;
     }
-    // Connections that were to be dropped and did not commit meanwhile.
+    // Some connections that should be dropped after a COMMIT may not have committed meanwhile.
     pair.proxies.iter().for_each(|proxy| proxy.drop_after_commit(0));
     Ok(())
 }
@@ -58,51 +58,51 @@ pub async fn all(
 struct Injection {
     fleet: Arc<Fleet>,
     pair: Arc<Pair>,
-    diary: Arc<Diary>,
+    progress: Arc<Progress>,
     stops: Arc<Semaphore>,
 }
 
 impl Injection {
     async fn happen(self, fault: Fault) -> anyhow::Result<()> {
         let kind = fault.kind();
-        let diary = &self.diary;
+        let progress = &self.progress;
         match fault {
             Fault::Kill { who, down } => {
                 let held = self.member(who).await?;
-                diary.fault(kind, &format!("{}, back after {}", held.name(), seconds(down)));
+                progress.fault(kind, &format!("{}, back after {}", held.name(), seconds(down)));
                 held.kill(down).await
             }
             Fault::Stop { who, pause } => {
                 let _place = self.stops.acquire().await?;
                 let held = self.member(who).await?;
                 let (name, life) = (held.name(), held.life());
-                diary.fault(
+                progress.fault(
                     kind,
                     &format!("{name} until {} after its runs are another's", seconds(pause)),
                 );
                 let until_robbed = async {
                     sleep(LEASE).await;
-                    let _ = timeout(2 * LEASE, self.robbed(&life)).await; // perhaps nobody can
+                    let _ = timeout(2 * LEASE, self.taken_over(&life)).await; // perhaps no process can take over
                     sleep(pause).await;
                 };
                 held.stop(until_robbed).await
             }
             Fault::Cut => {
-                diary.fault(kind, "all connections");
+                progress.fault(kind, "all connections");
                 self.pair.proxies.iter().for_each(super::proxy::Proxy::cut);
                 Ok(())
             }
             Fault::Delay { late, pause } => {
-                diary.fault(kind, &format!("{} ms for {}", late.as_millis(), seconds(pause)));
+                progress.fault(kind, &format!("{} ms for {}", late.as_millis(), seconds(pause)));
                 self.for_a_while(pause, |proxy, on| proxy.delay(if on { late } else { Duration::ZERO }))
                     .await
             }
             Fault::Hang { pause } => {
-                diary.fault(kind, &format!("for {}", seconds(pause)));
+                progress.fault(kind, &format!("for {}", seconds(pause)));
                 self.for_a_while(pause, super::proxy::Proxy::hang).await
             }
             Fault::Commit { connections } => {
-                diary.fault(kind, &format!("{connections} connections are dropped after COMMIT"));
+                progress.fault(kind, &format!("{connections} connections are dropped after COMMIT"));
                 let proxies = &self.pair.proxies;
                 proxies.iter().for_each(|proxy| proxy.drop_after_commit(connections));
                 Ok(())
@@ -111,13 +111,13 @@ impl Injection {
             Fault::Standby { how, down } => self.restart(kind, 1, how, down).await,
             Fault::Failover => {
                 let held = self.pair.hold().await;
-                diary.fault(
+                progress.fault(
                     kind,
                     "the primary is killed once the standby has everything, and the standby promoted",
                 );
-                held.fail_over(|| diary.say("         the standby takes writes; a new one is made"))
+                held.fail_over(|| progress.say("         the standby takes writes; a new one is made"))
                     .await?;
-                diary.say("         the new standby follows");
+                progress.say("         the new standby follows");
                 Ok(())
             }
         }
@@ -126,7 +126,7 @@ impl Injection {
     async fn restart(&self, kind: Kind, which: usize, how: Stop, down: Duration) -> anyhow::Result<()> {
         let held = self.pair.hold().await;
         let server = if which == 0 { "primary" } else { "standby" };
-        self.diary
+        self.progress
             .fault(kind, &format!("{server} ({how:?}), back after {}", seconds(down)));
         held.restart(which, how, down).await
     }
@@ -141,19 +141,19 @@ impl Injection {
                 return Ok(held);
             }
             ensure!(Instant::now() < deadline, "no process becomes ready for a fault");
-            sleep(GLANCE).await;
+            sleep(POLL).await;
         }
     }
 
-    /// Waits until nothing is held by a process any more.
-    async fn robbed(&self, life: &str) {
+    /// Waits until the process holds no run any more.
+    async fn taken_over(&self, life: &str) {
         loop {
             if let Ok(client) = self.pair.connect().await
                 && audit::held_by(&client, life).await.is_ok_and(|held| held == 0)
             {
                 return;
             }
-            sleep(GLANCE).await;
+            sleep(POLL).await;
         }
     }
 

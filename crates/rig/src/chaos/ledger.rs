@@ -1,7 +1,7 @@
-//! A log that no crash of the system under test can reach: a line for each entry, on disk before anybody relies on it.
+//! A log file outside of the system under test: one line for each entry, on disk before the entry is used.
 //!
-//! What must stay true: [`Ledger::note`] returns after the entry is on disk; entries are read back from the file, so what
-//! is checked is what was written.
+//! What must stay true: [`Ledger::note`] returns after the entry is on disk. The checks read the entries from the file, so they see
+//! exactly what was written.
 
 use anyhow::Context;
 use serde::{Serialize, de::DeserializeOwned};
@@ -14,15 +14,15 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// The most entries that share one flush.
+/// The maximum number of entries that share one flush.
 const BATCH: usize = 256;
 
 type Entry = (String, oneshot::Sender<()>);
 
-/// A log that is written to.
+/// An open log.
 pub struct Ledger {
     path: PathBuf,
-    /// Gone when it is closed.
+    /// `None` after [`Ledger::close`].
     open: Mutex<Option<Open>>,
 }
 
@@ -32,7 +32,7 @@ struct Open {
 }
 
 impl Ledger {
-    /// A new one.
+    /// Creates the file, which must not exist.
     pub fn create(path: &Path) -> anyhow::Result<Ledger> {
         let file = File::create_new(path).with_context(|| path.display().to_string())?;
         let (entries, receiver) = mpsc::unbounded_channel();
@@ -43,7 +43,7 @@ impl Ledger {
         })
     }
 
-    /// Writes an entry; it is on disk when this returns.
+    /// Writes an entry. It is on disk when this returns.
     pub async fn note(&self, entry: &impl Serialize) -> anyhow::Result<()> {
         let line = serde_json::to_string(entry)?;
         let (done, written) = oneshot::channel();
@@ -58,7 +58,7 @@ impl Ledger {
         written.await.context("the log cannot be written")
     }
 
-    /// All that was written. Nothing more can be.
+    /// Closes the log and returns all entries.
     pub fn close<T: DeserializeOwned>(&self) -> anyhow::Result<Vec<T>> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Open { entries, writer }) = open {
@@ -84,7 +84,7 @@ fn write(mut file: File, mut entries: mpsc::UnboundedReceiver<Entry>) -> anyhow:
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
         for (_, done) in batch.drain(..) {
-            let _ = done.send(()); // whoever gave up waiting has its entry all the same
+            let _ = done.send(()); // the receiver may have been dropped; the entry is written
         }
     }
     Ok(())
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_noted_is_read_back() {
+    async fn entries_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let ledger = Ledger::create(&path).unwrap();

@@ -1,7 +1,7 @@
-//! The load: clients that start runs, cancel them and call back, and write down what they were told.
+//! The load: clients that start runs, cancel them, send callbacks and log the responses.
 //!
-//! What must stay true: what was acknowledged is in the log before anything else is done with it; a request that was not
-//! acknowledged is sent again under the same requestId, so that in the end every one is answered.
+//! What must stay true: an acknowledgement is in the log before anything else is done with it. A request that was not
+//! acknowledged is sent again with the same requestId, so in the end every request is answered.
 
 use super::{
     evidence::{Note, now},
@@ -26,26 +26,26 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// How long one request may take before it is sent again.
+/// How long a request may take before it is sent again.
 const REQUEST: Duration = Duration::from_secs(10);
 const WORKERS: u64 = 6;
 
-/// Everything that clients share.
+/// The state that all clients share.
 pub struct Load {
     pub workflows: Vec<Workflow>,
-    /// The processes that answer.
+    /// The processes that serve requests.
     pub servers: Vec<Arc<Member>>,
     pub ledger: Arc<Ledger>,
     pub seed: u64,
-    /// Starts per second, all workers together.
+    /// Starts per second of all clients together.
     pub rate: f64,
     client: reqwest::Client,
     orders: AtomicU64,
     over: AtomicBool,
 }
 
-/// What a server said.
-struct Told {
+/// The response of a server.
+struct Response {
     status: u16,
     body: Value,
     by: &'static str,
@@ -84,9 +84,9 @@ impl Load {
     }
 
     async fn publish_one(&self, path: &str, body: &Value) -> anyhow::Result<()> {
-        let told = self.post(&self.servers[0], path, None, body).await;
-        let told = told.ok_or_else(|| anyhow::anyhow!("{path} is not answered"))?;
-        anyhow::ensure!(told.status < 300, "{path}: {} {}", told.status, told.body);
+        let response = self.post(&self.servers[0], path, None, body).await;
+        let response = response.ok_or_else(|| anyhow::anyhow!("{path} is not answered"))?;
+        anyhow::ensure!(response.status < 300, "{path}: {} {}", response.status, response.body);
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Load {
         workers
     }
 
-    /// Nothing new is started.
+    /// No new runs are started.
     pub fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -127,7 +127,7 @@ impl Load {
         while cancels.join_next().await.is_some() {}
     }
 
-    /// Sends a start until it is acknowledged; its run.
+    /// Sends a start until it is acknowledged. Returns its run.
     async fn start(&self, start: &Start<'_>, rng: &mut Rng) -> Option<String> {
         match start.manner {
             Manner::Once => self.start_once(start, rng.roll()).await,
@@ -135,7 +135,7 @@ impl Load {
                 self.start_once(start, rng.roll()).await?;
                 self.start_once(start, rng.roll()).await
             }
-            // By two clients, at two servers.
+            // Two clients send it to two servers.
             Manner::AtOnce => {
                 let first = rng.roll();
                 let both = tokio::join!(self.start_once(start, first), self.start_once(start, first + 1));
@@ -144,19 +144,22 @@ impl Load {
         }
     }
 
-    async fn start_once(&self, start: &Start<'_>, luck: u64) -> Option<String> {
+    async fn start_once(&self, start: &Start<'_>, number: u64) -> Option<String> {
         for attempt in 0.. {
-            let server = self.server(luck.wrapping_add(attempt));
+            let server = self.server(number.wrapping_add(attempt));
             let key = start.workflow.triggered.then_some(start.request.as_str());
-            let told = self.post(server, &start.path, key, &start.body).await;
-            let run = |told: &Told| {
-                let run = told.body.pointer("/executionId").or(told.body.pointer("/data/run_id"));
+            let response = self.post(server, &start.path, key, &start.body).await;
+            let run = |response: &Response| {
+                let run = response
+                    .body
+                    .pointer("/executionId")
+                    .or(response.body.pointer("/data/run_id"));
                 run.and_then(|run| run.as_str().map(str::to_owned))
             };
-            match told {
-                Some(told) if told.status < 300 => {
-                    let Some(run) = run(&told) else {
-                        self.refused(format!("a start was acknowledged without a run: {}", told.body))
+            match response {
+                Some(response) if response.status < 300 => {
+                    let Some(run) = run(&response) else {
+                        self.refused(format!("a start was acknowledged without a run: {}", response.body))
                             .await;
                         return None;
                     };
@@ -166,13 +169,13 @@ impl Load {
                         tenant: start.tenant.to_owned(),
                         workflow: start.workflow.name.to_owned(),
                         run: run.clone(),
-                        by: told.by.to_owned(),
+                        by: response.by.to_owned(),
                     };
                     self.note(&note).await;
                     return Some(run);
                 }
-                Some(told) if told.status < 500 => {
-                    self.refused(format!("{}: {} {}", start.request, told.status, told.body))
+                Some(response) if response.status < 500 => {
+                    self.refused(format!("{}: {} {}", start.request, response.status, response.body))
                         .await;
                     return None;
                 }
@@ -189,14 +192,14 @@ impl Load {
         let path = format!("/api/v1/executions/{run}/cancel");
         loop {
             match self.post(self.server(rng.roll()), &path, None, &json!({})).await {
-                Some(told) if told.status < 300 => {
-                    let status = told.body["status"].as_str().unwrap_or_default().to_owned();
+                Some(response) if response.status < 300 => {
+                    let status = response.body["status"].as_str().unwrap_or_default().to_owned();
                     let note = Note::Cancelled { at: now(), run, status };
                     return self.note(&note).await;
                 }
-                Some(told) if told.status < 500 => {
+                Some(response) if response.status < 500 => {
                     return self
-                        .refused(format!("cancel {run}: {} {}", told.status, told.body))
+                        .refused(format!("cancel {run}: {} {}", response.status, response.body))
                         .await;
                 }
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -204,13 +207,13 @@ impl Load {
         }
     }
 
-    /// Calls back whoever asked for it, until `asked` ends.
+    /// Sends callbacks for all waits that arrive in `asked`.
     pub fn call_back(self: &Arc<Self>, mut asked: mpsc::UnboundedReceiver<Asked>) -> JoinHandle<()> {
         let load = self.clone();
         tokio::spawn(async move {
             let (mut known, mut callers) = (HashSet::new(), JoinSet::new());
             while let Some(asked) = asked.recv().await {
-                // A call that is repeated asks again for the same.
+                // A repeated call announces the same wait again.
                 if known.insert((asked.run.clone(), asked.node.clone())) {
                     let rng = Rng::new(load.seed, &format!("{} {}", asked.node, known.len()));
                     callers.spawn(load.clone().call(asked, rng));
@@ -220,9 +223,9 @@ impl Load {
         })
     }
 
-    /// Sends a callback until it is taken, or was; and sometimes once more.
+    /// Sends a callback until it is accepted or refused for good, and sometimes once more.
     async fn call(self: Arc<Self>, asked: Asked, mut rng: Rng) {
-        // Early, in time, or too late for a wait with a limit.
+        // Early, in time, or too late for a wait with a deadline.
         let wait = if rng.chance(40) {
             rng.millis(0, 50)
         } else {
@@ -231,7 +234,7 @@ impl Load {
         tokio::time::sleep(wait).await;
         let mut again = rng.chance(50);
         for number in 0.. {
-            // Each try brings something else, so that it shows which one was taken.
+            // Each try has another payload, which shows the one that was accepted.
             let payload = json!({ "run": asked.run, "node": asked.node, "try": number });
             let (run, node) = (asked.run.clone(), asked.node.clone());
             self.note(&Note::Calling {
@@ -241,14 +244,14 @@ impl Load {
             })
             .await;
             match self.post(self.server(rng.roll()), &asked.path, None, &payload).await {
-                Some(told) if told.status < 300 => {
+                Some(response) if response.status < 300 => {
                     let at = now();
                     self.note(&Note::Called { at, run, node, payload }).await;
                 }
-                // It was answered before, or its time is over.
-                Some(told) if told.status == 409 => {}
-                Some(told) if told.status < 500 => {
-                    let what = format!("callback {node} of {run}: {} {}", told.status, told.body);
+                // The wait has been answered, or has timed out.
+                Some(response) if response.status == 409 => {}
+                Some(response) if response.status < 500 => {
+                    let what = format!("callback {node} of {run}: {} {}", response.status, response.body);
                     return self.refused(what).await;
                 }
                 _ => {
@@ -262,12 +265,12 @@ impl Load {
         }
     }
 
-    fn server(&self, luck: u64) -> &Arc<Member> {
-        &self.servers[(luck % self.servers.len() as u64) as usize]
+    fn server(&self, number: u64) -> &Arc<Member> {
+        &self.servers[(number % self.servers.len() as u64) as usize]
     }
 
-    /// The answer, if there is one.
-    async fn post(&self, server: &Member, path: &str, key: Option<&str>, body: &Value) -> Option<Told> {
+    /// The response, if there is one.
+    async fn post(&self, server: &Member, path: &str, key: Option<&str>, body: &Value) -> Option<Response> {
         let url = server.url()?;
         let mut request: RequestBuilder = self.client.post(format!("{url}{path}"));
         if let Some(key) = key {
@@ -279,7 +282,7 @@ impl Load {
         let answer = request.send().await.ok()?;
         let status = answer.status().as_u16();
         let text = answer.text().await.ok()?;
-        Some(Told {
+        Some(Response {
             status,
             body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
             by: server.name,
@@ -291,7 +294,7 @@ impl Load {
     }
 
     async fn note(&self, note: &Note) {
-        // A log that cannot be written ends everything: nothing could be checked.
+        // Nothing can be checked without the log, so the client panics if it cannot be written.
         if let Err(error) = self.ledger.note(note).await {
             panic!("{error:#}");
         }
@@ -305,7 +308,7 @@ enum Manner {
     AtOnce,
 }
 
-/// A start, as it is sent.
+/// The parameters of a start.
 struct Start<'a> {
     workflow: &'a Workflow,
     request: String,
@@ -333,7 +336,7 @@ impl Start<'_> {
 
     fn draw<'a>(load: &'a Load, order: u64, rng: &mut Rng) -> Start<'a> {
         let drawn = Start::workflow(load, rng);
-        // However slow the machine is, every workflow has its turn.
+        // Every workflow is started early in the run, also on a slow machine.
         let workflow = load.workflows.get(order as usize).unwrap_or(drawn);
         let request = format!("order-{order}");
         let trigger = trigger(order, rng);
@@ -361,7 +364,7 @@ impl Start<'_> {
             6..8 => Manner::Twice,
             _ => Manner::AtOnce,
         };
-        // What does not end by itself is always cancelled.
+        // Runs that do not end by themselves are always cancelled.
         let cancels = workflow.ends.is_empty() || rng.chance(7);
         Start {
             workflow,

@@ -1,6 +1,6 @@
-//! The way to a database server, which can be cut, slowed down, and dropped right after a COMMIT.
+//! A proxy in front of a database server. It can reset, delay and block connections, and drop them right after a COMMIT.
 //!
-//! What must stay true: what is passed on is passed on whole and in order, until the connection ends.
+//! What must stay true: data is forwarded complete and in order until the connection ends.
 
 use super::wire::{Frontend, Meaning, is_idle};
 use std::{
@@ -21,33 +21,33 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A server that was sent a COMMIT has this long to answer it to nobody.
+/// How long the proxy reads the server's response to a COMMIT after the client was disconnected.
 const ANSWER: Duration = Duration::from_secs(5);
 const BUFFER: usize = 64 << 10;
 
-/// A proxy; ends when it is dropped.
+/// A proxy. It ends when it is dropped.
 pub struct Proxy {
     pub port: u16,
     way: Arc<Way>,
     accepting: JoinHandle<()>,
 }
 
-/// What may happen to all connections of a proxy.
+/// The faults that affect all connections of a proxy.
 #[derive(Default)]
 struct Way {
     server: AtomicU16,
-    /// Changes when all connections are to be cut.
+    /// Changes when all connections must be reset.
     cuts: watch::Sender<u64>,
-    /// Whether nothing passes.
+    /// Whether all traffic is blocked.
     hangs: watch::Sender<bool>,
     late_ms: AtomicU64,
-    /// How many more connections are dropped after a COMMIT.
+    /// The number of connections that still must be dropped after a COMMIT.
     drops: AtomicU32,
     dropped: AtomicU64,
 }
 
 impl Proxy {
-    /// A proxy to the server on this port.
+    /// Starts a proxy for the server on this port.
     pub async fn to(server: u16) -> io::Result<Proxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
@@ -65,7 +65,7 @@ impl Proxy {
         Ok(Proxy { port, way, accepting })
     }
 
-    /// New connections lead to another server.
+    /// New connections go to another server.
     pub fn lead_to(&self, server: u16) {
         self.way.server.store(server, Ordering::Relaxed);
     }
@@ -75,22 +75,22 @@ impl Proxy {
         self.way.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Everything is so late from now on.
+    /// Delays all traffic from now on.
     pub fn delay(&self, late: Duration) {
         self.way.late_ms.store(late.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether nothing passes from now on.
+    /// Blocks or unblocks all traffic.
     pub fn hang(&self, hangs: bool) {
         self.way.hangs.send_replace(hangs);
     }
 
-    /// So many connections are dropped, each after its next COMMIT.
+    /// Drops this many connections, each after its next COMMIT.
     pub fn drop_after_commit(&self, connections: u32) {
         self.way.drops.store(connections, Ordering::Relaxed);
     }
 
-    /// How many connections were dropped after a COMMIT so far.
+    /// The number of connections that were dropped after a COMMIT.
     pub fn dropped(&self) -> u64 {
         self.way.dropped.load(Ordering::Relaxed)
     }
@@ -104,18 +104,18 @@ impl Drop for Proxy {
 }
 
 impl Way {
-    /// Waits for as long as things are to be late.
+    /// Waits for the current delay.
     async fn linger(&self) {
         let late = self.late_ms.load(Ordering::Relaxed);
         if late > 0 {
             tokio::time::sleep(Duration::from_millis(late)).await;
         }
         let mut hangs = self.hangs.subscribe();
-        // The sender is in `self`, so it cannot be gone.
+        // The sender is in `self`, so the channel is open.
         let _ = hangs.wait_for(|hangs| !hangs).await;
     }
 
-    /// Whether this connection is to be dropped now.
+    /// Whether this connection must be dropped now.
     fn takes_a_drop(&self) -> bool {
         let left = self
             .drops
@@ -127,12 +127,12 @@ impl Way {
     }
 }
 
-/// Carries one connection to its end. That an end of it breaks is what it is for.
+/// Forwards one connection until it ends. Errors are expected.
 async fn pass(client: TcpStream, way: Arc<Way>) {
     let mut cuts = way.cuts.subscribe();
     let talk = async {
         let _ = client.set_nodelay(true);
-        // The client is to see a reset, not an end.
+        // The client must see a reset, not an orderly end.
         let _ = client.set_zero_linger();
         way.linger().await;
         let server = TcpStream::connect(("127.0.0.1", way.server.load(Ordering::Relaxed))).await?;
@@ -140,10 +140,10 @@ async fn pass(client: TcpStream, way: Arc<Way>) {
         let (from_client, mut to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         let muted = AtomicBool::new(false);
-        let (client_is_told, told) = watch::channel(());
+        let (responded_sender, responded) = watch::channel(());
         tokio::select! {
-            sent = ask(from_client, to_server, &way, &muted, told) => sent,
-            answered = answer(from_server, &mut to_client, &way, &muted, client_is_told) => answered,
+            sent = ask(from_client, to_server, &way, &muted, responded) => sent,
+            answered = answer(from_server, &mut to_client, &way, &muted, responded_sender) => answered,
         }
     };
     tokio::select! {
@@ -153,13 +153,13 @@ async fn pass(client: TcpStream, way: Arc<Way>) {
     }
 }
 
-/// From the client to the server. `told` ends when a muted server has answered.
+/// From the client to the server. `responded` is closed when a muted server has responded.
 async fn ask(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
     way: &Way,
     muted: &AtomicBool,
-    mut told: watch::Receiver<()>,
+    mut responded: watch::Receiver<()>,
 ) -> io::Result<()> {
     let mut frontend = Frontend::default();
     let mut bytes = vec![0; BUFFER];
@@ -172,15 +172,15 @@ async fn ask(
         frontend.push(&bytes[..length]);
         while let Some((message, meaning)) = frontend.next().map_err(|_| io::ErrorKind::InvalidData)? {
             match meaning {
-                // Everything is in the clear here; a client that insists on TLS ends.
+                // The proxy does not support TLS. A client that requires it disconnects.
                 Meaning::Tls => return Err(io::ErrorKind::Unsupported.into()),
                 Meaning::Commit if way.takes_a_drop() => {
-                    // Every other time the server certainly does it; else it may lose what it was sent.
+                    // Every other time the proxy waits until the server has executed it; otherwise the server may lose it.
                     let certain = way.dropped.load(Ordering::Relaxed).is_multiple_of(2);
                     muted.store(true, Ordering::SeqCst);
                     server.write_all(&message.bytes).await?;
                     if certain {
-                        let _ = tokio::time::timeout(ANSWER, told.changed()).await;
+                        let _ = tokio::time::timeout(ANSWER, responded.changed()).await;
                     }
                     return Ok(());
                 }
@@ -190,15 +190,15 @@ async fn ask(
     }
 }
 
-/// From the server to the client. What a muted server says is heard by nobody; at its end, `told` is dropped.
+/// From the server to the client. Data of a muted server is discarded. At its end, `responded` is dropped.
 async fn answer(
     mut server: OwnedReadHalf,
     client: &mut OwnedWriteHalf,
     way: &Way,
     muted: &AtomicBool,
-    told: watch::Sender<()>,
+    responded: watch::Sender<()>,
 ) -> io::Result<()> {
-    let mut told = Some(told);
+    let mut responded = Some(responded);
     let mut bytes = vec![0; BUFFER];
     loop {
         let length = server.read(&mut bytes).await?;
@@ -207,12 +207,12 @@ async fn answer(
         }
         if muted.load(Ordering::SeqCst) {
             if is_idle(&bytes[..length]) {
-                drop(told.take());
+                drop(responded.take());
             }
             continue;
         }
         way.linger().await;
-        // It may have been muted meanwhile: then this is already more than the client should hear.
+        // It may have been muted meanwhile. Then the client must not receive this.
         if !muted.load(Ordering::SeqCst) {
             client.write_all(&bytes[..length]).await?;
         }
@@ -251,7 +251,7 @@ mod tests {
         proxy.cut();
         assert!(client.batch_execute("SELECT 1").await.is_err(), "it was cut");
 
-        // Every second time it is certain that the server has done it. Nobody who was dropped knows.
+        // Every second time the server has certainly executed it. The client does not know either way.
         proxy.drop_after_commit(2);
         for dropped in 1..=2 {
             let client = connect(proxy.port).await;
@@ -264,7 +264,7 @@ mod tests {
         let client = connect(proxy.port).await;
         client.batch_execute("BEGIN; COMMIT").await.unwrap();
 
-        // While nothing passes nothing is answered, and nothing is lost.
+        // While traffic is blocked, no response arrives and nothing is lost.
         proxy.hang(true);
         let before = count(&direct).await;
         let asking = client.execute("INSERT INTO t VALUES (3)", &[]);

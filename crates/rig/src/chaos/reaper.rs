@@ -1,6 +1,6 @@
-//! Whatever becomes of the rig, its processes end and its files go: a shell waits for that on a pipe from us.
+//! Ends all processes of the rig and removes its files, however the rig itself ends: a shell waits for the end of a pipe from it.
 //!
-//! What must stay true: a process is in the shell's list for as long as it may run, and is ended by its id alone.
+//! What must stay true: a process is in the shell's list as long as it may run, and is killed by its id only.
 
 use anyhow::Context;
 use std::{
@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// `+ PID` and `- PID` say who runs; `keep` says that the files are of use. A stopped process has to go on to end.
+/// `+ PID` and `- PID` add and remove a process; `keep` keeps the files. A stopped process needs SIGCONT to end.
 const SCRIPT: &str = r#"
 folder=$1; running=" "; left=remove
 while read -r word pid; do
@@ -26,29 +26,29 @@ for pid in $running; do kill -s KILL -- "-$pid"; kill -s CONT -- "-$pid"; done 2
 [ "$left" = keep ] || rm -rf "$folder"
 "#;
 
-/// A folder for everything, and the list of what runs. Ends it all when it is dropped.
+/// The folder of the rig and the list of its processes. Dropping it kills the processes.
 pub struct Reaper {
     shell: Child,
-    words: Words,
+    processes: ProcessList,
     folder: PathBuf,
 }
 
-/// The way to the shell.
+/// The pipe to the shell.
 #[derive(Clone)]
-pub struct Words(Arc<Mutex<Option<ChildStdin>>>);
+pub struct ProcessList(Arc<Mutex<Option<ChildStdin>>>);
 
 impl Reaper {
-    /// For a new folder at this place.
+    /// Creates the folder and starts the shell.
     pub fn start(folder: &Path) -> anyhow::Result<Reaper> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "sh"]).arg(folder);
-        // Ctrl-C is not for it.
+        // Ctrl-C must not reach it.
         let mut shell = shell.process_group(0).stdin(Stdio::piped()).spawn().context("sh")?;
-        let words = Words(Arc::new(Mutex::new(shell.stdin.take())));
+        let processes = ProcessList(Arc::new(Mutex::new(shell.stdin.take())));
         Ok(Reaper {
             shell,
-            words,
+            processes,
             folder: folder.to_owned(),
         })
     }
@@ -58,31 +58,31 @@ impl Reaper {
         &self.folder
     }
 
-    /// Where to tell of processes.
-    pub fn words(&self) -> Words {
-        self.words.clone()
+    /// The sender for changes of the list.
+    pub fn processes(&self) -> ProcessList {
+        self.processes.clone()
     }
 
-    /// The folder stays.
+    /// Keeps the folder.
     pub fn keep(&self) {
-        self.words.say("keep 0");
+        self.processes.say("keep 0");
     }
 }
 
-impl Words {
+impl ProcessList {
     fn say(&self, line: &str) {
         let mut input = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(input) = input.as_mut() {
-            let _ = writeln!(input, "{line}"); // a shell that is gone has ended them
+            let _ = writeln!(input, "{line}"); // if the shell is gone, it has killed them
         }
     }
 
-    /// The leader of a process group of ours runs.
+    /// Adds the leader of a process group.
     pub fn runs(&self, pid: u32) {
         self.say(&format!("+ {pid}"));
     }
 
-    /// It ended, and was waited for.
+    /// Removes a process that ended and was waited for.
     pub fn ended(&self, pid: u32) {
         self.say(&format!("- {pid}"));
     }
@@ -90,7 +90,7 @@ impl Words {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        drop(self.words.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.processes.0.lock().unwrap_or_else(PoisonError::into_inner).take());
         let _ = self.shell.wait();
     }
 }
@@ -104,15 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_ends_with_it_and_nothing_else() {
+    fn dropping_it_kills_listed_processes_only() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("rig");
         let reaper = Reaper::start(&folder).unwrap();
         let (mut listed, mut again, mut free) = (sleeper(), sleeper(), sleeper());
         for pid in [free.id(), listed.id(), again.id()] {
-            reaper.words().runs(pid);
+            reaper.processes().runs(pid);
         }
-        reaper.words().ended(free.id());
+        reaper.processes().ended(free.id());
         drop(reaper);
         assert!(!folder.exists());
         assert!(!listed.wait().unwrap().success() && !again.wait().unwrap().success());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_of_use_stay() {
+    fn kept_files_stay() {
         let root = tempfile::tempdir().unwrap();
         let reaper = Reaper::start(&root.path().join("rig")).unwrap();
         reaper.keep();

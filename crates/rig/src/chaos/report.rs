@@ -1,7 +1,7 @@
-//! What a run of the rig tells: a line for each fault while it runs, and a summary.
+//! The output of the rig: a line for each fault while it runs, and a summary.
 
 use super::{
-    check::{Rule, Violation, lost_calls, robbed},
+    check::{Rule, Violation, lost_calls, taken_over},
     evidence::{Evidence, Note},
     faults::Kind,
     fleet::Fleet,
@@ -16,29 +16,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many violations of one rule are shown; the report as JSON has all.
+/// How many violations of each rule the table shows. The JSON report has all of them.
 const SHOWN: usize = 5;
 
-/// Tells what happens, as it happens.
-pub struct Diary {
+/// Prints progress and counts faults.
+pub struct Progress {
     begun: Instant,
     counts: Mutex<BTreeMap<Kind, u32>>,
 }
 
-impl Diary {
-    pub fn new() -> Diary {
-        Diary {
+impl Progress {
+    pub fn new() -> Progress {
+        Progress {
             begun: Instant::now(),
             counts: Mutex::default(),
         }
     }
 
-    /// A line about what is being done.
+    /// Prints a line with the elapsed time.
     pub fn say(&self, what: &str) {
         eprintln!("[{:7.2} s] {what}", self.begun.elapsed().as_secs_f64());
     }
 
-    /// A fault happens.
+    /// Counts and prints a fault.
     pub fn fault(&self, kind: Kind, what: &str) {
         *self
             .counts
@@ -62,7 +62,7 @@ impl Diary {
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     seed: u64,
-    /// How to call for the same load and faults.
+    /// The command that repeats the load and the faults.
     command: String,
     runs: BTreeMap<&'static str, usize>,
     acknowledged: Acknowledged,
@@ -75,11 +75,11 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     wrong_clock: Option<&'static str>,
     dropped_after_commit: u64,
-    /// How long it took until everything was over after the last fault, if it was.
+    /// How long it took after the last fault until all runs had ended, if they did.
     settled_after_ms: Option<u64>,
     /// Promises that were broken.
     pub violations: Vec<Violation>,
-    /// What is left to look at.
+    /// The folder with logs, if it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ struct Acknowledged {
     callbacks: usize,
 }
 
-/// What only the rig knows.
+/// Facts that are not in the evidence.
 pub struct Circumstances {
     pub seed: u64,
     pub command: String,
@@ -127,7 +127,7 @@ impl Report {
             effects: evidence.effects.len(),
             repeated_effects: lost_calls(evidence),
             journal_rows: evidence.written.len(),
-            takeovers: robbed(evidence).values().map(Vec::len).sum(),
+            takeovers: taken_over(evidence).values().map(Vec::len).sum(),
             faults: known.faults,
             wrong_clock: Fleet::WRONG_CLOCK,
             dropped_after_commit: known.dropped_after_commit,
@@ -161,7 +161,7 @@ impl Report {
         };
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
-            let _ = writeln!(text, "{name:<14} {value}"); // a String takes everything
+            let _ = writeln!(text, "{name:<14} {value}"); // writing to a String cannot fail
         };
         line("seed", self.seed.to_string());
         line("faults", counts(faults.collect()));
@@ -210,8 +210,8 @@ impl Report {
         if let Some(folder) = &self.folder {
             let _ = writeln!(
                 text,
-                "\nRepeat it with\n  {}\nLogs of all processes, what clients were told (acknowledged.log),\n\
-                 what the service saw (effects.log) and the journals of these runs (runs.json) are in\n  {}",
+                "\nRepeat it with\n  {}\nLogs of all processes, what clients received (acknowledged.log),\n\
+                 what the service received (effects.log) and the journals of these runs (runs.json) are in\n  {}",
                 self.command,
                 folder.display()
             );

@@ -1,4 +1,4 @@
-//! All chance of the rig comes from its seed, through here.
+//! The only source of random numbers in the rig. All of them derive from the seed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Rng(u64);
 
 impl Rng {
-    /// A sequence for one purpose: those of other purposes tell nothing of it.
+    /// An independent sequence for one purpose.
     pub fn new(seed: u64, purpose: &str) -> Rng {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         Rng(mix(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, step)))
@@ -18,12 +18,12 @@ impl Rng {
         mix(self.0)
     }
 
-    /// From 0 up to, not including, `n`.
+    /// From 0 to `n`, exclusive.
     pub fn below(&mut self, n: u64) -> u64 {
         self.roll() % n.max(1)
     }
 
-    /// From `low` to `high`, both included.
+    /// From `low` to `high`, inclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
@@ -33,7 +33,7 @@ impl Rng {
         Duration::from_millis(self.between(low, high))
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

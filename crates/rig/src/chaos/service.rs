@@ -1,7 +1,7 @@
-//! The service that steps call. What it saw is on disk before it answers.
+//! The service that steps call. It writes each call to disk before it responds.
 //!
-//! `/effect` answers at once, `/flaky/N` refuses the first N calls of a key with 503, `/slow/MS` takes its time, `/refuse`
-//! answers 422, `/ask` knows addresses to call back, and `/wrong` is called only if the engine makes a mistake.
+//! `/effect` responds at once, `/flaky/N` refuses the first N calls of a node with 503, `/slow/MS` responds late, `/refuse` responds
+//! with 422, `/ask` receives callback URLs, and `/wrong` is called only if the engine makes a mistake.
 
 use super::{
     evidence::{Effect, now},
@@ -26,16 +26,16 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
-/// A wait that can be answered.
+/// A wait that can receive a callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub run: String,
     pub node: String,
-    /// The path of its address.
+    /// The path of its callback URL.
     pub path: String,
 }
 
-/// The service; ends when it is dropped.
+/// The service. It ends when it is dropped.
 pub struct Service {
     pub url: String,
     serving: JoinHandle<()>,
@@ -44,13 +44,13 @@ pub struct Service {
 struct Memory {
     ledger: Arc<Ledger>,
     calls: AtomicU64,
-    /// How often a key was there.
+    /// The number of calls of each node.
     keys: Mutex<HashMap<String, u64>>,
     asked: mpsc::UnboundedSender<Asked>,
 }
 
 impl Service {
-    /// Starts it. Whoever asks to be called back is told to `asked`.
+    /// Starts the service. Waits whose callback URL it receives are sent to `asked`.
     pub async fn start(ledger: Arc<Ledger>, asked: mpsc::UnboundedSender<Asked>) -> io::Result<Service> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -114,21 +114,21 @@ async fn ask(State(memory): Shared, headers: HeaderMap, Json(body): Json<Value>)
                 run: run.clone(),
                 node: node.clone(),
                 path: path.to_owned(),
-            }); // after the end nobody calls back
+            }); // after the end no callbacks are sent
         }
     }
     memory.take(&headers, body, |_| StatusCode::OK).await
 }
 
 impl Memory {
-    /// Writes a call down, then answers it with the status for a key that was there so often.
+    /// Logs a call and responds with the status for a node that was called this often before.
     async fn take(&self, headers: &HeaderMap, body: Value, status: impl FnOnce(u64) -> StatusCode) -> Response {
         let key = key(headers);
         let (run, node) = named(&key);
         let attempt = text(headers, "x-attempt").parse().unwrap_or_default();
         let before = {
             let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-            // All attempts of a node count together, whether or not their keys tell them apart.
+            // All attempts of a node count together, whether or not their keys contain the attempt.
             let count = keys.entry(format!("{run}:{node}")).or_default();
             *count += 1;
             *count - 1
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn calls_are_on_disk_before_they_are_answered() {
+    async fn calls_are_on_disk_before_the_response() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("effects.log");
         let ledger = Arc::new(Ledger::create(&path).unwrap());

@@ -1,35 +1,35 @@
-//! What a client of PostgreSQL says, cut into messages: just enough to see where a transaction ends.
+//! The client side of the PostgreSQL protocol, split into messages: enough to see where a transaction ends.
 
 use std::collections::HashMap;
 
 const STARTUP: u32 = 196_608;
 const TLS_REQUEST: u32 = 80_877_103;
-/// Nobody sends longer messages; what says so is not the protocol.
+/// No client sends longer messages. A longer one is not the protocol.
 const LONGEST: usize = 256 << 20;
 
-/// A whole message, as it was sent.
+/// A complete message, as it was sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Zero for those at the beginning, which have none.
+    /// Zero for startup messages, which have no type.
     tag: u8,
     pub bytes: Vec<u8>,
 }
 
-/// What a message means to us.
+/// What a message means for the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// It asks whether there is TLS: to be answered with `N`, and not passed on.
+    /// A request for TLS. It is answered with `N` and not forwarded.
     Tls,
-    /// After it the server ends a transaction that may have written something.
+    /// After this message the server commits a transaction that may have written something.
     Commit,
     Other,
 }
 
-/// That what was sent is not the protocol.
+/// The data is not the protocol.
 #[derive(Debug)]
 pub struct Nonsense;
 
-/// One client's side of a conversation.
+/// The client's side of one connection.
 #[derive(Debug, Default)]
 pub struct Frontend {
     buffer: Vec<u8>,
@@ -37,17 +37,17 @@ pub struct Frontend {
     in_transaction: bool,
     /// Prepared statements, and whether they write.
     statements: HashMap<Vec<u8>, bool>,
-    /// Whether something that writes was bound since the last Sync.
+    /// Whether a statement that writes was bound since the last Sync.
     writes: bool,
 }
 
 impl Frontend {
-    /// Takes what came in.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, if there is one.
+    /// The next complete message, if there is one.
     pub fn next(&mut self) -> Result<Option<(Message, Meaning)>, Nonsense> {
         let tagged = usize::from(self.begun);
         let Some(length) = self.buffer.get(tagged..tagged + 4) else {
@@ -81,9 +81,9 @@ impl Frontend {
                     return Meaning::Tls;
                 }
             }
-            // A plain query.
+            // A simple query.
             b'Q' => return self.query(texts.next().unwrap_or_default()),
-            // Prepare: the name, then the text.
+            // Parse: the name, then the text.
             b'P' => {
                 if let (Some(name), Some(sql)) = (texts.next(), texts.next()) {
                     self.statements.insert(name.to_owned(), writes(sql));
@@ -94,7 +94,7 @@ impl Frontend {
                 let statement = texts.nth(1).and_then(|name| self.statements.get(name));
                 self.writes |= statement.copied().unwrap_or(false);
             }
-            // Sync ends what was not begun.
+            // Sync without a statement that writes commits nothing.
             b'S' => {
                 let writes = std::mem::take(&mut self.writes);
                 if writes && !self.in_transaction {
@@ -133,7 +133,7 @@ fn writes(sql: &[u8]) -> bool {
         .any(|word| first.is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes())))
 }
 
-/// Whether this is the end of what a server says when no transaction is open.
+/// Whether this is the end of a server's response outside of a transaction.
 pub fn is_idle(end_of_answer: &[u8]) -> bool {
     end_of_answer.ends_with(b"Z\0\0\0\x05I")
 }
@@ -155,7 +155,7 @@ mod tests {
         bytes
     }
 
-    /// What is meant by all messages in these bytes, however they are cut.
+    /// The meanings of all messages in these bytes, split at any place.
     fn meanings(bytes: &[u8], piece: usize) -> Vec<Meaning> {
         let mut frontend = Frontend::default();
         let (mut meanings, mut passed) = (Vec::new(), Vec::new());
@@ -171,20 +171,20 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_transactions_are_seen() {
+    fn ends_of_transactions_are_found() {
         use Meaning::{Commit, Other, Tls};
         let said: Vec<(Vec<u8>, Meaning)> = vec![
             (startup(TLS_REQUEST), Tls),
             (startup(STARTUP), Other),
             (message(b'P', b"s1\0 insert INTO t SELECT 'COMMIT'\0\0\0"), Other),
             (message(b'P', b"s2\0SELECT 1\0\0\0"), Other),
-            // By itself a statement that writes is a transaction; one that reads is none that matters.
+            // Outside of a transaction block a statement that writes is a transaction; one that reads does not matter.
             (message(b'B', b"\0s1\0\0\0"), Other),
             (message(b'E', b"\0\0\0\0\0"), Other),
             (message(b'S', b""), Commit),
             (message(b'B', b"\0s2\0\0\0"), Other),
             (message(b'S', b""), Other),
-            // Inside one, only its end matters.
+            // Inside a transaction block only its end matters.
             (message(b'Q', b"DISCARD PLANS; BEGIN\0"), Other),
             (message(b'B', b"\0s1\0\0\0"), Other),
             (message(b'S', b""), Other),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn data_that_is_not_the_protocol_is_refused() {
         let mut frontend = Frontend::default();
         frontend.push(b"GET / HTTP/1.1\r\n\r\n");
         assert!(frontend.next().is_err());

@@ -1,40 +1,40 @@
 //! The workflows of the load: chains, fan-outs with joins, retries, pauses, waits and conditions, in both dialects.
 //!
-//! A trigger is `{ "order", "word", "fails", "slowMs", "pauseMs" }`; every call of a step has the order in its body, so that
-//! it shows whose it is.
+//! A trigger is `{ "order", "word", "fails", "slowMs", "pauseMs" }`. Every call of a step has the order in its body, so that the
+//! service knows its run.
 
 use super::rng::Rng;
 use fermata_core::Status;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A run that pauses this long ends only because it is cancelled.
+/// A run that sleeps this long ends only when it is cancelled.
 const ENDLESS_MS: u64 = 3_600_000;
 
 /// The text that slow conditions read.
 const LONG_TEXT: usize = 512 * 1024;
 
-/// A workflow of the load, and what is to be expected of it.
+/// A workflow of the load and its expected results.
 #[derive(Debug, Clone)]
 pub struct Workflow {
     pub name: &'static str,
     pub document: Value,
-    /// Whether it is written in Runlater, and so is triggered instead of executed.
+    /// Whether it is written in Runlater. Such workflows are triggered instead of executed.
     pub triggered: bool,
-    /// How it may end if nobody cancels it; not at all, if there is nothing.
+    /// The statuses in which it may end without a cancel. Empty if it does not end by itself.
     pub ends: &'static [Status],
-    /// How often it is started, compared with others.
+    /// How often it is started, relative to the others.
     pub weight: u64,
 }
 
-/// A node, as far as the checks care.
+/// What the checks need to know of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeShape {
-    /// Those that must be settled before it opens.
+    /// The nodes that must be settled before it opens.
     pub parents: Vec<String>,
     /// Whether it calls the service.
     pub calls: bool,
-    /// Whether it is on a path that no run takes.
+    /// Whether no run reaches it.
     pub wrong: bool,
     /// Whether it waits for a callback.
     pub waits: bool,
@@ -44,7 +44,7 @@ pub struct NodeShape {
 pub type Shape = BTreeMap<String, NodeShape>;
 
 impl Workflow {
-    /// Its nodes, read from the document without the help of a dialect.
+    /// Its nodes, read from the document without a dialect.
     pub fn shape(&self) -> Shape {
         let mut shape = Shape::new();
         match self.triggered {
@@ -83,7 +83,7 @@ fn is_wrong(url: &Value) -> bool {
     url.as_str().is_some_and(|url| url.ends_with("/wrong"))
 }
 
-/// What a run is started with.
+/// The trigger of a run.
 pub fn trigger(order: u64, rng: &mut Rng) -> Value {
     let slow = match rng.chance(40) {
         true => rng.between(500, 4000),
@@ -98,7 +98,7 @@ pub fn trigger(order: u64, rng: &mut Rng) -> Value {
     })
 }
 
-/// All of them; `service` is where their steps call.
+/// All workflows. Their steps call the service at `service`.
 pub fn all(service: &str) -> Vec<Workflow> {
     let dataworkflows = |name, weight, ends, nodes: Value| {
         let start = nodes[0]["id"].clone();
@@ -132,7 +132,7 @@ pub fn all(service: &str) -> Vec<Workflow> {
     ]
 }
 
-/// A node that calls the service at `path`; `next` are what follows it.
+/// A node that calls the service at `path`, with edges to `next`.
 fn call(service: &str, id: &str, path: &str, more: Value, next: &[&str]) -> Value {
     let mut body = json!({ "order": "{{ trigger.order }}", "from": id });
     if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
@@ -155,7 +155,7 @@ fn pause(id: &str, millis: Value, next: &[&str]) -> Value {
 fn chain(service: &str) -> Value {
     let seen = json!({ "seen": "{{ context.data.one.body.call }}" });
     let mut two = call(service, "two", "/flaky/{{ trigger.fails }}", seen, &["three"]);
-    // Its key names the attempt.
+    // Its idempotency key contains the attempt.
     two["policies"]["rerenderOnRetry"] = true.into();
     json!([
         call(service, "one", "/effect", json!({}), &["two"]),
@@ -180,7 +180,7 @@ fn fan(service: &str) -> Value {
     );
     join["edges"] = json!([
         { "targetNode": "even", "condition": "trigger.order % 2 === 0" },
-        // Beyond what is evaluated natively: this one goes to the sandbox.
+        // Beyond the native subset, so it is evaluated in the sandbox.
         { "targetNode": "odd", "condition": "/^odd$/.test(trigger.word)" },
     ]);
     json!([
@@ -216,7 +216,7 @@ fn wide(service: &str) -> Value {
 
 fn sleepy(service: &str) -> Value {
     let mut between = call(service, "between", "/flaky/1", json!({}), &["again"]);
-    // Nobody holds a run that waits this long for its next attempt.
+    // A run that waits this long for its next attempt is parked.
     between["policies"]["retry"] = json!({ "maxAttempts": 12, "baseDelayMs": 1500, "jitter": false });
     json!([
         call(service, "before", "/effect", json!({}), &["nap"]),
@@ -246,7 +246,7 @@ fn refused(service: &str) -> Value {
     ])
 }
 
-/// Its conditions read a long text again and again until their time limit: on an async worker they would hold up heartbeats.
+/// Its conditions read a long text again and again until their time limit. On an async worker they would delay heartbeats.
 fn slow_conditions(service: &str) -> Value {
     let long = "x".repeat(LONG_TEXT);
     let look = |at: usize| format!("context.data.long.text.lastIndexOf('no{at}') < 0");
@@ -254,7 +254,7 @@ fn slow_conditions(service: &str) -> Value {
     json!([
         call(service, "first", "/effect", json!({}), &["long"]),
         { "id": "long", "actionType": "core.echo", "parameters": { "text": long }, "edges": [
-            // Whether it is true or meets its time limit depends on the machine; the run succeeds either way.
+            // Whether it is true or exceeds its time limit depends on the machine. The run succeeds in both cases.
             { "targetNode": "maybe", "condition": slow },
             { "targetNode": "after" },
         ] },
@@ -289,7 +289,7 @@ fn ask(service: &str) -> Value {
     });
     json!({
         "first": task(service, "first", "/effect", &[], json!({})),
-        // `early` opens after this, and is answered as soon as its address is known.
+        // `early` opens after this node, and receives its callback as soon as its URL is known.
         "nap": { "needs": ["first"], "sleep": "1500ms" },
         "flaky": task(service, "flaky", "/flaky/2", &["first"], json!({})),
         "ask": task(service, "ask", "/ask", &["first"], urls),

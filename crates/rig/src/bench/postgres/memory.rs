@@ -1,7 +1,6 @@
-//! What a runner process takes of memory while many runs are parked and some are active.
+//! The memory of a runner process while many runs are parked and some are active.
 //!
-//! Parked runs sleep in the database. An active one is in the middle of a request whose answer does not come before
-//! everything is measured.
+//! Parked runs sleep in the database. An active run waits for the response to a request, which is sent after the measurement.
 
 use super::{
     super::{
@@ -25,9 +24,9 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::watch};
 
-/// Far longer than the benchmark.
+/// Much longer than the benchmark.
 const SLEEP: Duration = Duration::from_secs(1800);
-/// A run that sleeps leaves memory after this.
+/// A sleeping run is parked after this time.
 const PARK_AFTER: Duration = Duration::from_secs(1);
 const STARTERS: usize = 256;
 
@@ -36,15 +35,15 @@ const STARTERS: usize = 256;
 pub(super) struct Memory {
     parked: usize,
     active: usize,
-    /// Of the runner process, before the first run,
+    /// Of the runner process before the first run.
     idle_mb: f64,
-    /// when all sleepers were parked,
+    /// When all sleepers are parked.
     parked_mb: f64,
-    /// and with the active ones besides.
+    /// With the active runs in addition.
     active_mb: f64,
 }
 
-/// Requests that are not answered before they may be.
+/// Holds requests until it may respond.
 #[derive(Clone)]
 struct Service {
     open: Arc<AtomicUsize>,

@@ -1,16 +1,16 @@
-//! What the service saw, compared with what was recorded.
+//! The calls that the service received, compared with the recorded attempts.
 
-use super::{Found, Rule, Story, Tenure};
+use super::{Found, Rule, RunEvidence, Tenure};
 use crate::chaos::evidence::{AttemptRow, Effect, Evidence, Micros};
 use fermata_core::Event;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// A process that was stopped, perhaps several times, may go on with a call long after its runs were taken over.
+/// A process that was stopped, perhaps several times, may continue a call long after its runs were taken over.
 const ZOMBIE: Micros = 60_000_000;
 
-/// The calls of each run. A call of no run is an effect of something that was never durable.
+/// The calls of each run. A call of an unknown run is the effect of something that was never durable.
 pub(super) fn by_run<'a>(evidence: &'a Evidence, found: &mut Found) -> BTreeMap<Uuid, Vec<&'a Effect>> {
     let mut runs: BTreeMap<Uuid, Vec<&Effect>> = BTreeMap::new();
     for effect in &evidence.effects {
@@ -25,12 +25,12 @@ pub(super) fn by_run<'a>(evidence: &'a Evidence, found: &mut Found) -> BTreeMap<
     runs
 }
 
-/// The call whose answer an attempt was recorded with.
+/// The number of the call whose response was recorded with an attempt.
 pub(super) fn recorded_call(row: &AttemptRow) -> Option<u64> {
     row.outputs.as_ref()?.pointer("/body/call").and_then(Value::as_u64)
 }
 
-pub(super) fn check(story: &Story<'_>, effects: &[&Effect], found: &mut Found) {
+pub(super) fn check(story: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) {
     same_bodies(story, effects, found);
     for (node, shape) in story.shape {
         let calls: Vec<&Effect> = effects.iter().copied().filter(|effect| effect.node == *node).collect();
@@ -46,8 +46,8 @@ pub(super) fn check(story: &Story<'_>, effects: &[&Effect], found: &mut Found) {
     }
 }
 
-/// What has the same key has the same body, and is about its own run.
-fn same_bodies(story: &Story<'_>, effects: &[&Effect], found: &mut Found) {
+/// Calls with the same key have the same body, and belong to the run that the key names.
+fn same_bodies(story: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) {
     let mut first: BTreeMap<&str, &Effect> = BTreeMap::new();
     for effect in effects {
         let before = first.entry(&effect.key).or_insert(effect);
@@ -72,8 +72,8 @@ fn same_bodies(story: &Story<'_>, effects: &[&Effect], found: &mut Found) {
     }
 }
 
-/// Recorded attempts have the answers of their calls; a call whose answer was lost lies in a crash window.
-fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) {
+/// Recorded attempts have the responses of their calls. A call whose response was lost lies in a crash window.
+fn answers(story: &RunEvidence<'_>, node: &str, calls: &[&Effect], found: &mut Found) {
     let id = story.id;
     let rows: Vec<&AttemptRow> = story.rows.attempts.iter().filter(|row| row.node == node).collect();
     let mut lost: BTreeMap<u64, &Effect> = calls.iter().map(|call| (call.call, *call)).collect();
@@ -108,7 +108,7 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
         });
         let status = match call.answered {
             200 => &["Succeeded"][..],
-            // The last attempt of a run that is told to stop is not repeated.
+            // The last attempt of a run that is stopping is not repeated.
             503 => &["RetriableFailure", "Failed"],
             _ => &["Failed"],
         };
@@ -121,11 +121,11 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
     }
     let (outside, late) = outside(lost.values().map(|call| call.at).collect(), windows(story, node));
     found.late += late;
-    // An attempt that was given up may have made its call all the same.
+    // An attempt whose outcome was dropped may have made its call.
     found.ensure(outside.len() <= silent, Rule::Effect, id, || {
         format!(
             "{node} was called again outside of a crash window, at {outside:?}: {lost:?}, {:?}",
-            story.robbed
+            story.taken_over
         )
     });
     let called = rows
@@ -136,9 +136,9 @@ fn answers(story: &Story<'_>, node: &str, calls: &[&Effect], found: &mut Found) 
     });
 }
 
-/// The times of owners that may have called a node and lost the run before they could say so: it was open under their
-/// epoch, and another's recorded its end.
-fn windows(story: &Story<'_>, node: &str) -> Vec<Tenure> {
+/// The periods of owners that may have called a node and lost the run before they recorded the outcome: the node was open
+/// under their epoch, and another owner recorded its end.
+fn windows(story: &RunEvidence<'_>, node: &str) -> Vec<Tenure> {
     let mut events = story
         .events
         .iter()
@@ -149,20 +149,20 @@ fn windows(story: &Story<'_>, node: &str) -> Vec<Tenure> {
         return Vec::new();
     };
     let ended = ended.map_or(i64::MAX, |(ended, _)| *ended);
-    let robbed = story.robbed.iter().copied();
-    robbed
+    let taken_over = story.taken_over.iter().copied();
+    taken_over
         .filter(|tenure| (*opened..ended).contains(&tenure.epoch))
         .collect()
 }
 
-/// Calls that no crash window explains, and how many are explained by a window that had closed. Each explains one: an
-/// owner calls a node again after the commit of the call before.
+/// Calls that no crash window explains, and how many are explained by a window that had closed. A window explains one call: an
+/// owner calls a node again only after the commit of the call before.
 fn outside(mut calls: Vec<Micros>, mut windows: Vec<Tenure>) -> (Vec<Micros>, usize) {
     calls.sort_unstable();
     let mut explain = |slack: Micros| {
         let before = calls.len();
         calls.retain(|at| {
-            // The first to close is the one that later calls can use least.
+            // Use the window that closes first: later calls can use it least.
             let fits = |window: &Tenure| window.from <= *at && *at <= window.to + slack;
             let window = windows.iter().position(fits);
             window.map(|place| windows.remove(place)).is_none()

@@ -1,29 +1,29 @@
-//! One run by itself: its journal, its attempts and its end.
+//! A single run: its journal, its attempts and its end.
 
-use super::{Found, Rule, Story};
+use super::{Found, Rule, RunEvidence};
 use crate::chaos::evidence::AttemptRow;
 use fermata_core::{Event, Outcome, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) fn check(story: &Story<'_>, found: &mut Found) {
+pub(super) fn check(story: &RunEvidence<'_>, found: &mut Found) {
     end(story, found);
     journal(story, found);
     attempts(story, found);
 }
 
-/// It is over, in a way that its workflow has, and nobody works on it any more.
-fn end(story: &Story<'_>, found: &mut Found) {
+/// The run has ended, in a way that its workflow allows, and no runner holds it.
+fn end(story: &RunEvidence<'_>, found: &mut Found) {
     let (id, rows) = (story.id, story.rows);
     if !rows.status.is_terminal() {
         let what = format!(
-            "{} run of `{}` is {}: owner {:?}, wake_at {:?}, {} letters unread, {} takeovers, last event {:?}",
+            "{} run of `{}` is {}: owner {:?}, wake_at {:?}, {} messages unread, {} takeovers, last event {:?}",
             rows.request,
             rows.workflow,
             rows.status,
             rows.owner,
             rows.wake_at,
             rows.unread,
-            story.robbed.len(),
+            story.taken_over.len(),
             story.events.last().map(|(_, event)| event.name()),
         );
         return found.add(Rule::Stuck, Some(id), what);
@@ -35,10 +35,10 @@ fn end(story: &Story<'_>, found: &mut Found) {
             rows.owner, rows.wake_at
         )
     });
-    found.ensure(rows.letters == 0 && rows.unread == 0, Rule::Stuck, id, || {
+    found.ensure(rows.messages == 0 && rows.unread == 0, Rule::Stuck, id, || {
         format!(
-            "it is over, and yet has {} letters, {} unread",
-            rows.letters, rows.unread
+            "it has ended and still has {} messages, {} unread",
+            rows.messages, rows.unread
         )
     });
     for wait in rows.waits.iter().filter(|wait| wait.open) {
@@ -57,7 +57,7 @@ fn end(story: &Story<'_>, found: &mut Found) {
     });
 }
 
-/// Where a node stands, by the journal alone.
+/// The state of a node, derived from the journal alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
     Idle,
@@ -67,7 +67,7 @@ enum Node {
     Skipped,
 }
 
-fn journal(story: &Story<'_>, found: &mut Found) {
+fn journal(story: &RunEvidence<'_>, found: &mut Found) {
     let id = story.id;
     let mut nodes: BTreeMap<&str, Node> = story.shape.keys().map(|name| (name.as_str(), Node::Idle)).collect();
     let (mut started, mut stopping, mut ended) = (false, false, None);
@@ -97,7 +97,7 @@ fn journal(story: &Story<'_>, found: &mut Found) {
         return;
     }
     for (name, node) in nodes {
-        // What ended while the run was stopping leads nowhere.
+        // Nodes that ended while the run was stopping open no other nodes.
         let over = matches!(node, Node::Routed | Node::Skipped) || (stopping && node == Node::Finished);
         found.ensure(over, Rule::Outcome, id, || {
             format!("{name} has no outcome: it is {node:?}")
@@ -105,9 +105,9 @@ fn journal(story: &Story<'_>, found: &mut Found) {
     }
 }
 
-/// Moves a node; false if the event does not fit it.
+/// Applies an event to a node; false if the event is illegal in its state.
 fn step<'a>(
-    story: &Story<'a>,
+    story: &RunEvidence<'a>,
     event: &Event,
     nodes: &mut BTreeMap<&'a str, Node>,
     stopping: bool,
@@ -141,8 +141,8 @@ fn step<'a>(
     true
 }
 
-/// A node opens when everything that leads to it is settled.
-fn joined(story: &Story<'_>, name: &str, nodes: &BTreeMap<&str, Node>, found: &mut Found) {
+/// A node opens when all nodes that lead to it are settled.
+fn joined(story: &RunEvidence<'_>, name: &str, nodes: &BTreeMap<&str, Node>, found: &mut Found) {
     for parent in &story.shape[name].parents {
         let state = nodes.get(parent.as_str());
         let settled = matches!(state, Some(Node::Routed | Node::Skipped));
@@ -152,8 +152,8 @@ fn joined(story: &Story<'_>, name: &str, nodes: &BTreeMap<&str, Node>, found: &m
     }
 }
 
-/// Recorded attempts are those of the journal, count up from one, and only the last one is final.
-fn attempts(story: &Story<'_>, found: &mut Found) {
+/// Recorded attempts match the journal, are numbered from one, and only the last one is final.
+fn attempts(story: &RunEvidence<'_>, found: &mut Found) {
     let id = story.id;
     let mut by_node: BTreeMap<&str, Vec<&AttemptRow>> = BTreeMap::new();
     for row in &story.rows.attempts {
@@ -171,7 +171,7 @@ fn attempts(story: &Story<'_>, found: &mut Found) {
             format!("{node} is recorded as {rows:?}")
         });
     }
-    let told = story.events.iter().filter_map(|(_, event)| match event {
+    let in_journal = story.events.iter().filter_map(|(_, event)| match event {
         Event::Skipped { node, .. } => Some((node.as_str(), 1, "Skipped")),
         Event::Retried { node, attempt, .. } => Some((node.as_str(), *attempt, "RetriableFailure")),
         Event::Finished { node, attempt, outcome } => match outcome {
@@ -181,19 +181,19 @@ fn attempts(story: &Story<'_>, found: &mut Found) {
         },
         _ => None,
     });
-    let told: BTreeSet<_> = told.collect();
+    let in_journal: BTreeSet<_> = in_journal.collect();
     let rows = story.rows.attempts.iter();
     let recorded: BTreeSet<_> = rows
         .map(|row| (row.node.as_str(), row.attempt, row.status.as_str()))
         .collect();
-    found.ensure(told == recorded, Rule::Outcome, id, || {
-        let only: Vec<_> = told.symmetric_difference(&recorded).collect();
+    found.ensure(in_journal == recorded, Rule::Outcome, id, || {
+        let only: Vec<_> = in_journal.symmetric_difference(&recorded).collect();
         format!("journal and recorded attempts differ in {only:?}")
     });
 }
 
-/// Nodes that waited for a retry when their run stopped: they end with the failure of an attempt that was recorded before.
-fn cut_short<'a>(story: &'a Story<'_>) -> BTreeSet<&'a str> {
+/// Nodes that waited for a retry when their run stopped. They end with the failure of an attempt that was recorded before.
+fn cut_short<'a>(story: &'a RunEvidence<'_>) -> BTreeSet<&'a str> {
     let mut retried = BTreeSet::new();
     let mut nodes = BTreeSet::new();
     for (_, event) in &story.events {

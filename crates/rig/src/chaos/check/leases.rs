@@ -1,4 +1,4 @@
-//! Who held which run when: epochs, take-overs, and that nobody writes to what is another's.
+//! Which runner held which run when: epochs, takeovers, and fencing.
 
 use super::{Found, Rule, Rules};
 use crate::chaos::evidence::{Change, Evidence, Heartbeat, Micros};
@@ -34,7 +34,7 @@ pub(super) fn check(rules: &Rules, evidence: &Evidence, found: &mut Found) {
     }
 }
 
-/// Nothing was lost between two changes, and epochs grow by one with each owner.
+/// Each change starts from the state that the change before left, and epochs grow by one with each new owner.
 fn follows(before: Option<&Change>, change: &Change, found: &mut Found) {
     let (status, owner, epoch) = (change.old_status.as_deref(), change.old_owner, change.old_epoch);
     let expected = before.map(|before| (Some(before.status.as_str()), before.owner, before.epoch));
@@ -62,7 +62,7 @@ fn follows(before: Option<&Change>, change: &Change, found: &mut Found) {
     });
 }
 
-/// Pending, then Running, then an end, which is final.
+/// Legal changes: Pending, then Running, then a terminal status, which is final.
 fn status(change: &Change, found: &mut Found) {
     let rank = |status: &str| match status {
         "Pending" => 1,
@@ -84,13 +84,13 @@ fn status(change: &Change, found: &mut Found) {
     });
 }
 
-/// Whoever lets a run go, or moves its status, holds it; whoever takes it, takes it for itself.
+/// A runner that releases a run or changes its status must hold it. A runner that claims a run must claim it for itself.
 fn owner(evidence: &Evidence, change: &Change, found: &mut Found) {
     let who = |runner: Option<Uuid>| runner.and_then(|runner| evidence.runners.get(&runner));
     let takes = change.owner.is_some() && change.owner != change.old_owner;
     let entitled = match (takes, change.old_status.is_some()) {
         (true, _) => who(change.owner) == Some(&change.who),
-        // Anybody may make a run that nobody holds.
+        // Every process may create a run that no runner holds.
         (false, false) => true,
         (false, true) => who(change.old_owner) == Some(&change.who),
     };
@@ -106,7 +106,7 @@ fn owner(evidence: &Evidence, change: &Change, found: &mut Found) {
     });
 }
 
-/// Who lost a run had not been heard of for as long as a lease lasts, as far as whoever took it could see.
+/// A runner that lost a run must have been without a heartbeat for one lease, as far as the transaction of the claim could see.
 fn takeover(rules: &Rules, evidence: &Evidence, change: &Change, found: &mut Found) {
     let Some(owner) = change.old_owner.filter(|_| change.is_takeover()) else {
         return;
@@ -115,24 +115,27 @@ fn takeover(rules: &Rules, evidence: &Evidence, change: &Change, found: &mut Fou
     let dead_before = change.began - rules.lease.as_micros() as Micros;
     let seen = seen(beats, change);
     found.ensure(
-        seen.iter().any(|heard| heard.is_none_or(|heard| heard < dead_before)),
+        seen.iter()
+            .any(|reported| reported.is_none_or(|reported| reported < dead_before)),
         Rule::Takeover,
         change.run,
         || {
             format!(
-                "{} took it over at {} from {owner}, who lived at {seen:?}",
+                "{} took it over at {} from {owner}, whose heartbeats were {seen:?}",
                 change.who, change.began
             )
         },
     );
 }
 
-/// Which heartbeats a transaction may have seen as the newest one, if any. One is seen some time after it was written,
-/// and before the next but one is: the next one waits for its transaction to end.
+/// The heartbeats that a transaction may have seen as the newest one; `None` if it may have seen none. A heartbeat is visible
+/// some time after it was written, and before the next but one is written: the next one waits for its transaction to end.
 fn seen(beats: &[Heartbeat], change: &Change) -> Vec<Option<Micros>> {
     let before = |place: usize| beats.get(place).is_none_or(|beat| beat.at > change.began);
     let none = before(1).then_some(None);
     let some = beats.iter().enumerate();
     let some = some.filter(|(place, beat)| beat.at <= change.at && before(place + 2));
-    none.into_iter().chain(some.map(|(_, beat)| Some(beat.heard))).collect()
+    none.into_iter()
+        .chain(some.map(|(_, beat)| Some(beat.reported)))
+        .collect()
 }

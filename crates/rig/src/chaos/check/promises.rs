@@ -1,4 +1,4 @@
-//! What clients were told, compared with what became of it.
+//! The responses that clients received, compared with the final state.
 
 use super::{Found, Rule, Rules};
 use crate::chaos::evidence::{Evidence, Micros, Note, RunRows};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// A run may end in its own way after a cancel was acknowledged, if it was about to; not much later.
+/// A run that was about to end may end in its own way after a cancel was acknowledged, but not much later than this.
 const ABOUT_TO: Micros = 30_000_000;
 
 pub(super) fn check(rules: &Rules, evidence: &Evidence, found: &mut Found) {
@@ -27,7 +27,7 @@ fn run<'a>(evidence: &'a Evidence, id: &str) -> Option<(Uuid, &'a RunRows)> {
     Some((id, evidence.runs.get(&id)?))
 }
 
-/// What was acknowledged is there, and is what was asked for.
+/// Every acknowledged start exists and is the run that was requested.
 fn starts(evidence: &Evidence, found: &mut Found) {
     let mut runs: BTreeMap<(&str, &str), (&str, &str)> = BTreeMap::new();
     for note in &evidence.notes {
@@ -66,7 +66,7 @@ fn starts(evidence: &Evidence, found: &mut Found) {
     }
 }
 
-/// There is one run for a request.
+/// There is one run for each request id.
 fn requests(evidence: &Evidence, found: &mut Found) {
     let mut seen = BTreeSet::new();
     for (id, rows) in &evidence.runs {
@@ -95,16 +95,16 @@ fn cancels(rules: &Rules, evidence: &Evidence, found: &mut Found) {
         .filter(|(_, rows)| rows.status == Status::Cancelled)
     {
         found.ensure(sent.contains(&Some(*id)), Rule::Cancel, *id, || {
-            format!("nobody cancelled it: {:?}", rows.reason)
+            format!("it was cancelled without a request: {:?}", rows.reason)
         });
     }
 }
 
-fn cancel(rules: &Rules, id: Uuid, rows: &RunRows, at: Micros, told: &str, found: &mut Found) {
+fn cancel(rules: &Rules, id: Uuid, rows: &RunRows, at: Micros, answered: &str, found: &mut Found) {
     let ended = rows.status.as_str();
-    match Status::parse(told) {
-        Some(status) if status.is_terminal() => found.ensure(ended == told, Rule::Cancel, id, || {
-            format!("a cancel was answered with {told}, and it is {ended}")
+    match Status::parse(answered) {
+        Some(status) if status.is_terminal() => found.ensure(ended == answered, Rule::Cancel, id, || {
+            format!("a cancel was answered with {answered}, and it is {ended}")
         }),
         Some(_) => {
             let endless = rules
@@ -120,11 +120,15 @@ fn cancel(rules: &Rules, id: Uuid, rows: &RunRows, at: Micros, told: &str, found
                 )
             });
         }
-        None => found.add(Rule::Cancel, Some(id), format!("a cancel was answered with `{told}`")),
+        None => found.add(
+            Rule::Cancel,
+            Some(id),
+            format!("a cancel was answered with `{answered}`"),
+        ),
     }
 }
 
-/// What was sent to a wait, and what of it was acknowledged.
+/// The payloads that were sent to a wait, and those that were acknowledged.
 #[derive(Default)]
 struct Callback<'a> {
     sent: Vec<&'a Value>,
@@ -151,11 +155,13 @@ fn callbacks(evidence: &Evidence, found: &mut Found) {
             taken(*id, rows, node, callback, found);
         }
     }
-    // A wait that was answered was answered by somebody.
+    // A wait with a payload must have received a callback.
     for (id, rows) in &evidence.runs {
         for wait in rows.waits.iter().filter(|wait| wait.payload.is_some()) {
             let known = callbacks.contains_key(&(*id, wait.node.as_str()));
-            found.ensure(known, Rule::Callback, *id, || format!("nobody called {}", wait.node));
+            found.ensure(known, Rule::Callback, *id, || {
+                format!("{} has a payload without a callback", wait.node)
+            });
         }
     }
 }
@@ -173,10 +179,10 @@ fn taken(id: Uuid, rows: &RunRows, node: &str, callback: &Callback<'_>, found: &
     }
     let Some(kept) = kept else { return };
     found.ensure(callback.sent.contains(&kept), Rule::Callback, id, || {
-        format!("{node} kept {kept}, which nobody sent")
+        format!("{node} kept {kept}, which was not sent")
     });
     let Some(row) = rows.attempts.iter().find(|row| row.node == node) else {
-        // A run that was cancelled before it began has no attempts at all.
+        // A run that was cancelled before it started has no attempts.
         return found.ensure(
             rows.attempts.is_empty() || !rows.status.is_terminal(),
             Rule::Callback,

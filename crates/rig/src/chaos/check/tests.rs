@@ -1,4 +1,4 @@
-//! Each rule holds for a good run, and is found broken when the run is broken in its way.
+//! Each rule holds for a correct run, and is reported for a run that breaks it.
 
 use super::*;
 use crate::chaos::{
@@ -98,7 +98,7 @@ fn effect(node: &str, call: u64) -> Effect {
     }
 }
 
-/// A change of the run's row by the process `who`, so many milliseconds after the start.
+/// A change of the run's row by the process `who`, this many milliseconds after the start.
 fn change(millis: Micros, who: &str, from: (Option<&str>, Option<u128>, i64), to: (&str, Option<u128>, i64)) -> Change {
     Change {
         at: millis * 1000,
@@ -114,7 +114,7 @@ fn change(millis: Micros, who: &str, from: (Option<&str>, Option<u128>, i64), to
     }
 }
 
-/// A run that was made by `api`, claimed by `one`, and taken over by `two`, which ended it.
+/// A run that was created by `api`, claimed by `one`, and taken over by `two`, which ended it.
 fn good() -> Evidence {
     let rows = journal();
     let run = RunRows {
@@ -132,7 +132,7 @@ fn good() -> Evidence {
         journal: (1..).zip(rows.iter().map(|row| encode(row))).collect(),
         attempts: vec![attempt("one", 1), attempt("three", 4), attempt("two", 3)],
         waits: Vec::new(),
-        letters: 0,
+        messages: 0,
         dead_letters: 0,
     };
     let written = |who: &str, seq, owner, epoch| Written {
@@ -145,7 +145,7 @@ fn good() -> Evidence {
     };
     Evidence {
         notes: vec![started("order-1", RUN), started("order-1", RUN)],
-        // The answer to the second call was lost with `one`.
+        // The response to the second call was lost with `one`.
         effects: [("one", 1), ("two", 2), ("two", 3), ("three", 4)]
             .map(|(node, call)| effect(node, call))
             .into(),
@@ -169,11 +169,11 @@ fn good() -> Evidence {
     }
 }
 
-/// Written as soon as they were sent.
+/// The database recorded them when they were sent.
 fn heartbeats(millis: &[Micros]) -> Vec<Heartbeat> {
     let beat = |millis: &Micros| Heartbeat {
         at: millis * 1000,
-        heard: millis * 1000,
+        reported: millis * 1000,
     };
     millis.iter().map(beat).collect()
 }
@@ -189,7 +189,7 @@ fn started(request: &str, run: u128) -> Note {
     }
 }
 
-/// Which rules are broken after a change of the evidence.
+/// The rules that are broken after a change of the evidence.
 fn broken(breaks: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
     let mut evidence = good();
     breaks(&mut evidence);
@@ -235,7 +235,7 @@ fn ends() {
     };
     assert!(broken(unfinished).contains(&Rule::Stuck));
     assert_eq!(broken(|all| run_of(all).wake_at = Some(1)), [Rule::Stuck]);
-    assert_eq!(broken(|all| run_of(all).letters = 1), [Rule::Stuck]);
+    assert_eq!(broken(|all| run_of(all).messages = 1), [Rule::Stuck]);
     assert_eq!(broken(|all| run_of(all).dead_letters = 1), [Rule::Stuck]);
     let open = WaitRow {
         node: "w".to_owned(),
@@ -294,17 +294,17 @@ fn leases() {
     assert_eq!(broken(|all| run_of(all).epoch = 1), [Rule::Epoch]);
     // A journal row of a process that had lost its lease.
     assert_eq!(broken(|all| all.written[3].who = "one".to_owned()), [Rule::Zombie]);
-    // And an end by one.
+    // A terminal status from such a process.
     assert_eq!(broken(|all| all.changes[4].who = "one".to_owned()), [Rule::Zombie]);
-    // A claim in the name of another.
+    // A claim in the name of another runner.
     assert_eq!(broken(|all| all.changes[1].who = "api".to_owned()), [Rule::Zombie]);
-    // The claim began at 2900 and a lease lasts 2000: who lived at 900 may keep its runs.
+    // The claim began at 2900 and a lease lasts 2000, so a runner with a heartbeat at 900 may keep its runs.
     let lived = |millis: &'static [Micros]| {
         broken(|all| {
             all.heartbeats.insert(id(ONE), heartbeats(millis));
         })
     };
-    assert_eq!(lived(&[]), [], "it was never heard of");
+    assert_eq!(lived(&[]), [], "it never sent a heartbeat");
     assert_eq!(lived(&[0, 300, 800]), []);
     assert_eq!(lived(&[0, 900, 1500]), [Rule::Takeover]);
     assert_eq!(lived(&[0, 1500]), [], "who knows when the last one was seen");
@@ -340,7 +340,7 @@ fn clocks() {
     assert_eq!(ends(&mut rows, 600), [Rule::Clock], "a sleep that ended early");
 }
 
-/// Calls of a process that was stopped and had lost its runs: those that were on their way, and no more.
+/// Calls of a process that was stopped and had lost its runs: a few that were in flight are allowed, more are not.
 #[test]
 fn late_calls() {
     let late = |all: &mut Evidence| {
@@ -403,7 +403,7 @@ fn effects() {
             change(2500, "one", (Some("Running"), Some(ONE), 1), ("Running", None, 1)),
         );
     };
-    assert_eq!(broken(in_order), [Rule::Effect], "nobody crashed");
+    assert_eq!(broken(in_order), [Rule::Effect], "no process crashed");
     assert_eq!(
         broken(|all| all.effects.push(effect("one", 99))),
         [Rule::Effect],
@@ -434,16 +434,16 @@ fn cancels() {
         run: id(RUN).to_string(),
         status: status.to_owned(),
     };
-    let told = |status: &'static str, at| broken(move |all| all.notes.push(cancelled(status, at)));
-    assert_eq!(told("Succeeded", 30 * SECOND), []);
-    assert_eq!(told("Running", 19 * SECOND), [], "it was about to end");
-    assert_eq!(told("Running", -20 * SECOND), [Rule::Cancel]);
-    assert_eq!(told("Failed", 30 * SECOND), [Rule::Cancel]);
+    let answered_with = |status: &'static str, at| broken(move |all| all.notes.push(cancelled(status, at)));
+    assert_eq!(answered_with("Succeeded", 30 * SECOND), []);
+    assert_eq!(answered_with("Running", 19 * SECOND), [], "it was about to end");
+    assert_eq!(answered_with("Running", -20 * SECOND), [Rule::Cancel]);
+    assert_eq!(answered_with("Failed", 30 * SECOND), [Rule::Cancel]);
     let unasked = broken(|all| run_of(all).status = Status::Cancelled);
     assert!(unasked.contains(&Rule::Cancel), "{unasked:?}");
 }
 
-/// The run with a wait that was answered with `kept`, recorded as `row`.
+/// The run with a wait that received `kept`, recorded as `row`.
 fn waiting(all: &mut Evidence, kept: &Value, row: AttemptRow) {
     let wait = WaitRow {
         node: row.node.clone(),
@@ -472,7 +472,7 @@ fn callbacks() {
         outputs: Some(outputs),
         ..attempt("w", 0)
     };
-    // The journal knows nothing of this wait, so only this rule is asked for.
+    // The journal does not contain this wait, so only this rule is tested.
     let finds = |notes: Vec<Note>, kept: Value, row: AttemptRow| {
         let rules = broken(|all| {
             all.notes.extend(notes);
@@ -487,8 +487,8 @@ fn callbacks() {
     assert!(!finds(both(), b.clone(), row(b.clone())), "an answer was lost");
     assert!(finds(with(taken(a.clone())), b.clone(), row(b.clone())));
     assert!(finds(with(taken(a.clone())), a.clone(), row(b.clone())));
-    assert!(finds(both(), json!("c"), row(json!("c"))), "nobody sent it");
-    assert!(finds(Vec::new(), a.clone(), row(a.clone())), "nobody called");
+    assert!(finds(both(), json!("c"), row(json!("c"))), "it was not sent");
+    assert!(finds(Vec::new(), a.clone(), row(a.clone())), "there was no callback");
     let mut twice = with(taken(a.clone()));
     twice.push(taken(b.clone()));
     assert!(finds(twice, a.clone(), row(a.clone())));

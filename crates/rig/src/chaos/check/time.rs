@@ -1,5 +1,5 @@
-//! Whose clock counts: nothing that a run waits for is over before its time, by the database's clock, and no event is
-//! dated in the future, though the clock of one runner is wrong.
+//! Database time counts: no sleep or wait ends before its time by the clock of the database, and no event has a time in the
+//! future, although the clock of one runner is wrong.
 
 use super::{Found, Rule};
 use crate::chaos::evidence::{Evidence, Micros};
@@ -7,10 +7,10 @@ use fermata_core::{Event, Outcome, code, decode};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// How well processes know the database's time.
+/// The accuracy with which processes know the database's time.
 const TOLERANCE: Micros = 1_000_000;
 
-/// When nodes are over, and whether an answer may end them before.
+/// When a node is due, and whether a callback may end it earlier.
 type Until = BTreeMap<String, (Micros, bool)>;
 
 pub(super) fn check(evidence: &Evidence, found: &mut Found) {
@@ -20,7 +20,7 @@ pub(super) fn check(evidence: &Evidence, found: &mut Found) {
         let mut until = Until::new();
         for (seq, text) in &rows.journal {
             let (Some(at), Ok(events)) = (written.get(&(*id, *seq)), decode(text)) else {
-                continue; // noted elsewhere
+                continue; // reported by another rule
             };
             for event in events {
                 event_at(*id, &event, *at, &mut until, found);
@@ -48,7 +48,7 @@ fn event_at(id: Uuid, event: &Event, at: Micros, until: &mut Until, found: &mut 
             return;
         }
         Event::Finished { outcome, .. } => match (until.remove(&node), outcome) {
-            // A sleep may also time out; what else fails it is a stop.
+            // A sleep may also time out. Every other failure of a sleep is a stop of its run.
             (Some((end, false)), Outcome::Succeeded(_)) => end,
             (Some((end, true)), Outcome::Failed(failure)) if failure.code == code::WAIT_TIMEOUT => end,
             _ => return,
