@@ -109,7 +109,7 @@ impl Rules {
                 );
                 continue;
             };
-            let story = RunEvidence {
+            let subject = RunEvidence {
                 id: *id,
                 rows,
                 shape,
@@ -117,8 +117,8 @@ impl Rules {
                 events: events(*id, rows, &epochs, &mut found),
                 taken_over: taken_over.get(id).map_or(&[][..], Vec::as_slice),
             };
-            history::check(&story, &mut found);
-            effects::check(&story, effects.get(id).map_or(&[][..], Vec::as_slice), &mut found);
+            history::check(&subject, &mut found);
+            effects::check(&subject, effects.get(id).map_or(&[][..], Vec::as_slice), &mut found);
         }
         let (late, most) = (found.late, evidence.stops * LATE_CALLS);
         if late > most {

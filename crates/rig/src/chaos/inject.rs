@@ -78,14 +78,14 @@ impl Injection {
                 let (name, life) = (held.name(), held.life());
                 progress.fault(
                     kind,
-                    &format!("{name} until {} after its runs are another's", seconds(pause)),
+                    &format!("{name} until {} after its runs were taken over", seconds(pause)),
                 );
-                let until_robbed = async {
+                let until_taken_over = async {
                     sleep(LEASE).await;
                     let _ = timeout(2 * LEASE, self.taken_over(&life)).await; // perhaps no process can take over
                     sleep(pause).await;
                 };
-                held.stop(until_robbed).await
+                held.stop(until_taken_over).await
             }
             Fault::Cut => {
                 progress.fault(kind, "all connections");
@@ -115,7 +115,7 @@ impl Injection {
                     kind,
                     "the primary is killed once the standby has everything, and the standby promoted",
                 );
-                held.fail_over(|| progress.say("         the standby takes writes; a new one is made"))
+                held.fail_over(|| progress.say("         the standby accepts writes; a new one is created"))
                     .await?;
                 progress.say("         the new standby follows");
                 Ok(())

@@ -30,42 +30,42 @@ pub(super) fn recorded_call(row: &AttemptRow) -> Option<u64> {
     row.outputs.as_ref()?.pointer("/body/call").and_then(Value::as_u64)
 }
 
-pub(super) fn check(story: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) {
-    same_bodies(story, effects, found);
-    for (node, shape) in story.shape {
+pub(super) fn check(subject: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) {
+    same_bodies(subject, effects, found);
+    for (node, shape) in subject.shape {
         let calls: Vec<&Effect> = effects.iter().copied().filter(|effect| effect.node == *node).collect();
         if shape.calls {
-            answers(story, node, &calls, found);
+            answers(subject, node, &calls, found);
         }
         found.ensure(
             (shape.calls && !shape.wrong) || calls.is_empty(),
             Rule::Effect,
-            story.id,
+            subject.id,
             || format!("{node} must not call, and yet did"),
         );
     }
 }
 
 /// Calls with the same key have the same body, and belong to the run that the key names.
-fn same_bodies(story: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) {
+fn same_bodies(subject: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) {
     let mut first: BTreeMap<&str, &Effect> = BTreeMap::new();
     for effect in effects {
         let before = first.entry(&effect.key).or_insert(effect);
-        found.ensure(before.body == effect.body, Rule::Effect, story.id, || {
+        found.ensure(before.body == effect.body, Rule::Effect, subject.id, || {
             format!(
                 "{} was called with {} and then with {}",
                 effect.key, before.body, effect.body
             )
         });
-        let own = effect.body.get("order") == story.rows.trigger.get("order");
+        let own = effect.body.get("order") == subject.rows.trigger.get("order");
         found.ensure(
-            own && story.shape.contains_key(&effect.node),
+            own && subject.shape.contains_key(&effect.node),
             Rule::Effect,
-            story.id,
+            subject.id,
             || {
                 format!(
                     "{} was called for {}, not for {}",
-                    effect.key, effect.body, story.rows.trigger
+                    effect.key, effect.body, subject.rows.trigger
                 )
             },
         );
@@ -73,9 +73,9 @@ fn same_bodies(story: &RunEvidence<'_>, effects: &[&Effect], found: &mut Found) 
 }
 
 /// Recorded attempts have the responses of their calls. A call whose response was lost lies in a crash window.
-fn answers(story: &RunEvidence<'_>, node: &str, calls: &[&Effect], found: &mut Found) {
-    let id = story.id;
-    let rows: Vec<&AttemptRow> = story.rows.attempts.iter().filter(|row| row.node == node).collect();
+fn answers(subject: &RunEvidence<'_>, node: &str, calls: &[&Effect], found: &mut Found) {
+    let id = subject.id;
+    let rows: Vec<&AttemptRow> = subject.rows.attempts.iter().filter(|row| row.node == node).collect();
     let mut lost: BTreeMap<u64, &Effect> = calls.iter().map(|call| (call.call, *call)).collect();
     let mut silent = 0;
     for row in &rows {
@@ -119,13 +119,13 @@ fn answers(story: &RunEvidence<'_>, node: &str, calls: &[&Effect], found: &mut F
             )
         });
     }
-    let (outside, late) = outside(lost.values().map(|call| call.at).collect(), windows(story, node));
+    let (outside, late) = outside(lost.values().map(|call| call.at).collect(), windows(subject, node));
     found.late += late;
     // An attempt whose outcome was dropped may have made its call.
     found.ensure(outside.len() <= silent, Rule::Effect, id, || {
         format!(
             "{node} was called again outside of a crash window, at {outside:?}: {lost:?}, {:?}",
-            story.taken_over
+            subject.taken_over
         )
     });
     let called = rows
@@ -138,8 +138,8 @@ fn answers(story: &RunEvidence<'_>, node: &str, calls: &[&Effect], found: &mut F
 
 /// The periods of owners that may have called a node and lost the run before they recorded the outcome: the node was open
 /// under their epoch, and another owner recorded its end.
-fn windows(story: &RunEvidence<'_>, node: &str) -> Vec<Tenure> {
-    let mut events = story
+fn windows(subject: &RunEvidence<'_>, node: &str) -> Vec<Tenure> {
+    let mut events = subject
         .events
         .iter()
         .filter(|(_, event)| event.node().is_some_and(|it| it.as_str() == node));
@@ -149,7 +149,7 @@ fn windows(story: &RunEvidence<'_>, node: &str) -> Vec<Tenure> {
         return Vec::new();
     };
     let ended = ended.map_or(i64::MAX, |(ended, _)| *ended);
-    let taken_over = story.taken_over.iter().copied();
+    let taken_over = subject.taken_over.iter().copied();
     taken_over
         .filter(|tenure| (*opened..ended).contains(&tenure.epoch))
         .collect()

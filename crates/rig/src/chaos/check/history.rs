@@ -5,15 +5,15 @@ use crate::chaos::evidence::AttemptRow;
 use fermata_core::{Event, Outcome, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) fn check(story: &RunEvidence<'_>, found: &mut Found) {
-    end(story, found);
-    journal(story, found);
-    attempts(story, found);
+pub(super) fn check(subject: &RunEvidence<'_>, found: &mut Found) {
+    end(subject, found);
+    journal(subject, found);
+    attempts(subject, found);
 }
 
 /// The run has ended, in a way that its workflow allows, and no runner holds it.
-fn end(story: &RunEvidence<'_>, found: &mut Found) {
-    let (id, rows) = (story.id, story.rows);
+fn end(subject: &RunEvidence<'_>, found: &mut Found) {
+    let (id, rows) = (subject.id, subject.rows);
     if !rows.status.is_terminal() {
         let what = format!(
             "{} run of `{}` is {}: owner {:?}, wake_at {:?}, {} messages unread, {} takeovers, last event {:?}",
@@ -23,15 +23,15 @@ fn end(story: &RunEvidence<'_>, found: &mut Found) {
             rows.owner,
             rows.wake_at,
             rows.unread,
-            story.taken_over.len(),
-            story.events.last().map(|(_, event)| event.name()),
+            subject.taken_over.len(),
+            subject.events.last().map(|(_, event)| event.name()),
         );
         return found.add(Rule::Stuck, Some(id), what);
     }
     let free = rows.owner.is_none() && rows.wake_at.is_none() && rows.end_time.is_some();
     found.ensure(free, Rule::Stuck, id, || {
         format!(
-            "it is over, and yet {:?} holds it or {:?} wakes it",
+            "it has ended, but {:?} holds it or {:?} wakes it",
             rows.owner, rows.wake_at
         )
     });
@@ -45,13 +45,13 @@ fn end(story: &RunEvidence<'_>, found: &mut Found) {
         found.add(
             Rule::Stuck,
             Some(id),
-            format!("it is over, and yet {} is open", wait.node),
+            format!("it has ended, but {} is open", wait.node),
         );
     }
     found.ensure(rows.dead_letters == 0, Rule::Stuck, id, || {
-        format!("it was given up: {:?}", rows.reason)
+        format!("it was dead-lettered: {:?}", rows.reason)
     });
-    let expected = rows.status == Status::Cancelled || story.workflow.ends.contains(&rows.status);
+    let expected = rows.status == Status::Cancelled || subject.workflow.ends.contains(&rows.status);
     found.ensure(expected, Rule::WrongEnd, id, || {
         format!("`{}` ended as {}: {:?}", rows.workflow, rows.status, rows.reason)
     });
@@ -67,11 +67,11 @@ enum Node {
     Skipped,
 }
 
-fn journal(story: &RunEvidence<'_>, found: &mut Found) {
-    let id = story.id;
-    let mut nodes: BTreeMap<&str, Node> = story.shape.keys().map(|name| (name.as_str(), Node::Idle)).collect();
+fn journal(subject: &RunEvidence<'_>, found: &mut Found) {
+    let id = subject.id;
+    let mut nodes: BTreeMap<&str, Node> = subject.shape.keys().map(|name| (name.as_str(), Node::Idle)).collect();
     let (mut started, mut stopping, mut ended) = (false, false, None);
-    for (_, event) in &story.events {
+    for (_, event) in &subject.events {
         found.ensure(ended.is_none(), Rule::History, id, || {
             format!("`{}` comes after the end", event.name())
         });
@@ -82,16 +82,16 @@ fn journal(story: &RunEvidence<'_>, found: &mut Found) {
                 ended = Some(*status);
                 status.is_terminal()
             }
-            _ => started && step(story, event, &mut nodes, stopping, found),
+            _ => started && step(subject, event, &mut nodes, stopping, found),
         };
         found.ensure(fits, Rule::History, id, || {
             let node = event.node().map_or("the run", |node| node.as_str());
             format!("`{}` of {node} does not fit what was before: {nodes:?}", event.name())
         });
     }
-    let expected = story.rows.status.is_terminal().then_some(story.rows.status);
+    let expected = subject.rows.status.is_terminal().then_some(subject.rows.status);
     found.ensure(ended == expected, Rule::History, id, || {
-        format!("its row says {}, its journal {ended:?}", story.rows.status)
+        format!("its row says {}, its journal {ended:?}", subject.rows.status)
     });
     if !started || ended.is_none() {
         return;
@@ -107,7 +107,7 @@ fn journal(story: &RunEvidence<'_>, found: &mut Found) {
 
 /// Applies an event to a node; false if the event is illegal in its state.
 fn step<'a>(
-    story: &RunEvidence<'a>,
+    subject: &RunEvidence<'a>,
     event: &Event,
     nodes: &mut BTreeMap<&'a str, Node>,
     stopping: bool,
@@ -119,11 +119,11 @@ fn step<'a>(
     };
     let next = match (event, state) {
         (Event::Opened { .. }, Node::Idle) if !stopping => {
-            joined(story, name, nodes, found);
+            joined(subject, name, nodes, found);
             Node::Open(1)
         }
         (Event::Opened { .. }, _) => {
-            found.add(Rule::Join, Some(story.id), format!("{name} was opened again"));
+            found.add(Rule::Join, Some(subject.id), format!("{name} was opened again"));
             return false;
         }
         (Event::Skipped { .. }, Node::Idle | Node::Open(_)) => Node::Skipped,
@@ -142,36 +142,36 @@ fn step<'a>(
 }
 
 /// A node opens when all nodes that lead to it are settled.
-fn joined(story: &RunEvidence<'_>, name: &str, nodes: &BTreeMap<&str, Node>, found: &mut Found) {
-    for parent in &story.shape[name].parents {
+fn joined(subject: &RunEvidence<'_>, name: &str, nodes: &BTreeMap<&str, Node>, found: &mut Found) {
+    for parent in &subject.shape[name].parents {
         let state = nodes.get(parent.as_str());
         let settled = matches!(state, Some(Node::Routed | Node::Skipped));
-        found.ensure(settled, Rule::Join, story.id, || {
+        found.ensure(settled, Rule::Join, subject.id, || {
             format!("{name} was opened while {parent} was {state:?}")
         });
     }
 }
 
 /// Recorded attempts match the journal, are numbered from one, and only the last one is final.
-fn attempts(story: &RunEvidence<'_>, found: &mut Found) {
-    let id = story.id;
+fn attempts(subject: &RunEvidence<'_>, found: &mut Found) {
+    let id = subject.id;
     let mut by_node: BTreeMap<&str, Vec<&AttemptRow>> = BTreeMap::new();
-    for row in &story.rows.attempts {
+    for row in &subject.rows.attempts {
         by_node.entry(&row.node).or_default().push(row);
     }
-    let cut_short = cut_short(story);
+    let cut_short = cut_short(subject);
     for (node, rows) in &by_node {
         let counted = rows.iter().map(|row| row.attempt).eq(1..=rows.len() as u32);
         let again = |row: &&&AttemptRow| row.status == "RetriableFailure";
         let finals = rows.len() - rows.iter().filter(again).count();
         let last_is_final = rows.last().is_some_and(|row| !again(&row));
         let fits = counted && (finals == 1 && last_is_final || finals == 0 && cut_short.contains(node));
-        found.ensure(fits || !story.rows.status.is_terminal(), Rule::Outcome, id, || {
+        found.ensure(fits || !subject.rows.status.is_terminal(), Rule::Outcome, id, || {
             let rows: Vec<_> = rows.iter().map(|row| (row.attempt, row.status.as_str())).collect();
             format!("{node} is recorded as {rows:?}")
         });
     }
-    let in_journal = story.events.iter().filter_map(|(_, event)| match event {
+    let in_journal = subject.events.iter().filter_map(|(_, event)| match event {
         Event::Skipped { node, .. } => Some((node.as_str(), 1, "Skipped")),
         Event::Retried { node, attempt, .. } => Some((node.as_str(), *attempt, "RetriableFailure")),
         Event::Finished { node, attempt, outcome } => match outcome {
@@ -182,7 +182,7 @@ fn attempts(story: &RunEvidence<'_>, found: &mut Found) {
         _ => None,
     });
     let in_journal: BTreeSet<_> = in_journal.collect();
-    let rows = story.rows.attempts.iter();
+    let rows = subject.rows.attempts.iter();
     let recorded: BTreeSet<_> = rows
         .map(|row| (row.node.as_str(), row.attempt, row.status.as_str()))
         .collect();
@@ -193,10 +193,10 @@ fn attempts(story: &RunEvidence<'_>, found: &mut Found) {
 }
 
 /// Nodes that waited for a retry when their run stopped. They end with the failure of an attempt that was recorded before.
-fn cut_short<'a>(story: &'a RunEvidence<'_>) -> BTreeSet<&'a str> {
+fn cut_short<'a>(subject: &'a RunEvidence<'_>) -> BTreeSet<&'a str> {
     let mut retried = BTreeSet::new();
     let mut nodes = BTreeSet::new();
-    for (_, event) in &story.events {
+    for (_, event) in &subject.events {
         match event {
             Event::Retried { node, attempt, .. } => {
                 retried.insert((node.as_str(), *attempt));
