@@ -33,8 +33,8 @@ pub struct BenchArgs {
     /// The time over which their ends are spread, such as 1m.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     spread: Duration,
-    /// Only these sections: main, one, fanout, large, conditions, http, steps, sleepers; with PostgreSQL: runners,
-    /// starts, memory.
+    /// Only these sections: main, one, fanout, large, conditions, http, steps, sleepers, prune; with PostgreSQL:
+    /// runners, starts, memory.
     #[arg(long, value_delimiter = ',', value_parser = [FILE_SECTIONS.as_slice(), &POSTGRES_SECTIONS].concat())]
     only: Vec<String>,
     /// Measure runner processes that share this PostgreSQL database. It must not contain other workflows.

@@ -5,7 +5,7 @@
 use crate::{
     bench, client,
     config::{self, Config, Given},
-    dev, eval, graph, migrate, run, serve, signals, transfer, validate,
+    dev, eval, graph, migrate, prune, run, serve, signals, transfer, validate,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::{
@@ -85,6 +85,9 @@ enum Command {
     /// Move all data from one database to another, such as from SQLite to PostgreSQL.
     #[command(after_help = transfer::HELP)]
     Transfer(transfer::TransferArgs),
+    /// Remove finished runs that the configuration does not keep, or count them.
+    #[command(after_help = prune::HELP)]
+    Prune(prune::PruneArgs),
     /// The sandbox process for conditions; the server starts it.
     #[command(hide = true)]
     Sandbox,
@@ -220,6 +223,10 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
         Command::Transfer(args) => {
             let config = usable(given)?;
             block_on(transfer::transfer(args, &config))
+        }
+        Command::Prune(args) => {
+            let config = usable(given.flag("--database", "database.url", args.database.clone()))?;
+            block_on(prune::prune(args, &config))
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -3,6 +3,7 @@
 //! [`load`] fills it from the defaults, a TOML file, the environment and the command line; each overrides the ones before
 //! it. The sections are the only list of keys: a key that is not a field there is refused.
 
+mod age;
 mod database;
 #[cfg(test)]
 mod docs;
@@ -16,7 +17,11 @@ mod sections;
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use fermata_runtime::{Mask, Role, Settings, actions::HttpSettings};
-use fermata_store::{Store, StoreError, postgres::PostgresSettings};
+use fermata_store::{
+    Store, StoreError,
+    postgres::PostgresSettings,
+    retention::{Ages, Retention},
+};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,6 +30,7 @@ use std::{
     sync::Arc,
 };
 
+use age::Age;
 pub use database::Database;
 use host::HostName;
 pub use load::{Given, load};
@@ -32,7 +38,7 @@ use number::Positive;
 use public_url::PublicUrl;
 use sections::{
     Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Memory, Orchestration,
-    Publish, Scalability, Server, Subworkflows, Templates, Triggers,
+    Publish, RetentionConfig, Scalability, Server, Subworkflows, Templates, Triggers,
 };
 pub use sections::{Log, LogFormat};
 
@@ -54,6 +60,7 @@ pub struct Config {
     pub http: Http,
     pub masking: Masking,
     pub error_handling: ErrorHandling,
+    pub retention: RetentionConfig,
     pub scalability: Scalability,
     pub subworkflows: Subworkflows,
     pub triggers: Triggers,
@@ -92,7 +99,34 @@ impl Config {
             allow_draft_execution: self.catalog.allow_draft_execution,
             payload_bytes: self.memory.payload_bytes.get() as u64,
             response_bytes: self.memory.response_bytes.get() as u64,
+            retention: self.retention(),
+            retention_interval: self.retention.interval_ms.0,
             ..Settings::default()
+        }
+    }
+
+    fn retention(&self) -> Retention {
+        let config = &self.retention;
+        let ages = Ages {
+            succeeded: config.succeeded.0,
+            failed: config.failed.0,
+            cancelled: config.cancelled.0,
+            dead_letters: config.dead_letters.0,
+        };
+        let workflows = config.workflows.iter().map(|(name, own)| {
+            let or = |own: Option<Age>, usual| own.map_or(usual, |age| age.0);
+            let ages = Ages {
+                succeeded: or(own.succeeded, ages.succeeded),
+                failed: or(own.failed, ages.failed),
+                cancelled: or(own.cancelled, ages.cancelled),
+                dead_letters: or(own.dead_letters, ages.dead_letters),
+            };
+            (name.clone(), ages)
+        });
+        Retention {
+            ages,
+            keys: config.keys.map(|keys| keys.0),
+            workflows: workflows.collect(),
         }
     }
 
@@ -272,6 +306,23 @@ mod tests {
         }
         config.server.listen = Some("0.0.0.0:1".to_owned());
         assert_eq!(config.listen(), Some("0.0.0.0:1"));
+    }
+
+    #[test]
+    fn a_workflow_overrides_only_the_ages_that_it_names() {
+        let text = "[retention]\nsucceeded = \"7d\"\nfailed = \"30d\"\nkeys = \"90d\"\n\
+                    [retention.workflows.audit]\nsucceeded = \"forever\"\ncancelled = \"1d\"";
+        let config: Config = toml::from_str(text).unwrap();
+        let retention = config.settings().retention;
+        let days = |days: u64| Some(std::time::Duration::from_secs(days * 86_400));
+        assert_eq!((retention.ages.succeeded, retention.ages.failed), (days(7), days(30)));
+        assert_eq!((retention.ages.cancelled, retention.keys), (None, days(90)));
+        let audit = retention.workflows["audit"];
+        assert_eq!(
+            (audit.succeeded, audit.failed, audit.cancelled),
+            (None, days(30), days(1))
+        );
+        assert!(Config::default().settings().retention.keeps_all());
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod input;
 mod log;
 mod migrate;
 mod playground;
+mod prune;
 mod run;
 mod serve;
 mod signals;

@@ -7,6 +7,7 @@ mod conditions;
 mod http;
 mod load;
 mod postgres;
+mod prune;
 mod raw;
 mod report;
 mod sleepers;
@@ -27,7 +28,7 @@ use std::{
 pub use worker::work;
 
 /// The sections that are measured on SQLite files.
-pub const FILE_SECTIONS: [&str; 8] = [
+pub const FILE_SECTIONS: [&str; 9] = [
     "main",
     "one",
     "fanout",
@@ -36,6 +37,7 @@ pub const FILE_SECTIONS: [&str; 8] = [
     "http",
     "steps",
     "sleepers",
+    "prune",
 ];
 /// The sections that are measured on PostgreSQL.
 pub const POSTGRES_SECTIONS: [&str; 3] = ["runners", "starts", "memory"];
@@ -207,6 +209,12 @@ async fn measure_apart(
         let (count, spread) = (options.sleepers.max(1), options.spread);
         options.report_progress(&format!("{count} sleepers whose ends are spread over {spread:?}"));
         report.sleepers = Some(sleepers::measure(folder, sample, count, spread).await?);
+    }
+    if options.wants("prune") {
+        let preload = if options.preload == 0 { 20_000 } else { options.preload };
+        options.report_progress(&format!("pruning a tenth of {preload} finished runs under load"));
+        let (workflows, concurrency) = (options.workflows, options.concurrency);
+        report.prune = Some(prune::measure(folder, sample, preload, workflows, concurrency).await?);
     }
     Ok(())
 }

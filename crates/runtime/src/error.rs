@@ -168,6 +168,9 @@ pub enum Refusal {
     /// There is no such run.
     #[error("execution {0} does not exist")]
     RunNotFound(RunId),
+    /// A run that has not ended cannot be removed.
+    #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
+    RunNotFinished(RunId),
     /// There is no such dead letter.
     #[error("dead letter {0} does not exist")]
     DeadLetterNotFound(Uuid),

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod offload;
 mod overview;
 pub mod reads;
+pub mod retention;
 mod runner;
 mod runners;
 pub mod sandbox;

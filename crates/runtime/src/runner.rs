@@ -18,7 +18,7 @@ mod resume;
 pub(crate) use claim_size::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
 
-use crate::{engine::Shared, runners};
+use crate::{engine::Shared, retention, runners};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
@@ -48,6 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         () = working => {}
         () = &mut beating => {} // also while work is handed back, or others would take it
         () = message_loop(&shared) => {}
+        () = retention::run(&shared) => {}
     }
     let _ = end.send(if in_order { End::Retire } else { End::Leave }); // it may have ended
     if in_order {

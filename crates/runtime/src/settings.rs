@@ -3,6 +3,7 @@
 use crate::{mask::Mask, sandbox::SandboxSettings};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
+use fermata_store::retention::Retention;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{fmt, time::Duration};
@@ -83,6 +84,10 @@ pub struct Settings {
     pub payload_bytes: u64,
     /// Memory for what services answered, until it is recorded. Beyond it, answers are not read.
     pub response_bytes: u64,
+    /// How long finished runs and dead letters are kept.
+    pub retention: Retention,
+    /// The time between two searches for runs that are kept no longer.
+    pub retention_interval: Duration,
     /// How others reach this server: callbacks come to `/wh/{token}` below it.
     pub public_url: String,
 }
@@ -111,6 +116,8 @@ impl Default for Settings {
             allow_draft_execution: false,
             payload_bytes: 256 << 20,
             response_bytes: 128 << 20,
+            retention: Retention::default(),
+            retention_interval: Duration::from_secs(600),
             public_url: "http://127.0.0.1:7070".to_owned(),
         }
     }

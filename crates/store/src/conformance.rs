@@ -20,6 +20,7 @@ pub mod plans;
 pub mod races;
 pub mod reads;
 pub mod releases;
+pub mod retention;
 pub mod runners;
 pub mod workflows;
 
@@ -106,6 +107,9 @@ macro_rules! conformance_tests {
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
                 windows_of_events, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
+            retention: finished_runs_are_removed_whole, unfinished_runs_are_kept, ages_by_status_and_workflow,
+                kept_keys_leave_empty_rows, pruning_goes_on_where_it_stopped, dry_runs_change_nothing,
+                child_runs_go_with_their_run, single_runs_are_deleted, deleted_keys_can_be_used_again;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_seq, links_have_one_owner;
         }

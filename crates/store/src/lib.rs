@@ -24,6 +24,7 @@ pub mod postgres;
 mod priority;
 mod program;
 pub mod reads;
+pub mod retention;
 mod rules;
 pub mod runners;
 pub mod runs;
@@ -40,6 +41,7 @@ pub use dead_letters::DeadLetterStore;
 pub use definitions::WorkflowStore;
 pub use error::StoreError;
 pub use reads::ReadStore;
+pub use retention::RetentionStore;
 pub use runners::RunnerStore;
 pub use runs::RunStore;
 
@@ -57,7 +59,9 @@ pub enum ChangeHint {
 
 /// A durable store of workflows and runs.
 #[async_trait]
-pub trait Store: WorkflowStore + RunStore + RunnerStore + DeadLetterStore + ReadStore + 'static {
+pub trait Store:
+    WorkflowStore + RunStore + RunnerStore + DeadLetterStore + ReadStore + RetentionStore + 'static
+{
     /// Checks that the store can write. Used for readiness.
     async fn ping(&self) -> Result<()>;
 

@@ -7,6 +7,7 @@ mod dead_letters;
 mod definitions;
 mod queue;
 mod reads;
+mod retention;
 mod runners;
 mod runs;
 

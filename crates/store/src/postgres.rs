@@ -27,6 +27,7 @@ mod pooler;
 mod queue;
 pub mod raw;
 mod reads;
+mod retention;
 mod rows;
 mod runners;
 mod runs;

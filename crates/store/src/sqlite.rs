@@ -18,6 +18,7 @@ mod open;
 mod queue;
 mod readers;
 mod reads;
+mod retention;
 mod runners;
 mod runs;
 #[cfg(test)]

@@ -75,7 +75,10 @@ fn resources() -> Router<Web> {
         .route("/api/v1/workflows/{id}/runs/{run_id}/cancel", post(runs::cancel))
         .route("/wh/{token}", post(callbacks::answer))
         .route("/api/v1/executions", get(list::list))
-        .route("/api/v1/executions/{id}", get(executions::get))
+        .route(
+            "/api/v1/executions/{id}",
+            get(executions::get).delete(executions::delete),
+        )
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
         .route("/api/v1/runners", get(runners::list))

@@ -145,6 +145,7 @@ impl From<Refusal> for ApiError {
             Refusal::WorkflowNotFound(_) => ApiError::not_found("WORKFLOW_NOT_FOUND", message),
             Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
             Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
+            Refusal::RunNotFinished(_) => ApiError::conflict("EXECUTION_NOT_FINISHED", message),
             Refusal::DeadLetterNotFound(_) => ApiError::not_found("DEAD_LETTER_NOT_FOUND", message),
             Refusal::DeadLetterUnusable { .. } => ApiError::conflict("DEAD_LETTER_UNUSABLE", message),
             Refusal::NotActive { .. } => ApiError::conflict("WORKFLOW_NOT_ACTIVE", message),

@@ -16,7 +16,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
 use uuid::Uuid;
 
-/// Stored JSON, embedded without parsing it into values. Invalid JSON is shown as a string.
+/// Stored JSON, embedded without parsing it into values. Invalid JSON is shown as a string, and an empty text, which is a
+/// payload that was removed, as null.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JsonText<'a>(pub &'a str);
 
@@ -24,6 +25,7 @@ impl Serialize for JsonText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match serde_json::from_str::<&RawValue>(self.0) {
             Ok(raw) => raw.serialize(serializer),
+            Err(_) if self.0.is_empty() => serializer.serialize_none(),
             Err(_) => self.0.serialize(serializer),
         }
     }

@@ -30,6 +30,7 @@ const SECTIONS: &[(&str, Docs)] = &[
     ("http", Http::DOCS),
     ("masking", Masking::DOCS),
     ("error_handling", ErrorHandling::DOCS),
+    ("retention", RetentionConfig::DOCS),
     ("scalability", Scalability::DOCS),
     ("subworkflows", Subworkflows::DOCS),
     ("triggers", Triggers::DOCS),
@@ -75,6 +76,7 @@ fn page() -> String {
         for (key, about) in *keys {
             let default = match &values[key] {
                 Value::Null => "not set".to_owned(),
+                Value::Object(entries) if entries.is_empty() => "none".to_owned(),
                 Value::Object(_) => format!("see `[{section}.{key}]`"),
                 value if key.ends_with("_ms") => format!("`{}`", duration(value.as_u64().unwrap())),
                 value => format!("`{value}`"),

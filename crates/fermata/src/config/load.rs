@@ -14,6 +14,8 @@ use toml::{
 const PREFIX: &str = "FERMATA_";
 /// The section whose keys users choose.
 const FREE_SECTION: &str = "vars";
+/// Names under it are those of workflows.
+const WORKFLOWS: [&str; 2] = ["retention", "workflows"];
 
 /// Where values come from, besides the defaults.
 #[derive(Debug, Default)]
@@ -214,11 +216,11 @@ impl Loader {
     }
 
     fn is_unknown(&self, path: &[&str]) -> bool {
-        path.first() != Some(&FREE_SECTION) && self.at(path).is_none()
+        path.first() != Some(&FREE_SECTION) && !path.starts_with(&WORKFLOWS) && self.at(path).is_none()
     }
 
     fn is_section(&self, path: &[&str]) -> bool {
-        path != [FREE_SECTION] && self.at(path).is_some_and(Known::is_object)
+        path != [FREE_SECTION] && path != WORKFLOWS && self.at(path).is_some_and(Known::is_object)
     }
 
     /// The key that was probably meant: one of that name in another section, or a similar one in the same section.

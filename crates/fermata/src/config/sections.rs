@@ -5,6 +5,7 @@
 
 use super::{
     Database, HostName, PublicUrl,
+    age::Age,
     number::{Factor, Positive},
     refused::{NoDistributedLocks, NoRedis, Scheduler},
 };
@@ -16,7 +17,7 @@ use fermata_runtime::{Mask, Role, Settings};
 use fermata_store::{postgres::PostgresSettings, schema::Migrate};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Defines a section with its defaults, and (for `docs/configuration.md`) with the text of its doc comments.
 macro_rules! section {
@@ -301,6 +302,40 @@ section! {
         /// effect meanwhile.
         poison_message_delay_ms: Millis = Millis(Settings::default().poison_delay),
     }
+}
+
+section! {
+    /// How long finished runs and dead letters are kept: a duration such as `"30d"`, counted from the end of the run, or
+    /// `"forever"`. Nothing is removed unless this section says so. A run in flight is never removed.
+    /// [operations.md](operations.md#retention) says how it works.
+    RetentionConfig {
+        /// Runs that succeeded.
+        succeeded: Age = Age::default(),
+        /// Runs that failed.
+        failed: Age = Age::default(),
+        /// Runs that were cancelled.
+        cancelled: Age = Age::default(),
+        /// Dead letters.
+        dead_letters: Age = Age::default(),
+        /// The idempotency key (`requestId`) of a run that is removed stays in use until the run is this old: its row is kept
+        /// without payloads, journal and attempts. If it is not set, the key is free when the run is removed.
+        keys: Option<Millis<1>> = None,
+        /// The time between two searches for runs to remove. A search that takes long is followed by a longer pause.
+        interval_ms: Millis<1> = Millis(Settings::default().retention_interval),
+        /// Workflows with other ages, by id: `[retention.workflows.ID]` with `succeeded`, `failed`, `cancelled` and
+        /// `dead_letters`. What it does not name is as above.
+        workflows: BTreeMap<String, WorkflowRetention> = BTreeMap::new(),
+    }
+}
+
+/// Ages of the runs of one workflow.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkflowRetention {
+    pub succeeded: Option<Age>,
+    pub failed: Option<Age>,
+    pub cancelled: Option<Age>,
+    pub dead_letters: Option<Age>,
 }
 
 section! {

@@ -20,6 +20,7 @@ mod disk;
 mod limits;
 mod migrate;
 mod postgres;
+mod prune;
 mod runlater;
 mod sandbox;
 mod serve;

@@ -21,6 +21,7 @@ pub(super) struct Report {
     pub http: Option<Http>,
     pub http_steps: Option<HttpSteps>,
     pub sleepers: Option<Sleepers>,
+    pub prune: Option<Prune>,
     pub postgres: Option<Postgres>,
 }
 
@@ -117,6 +118,22 @@ pub(super) struct HttpSteps {
     pub latency: Latency,
 }
 
+/// Throughput while finished runs are removed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Prune {
+    /// Finished runs in the file.
+    pub preloaded: usize,
+    /// How many of them were removed.
+    pub removed: u64,
+    pub removed_per_second: f64,
+    /// While they were removed,
+    pub workflows_per_second: f64,
+    /// and before and after.
+    pub workflows_per_second_without: f64,
+    pub ratio: f64,
+}
+
 /// The lateness of sleepers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -170,6 +187,7 @@ impl Report {
             http: None,
             http_steps: None,
             sleepers: None,
+            prune: None,
             postgres: None,
         }
     }
@@ -202,6 +220,7 @@ impl Report {
         put("http", json!(self.http));
         put("httpSteps", json!(self.http_steps));
         put("sleepers", json!(self.sleepers));
+        put("prune", json!(self.prune));
         put("postgres", json!(self.postgres));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)

@@ -14,6 +14,7 @@ mod parameters;
 mod plans;
 mod rejected;
 mod requests;
+mod retention;
 mod roles;
 mod runners;
 mod sql;

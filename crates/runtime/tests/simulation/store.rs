@@ -15,6 +15,7 @@ use fermata_store::{
     },
     memory::MemoryStore,
     reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
     runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
         Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
@@ -184,6 +185,19 @@ impl FaultyStore {
         }
         self.world.meddle(commit).await;
         answer
+    }
+}
+
+#[async_trait]
+impl RetentionStore for FaultyStore {
+    async fn prune(&self, batch: PruneBatch) -> Result<Pruned> {
+        self.arrive().await;
+        self.memory.prune(batch).await
+    }
+
+    async fn delete_run(&self, run: RunId) -> Result<RunDeletion> {
+        self.arrive().await;
+        self.memory.delete_run(run).await
     }
 }
 

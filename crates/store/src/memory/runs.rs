@@ -83,7 +83,7 @@ pub(super) struct Entry {
     pub(super) inbox_seq: u64,
     pub(super) inbox_seen: u64,
     started_at: Option<Timestamp>,
-    ended_at: Option<Timestamp>,
+    pub(super) ended_at: Option<Timestamp>,
     reason: Option<String>,
     error: Option<String>,
     outputs: Option<String>,
@@ -371,6 +371,16 @@ impl Entry {
             inbox_seq: self.inbox_seq,
             inbox_seen: self.inbox_seen,
         }
+    }
+
+    /// Leaves only what the row of a run has without its payloads.
+    pub(super) fn empty(&mut self) {
+        self.new.trigger = String::new();
+        (self.new.spec, self.outputs, self.context_snapshot, self.error) = (None, None, None, None);
+        (self.new.correlation_id, self.new.principal.email) = (None, None);
+        self.new.principal.display_name = None;
+        (self.journal, self.attempts) = (Vec::new(), BTreeMap::new());
+        (self.links, self.waits, self.inbox) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     fn write(&mut self, seq: u32, at: Timestamp, text: Option<String>) {

@@ -277,6 +277,12 @@ pub(super) async fn cancel_and_wait(web: &Web, id: RunId, body: CancelBody) -> R
     Ok(ended.map_or(status, |ended| ended.status))
 }
 
+/// `DELETE /api/v1/executions/{id}`: removes an execution that has ended, with the executions that it started.
+pub(crate) async fn delete(State(web): State<Web>, ExecutionId(id): ExecutionId) -> Result<StatusCode, ApiError> {
+    web.engine.delete_run(id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

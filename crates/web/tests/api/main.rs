@@ -4,6 +4,7 @@ mod browsers;
 mod callbacks;
 mod cancel;
 mod dead_letters;
+mod delete;
 mod drafts;
 mod every_request;
 mod executions;
