@@ -69,7 +69,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @list $name, $make;
             workflows: drafts_are_saved_and_published, draft_rules, if_match_guards_drafts, publishing_numbers_versions,
                 publishing_the_same_is_no_new_version, publishing_needs_the_draft_it_names, activation_is_optional,
-                enablement_follows_its_rule, workflows_are_paged_and_filtered, archived_workflows_are_not_published,
+                enablement_follows_its_rule, an_older_version_can_be_activated, workflows_are_paged_and_filtered, archived_workflows_are_not_published,
                 snapshots_keep_the_draft, workflows_without_runs_are_deleted, versions_are_listed_newest_first;
             plans: plans_are_stored_with_their_versions, publishing_the_same_keeps_the_plan, plans_need_their_versions,
                 plans_are_deleted_with_their_versions;

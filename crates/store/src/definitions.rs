@@ -372,15 +372,49 @@ pub enum Deleted {
     NotFound,
 }
 
-/// A change of status or of the enabled flag.
+/// A change of the status, of the enabled flag or of the current version. What is `None` stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enablement {
     /// The states in which it is allowed.
     pub from: Vec<Lifecycle>,
-    /// The state to change to, if any.
+    /// The state to change to.
     pub status: Option<Lifecycle>,
     /// Whether new runs may start.
-    pub enabled: bool,
+    pub enabled: Option<bool>,
+    /// An existing version that becomes the current one.
+    pub version: Option<VersionShown>,
+}
+
+/// A version, with what lists show of its document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionShown {
+    /// The version.
+    pub version: u32,
+    /// The name for people.
+    pub display_name: String,
+    /// The description, if there is one.
+    pub description: Option<String>,
+    /// The dialect.
+    pub dialect: String,
+}
+
+impl Enablement {
+    /// Changes the row of a workflow; `false`, and no change, if its status does not allow it.
+    pub(crate) fn apply(&self, workflow: &mut Workflow, at: Timestamp) -> bool {
+        if !self.from.contains(&workflow.status) {
+            return false;
+        }
+        workflow.status = self.status.unwrap_or(workflow.status);
+        workflow.enabled = self.enabled.unwrap_or(workflow.enabled);
+        if let Some(shown) = &self.version {
+            workflow.current_version = Some(shown.version);
+            workflow.display_name.clone_from(&shown.display_name);
+            workflow.description.clone_from(&shown.description);
+            workflow.dialect.clone_from(&shown.dialect);
+        }
+        workflow.updated_at = at;
+        true
+    }
 }
 
 /// An immutable version.

@@ -62,6 +62,10 @@ fn resources() -> Router<Web> {
             get(workflows::get).put(workflows::replace).delete(lifecycle::delete),
         )
         .route("/api/v1/workflows/{id}/versions", get(workflows::versions))
+        .route(
+            "/api/v1/workflows/{id}/versions/{version}/activate",
+            post(lifecycle::activate),
+        )
         .route("/api/v1/workflows/{id}/draft", get(drafts::get).put(drafts::put))
         .route("/api/v1/workflows/{id}/publish", post(workflows::publish))
         .route("/api/v1/workflows/{id}/archive", post(lifecycle::archive))

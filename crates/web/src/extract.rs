@@ -95,6 +95,25 @@ impl<S: Send + Sync> FromRequestParts<S> for RunOf {
     }
 }
 
+/// A workflow in the path and one of its versions.
+pub(crate) struct VersionOf {
+    pub workflow: String,
+    pub version: u32,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for VersionOf {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((workflow, version)) = path.map_err(bad_path)?;
+        let version = version
+            .parse()
+            .map_err(|_| ApiError::parameter("a version is a number from 1"))?;
+        Ok(VersionOf { workflow, version })
+    }
+}
+
 /// The `Idempotency-Key` of a request.
 pub(crate) struct IdempotencyKey(pub Option<String>);
 

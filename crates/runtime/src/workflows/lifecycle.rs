@@ -8,6 +8,7 @@
 //! | archive | refused | Archived, disabled | refused |
 //! | reactivate | refused | refused | Active, enabled |
 //! | enable, disable | refused | Active | refused |
+//! | activate a version | Active | Active | refused: reactivate first |
 //! | delete | gone | refused: archive first | gone |
 //!
 //! A workflow whose dialect has no drafts is begun, changed and deleted otherwise (see [`super::release`]): it can be
@@ -20,8 +21,10 @@ use super::{Head, Workflows, release::has_drafts};
 use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
-use fermata_dialects::{Diagnostic, Diagnostics, Stage};
-use fermata_store::definitions::{Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, Workflow};
+use fermata_dialects::{Diagnostic, Diagnostics, Document, Stage};
+use fermata_store::definitions::{
+    Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionShown, Workflow,
+};
 
 /// What can be asked of a workflow and depends on its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,7 @@ pub enum Command {
     Reactivate,
     Enable,
     Disable,
+    Activate,
     Delete,
 }
 
@@ -39,7 +43,7 @@ impl Command {
     /// The states in which it is allowed.
     pub fn allowed_in(self) -> &'static [Lifecycle] {
         match self {
-            Publish => &[Lifecycle::Draft, Lifecycle::Active],
+            Publish | Activate => &[Lifecycle::Draft, Lifecycle::Active],
             Archive | Enable | Disable => &[Lifecycle::Active],
             Reactivate => &[Lifecycle::Archived],
             Delete => &[Lifecycle::Draft, Lifecycle::Archived],
@@ -47,12 +51,13 @@ impl Command {
     }
 
     /// What it leads to: the state, if that changes, and whether new runs may start.
-    fn change(self) -> (Option<Lifecycle>, bool) {
+    fn change(self) -> (Option<Lifecycle>, Option<bool>) {
         match self {
-            Archive => (Some(Lifecycle::Archived), false),
-            Publish | Reactivate => (Some(Lifecycle::Active), true),
-            Enable => (None, true),
-            Disable | Delete => (None, false),
+            Archive => (Some(Lifecycle::Archived), Some(false)),
+            Publish | Reactivate => (Some(Lifecycle::Active), Some(true)),
+            Activate => (Some(Lifecycle::Active), None),
+            Enable => (None, Some(true)),
+            Disable | Delete => (None, Some(false)),
         }
     }
 
@@ -63,6 +68,7 @@ impl Command {
             Reactivate => "reactivated",
             Enable => "enabled",
             Disable => "disabled",
+            Activate => "given another version",
             Delete => "deleted",
         }
     }
@@ -101,24 +107,51 @@ pub struct Validated {
 impl Workflows {
     /// Active → Archived: takes no new runs, and those that have not begun are cancelled.
     pub async fn archive(&self, reference: &str) -> Result<Workflow, EngineError> {
-        self.change(reference, Archive).await
+        self.change(reference, Archive, None).await
     }
 
     /// Archived → Active, enabled.
     pub async fn reactivate(&self, reference: &str) -> Result<Workflow, EngineError> {
-        self.change(reference, Reactivate).await
+        self.change(reference, Reactivate, None).await
     }
 
     /// Lets an active workflow take new runs, or not.
     pub async fn set_enabled(&self, reference: &str, enabled: bool) -> Result<Workflow, EngineError> {
-        self.change(reference, if enabled { Enable } else { Disable }).await
+        self.change(reference, if enabled { Enable } else { Disable }, None)
+            .await
     }
 
-    async fn change(&self, reference: &str, command: Command) -> Result<Workflow, EngineError> {
+    /// Makes an existing version the current one. Runs in flight stay on their version, and the enabled flag stays as it
+    /// is.
+    pub async fn activate(&self, reference: &str, version: u32) -> Result<Workflow, EngineError> {
+        let Workflow { uid, id, .. } = self.resolve(reference).await?;
+        let definition = self.definition(uid, &id, version).await?;
+        let compiled = self.compiled(uid, &id, version).await?;
+        let document = Document::parse(&definition.source, &id, &self.settings.document).ok();
+        let description = document.and_then(|document| document.value()["description"].as_str().map(str::to_owned));
+        let shown = VersionShown {
+            version,
+            display_name: compiled.plan.display_name.clone(),
+            description,
+            dialect: definition.dialect,
+        };
+        self.change(reference, Activate, Some(shown)).await
+    }
+
+    async fn change(
+        &self,
+        reference: &str,
+        command: Command,
+        version: Option<VersionShown>,
+    ) -> Result<Workflow, EngineError> {
         let Workflow { uid, id, .. } = self.resolve(reference).await?;
         let (status, enabled) = command.change();
-        let from = command.allowed_in().to_vec();
-        let change = Enablement { from, status, enabled };
+        let change = Enablement {
+            from: command.allowed_in().to_vec(),
+            status,
+            enabled,
+            version,
+        };
         let changed = self.store.set_enablement(uid, change, self.clock.now()).await?;
         self.forget_head(uid);
         match changed {
@@ -209,7 +242,7 @@ mod tests {
     #[test]
     fn a_refusal_says_what_is_possible() {
         let states = [Lifecycle::Draft, Lifecycle::Active, Lifecycle::Archived];
-        for command in [Publish, Archive, Reactivate, Enable, Disable, Delete] {
+        for command in [Publish, Archive, Reactivate, Enable, Disable, Activate, Delete] {
             for status in states.iter().filter(|status| !command.allowed_in().contains(status)) {
                 let text = command.refused("w", *status).to_string();
                 let expected = format!("workflow `w` is {}: it cannot be {}; ", status.as_str(), command.done());

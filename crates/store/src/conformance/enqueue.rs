@@ -110,7 +110,16 @@ pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
         .unwrap();
     let change = |from, status, enabled| {
         let from = vec![from];
-        store.set_enablement(uid(WORKFLOW), Enablement { from, status, enabled }, at(3))
+        store.set_enablement(
+            uid(WORKFLOW),
+            Enablement {
+                from,
+                status,
+                enabled: Some(enabled),
+                version: None,
+            },
+            at(3),
+        )
     };
     change(Lifecycle::Active, None, false).await.unwrap();
     assert_eq!(store.enqueue(new_run("r1")).await.unwrap(), Enqueued::Stale);

@@ -87,7 +87,8 @@ pub async fn plans_are_deleted_with_their_versions(store: &Arc<dyn Store>) {
     let archive = Enablement {
         from: vec![Lifecycle::Active],
         status: Some(Lifecycle::Archived),
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     store.set_enablement(uid("w"), archive, at(3)).await.unwrap();
     store.delete_workflow(uid("w")).await.unwrap();

@@ -25,7 +25,8 @@ async fn archive(store: &Arc<dyn Store>, id: &str) {
     let change = Enablement {
         from: vec![Lifecycle::Active],
         status: Some(Lifecycle::Archived),
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     store.set_enablement(uid(id), change, at(3)).await.unwrap();
 }
@@ -203,7 +204,8 @@ pub async fn soft_deleted_workflows_are_kept_for_their_runs(store: &Arc<dyn Stor
     let change = Enablement {
         from: vec![Lifecycle::Active],
         status: None,
-        enabled: true,
+        enabled: Some(true),
+        version: None,
     };
     assert_eq!(store.set_enablement(hello, change, at(11)).await.unwrap(), None);
     assert_eq!(
@@ -399,7 +401,8 @@ pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
     let change = Enablement {
         from: vec![Lifecycle::Active],
         status: Some(Lifecycle::Archived),
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     store.set_enablement(again.workflow.uid, change, at(3)).await.unwrap();
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Workflows, drafts, versions.
 
 use super::*;
-use crate::definitions::{Deleted, DraftGuard, Enablement, Lifecycle, Saved, WorkflowFilter};
+use crate::definitions::{Deleted, DraftGuard, Enablement, Lifecycle, Saved, VersionShown, WorkflowFilter};
 
 /// The result of a publish: the version, whether it is new, and the state of the workflow.
 fn version(published: Published) -> (u32, bool, Lifecycle) {
@@ -133,7 +133,8 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     let disable = Enablement {
         from: vec![Lifecycle::Active],
         status: None,
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     store.set_enablement(uid("w"), disable, at(3)).await.unwrap();
     assert_eq!(
@@ -205,7 +206,8 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
     let change = Enablement {
         from: vec![Lifecycle::Active],
         status: Some(Lifecycle::Archived),
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     assert_eq!(
         store.set_enablement(uid("w"), change.clone(), at(3)).await.unwrap(),
@@ -227,10 +229,71 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
     let enable = Enablement {
         from: vec![Lifecycle::Archived, Lifecycle::Active],
         status: None,
-        enabled: true,
+        enabled: Some(true),
+        version: None,
     };
     let (row, done) = store.set_enablement(uid("w"), enable, at(5)).await.unwrap().unwrap();
     assert_eq!((row.status, row.enabled, done), (Lifecycle::Archived, true, true));
+}
+
+/// An older version becomes the current one again, with its name; status, flag and newest version follow the rule.
+pub async fn an_older_version_can_be_activated(store: &Arc<dyn Store>) {
+    activate(store, "w").await;
+    let newer = Draft {
+        display_name: "Newer".to_owned(),
+        ..draft("w", "two")
+    };
+    store.save_draft(newer, existing_draft("w"), None).await.unwrap();
+    store.publish(uid("w"), "two", "{}", ACTIVATE, at(3)).await.unwrap();
+    let disable = Enablement {
+        from: vec![Lifecycle::Active],
+        status: None,
+        enabled: Some(false),
+        version: None,
+    };
+    store.set_enablement(uid("w"), disable, at(4)).await.unwrap();
+    let older = Enablement {
+        from: vec![Lifecycle::Draft, Lifecycle::Active],
+        status: Some(Lifecycle::Active),
+        enabled: None,
+        version: Some(VersionShown {
+            version: 1,
+            display_name: "Older".to_owned(),
+            description: Some("first".to_owned()),
+            dialect: "other".to_owned(),
+        }),
+    };
+    let (row, done) = store
+        .set_enablement(uid("w"), older.clone(), at(5))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(done);
+    assert_eq!((row.current_version, row.latest_version), (Some(1), Some(2)));
+    assert_eq!((row.status, row.enabled), (Lifecycle::Active, false), "the flag stays");
+    assert_eq!(
+        (
+            row.display_name.as_str(),
+            row.description.as_deref(),
+            row.dialect.as_str()
+        ),
+        ("Older", Some("first"), "other")
+    );
+    assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
+    // New versions continue after the newest, not after the current one.
+    store
+        .save_draft(draft("w", "three"), existing_draft("w"), None)
+        .await
+        .unwrap();
+    let published = store.publish(uid("w"), "three", "{}", ACTIVATE, at(6)).await.unwrap();
+    assert_eq!(version(published).0, 3);
+    store.set_enablement(uid("w"), archive(), at(7)).await.unwrap();
+    let (row, done) = store.set_enablement(uid("w"), older, at(8)).await.unwrap().unwrap();
+    assert_eq!(
+        (row.current_version, done),
+        (Some(3), false),
+        "not while it is archived"
+    );
 }
 
 /// By id, in pages, in any case.
@@ -276,7 +339,8 @@ fn archive() -> Enablement {
     Enablement {
         from: vec![Lifecycle::Active],
         status: Some(Lifecycle::Archived),
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     }
 }
 

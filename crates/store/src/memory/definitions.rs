@@ -289,13 +289,8 @@ impl State {
 
     pub(super) fn set_enablement(&mut self, uid: Uuid, change: &Enablement, at: Timestamp) -> Option<(Workflow, bool)> {
         let row = &mut self.live_mut(uid)?.row;
-        if !change.from.contains(&row.status) {
-            return Some((row.clone(), false));
-        }
-        row.status = change.status.unwrap_or(row.status);
-        row.enabled = change.enabled;
-        row.updated_at = at;
-        Some((row.clone(), true))
+        let applies = change.apply(row, at);
+        Some((row.clone(), applies))
     }
 
     pub(super) fn workflow(&self, name: &str) -> Option<Workflow> {

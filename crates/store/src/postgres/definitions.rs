@@ -330,12 +330,9 @@ pub(super) async fn set_enablement(
     let Some(mut workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(None);
     };
-    if !change.from.contains(&workflow.status) {
+    if !change.apply(&mut workflow, at) {
         return Ok(Some((workflow, false)));
     }
-    workflow.status = change.status.unwrap_or(workflow.status);
-    workflow.enabled = change.enabled;
-    workflow.updated_at = at;
     update_workflow(&tx, &workflow).await?;
     commit(tx).await?;
     Ok(Some((workflow, true)))

@@ -272,14 +272,11 @@ pub(super) fn set_enablement(
     let Some(mut workflow) = live(tx.connection, uid)? else {
         return Ok(None);
     };
-    if !change.from.contains(&workflow.status) {
-        return Ok(Some((workflow, false)));
+    let applies = change.apply(&mut workflow, at);
+    if applies {
+        update_workflow(tx, &workflow)?;
     }
-    workflow.status = change.status.unwrap_or(workflow.status);
-    workflow.enabled = change.enabled;
-    workflow.updated_at = at;
-    update_workflow(tx, &workflow)?;
-    Ok(Some((workflow, true)))
+    Ok(Some((workflow, applies)))
 }
 
 fn create_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {

@@ -2,7 +2,11 @@
 //! `fermata_runtime` has the table of allowed transitions; any other gets 409 with the transitions that are possible. `{id}`
 //! is the id, or the uid with or without `wf_`.
 
-use crate::{Web, error::ApiError, extract::Name};
+use crate::{
+    Web,
+    error::ApiError,
+    extract::{Name, VersionOf},
+};
 use axum::{Json, extract::State, http::StatusCode};
 use fermata_store::definitions::Workflow;
 use serde::Serialize;
@@ -15,6 +19,8 @@ pub(crate) struct StateView {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     is_enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_version: Option<u32>,
 }
 
 type Answer = Result<Json<StateView>, ApiError>;
@@ -23,6 +29,7 @@ fn state(workflow: Workflow, with_enabled: bool) -> Answer {
     Ok(Json(StateView {
         status: workflow.status.as_str(),
         is_enabled: with_enabled.then_some(workflow.enabled),
+        current_version: None,
         workflow_id: workflow.id,
     }))
 }
@@ -45,6 +52,17 @@ pub(crate) async fn enable(State(web): State<Web>, Name(reference): Name) -> Ans
 /// `POST /api/v1/workflows/{id}/disable`
 pub(crate) async fn disable(State(web): State<Web>, Name(reference): Name) -> Answer {
     state(web.engine.workflows().set_enabled(&reference, false).await?, true)
+}
+
+/// `POST /api/v1/workflows/{id}/versions/{version}/activate`
+pub(crate) async fn activate(State(web): State<Web>, VersionOf { workflow, version }: VersionOf) -> Answer {
+    let workflow = web.engine.workflows().activate(&workflow, version).await?;
+    let current_version = workflow.current_version;
+    let Json(state) = state(workflow, true)?;
+    Ok(Json(StateView {
+        current_version,
+        ..state
+    }))
 }
 
 /// `DELETE /api/v1/workflows/{id}`

@@ -180,7 +180,8 @@ async fn inactive_workflows_are_not_started() {
     let disable = Enablement {
         from: vec![Lifecycle::Active],
         status: None,
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     let hello = server.store.workflow("hello").await.unwrap().unwrap().uid;
     server.store.set_enablement(hello, disable, Timestamp(0)).await.unwrap();

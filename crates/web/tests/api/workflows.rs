@@ -169,7 +169,8 @@ async fn active_and_archived_workflows_cannot_be_saved() {
     let archive = Enablement {
         from: vec![Lifecycle::Active],
         status: Some(Lifecycle::Archived),
-        enabled: false,
+        enabled: Some(false),
+        version: None,
     };
     let fixed = server.store.workflow("fixed").await.unwrap().unwrap().uid;
     server.store.set_enablement(fixed, archive, Timestamp(0)).await.unwrap();

@@ -160,7 +160,8 @@ async fn set(store: &Arc<dyn Store>, id: &str, status: Option<Lifecycle>, enable
     let change = Enablement {
         from: vec![Lifecycle::Active],
         status,
-        enabled,
+        enabled: Some(enabled),
+        version: None,
     };
     let changed = store.set_enablement(uid(id), change, Timestamp(3)).await.unwrap();
     assert!(changed.is_some_and(|(_, changed)| changed));
