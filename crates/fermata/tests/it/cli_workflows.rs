@@ -66,6 +66,48 @@ async fn workflows_are_disabled_archived_and_brought_back() {
 }
 
 #[tokio::test]
+async fn rollback_activates_an_older_version() {
+    let server = Server::start(&[]);
+    let data = folder();
+    for says in ["one", "two", "three"] {
+        let file = write(&data, "hello.json", echo("hello", says).to_string());
+        assert_eq!(at(&server, &["workflows", "publish", text(&file)]).code, Some(0));
+    }
+    let says = || at(&server, &["workflows", "start", "hello", "--wait"]).json()["says"].clone();
+    let listed = at(&server, &["workflows", "versions", "hello"]);
+    let rows: Vec<Vec<&str>> = listed
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!((rows.len(), &rows[1][..2]), (4, &["3", "current"][..]), "{listed:?}");
+
+    let rolled = at(&server, &["workflows", "rollback", "hello"]);
+    assert_eq!(
+        (rolled.code, rolled.stdout.as_str()),
+        (Some(0), "hello uses version 2 now, instead of 3\n"),
+        "{rolled:?}"
+    );
+    assert_eq!(says(), "two");
+    let rolled = at(&server, &["workflows", "rollback", "hello", "--to", "1"]);
+    assert_eq!(rolled.code, Some(0), "{rolled:?}");
+    assert_eq!(says(), "one");
+    let oldest = at(&server, &["workflows", "rollback", "hello"]);
+    assert!(
+        oldest.code == Some(2) && oldest.stderr.contains("has no version before 1"),
+        "{oldest:?}"
+    );
+    let missing = at(&server, &["workflows", "rollback", "hello", "--to", "9"]);
+    assert!(
+        missing.code == Some(1) && missing.stderr.contains("VERSION_NOT_FOUND"),
+        "{missing:?}"
+    );
+    // Forwards too, and the numbers of versions go on.
+    at(&server, &["workflows", "rollback", "hello", "--to", "3"]);
+    assert_eq!(says(), "three");
+}
+
+#[tokio::test]
 async fn every_good_document_of_a_folder_is_published() {
     let server = Server::start(&[]);
     let data = folder();
