@@ -37,7 +37,7 @@ Exit codes: as `fermata serve`.";
 
 const DATABASE: &str = "sqlite:.fermata/dev.db";
 
-/// What `fermata dev` takes.
+/// The arguments of `fermata dev`.
 #[derive(Debug, Args)]
 pub struct DevArgs {
     /// A folder of documents to serve instead of the examples.

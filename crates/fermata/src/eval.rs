@@ -34,7 +34,7 @@ or {\"error\": {\"kind\", \"message\", \"offset\"}}. A line that cannot be read 
 
 Exit codes: 0 there is a value, 1 the evaluation failed, 2 the expression is not written correctly (or the call is wrong).";
 
-/// What `fermata eval` takes.
+/// The arguments of `fermata eval`.
 #[derive(Debug, Args)]
 pub struct EvalArgs {
     /// The language: `js` as in conditions, `template` as in parameters.

@@ -1,13 +1,13 @@
-//! One line of a source with a caret under the place that is meant.
+//! One line of a source with carets under a place.
 //!
-//! What must stay true: nothing of the source reaches the terminal that could move its cursor.
+//! What must stay true: no text of the source can move the cursor of the terminal.
 
 use std::fmt::Write;
 
 /// The widest excerpt, in characters; longer lines are cut around the place.
 const WIDTH: usize = 100;
 
-/// A place in a text: line and column from one, and how many characters are meant.
+/// A place in a text: line and column from one, and its width in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub line: usize,

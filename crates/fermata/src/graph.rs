@@ -28,7 +28,7 @@ condition, and its `when` unless that is plain success; onFailure is dashed.
 
 Exit codes: 0 drawn, 2 the document or the call is wrong.";
 
-/// What `fermata graph` takes.
+/// The arguments of `fermata graph`.
 #[derive(Debug, Args)]
 pub struct GraphArgs {
     /// The document: JSON or YAML, or `-` for standard input.
@@ -169,12 +169,12 @@ fn dot(plan: &Plan) -> String {
     let _ = writeln!(text, "  label={};", quoted_dot(&plan.display_name));
     for (at, node) in plan.nodes.iter().enumerate() {
         let label = lines(node).join("\n");
-        let look = match node.kind {
+        let attributes = match node.kind {
             Kind::Action { .. } => "shape=box",
             Kind::Sleep { .. } => "shape=box, style=rounded",
             Kind::Wait { .. } => "shape=hexagon",
         };
-        let _ = writeln!(text, "  n{at} [label={}, {look}];", quoted_dot(&label));
+        let _ = writeln!(text, "  n{at} [label={}, {attributes}];", quoted_dot(&label));
     }
     for (from, node) in plan.nodes.iter().enumerate() {
         for (at, edge) in node.edges.iter().enumerate() {
@@ -183,12 +183,12 @@ fn dot(plan: &Plan) -> String {
                 label => Some(format!("label={}", quoted_dot(&label))),
             };
             let style = (edge.when == When::Unhandled).then(|| "style=dashed".to_owned());
-            let look: Vec<String> = label.into_iter().chain(style).collect();
-            let look = match look.is_empty() {
+            let attributes: Vec<String> = label.into_iter().chain(style).collect();
+            let attributes = match attributes.is_empty() {
                 true => String::new(),
-                false => format!(" [{}]", look.join(", ")),
+                false => format!(" [{}]", attributes.join(", ")),
             };
-            let _ = writeln!(text, "  n{from} -> n{}{look};", edge.target.at());
+            let _ = writeln!(text, "  n{from} -> n{}{attributes};", edge.target.at());
         }
     }
     text + "}\n"

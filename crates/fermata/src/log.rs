@@ -34,7 +34,7 @@ pub fn begin(log: &Log) -> anyhow::Result<()> {
         colours,
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours);
-    // A filter of its own: a directive that names the driver would win over one that is added to the others.
+    // A separate filter, because a directive that names the driver would override one that is added to the others.
     let wanted = tracing_subscriber::registry()
         .with(filter)
         .with(filter_fn(|line| !tells_data(line)));
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What is written for an event with this text from outside.
+    /// The line of an event that contains this text.
     fn logged(json: bool, outside: &str) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();

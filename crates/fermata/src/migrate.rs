@@ -1,4 +1,4 @@
-//! `fermata migrate`: the schema of a database, forwards and back.
+//! `fermata migrate`: shows, applies or undoes migrations of a database schema.
 
 use crate::{
     cli::{self, Output, Usage},
@@ -34,7 +34,7 @@ Exit codes: 0 done, or up to date, 1 it failed, 2 the call is wrong, 3 `status` 
 /// The exit code of `status` when there are migrations to apply.
 const OUTDATED: u8 = 3;
 
-/// What `fermata migrate` takes.
+/// The arguments of `fermata migrate`.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
     #[command(flatten)]
@@ -53,7 +53,7 @@ enum MigrateCommand {
     Down(PlaceArgs),
 }
 
-/// Which database.
+/// The database to migrate.
 #[derive(Debug, Clone, Args)]
 struct PlaceArgs {
     /// The database: `sqlite:PATH` or `postgres://…` [default: database.url of the configuration].
@@ -62,7 +62,7 @@ struct PlaceArgs {
 }
 
 impl MigrateArgs {
-    /// The database that the command line names, if it does.
+    /// The database on the command line, if there is one.
     pub fn database(&self) -> Option<String> {
         let (MigrateCommand::Status(place) | MigrateCommand::Up(place) | MigrateCommand::Down(place)) = &self.command;
         place.database.clone()

@@ -37,7 +37,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// What documents call it.
+/// The host name that documents use.
 pub const HOST: &str = "playground.localhost";
 
 /// The longest delay that a request can set.
@@ -82,7 +82,7 @@ impl Playground {
         Ok(Playground { address, serving })
     }
 
-    /// Makes [`HOST`] lead here.
+    /// Resolves [`HOST`] to this service.
     pub fn stand_in(&self, http: &mut HttpSettings) {
         http.stand_ins.push((HOST.to_owned(), self.address));
     }
@@ -126,7 +126,7 @@ fn router(state: Playing) -> Router {
 }
 
 async fn serve(listener: TcpListener, app: Router) {
-    // They end with this task.
+    // The connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -140,7 +140,7 @@ async fn serve(listener: TcpListener, app: Router) {
 }
 
 async fn hold(stream: TcpStream, app: Router) {
-    // Small answers should not wait for anything.
+    // Small answers are sent without delay.
     let _ = stream.set_nodelay(true);
     let app = TowerToHyperService::new(app);
     let answer = service_fn(move |request| {

@@ -73,7 +73,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Attempts read at once.
 const PAGE: u32 = 500;
 
-/// What `fermata run` takes.
+/// The arguments of `fermata run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The document: JSON or YAML, or `-` for standard input.

@@ -30,7 +30,7 @@ same. The source keeps its data, but it is marked: no server opens it until --re
 Exit codes: 0 everything is there, 1 it is not, or it could not be started, 2 the call is wrong, 130 or 143 at a signal
 (continue with --resume).";
 
-/// What `fermata transfer` takes.
+/// The arguments of `fermata transfer`.
 #[derive(Debug, Args)]
 pub struct TransferArgs {
     /// The database to move: `sqlite:PATH` or `postgres://…`.
@@ -112,7 +112,7 @@ async fn take_back(url: &str, config: &Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to do now.
+/// The error with advice on what to do next.
 fn advised(error: TransferError, begun: bool) -> anyhow::Error {
     let advice = match &error {
         TransferError::Mismatch { .. } => {

@@ -29,7 +29,7 @@ const ENDINGS: [&str; 4] = ["json", "jsonc", "yaml", "yml"];
 /// Deeper than folders of documents are; ends loops of links.
 const DEEPEST: usize = 32;
 
-/// What `fermata validate` takes.
+/// The arguments of `fermata validate`.
 #[derive(Debug, Args)]
 pub struct ValidateArgs {
     /// Documents, folders of documents, or `-` for standard input.

@@ -23,7 +23,7 @@ Examples:
 
 Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the call is wrong.";
 
-/// What `fermata dead-letters` takes.
+/// The arguments of `fermata dead-letters`.
 #[derive(Debug, Args)]
 pub struct DeadLettersArgs {
     #[command(flatten)]

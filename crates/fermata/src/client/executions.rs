@@ -28,7 +28,7 @@ alike, so the end is usually the better choice.
 Exit codes: 0 done (watch: the run succeeded), 1 the server cannot be reached or refuses (watch: the run failed or was
 cancelled), 2 the call is wrong, 3 watch: --timeout was reached, 130 Ctrl-C (the run goes on).";
 
-/// What `fermata executions` takes.
+/// The arguments of `fermata executions`.
 #[derive(Debug, Args)]
 pub struct ExecutionsArgs {
     #[command(flatten)]

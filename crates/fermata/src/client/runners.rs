@@ -18,7 +18,7 @@ Examples:
 
 Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the call is wrong.";
 
-/// What `fermata runners` takes.
+/// The arguments of `fermata runners`.
 #[derive(Debug, Args)]
 pub struct RunnersArgs {
     #[command(flatten)]

@@ -38,7 +38,7 @@ Exit codes: 0 done (start --wait: the run succeeded), 1 the server cannot be rea
 failed or was cancelled), 2 the document or the call is wrong, 3 start: --timeout was reached, 130 Ctrl-C (a run that
 was started goes on).";
 
-/// What `fermata workflows` takes.
+/// The arguments of `fermata workflows`.
 #[derive(Debug, Args)]
 pub struct WorkflowsArgs {
     #[command(flatten)]

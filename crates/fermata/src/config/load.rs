@@ -44,13 +44,13 @@ impl Given {
         }
     }
 
-    /// Another default, for one command.
+    /// Sets another default for one command.
     pub fn preset(mut self, key: &'static str, value: impl Into<Value>) -> Given {
         self.presets.push((key, value.into()));
         self
     }
 
-    /// The value of a key by a flag, if the flag is there.
+    /// Sets a key from a flag, if the flag was given.
     pub fn flag(mut self, flag: &'static str, key: &'static str, value: Option<String>) -> Given {
         self.flags.extend(value.map(|value| (flag, key, Value::String(value))));
         self
@@ -124,7 +124,7 @@ impl Origin<'_> {
 }
 
 struct Loader {
-    /// Every key there is, with its default.
+    /// All keys with their defaults.
     known: Known,
     table: Table,
     problems: Vec<String>,
@@ -169,7 +169,7 @@ impl Loader {
     }
 
     fn variable(&mut self, name: &str, text: &str) {
-        // Without `__` it is no key: orchestrators set FERMATA_PORT and the like for a service of that name.
+        // A name without `__` is not a key: orchestrators set FERMATA_PORT and the like for a service of that name.
         let Some(key) = name.strip_prefix(PREFIX).filter(|key| key.contains("__")) else {
             return;
         };
@@ -275,7 +275,7 @@ fn check(path: &[&str], value: Value) -> Result<(), String> {
     }
 }
 
-/// Rust's names of types, in words.
+/// Replaces the names of Rust types by words.
 fn plain(message: &str) -> String {
     let message = message.split('\n').next().unwrap_or_default();
     let mut text = message.to_owned();
@@ -315,7 +315,7 @@ fn merge(into: &mut Table, from: Table) {
     }
 }
 
-/// Where the last key of `path` stands in the file.
+/// The place of the last key of `path` in the file.
 fn offset(places: &DeTable, path: &[&str]) -> usize {
     let Some((key, rest)) = path.split_first() else {
         return 0;

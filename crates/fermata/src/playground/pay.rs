@@ -1,7 +1,7 @@
 //! `POST /pay`: a payment provider. It accepts an order at once and calls back when the payment is complete.
 //!
 //! What must stay true: only loopback addresses are called back, redirects are not followed, and the number of payments
-//! under way is bounded.
+//! in progress is bounded.
 
 use super::{Playing, Refused, echo::pause};
 use axum::{
@@ -17,15 +17,15 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-/// Payments that are under way at the same time.
+/// The most payments in progress.
 const MOST: usize = 1000;
 /// How long a payment takes by default.
 const USUAL: Duration = Duration::from_secs(1);
-/// The pauses before further tries to call back.
+/// The pauses between the attempts to call back.
 const PAUSES: [u64; 5] = [100, 300, 1000, 3000, 10_000];
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What calls back.
+/// Sends the callbacks.
 pub struct Payments {
     client: Client,
     room: Arc<Semaphore>,
@@ -69,7 +69,7 @@ pub async fn pay(
         .map_err(|error| Refused(format!("an order with `callback_url` is needed: {error}")))?;
     let url = loopback(&order.callback_url)?;
     let room = playing.payments.room.clone().try_acquire_owned();
-    let room = room.map_err(|_| Refused(format!("{MOST} payments are under way already")))?;
+    let room = room.map_err(|_| Refused(format!("{MOST} payments are in progress already")))?;
     let id = Uuid::new_v4().simple().to_string();
     let paid = json!({ "status": status, "payment_id": format!("pay_{id}"), "amount": order.amount });
     let client = playing.payments.client.clone();
@@ -80,7 +80,7 @@ pub async fn pay(
     Ok(Json(json!({ "checkout_id": format!("chk_{id}") })).into_response())
 }
 
-/// Only this machine itself is called.
+/// Accepts only loopback URLs.
 fn loopback(text: &str) -> Result<Url, Refused> {
     let url = Url::parse(text).map_err(|error| Refused(format!("`callback_url` is not a URL: {error}")))?;
     let host = url.host_str().unwrap_or_default();

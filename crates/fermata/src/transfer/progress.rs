@@ -1,4 +1,4 @@
-//! How far a transfer is, on stderr: a bar on a terminal, a line now and then elsewhere.
+//! The progress of a transfer on stderr: a bar on a terminal, otherwise a line from time to time.
 
 use crate::cli;
 use fermata_store::transfer::Step;
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two lines that only say that it goes on.
+/// The time between two lines about the progress of one table.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Shows the steps of a transfer.
@@ -18,7 +18,7 @@ pub struct Progress(Mutex<State>);
 
 struct State {
     screen: Screen,
-    /// Whether anything is moved yet.
+    /// Whether rows are being moved already.
     begun: bool,
     comparing: bool,
     rows: u64,
@@ -34,7 +34,7 @@ enum Screen {
 }
 
 impl Progress {
-    /// For this process's stderr.
+    /// Shows progress on stderr.
     pub fn new(quiet: bool) -> Progress {
         let screen = match (quiet, std::io::stderr().is_terminal()) {
             (true, _) => Screen::Nothing,
@@ -51,7 +51,7 @@ impl Progress {
         }))
     }
 
-    /// Whether rows were to be moved already.
+    /// Whether rows are being moved already.
     pub fn has_begun(&self) -> bool {
         self.state().begun
     }
@@ -73,7 +73,7 @@ impl Progress {
         state.comparing |= matches!(step, Step::Compares { .. });
     }
 
-    /// Leaves the terminal to others.
+    /// Removes the bar.
     pub fn end(&self) {
         if let Screen::Bar(bar) = &self.state().screen {
             bar.finish_and_clear();
@@ -115,7 +115,7 @@ fn restyle(bar: &ProgressBar, template: &str) {
 
 /// Rounded to whole rows.
 fn rate(state: &ProgressState, into: &mut dyn fmt::Write) {
-    // A terminal that takes nothing shows nothing.
+    // Errors of the terminal are ignored.
     let _ = write!(into, "{}", HumanCount(state.per_sec() as u64));
 }
 
@@ -124,7 +124,7 @@ fn draw(bar: &ProgressBar, step: Step, state: &State) {
         Step::Begins { rows, before } => {
             bar.set_length(rows);
             bar.set_position(before);
-            // What was moved before says nothing about the time that is left.
+            // Rows that were moved by an earlier call must not count for the estimate.
             bar.reset_eta();
             bar.enable_steady_tick(Duration::from_millis(200));
         }

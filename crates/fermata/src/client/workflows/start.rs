@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use std::{process::ExitCode, time::Duration};
 
-/// What `fermata workflows start` takes.
+/// The arguments of `fermata workflows start`.
 #[derive(Debug, Args)]
 pub(super) struct StartArgs {
     /// The id of the workflow.

@@ -1,4 +1,4 @@
-//! What the lines about steps need to know of their plan.
+//! The data of a plan that the lines about steps need.
 
 use super::clean;
 use fermata_core::{Event, Kind, Node, NodeId, Plan, SkipReason, Verdict};
@@ -52,7 +52,7 @@ impl Steps {
         self.by_id.get(node).map(|step| step.max_attempts)
     }
 
-    /// Whether a step waits to be called.
+    /// Whether a step waits for a callback.
     pub(super) fn waits(&self, node: &NodeId) -> bool {
         self.by_id.get(node).is_some_and(|step| step.waits)
     }
