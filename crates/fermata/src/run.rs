@@ -305,6 +305,12 @@ async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyh
             break;
         }
     }
+    let overview = reads.overview(record.id).await?;
+    let skipped = overview.nodes.iter().filter_map(|node| {
+        let reason = node.skip_reason.as_ref()?;
+        Some(json!({ "nodeId": node.node, "reason": reason }))
+    });
+    let skipped: Vec<Value> = skipped.collect();
     let mut report = json!({
         "executionId": record.id.to_string(),
         "workflowId": record.workflow_id,
@@ -314,6 +320,8 @@ async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyh
         "outputs": json_of(record.outputs.as_deref()),
         "durationMs": took_ms(record.started_at, record.ended_at),
         "steps": steps,
+        "skipped": skipped,
+        "failedTasks": overview.failed_nodes,
     });
     if !waiting.is_empty() {
         report["waiting"] = json!(waiting);

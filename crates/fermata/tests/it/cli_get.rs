@@ -48,6 +48,12 @@ async fn get_shows_trigger_inputs_outputs_skips_and_condition_errors() {
     );
     assert!(shown.contains("CONDITION AFTER"), "{shown}");
 
+    let json = at(&server, &["executions", "get", &id, "-o", "json"]).json();
+    assert_eq!(
+        json["tasks"]["big"]["skip_reason"],
+        "no edge to it was taken: after `a`, the condition `trigger.n > 100` is false: trigger.n is 7"
+    );
+
     // The same error in `watch`, as a line of its own.
     let watched = at(&server, &["executions", "watch", &id]);
     let line = watched.stderr.lines().find(|line| line.starts_with("! condition  a "));
@@ -89,5 +95,10 @@ async fn run_that_succeeded_although_tasks_failed_says_so() {
     assert!(
         ran.code == Some(0) && ran.stderr.contains("handled succeeded after") && ran.stderr.contains("; 1 task failed"),
         "{ran:?}"
+    );
+    let ran = Process::start(&["run", "-", "-o", "json"], &[], &document.to_string()).output();
+    assert_eq!(
+        (&ran.json()["status"], &ran.json()["failedTasks"]),
+        (&json!("Succeeded"), &json!(1))
     );
 }

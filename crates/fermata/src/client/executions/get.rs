@@ -19,12 +19,13 @@ pub(super) async fn get(client: &Client, id: &str, format: Format) -> anyhow::Re
         ("include", "actions,waits".to_owned()),
         ("limit", LARGEST_PAGE.to_string()),
     ];
-    let run = client.get(&["executions", id], &query).await?;
+    let mut run = client.get(&["executions", id], &query).await?;
+    let tasks = tasks(client, &run).await;
     if format == Format::Json {
+        run["tasks"] = Value::Object(tasks.into_iter().collect());
         print_json(&run);
         return Ok(());
     }
-    let tasks = tasks(client, &run).await;
     let mut page = about(&run, &tasks);
     page.push_str(&payload("trigger", &run["trigger"]));
     page.push_str(&attempts(&run));
