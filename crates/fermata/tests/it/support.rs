@@ -1,11 +1,11 @@
-//! Processes of the real binary, held so that none outlives its test.
+//! Processes of the real binary. Each is killed when its test ends.
 //!
 //! [`Process`] is any call of `fermata`; [`Server`] is `fermata serve` with its address and a database of its own.
-//! Nothing here waits without a limit, and nothing sleeps for a time that was guessed: what is awaited is looked for.
+//! Every wait has a limit, and no test sleeps for a guessed time: it polls for the expected state.
 //!
-//! Databases are SQLite files; `FERMATA_TEST_DATABASE=postgres` makes them PostgreSQL databases. Some tests have their
-//! database whatever is asked for: one whose name begins with `sqlite_` is about files, so are those of `dev`, which has no
-//! other; one in `postgres` is about many processes; and where days pass in a moment (`edge_cases/time.rs`) it is memory.
+//! Databases are SQLite files; `FERMATA_TEST_DATABASE=postgres` makes them PostgreSQL databases. Some tests always use the
+//! same database: SQLite for tests whose name begins with `sqlite_` and for those of `dev`; PostgreSQL for tests in
+//! `postgres`, which use several processes; memory for `edge_cases/time.rs`, where time is simulated.
 
 use fermata_store::conformance::home::{Home, Kind};
 use rustix::process::{Pid, kill_process};
@@ -22,11 +22,11 @@ use std::{
 
 pub use rustix::process::Signal;
 
-/// What a killed process held is free after this, where the database does not know by itself that it is gone. Not so
-/// short that a busy machine looks dead.
+/// The lease of a killed process expires after this, where the database does not notice its end. Long enough for a busy
+/// machine to write its heartbeats.
 const QUICK_LEASES: (&str, &str) = ("FERMATA_ORCHESTRATION__LEASE_TTL_MS", "3s");
 
-/// A database for a test that is not about one.
+/// A database of the default kind.
 pub fn home() -> Arc<Home> {
     Arc::new(Home::new(Kind::Sqlite))
 }
@@ -36,12 +36,12 @@ pub fn shared_home() -> Arc<Home> {
     Arc::new(Home::of(Kind::Postgres))
 }
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step of a test takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at something that does not tell by itself.
+/// The time between two polls.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// What a process left behind.
+/// The exit code and the output of a process that has ended.
 #[derive(Debug)]
 pub struct Output {
     pub code: Option<i32>,
@@ -89,7 +89,7 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        // A process that does not read its stdin closes it; that is not this test's business.
+        // A process that does not read its stdin closes it, which is not an error here.
         let _ = child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes());
         let mut out = child.stdout.take().expect("stdout is piped");
         let stdout = std::thread::spawn(move || {
@@ -138,7 +138,7 @@ impl Process {
         }
     }
 
-    /// What it wrote to stderr so far.
+    /// Its stderr so far.
     pub fn log(&self) -> String {
         self.stderr.state.lock().unwrap().0.join("\n")
     }
@@ -149,12 +149,12 @@ impl Process {
         kill_process(pid.expect("a pid"), signal).expect("the process is there");
     }
 
-    /// Waits for its end and takes what it left.
+    /// Waits for its end.
     pub fn output(&mut self) -> Output {
         self.output_within(PATIENCE)
     }
 
-    /// The same, for what takes longer by its nature.
+    /// The same, with another limit.
     pub fn output_within(&mut self, patience: Duration) -> Output {
         let deadline = Instant::now() + patience;
         let status = loop {
@@ -198,7 +198,7 @@ pub struct Server {
     client: reqwest::Client,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    /// Its data lives as long as it does.
+    /// The database; deleted when it is dropped.
     home: Option<Arc<Home>>,
 }
 
@@ -228,7 +228,7 @@ impl Server {
             all.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-        // The services of tests are on loopback. What a test says itself comes later and wins.
+        // The services of tests are on loopback. Variables of the test come later and override these.
         let environment = [("FERMATA_HTTP__ALLOW_PRIVATE_NETWORKS", "true"), QUICK_LEASES]
             .iter()
             .chain(environment)
@@ -387,19 +387,19 @@ async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
     (status, json)
 }
 
-/// Looks until there is something to see.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+/// Polls until there is a value.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut poll: impl FnMut() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(seen) = look().await {
-            return seen;
+        if let Some(value) = poll().await {
+            return value;
         }
         assert!(Instant::now() < deadline, "{what} did not come");
         tokio::time::sleep(GLANCE).await;
     }
 }
 
-/// A folder that is gone after the test.
+/// A folder that is deleted after the test.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder for the test")
 }
