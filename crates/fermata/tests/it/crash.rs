@@ -97,7 +97,7 @@ impl Load {
         self.url.read().unwrap().clone()
     }
 
-    /// Starts runs until told to stop. A start that was not acknowledged is repeated with the same requestId.
+    /// Starts runs until `stop` is set. A start that was not acknowledged is repeated with the same requestId.
     async fn keep_starting(self: Arc<Self>) {
         while !self.over.load(Ordering::Relaxed) {
             let order = self.next.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +158,7 @@ pub fn throw(rng: &mut u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
+async fn no_acknowledged_run_is_lost_when_the_server_is_killed_repeatedly() {
     let crashes = number("FERMATA_CRASHES", 20);
     let mut rng = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
     println!("seed {rng}");

@@ -19,9 +19,9 @@ fn limit_files(server: &Server, bytes: Option<u64>) {
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }
 
-/// The process goes on, says that it is not ready, and is ready again when there is room.
+/// The process keeps running, is not ready, and is ready again when there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_cannot_grow_makes_the_server_unready() {
+async fn full_disk_makes_the_server_unready() {
     let data = folder();
     let url = format!("sqlite:{}", data.path().join("fermata.db").display());
     let server = Server::start(&["--database", &url]);
@@ -50,7 +50,7 @@ async fn a_file_that_cannot_grow_makes_the_server_unready() {
 
 /// Nothing is accepted into a file that was deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_was_deleted_takes_no_starts() {
+async fn deleted_database_file_accepts_no_starts() {
     let data = folder();
     let path = data.path().join("fermata.db");
     let server = Server::start(&["--database", &format!("sqlite:{}", path.display())]);

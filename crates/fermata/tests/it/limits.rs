@@ -39,7 +39,7 @@ fn echo() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn memory_stays_within_what_the_budgets_say() {
+async fn memory_stays_within_the_budgets() {
     let environment: Vec<_> = BUDGETS.iter().map(|(name, value, _)| (*name, *value)).collect();
     let server = Server::start_with(&[], &environment);
     server.publish(&echo()).await;
@@ -108,7 +108,7 @@ async fn memory_stays_within_what_the_budgets_say() {
 /// Each has a connection of its own. That none of them loses its first packet, which costs a second, is shown by
 /// `a_thousand_connections_wait_to_be_accepted` in fermata-web.
 #[tokio::test]
-async fn a_thousand_clients_at_the_same_moment_are_all_served() {
+async fn a_thousand_simultaneous_clients_are_served() {
     let server = Server::start(&[]);
     server.publish(&echo()).await;
     let address = server.url.trim_start_matches("http://").to_owned();

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A pool of real children. `name` tells them from those of other tests that run in this process.
+/// A pool of real children. `name` distinguishes them from the children of other tests in this process.
 pub fn sandbox(name: &str, max_children: usize) -> Sandbox {
     let arguments = ["--config", name, "sandbox"].map(str::to_owned).to_vec();
     Sandbox::new(SandboxSettings {
@@ -69,7 +69,7 @@ async fn works(sandbox: &Sandbox) {
 }
 
 #[tokio::test]
-async fn it_speaks_javascript() {
+async fn javascript_is_evaluated() {
     let sandbox = sandbox("speaks", 1);
     let data = json!({ "trigger": { "items": [3, 1, 2], "at": "2024-05-01T00:00:00Z", "é": null }, "vars": {} });
     for (source, expected) in [
@@ -116,7 +116,7 @@ async fn it_speaks_javascript() {
 }
 
 #[tokio::test]
-async fn a_context_has_nothing_but_what_is_listed() {
+async fn context_has_only_the_listed_globals() {
     let sandbox = sandbox("globals", 1);
     let names = "Date && Reflect.ownKeys(globalThis).map(String).sort().join(' ')";
     let expected = "AggregateError Array BigInt Boolean Date Error EvalError Infinity InternalError Iterator JSON Map \
@@ -166,7 +166,7 @@ async fn a_context_has_nothing_but_what_is_listed() {
 }
 
 #[tokio::test]
-async fn nothing_survives_an_evaluation() {
+async fn no_state_survives_an_evaluation() {
     let sandbox = sandbox("survives", 1);
     for source in [
         "Object.prototype.polluted = 1; Array.prototype.map = () => 'mine'; String.prototype.trim = null; 1",
@@ -189,7 +189,7 @@ async fn nothing_survives_an_evaluation() {
 }
 
 #[tokio::test]
-async fn hostile_conditions_harm_themselves_only() {
+async fn hostile_conditions_do_not_affect_others() {
     let sandbox = sandbox("hostile", 3);
     let late = [
         "while (true) {}",
@@ -284,7 +284,7 @@ async fn results_and_inputs_have_limits() {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_is_replaced() {
+async fn dead_child_is_replaced() {
     let sandbox = sandbox("dies", 1);
     works(&sandbox).await;
     let child = || async { children(std::process::id(), "dies").first().copied() };
@@ -330,7 +330,7 @@ async fn idle_children_end() {
 }
 
 #[tokio::test]
-async fn a_slow_one_does_not_hold_up_the_others() {
+async fn slow_condition_does_not_delay_others() {
     let sandbox = sandbox("others", 2);
     works(&sandbox).await;
     let slow = async {
@@ -352,7 +352,7 @@ async fn a_slow_one_does_not_hold_up_the_others() {
 
 /// Two processes, and twenty evaluations of one tenant that never end by themselves.
 #[tokio::test]
-async fn slow_conditions_of_one_tenant_do_not_hold_up_another() {
+async fn slow_conditions_of_one_tenant_do_not_delay_another() {
     let sandbox = sandbox("fair", 2);
     let (large, small) = (
         sandbox.on_behalf_of("large", "endless"),
@@ -376,7 +376,7 @@ async fn slow_conditions_of_one_tenant_do_not_hold_up_another() {
 }
 
 #[tokio::test]
-async fn the_child_has_no_privileges_and_a_filter() {
+async fn child_has_no_privileges_and_a_filter() {
     let sandbox = sandbox("confined", 1);
     works(&sandbox).await;
     let child = children(std::process::id(), "confined")[0];
@@ -411,7 +411,7 @@ async fn answer(server: &Server, workflow: &str, text: &str) -> (Value, String) 
 }
 
 #[tokio::test]
-async fn runs_take_the_way_their_conditions_say() {
+async fn runs_follow_the_verdicts_of_their_conditions() {
     let mut server = Server::start(&[]);
     server
         .publish(&routing("regex", r"/^\w+@\w+\.org$/i.test(context.data.look.text)"))
@@ -432,7 +432,7 @@ async fn runs_take_the_way_their_conditions_say() {
     let text = events.to_string();
     assert!(text.contains("Warn") && text.contains("took longer than 2s"), "{text}");
 
-    // What no engine understands is told where it stands, when it is saved.
+    // A condition that is not JavaScript is refused with its place when the document is saved.
     let (status, refused) = server
         .post("/api/v1/workflows", &routing("broken", "/(/.test(trigger.text)"))
         .await;
@@ -454,7 +454,7 @@ async fn children_end_with_their_server() {
 }
 
 /// A node whose conditions would take long, all of them together.
-fn pondering(id: &str, edges: usize) -> Value {
+fn slow_conditions(id: &str, edges: usize) -> Value {
     let edge = |at: usize| json!({ "targetNode": "next", "condition": format!("/{at}/.test('x') || (() => {{ while (true) {{}} }})()") });
     json!({
         "id": id, "displayName": id, "startNode": "act",
@@ -466,9 +466,9 @@ fn pondering(id: &str, edges: usize) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_step_did_is_durable_before_its_conditions_are_pondered_and_a_cancel_is_heard_meanwhile() {
+async fn step_result_is_durable_and_cancel_works_while_conditions_are_evaluated() {
     let server = Server::start(&[]);
-    server.publish(&pondering("ponder", 20)).await;
+    server.publish(&slow_conditions("ponder", 20)).await;
     let run = server.execute("ponder", &json!({})).await;
     let path = format!("/api/v1/executions/{run}?include=actions");
     let recorded = eventually("the recorded attempt", || async {
@@ -498,10 +498,10 @@ async fn what_a_step_did_is_durable_before_its_conditions_are_pondered_and_a_can
 }
 
 #[tokio::test]
-async fn each_condition_that_fails_is_told_and_all_together_have_a_limit() {
+async fn each_failed_condition_is_recorded_and_their_total_time_is_limited() {
     let environment = [("FERMATA_CONDITIONS__SCRIPT_TIMEOUT_MS", "50")];
     let server = Server::start_with(&[], &environment);
-    server.publish(&pondering("many", 12)).await;
+    server.publish(&slow_conditions("many", 12)).await;
     let run = server.execute("many", &json!({})).await;
     assert_eq!(server.ended(&run).await["status"], "Succeeded");
     let (_, view) = server.get(&format!("/api/v1/executions/{run}?include=events")).await;
@@ -516,9 +516,9 @@ async fn each_condition_that_fails_is_told_and_all_together_have_a_limit() {
 }
 
 #[tokio::test]
-async fn those_that_were_slow_before_leave_room_for_others() {
+async fn workflows_that_were_slow_before_leave_children_for_others() {
     let server = Server::start(&[]);
-    server.publish(&pondering("stuck", 1)).await;
+    server.publish(&slow_conditions("stuck", 1)).await;
     server.publish(&routing("quick", "/yes/.test(trigger.text)")).await;
     let first = server.execute("stuck", &json!({})).await;
     server.ended(&first).await;
@@ -526,7 +526,7 @@ async fn those_that_were_slow_before_leave_room_for_others() {
         server.execute("stuck", &json!({})).await;
     }
     answer(&server, "quick", "yes").await;
-    // Were they to hold all children, most of them would be over before it was the quick one's turn.
+    // If they held all children, most of them would end before the quick one starts.
     let (_, running) = server.get("/api/v1/executions?workflowId=stuck&status=Running").await;
     let running = running["items"].as_array().expect("items").len();
     assert!(running > 6, "only {running} of 12 are still at it");
