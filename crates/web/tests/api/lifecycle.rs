@@ -243,8 +243,9 @@ async fn activated_version_is_used_by_new_runs() {
     };
     server.publish(&named(1)).await;
     let json = [("content-type", "application/json")];
-    let put = server.send(Method::PUT, &place("w", "draft"), &json, named(2).to_string());
-    put.await.expect(200);
+    let draft = place("w", "draft");
+    let put = server.send(Method::PUT, &draft, &json, named(2).to_string()).await;
+    put.expect(200);
     server.post_nothing(&place("w", "publish")).await.expect(200);
     let run = async || server.post_nothing(&place("w", "execute?wait=15s")).await.expect(200);
     assert_eq!(run().await["outputs"], json!({ "n": 2 }));
