@@ -1,5 +1,4 @@
-//! What only PostgreSQL can show: several processes on one database, lost connections, servers that end, encryption,
-//! and query plans.
+//! Tests that need PostgreSQL: several processes on one database, lost connections, server restarts, TLS and query plans.
 
 mod cost;
 mod faults;
@@ -21,16 +20,16 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// No wait in a test is longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest wait in a test.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server of a test's own.
+/// A separate server for one test.
 async fn cluster(durable: bool, options: &'static [&str]) -> Cluster {
     let start = move || Cluster::start(durable, options);
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// What another process has: a store of its own on the same database.
+/// A separate store on the same database, as another process has it.
 async fn process(database: &Database) -> Arc<dyn Store> {
     Arc::new(database.store().await)
 }
@@ -39,8 +38,8 @@ async fn store(url: &str, settings: PostgresSettings) -> Arc<dyn Store> {
     Arc::new(PostgresStore::connect(url, settings).await.unwrap())
 }
 
-/// The first row of a query on a connection of its own, as text.
-async fn ask(url: &str, sql: &str) -> String {
+/// Runs a query on a separate connection, and returns the first column of the first row as text.
+async fn query(url: &str, sql: &str) -> String {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     let answers = client.simple_query(sql).await.unwrap();

@@ -1,4 +1,4 @@
-//! Transfers between real databases: a SQLite file and a PostgreSQL server.
+//! Transfers between a SQLite file and a PostgreSQL server.
 
 mod everything;
 mod interrupted;
@@ -9,15 +9,15 @@ use super::*;
 use crate::{conformance::cluster::Database, sqlite::SqliteStore};
 use std::sync::Mutex;
 
-/// Where the data of one test is: a folder with a file, and a database.
-struct Ground {
+/// The databases of one test: a folder for SQLite files, and a PostgreSQL database.
+struct Fixture {
     folder: tempfile::TempDir,
     database: Database,
 }
 
-impl Ground {
-    async fn new() -> Ground {
-        Ground {
+impl Fixture {
+    async fn new() -> Fixture {
+        Fixture {
             folder: tempfile::tempdir().unwrap(),
             database: Database::new().await,
         }
@@ -59,20 +59,20 @@ fn resumed(from: Place, to: Place) -> Transfer {
     Transfer { from, to, resume: true }
 }
 
-/// Nobody is told.
-fn silent() -> Watch {
+/// Ignores all progress.
+fn no_progress() -> Watch {
     Arc::new(|_| {})
 }
 
-/// Every step is kept.
-fn kept() -> (Watch, Arc<Mutex<Vec<Step>>>) {
+/// Records all progress.
+fn recorded_progress() -> (Watch, Arc<Mutex<Vec<Step>>>) {
     let steps = Arc::new(Mutex::new(Vec::new()));
     let into = steps.clone();
     (Arc::new(move |step| into.lock().unwrap().push(step)), steps)
 }
 
-/// So slow that every few rows are a transaction.
-fn slow() -> Pace {
+/// Limits so small that a transaction contains only a few rows.
+fn small_batches() -> Pace {
     let limit = |rows| end::Limit { rows, bytes: 1 << 20 };
     Pace {
         chunk: limit(2),
@@ -80,7 +80,7 @@ fn slow() -> Pace {
     }
 }
 
-/// What it says when it does not open.
+/// The error of a database that was not opened.
 fn refusal<T>(opened: crate::Result<T>) -> String {
     opened.err().map(|error| error.to_string()).unwrap_or_default()
 }

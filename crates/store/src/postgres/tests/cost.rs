@@ -1,6 +1,6 @@
-//! What every run costs the server. The rows of a whole run are counted with the engine (`engine/cost.rs`).
+//! The cost of a run for the server. The rows of a whole run are counted in the engine tests (`engine/cost.rs`).
 
-use super::{PATIENCE, ask};
+use super::{TEST_TIMEOUT, query};
 use crate::{
     conformance::{cluster::Database, *},
     postgres::{
@@ -13,14 +13,14 @@ use crate::{
 };
 use fermata_core::Status;
 
-/// A batch is two round trips, whatever it holds: one that locks and reads, one that writes and commits.
+/// Every batch takes two round trips: one that locks and reads, one that writes and commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_two_round_trips() {
     let database = Database::new().await;
     let store = super::store(&database.url, PostgresSettings::default()).await;
     activate(&store, WORKFLOW).await;
     let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
-    let mut session = Session::connect(&address, PATIENCE).await.unwrap();
+    let mut session = Session::connect(&address, TEST_TIMEOUT).await.unwrap();
     let mut run = new_run("r1");
     run.local_start = Some(LocalStart {
         runner: ME,
@@ -59,19 +59,20 @@ async fn a_batch_is_two_round_trips() {
     }
 }
 
-/// An index more on this table is written by every run, unless it is partial and a plain run is not in it.
+/// Every run writes to each index of this table, except partial indexes that do not include it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_indexes_of_runs_are_few() {
+async fn runs_have_only_the_expected_indexes() {
     let database = Database::new().await;
     let sql = "SELECT string_agg(indexname, ' ' ORDER BY indexname COLLATE \"C\") FROM pg_indexes
         WHERE tablename = 'workflow_executions' AND ";
-    let full = ask(&database.url, &format!("{sql} indexdef NOT LIKE '% WHERE %'")).await;
+    let full = query(&database.url, &format!("{sql} indexdef NOT LIKE '% WHERE %'")).await;
     assert_eq!(
         full,
         "ix_executions_workflow ux_executions_request workflow_executions_pkey"
     );
-    // A run that is born held, and ends so, is in the second and the third of these for a while.
-    let partial = ask(&database.url, &format!("{sql} indexdef LIKE '% WHERE %'")).await;
+    // A plain run that one process starts and ends is, while it runs, only in `ix_executions_held` and
+    // `ix_executions_status`.
+    let partial = query(&database.url, &format!("{sql} indexdef LIKE '% WHERE %'")).await;
     assert_eq!(
         partial,
         "ix_executions_correlation ix_executions_due ix_executions_group ix_executions_held ix_executions_parent \

@@ -1,9 +1,9 @@
-//! Connections that are lost, and servers that end.
+//! Lost connections and server restarts.
 
 use super::{
-    PATIENCE, ask, process,
+    TEST_TIMEOUT, process,
     proxy::{Cut, Proxy},
-    store,
+    query, store,
 };
 use crate::{
     Store, StoreError,
@@ -28,7 +28,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// One committer, so that it is known whose connection is cut; no listener, which has nothing to do with it.
+/// One committer and no listener, so that it is known which connection is cut.
 fn one_committer() -> PostgresSettings {
     PostgresSettings {
         committers: 1,
@@ -47,9 +47,9 @@ async fn behind_a_proxy(database: &Database, settings: PostgresSettings) -> (Pro
     (proxy, store)
 }
 
-/// Nothing was written, so it is written on another connection, and nobody notices.
+/// Nothing was written, so the batch is written on a new connection, and the caller gets a normal answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_before_anything_was_written() {
+async fn connection_lost_before_commit_is_retried() {
     let database = Database::new().await;
     let (proxy, store) = behind_a_proxy(&database, one_committer()).await;
     let (run, _) = held_run(&store, "r1", Vec::new()).await;
@@ -62,10 +62,9 @@ async fn lost_before_anything_was_written() {
     assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 2);
 }
 
-/// A server that waited too long for the rest of a transaction has written nothing, so it is written on another
-/// connection.
+/// If the server ends an idle transaction, nothing was written, so the batch is written on a new connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_too_late_is_written_anew() {
+async fn idle_transaction_timeout_is_retried() {
     let database = Database::new().await;
     let settings = PostgresSettings {
         idle_in_transaction_timeout: Duration::from_secs(1),
@@ -81,9 +80,9 @@ async fn what_came_too_late_is_written_anew() {
     assert!(proxy.done());
 }
 
-/// `COMMIT` was sent and not answered: nobody claims to know. What is sent again finds what is there.
+/// If the response to `COMMIT` is lost, the outcome is unknown. A repeated enqueue finds the run if it was stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_after_commit_was_sent() {
+async fn connection_lost_after_commit_is_unknown() {
     let database = Database::new().await;
     let (proxy, store) = behind_a_proxy(&database, one_committer()).await;
     let (run, _) = held_run(&store, "r1", Vec::new()).await;
@@ -122,9 +121,9 @@ async fn lost_after_commit_was_sent() {
     }
 }
 
-/// Connections that the server ends are made again.
+/// Connections that the server terminates are reopened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_are_made_again() {
+async fn terminated_connections_are_reopened() {
     let database = Database::new().await;
     let store = process(&database).await;
     activate(&store, WORKFLOW).await;
@@ -134,33 +133,35 @@ async fn connections_are_made_again() {
     let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()";
     for seq in 2..6 {
-        assert_ne!(ask(&database.url, terminate).await, "0");
+        assert_ne!(query(&database.url, terminate).await, "0");
         assert!(store.run(run).await.unwrap().is_some());
         committed(&store, step(run, 1, seq)).await;
         store.ping().await.unwrap();
     }
-    // The listener comes back as well.
+    // The listener reconnects as well.
     let other = process(&database).await;
     let held = run_held_by(&store, owner, "r2", Vec::new()).await;
-    let mut news = store.changes();
+    let mut changes = store.changes();
     let reason = "enough".to_owned();
-    let letter = crate::runs::InboxMessage::Cancel { reason };
-    let heard = async {
+    let message = crate::runs::InboxMessage::Cancel { reason };
+    let notified = async {
         loop {
-            let delivered = other.deliver(held, letter.clone(), at(200)).await.unwrap();
+            let delivered = other.deliver(held, message.clone(), at(200)).await.unwrap();
             assert!(matches!(delivered, Delivery::Delivered { .. }));
-            let told = async { while news.recv().await.unwrap() != crate::ChangeHint::Inbox(held) {} };
-            if timeout(Duration::from_millis(200), told).await.is_ok() {
+            let hint = async { while changes.recv().await.unwrap() != crate::ChangeHint::Inbox(held) {} };
+            if timeout(Duration::from_millis(200), hint).await.is_ok() {
                 return;
             }
         }
     };
-    timeout(PATIENCE, heard).await.expect("hints are heard again");
+    timeout(TEST_TIMEOUT, notified)
+        .await
+        .expect("notifications arrive after the reconnect");
 }
 
-/// A member that the server refuses fails alone.
+/// A member that the server refuses does not fail the rest of its batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_cannot_be_written_fails_alone() {
+async fn rejected_member_fails_alone() {
     let database = Database::new().await;
     let store = super::store(&database.url, one_committer()).await;
     activate(&store, WORKFLOW).await;
@@ -168,7 +169,7 @@ async fn a_member_that_cannot_be_written_fails_alone() {
         .map(|index| {
             let mut run = new_run(&format!("r{index}"));
             if index % 10 == 3 {
-                run.request_id = "there is no \0 in PostgreSQL's texts".to_owned();
+                run.request_id = "a NUL (\0) is not allowed in PostgreSQL texts".to_owned();
             }
             let store = store.clone();
             tokio::spawn(async move { store.enqueue(run).await })
@@ -183,17 +184,17 @@ async fn a_member_that_cannot_be_written_fails_alone() {
     }
 }
 
-/// A commit that the server refuses as data is rejected, alone; a key in use is a collision and stays unknown.
+/// A commit whose data the server refuses is rejected, and the other members of the batch are written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_refuses_as_data_is_rejected() {
+async fn data_errors_are_rejected() {
     let database = Database::new().await;
     let store = super::store(&database.url, one_committer()).await;
     activate(&store, WORKFLOW).await;
-    // Random, so that the server cannot make it shorter.
+    // Random, so that the server cannot compress it.
     let long: String = (0..100).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
     let rule = "ALTER TABLE action_executions ADD CHECK (node_id <> 'forbidden')";
-    ask(&database.url, rule).await;
-    let nodes = ["fine", "nothing\0here", &long, "forbidden", "fine too"];
+    query(&database.url, rule).await;
+    let nodes = ["valid", "with\0nul", &long, "forbidden", "also valid"];
     let mut tasks = Vec::new();
     for (index, node) in nodes.into_iter().enumerate() {
         let (run, _) = held_run(&store, &format!("r{index}"), Vec::new()).await;
@@ -214,13 +215,13 @@ async fn what_the_server_refuses_as_data_is_rejected() {
     }
 }
 
-/// Others that are in the way, and servers that are gone, are no rejection.
+/// A unique violation is a collision with another transaction, not a rejection of the data: the outcome is `Unknown`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_in_use_is_a_collision() {
+async fn unique_violation_is_not_a_rejection() {
     let database = Database::new().await;
     let store = super::store(&database.url, one_committer()).await;
     activate(&store, WORKFLOW).await;
-    ask(
+    query(
         &database.url,
         "CREATE UNIQUE INDEX one ON execution_events (ts) WHERE seq = 2",
     )
@@ -234,32 +235,31 @@ async fn a_key_that_is_in_use_is_a_collision() {
     assert!(matches!(answers[1], CommitAnswer::Unknown(_)), "{answers:?}");
 }
 
-/// A transaction that could not be sent as a whole is not written in part.
+/// A transaction that could not be sent completely is not written partially.
 #[tokio::test]
-async fn what_cannot_be_sent_is_missed() {
+async fn unsendable_query_rolls_back_the_transaction() {
     let database = Database::new().await;
     let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
     let (client, _task) = address.session().await.unwrap();
     client.batch_execute("CREATE TABLE notes (note text)").await.unwrap();
     let insert = client.prepare("INSERT INTO notes VALUES ($1)").await.unwrap();
     let good = |note: &'static str| Query::new(&insert).bind(note);
-    // The driver refuses a number where a text belongs.
+    // The driver refuses to encode a number as a text parameter.
     let queries = [good("one"), Query::new(&insert).bind(2), good("three")];
     let sent = send(&client, Some("BEGIN"), &queries, Some("COMMIT")).await;
     assert!(sent.is_err_and(|error| error.as_db_error().is_none()));
-    assert_eq!(ask(&database.url, "SELECT count(*) FROM notes").await, "0");
+    assert_eq!(query(&database.url, "SELECT count(*) FROM notes").await, "0");
     let sent = send(&client, Some("BEGIN"), &[good("one"), good("two")], Some("COMMIT")).await;
     assert_eq!(sent.unwrap().len(), 2);
-    assert_eq!(ask(&database.url, "SELECT count(*) FROM notes").await, "2");
+    assert_eq!(query(&database.url, "SELECT count(*) FROM notes").await, "2");
 }
 
-/// While the server ends and comes back, again and again, every answer is true or `Unknown`, and nothing that was
-/// confirmed is lost.
+/// While the server restarts several times, every answer is correct or `Unknown`, and no confirmed commit is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_confirmed_is_lost_when_the_server_ends() {
+async fn confirmed_commits_survive_server_restarts() {
     let cluster = super::cluster(true, &[]).await;
-    execute(&cluster.url("postgres"), "CREATE DATABASE there").await;
-    let store = super::store(&cluster.url("there"), PostgresSettings::default()).await;
+    execute(&cluster.url("postgres"), "CREATE DATABASE app").await;
+    let store = super::store(&cluster.url("app"), PostgresSettings::default()).await;
     activate(&store, WORKFLOW).await;
     let stop = Arc::new(AtomicBool::new(false));
     let confirmed = Arc::new(AtomicUsize::new(0));
@@ -275,7 +275,7 @@ async fn nothing_confirmed_is_lost_when_the_server_ends() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            timeout(PATIENCE, waiting).await.expect("commits go on");
+            timeout(TEST_TIMEOUT, waiting).await.expect("commits continue");
         }
     };
     for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {
@@ -300,7 +300,7 @@ async fn nothing_confirmed_is_lost_when_the_server_ends() {
     store.close().await.unwrap();
 }
 
-/// Stores runs and takes a few steps with each; gives how many rows of each are confirmed.
+/// Stores runs and commits a few steps of each. Returns the number of confirmed journal rows of each run.
 async fn advance(
     store: Arc<dyn Store>,
     task: usize,
@@ -324,7 +324,7 @@ async fn advance(
             Ok(Enqueued::Created) => {}
             Err(StoreError::Unknown(_) | StoreError::Unavailable(_)) => match store.enqueue(new).await {
                 Ok(Enqueued::Created) => {}
-                Ok(Enqueued::Existing { run: there, .. }) => assert_eq!(there, run),
+                Ok(Enqueued::Existing { run: existing, .. }) => assert_eq!(existing, run),
                 Err(StoreError::Unknown(_) | StoreError::Unavailable(_)) => continue,
                 other => panic!("{other:?}"),
             },

@@ -1,6 +1,6 @@
-//! How many connections there are, and how long anything may take.
+//! Limits of connections, and timeouts.
 
-use super::{PATIENCE, ask, store};
+use super::{TEST_TIMEOUT, query, store};
 use crate::{
     Store, StoreError,
     conformance::{cluster::Database, *},
@@ -11,8 +11,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
 
-/// A session that nobody reads or writes runs beside, until it says otherwise.
-async fn in_the_way(database: &Database) -> Client {
+/// A session that locks the table of runs until its transaction ends.
+async fn lock_runs(database: &Database) -> Client {
     let (client, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -22,15 +22,15 @@ async fn in_the_way(database: &Database) -> Client {
     client
 }
 
-async fn with(database: &Database, settings: PostgresSettings) -> Arc<dyn Store> {
+async fn with_workflow(database: &Database, settings: PostgresSettings) -> Arc<dyn Store> {
     let store = store(&database.url, settings).await;
     activate(&store, WORKFLOW).await;
     store
 }
 
-/// Every session has the limits that were asked for.
+/// Every session has the configured timeouts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_have_their_timeouts() {
+async fn sessions_use_the_configured_timeouts() {
     let database = Database::new().await;
     let settings = PostgresSettings {
         statement_timeout: Duration::from_millis(1234),
@@ -50,35 +50,35 @@ async fn sessions_have_their_timeouts() {
     }
 }
 
-/// A statement that takes too long ends, and its connection is good for the next.
+/// A statement that exceeds the timeout fails, and its connection can be used again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn statements_do_not_take_for_ever() {
+async fn statement_timeout_ends_a_slow_statement() {
     let database = Database::new().await;
     let settings = PostgresSettings {
         statement_timeout: Duration::from_millis(100),
         pool_size: 1,
         ..Default::default()
     };
-    let store = with(&database, settings).await;
+    let store = with_workflow(&database, settings).await;
     let run = pending(&store, "r1").await;
-    let other = in_the_way(&database).await;
-    let read = timeout(PATIENCE, store.run(run)).await.expect("an end");
-    let told = |error: &StoreError| matches!(error, StoreError::Failed(what) if what.contains("57014"));
-    assert!(read.as_ref().is_err_and(told), "{read:?}");
+    let other = lock_runs(&database).await;
+    let read = timeout(TEST_TIMEOUT, store.run(run)).await.expect("an answer");
+    let cancelled = |error: &StoreError| matches!(error, StoreError::Failed(what) if what.contains("57014"));
+    assert!(read.as_ref().is_err_and(cancelled), "{read:?}");
     other.batch_execute("COMMIT").await.unwrap();
     assert!(store.run(run).await.unwrap().is_some());
 }
 
-/// There are as many connections as were asked for, however many ask.
+/// The number of connections does not exceed the settings, however many calls are made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_are_counted() {
+async fn number_of_connections_is_limited() {
     let database = Database::new().await;
     let settings = PostgresSettings {
         pool_size: 3,
         committers: 2,
         ..Default::default()
     };
-    let store = with(&database, settings).await;
+    let store = with_workflow(&database, settings).await;
     let requests: Vec<String> = (0..60).map(|index| format!("r{index}")).collect();
     let runs = join_all(requests.iter().map(|request| pending(&store, request))).await;
     for run in join_all(runs.iter().map(|run| store.run(*run))).await {
@@ -86,40 +86,42 @@ async fn connections_are_counted() {
     }
     let connections = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'fermata'";
-    // The pool, the committers and the listener. The one that migrated may not have gone yet.
-    let settled = async { while ask(&database.url, connections).await != "6" {} };
-    timeout(PATIENCE, settled).await.expect("six connections");
+    // The pool, the committers and the listener. The connection of the migration may still be closing.
+    let settled = async { while query(&database.url, connections).await != "6" {} };
+    timeout(TEST_TIMEOUT, settled).await.expect("six connections");
 }
 
-/// Who finds all connections busy waits for one, but not for ever.
+/// If all connections are busy, a call waits for one, and fails after a timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_wait_for_a_connection() {
+async fn call_fails_after_waiting_for_a_connection() {
     let database = Database::new().await;
     let settings = PostgresSettings {
         pool_size: 1,
         patience: Duration::from_millis(200),
-        statement_timeout: PATIENCE * 2,
-        lock_timeout: PATIENCE * 2,
+        statement_timeout: TEST_TIMEOUT * 2,
+        lock_timeout: TEST_TIMEOUT * 2,
         ..Default::default()
     };
-    let store = with(&database, settings).await;
+    let store = with_workflow(&database, settings).await;
     let run = pending(&store, "r1").await;
-    let other = in_the_way(&database).await;
+    let other = lock_runs(&database).await;
     let reader = store.clone();
     let first = tokio::spawn(async move { reader.run(run).await });
     let blocked =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let waiting = async { while ask(&database.url, blocked).await == "0" {} };
-    timeout(PATIENCE, waiting).await.expect("a reader that waits");
-    let second = timeout(PATIENCE, store.workflow(WORKFLOW)).await.expect("an end");
-    let told = |error: &StoreError| matches!(error, StoreError::Unavailable(what) if what.contains("busy"));
-    assert!(second.as_ref().is_err_and(told), "{second:?}");
+    let waiting = async { while query(&database.url, blocked).await == "0" {} };
+    timeout(TEST_TIMEOUT, waiting).await.expect("a reader that waits");
+    let second = timeout(TEST_TIMEOUT, store.workflow(WORKFLOW))
+        .await
+        .expect("an answer");
+    let busy = |error: &StoreError| matches!(error, StoreError::Unavailable(what) if what.contains("busy"));
+    assert!(second.as_ref().is_err_and(busy), "{second:?}");
     other.batch_execute("COMMIT").await.unwrap();
     assert!(first.await.unwrap().unwrap().is_some());
     assert!(store.workflow(WORKFLOW).await.unwrap().is_some());
 }
 
-/// Heartbeats, claims and readiness do not wait for a connection that a slow read has.
+/// Heartbeats, claims and readiness checks do not wait for a connection that a slow read is using.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_does_not_wait_behind_reads() {
     let database = Database::new().await;
@@ -128,7 +130,7 @@ async fn control_does_not_wait_behind_reads() {
         patience: Duration::from_millis(200),
         ..Default::default()
     };
-    let store = with(&database, settings).await;
+    let store = with_workflow(&database, settings).await;
     let run = pending(&store, "r1").await;
     let (client, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -140,7 +142,7 @@ async fn control_does_not_wait_behind_reads() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, busy).await.expect("the only connection is busy");
+    timeout(TEST_TIMEOUT, busy).await.expect("the only connection is busy");
     let control = store.control().expect("connections for control");
     let calls = async {
         control.heartbeat(&described(ME), at(1)).await.unwrap();
@@ -151,10 +153,10 @@ async fn control_does_not_wait_behind_reads() {
         assert_eq!(leases.len(), 1);
         assert!(control.runs_with_messages(ME).await.unwrap().is_empty());
     };
-    timeout(PATIENCE, calls).await.expect("answers");
+    timeout(TEST_TIMEOUT, calls).await.expect("control calls do not wait");
     assert!(!reading.is_finished());
     client.batch_execute("ROLLBACK").await.unwrap();
     assert!(reading.await.unwrap().unwrap().is_some());
     store.close().await.unwrap();
-    assert!(control.ping().await.is_err(), "closed with its origin");
+    assert!(control.ping().await.is_err(), "closed together with the store");
 }

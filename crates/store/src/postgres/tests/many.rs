@@ -1,6 +1,6 @@
-//! Several processes on one database, each with a store of its own.
+//! Several processes on one database, each with its own store.
 
-use super::{PATIENCE, process, store};
+use super::{TEST_TIMEOUT, process, store};
 use crate::{
     ChangeHint,
     conformance::{cluster::Database, *},
@@ -17,39 +17,39 @@ fn cancel() -> InboxMessage {
     InboxMessage::Cancel { reason }
 }
 
-/// Waits until somebody tells this.
-async fn hears(news: &mut Receiver<ChangeHint>, expected: ChangeHint) {
-    let listening = async { while news.recv().await.unwrap() != expected {} };
-    timeout(PATIENCE, listening)
+/// Waits until the expected hint is received.
+async fn receives(changes: &mut Receiver<ChangeHint>, expected: ChangeHint) {
+    let listening = async { while changes.recv().await.unwrap() != expected {} };
+    timeout(TEST_TIMEOUT, listening)
         .await
-        .unwrap_or_else(|_| panic!("nobody told {expected:?}"));
+        .unwrap_or_else(|_| panic!("{expected:?} was not received"));
 }
 
-/// Who lost its lease learns so, whichever store it asks, and changes nothing.
+/// A commit of a runner that lost its lease is fenced, whichever store it uses, and changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zombie_is_fenced() {
+async fn previous_owner_is_fenced() {
     let database = Database::new().await;
     let (a, b) = (process(&database).await, process(&database).await);
     activate(&a, WORKFLOW).await;
     let (run, _) = held_run(&a, "r1", Vec::new()).await;
     committed(&a, step(run, 1, 2)).await;
     let other = runner();
-    let mut wish = claim(other, 1, 1000);
-    wish.dead_before = Some(at(1));
-    let taken = b.claim(wish).await.unwrap().runs.remove(0);
+    let mut takeover = claim(other, 1, 1000);
+    takeover.dead_before = Some(at(1));
+    let taken = b.claim(takeover).await.unwrap().runs.remove(0);
     assert_eq!((taken.id, taken.epoch, taken.journal.len()), (run, 2, 2));
     for store in [&a, &b] {
         assert_eq!(store.commit(end(run, 1, 3, Status::Failed)).await, CommitAnswer::Fenced);
     }
-    let mut theirs = end(run, 2, 3, Status::Succeeded);
-    theirs.runner = other;
-    committed(&b, theirs).await;
+    let mut commit = end(run, 2, 3, Status::Succeeded);
+    commit.runner = other;
+    committed(&b, commit).await;
     assert_eq!(a.run(run).await.unwrap().unwrap().status, Status::Succeeded);
 }
 
-/// The same request sent to both at once makes one run, and everybody is told which.
+/// The same request sent to both processes concurrently creates one run, and all callers get its id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_run_for_a_request_of_many() {
+async fn concurrent_requests_create_one_run() {
     let database = Database::new().await;
     let stores = [process(&database).await, process(&database).await];
     activate(&stores[0], WORKFLOW).await;
@@ -82,16 +82,16 @@ async fn one_run_for_a_request_of_many() {
         assert_eq!(stored.journal.len(), local_start);
         assert_eq!(stores[1].waits(created[0]).await.unwrap().len(), local_start);
     }
-    let orphans = super::ask(
+    let orphans = super::query(
         &database.url,
         "SELECT (SELECT count(*) FROM execution_events WHERE workflow_execution_id NOT IN
            (SELECT id FROM workflow_executions)) + (SELECT count(*) FROM run_waits WHERE workflow_execution_id NOT IN
            (SELECT id FROM workflow_executions))",
     );
-    assert_eq!(orphans.await, "0", "those who came second leave nothing behind");
+    assert_eq!(orphans.await, "0", "the losers of the race leave no rows");
 }
 
-/// A letter of one process that meets a parking of another wakes the run, whichever comes first.
+/// A message from one process and a park commit from another, concurrently: the run becomes due, whichever comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost_between_processes() {
     let database = Database::new().await;
@@ -99,20 +99,20 @@ async fn no_wake_up_is_lost_between_processes() {
     activate(&a, WORKFLOW).await;
     for round in 0..100 {
         let (run, _) = held_run(&a, &format!("r{round}"), Vec::new()).await;
-        let (theirs, ours) = (b.clone(), a.clone());
-        let delivering = tokio::spawn(async move { theirs.deliver(run, cancel(), at(500)).await.unwrap() });
-        let parking = tokio::spawn(async move { committed(&ours, park(run, 1, 2, None)).await });
+        let (on_b, on_a) = (b.clone(), a.clone());
+        let delivering = tokio::spawn(async move { on_b.deliver(run, cancel(), at(500)).await.unwrap() });
+        let parking = tokio::spawn(async move { committed(&on_a, park(run, 1, 2, None)).await });
         delivering.await.unwrap();
         parking.await.unwrap();
         let claimed = b.claim(claim(ME, 1, 500)).await.unwrap().runs;
-        assert_eq!(claimed.len(), 1, "round {round}: the run sleeps on its mail");
+        assert_eq!(claimed.len(), 1, "round {round}: the run sleeps despite its message");
         committed(&b, end(run, 2, 3, Status::Cancelled)).await;
     }
 }
 
-/// An answer to one process and a timeout in another: exactly one of them wins.
+/// An answer in one process and a timeout in another: exactly one of them wins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_or_a_timeout_wins() {
+async fn either_answer_or_timeout_wins() {
     let database = Database::new().await;
     let (a, b) = (process(&database).await, process(&database).await);
     activate(&a, WORKFLOW).await;
@@ -121,9 +121,9 @@ async fn an_answer_or_a_timeout_wins() {
         let (run, _) = held_run(&a, &format!("r{round}"), vec![open("w", &token)]).await;
         let mut commit = step(run, 1, 2);
         commit.waits = vec![close("w")];
-        let (theirs, ours) = (b.clone(), a.clone());
-        let answering = tokio::spawn(async move { theirs.answer(&token, "1", at(500)).await.unwrap() });
-        let closing = tokio::spawn(async move { ours.commit(commit).await });
+        let (on_b, on_a) = (b.clone(), a.clone());
+        let answering = tokio::spawn(async move { on_b.answer(&token, "1", at(500)).await.unwrap() });
+        let closing = tokio::spawn(async move { on_a.commit(commit).await });
         let answered = match (answering.await.unwrap(), closing.await.unwrap()) {
             (Answer::Accepted { .. }, CommitAnswer::Conflict(Conflict::Answered { .. })) => true,
             (Answer::Closed, CommitAnswer::Committed { .. }) => false,
@@ -134,7 +134,7 @@ async fn an_answer_or_a_timeout_wins() {
     }
 }
 
-/// Two processes never get the same run, and together they get all; each journal is as its last owner left it.
+/// Two processes never claim the same run, together they claim all runs, and each new owner sees the whole journal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_never_overlap() {
     let database = Database::new().await;
@@ -147,11 +147,11 @@ async fn claims_never_overlap() {
     }
     let tasks: Vec<_> = (0..6)
         .map(|index| {
-            let (store, me) = (stores[index % 2].clone(), runner());
+            let (store, runner) = (stores[index % 2].clone(), runner());
             tokio::spawn(async move {
                 let mut held = 0;
                 loop {
-                    let claimed = store.claim(claim(me, 5, 1000)).await.unwrap();
+                    let claimed = store.claim(claim(runner, 5, 1000)).await.unwrap();
                     if claimed.runs.is_empty() && claimed.next_due.is_none() {
                         return held;
                     }
@@ -162,7 +162,7 @@ async fn claims_never_overlap() {
                             4 => end(run.id, 4, 4, Status::Succeeded),
                             _ => park(run.id, run.epoch, steps as u32, Some(5)),
                         };
-                        commit.runner = me;
+                        commit.runner = runner;
                         committed(&store, commit).await;
                         held += 1;
                     }
@@ -177,7 +177,7 @@ async fn claims_never_overlap() {
     assert_eq!(held, 480, "each run was held four times");
 }
 
-/// Of two processes whose runs link the same resources, in any order, one gets each.
+/// If runs of two processes link the same resources in any order, exactly one run gets them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_have_one_owner_among_processes() {
     let database = Database::new().await;
@@ -238,12 +238,12 @@ async fn deleting_and_starting_exclude_each_other() {
             other => panic!("round {round}: {other:?}"),
         }
     }
-    tracing::debug!(deleted, kept, "who came first");
+    tracing::debug!(deleted, kept, "which call won");
 }
 
-/// Mail for a run that another process holds is told there, and only there.
+/// A message for a run that another process holds notifies that process and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mail_is_told_to_the_process_that_holds_the_run() {
+async fn message_notifies_only_the_owning_process() {
     let database = Database::new().await;
     let (a, b, c) = (
         process(&database).await,
@@ -256,24 +256,29 @@ async fn mail_is_told_to_the_process_that_holds_the_run() {
     let run = run_held_by(&b, owner, "r1", vec![open("w", "t1")]).await;
     let (mut there, mut elsewhere) = (b.changes(), c.changes());
     a.deliver(run, cancel(), at(200)).await.unwrap();
-    hears(&mut there, ChangeHint::Inbox(run)).await;
-    assert_eq!(b.inbox(run, 0).await.unwrap().len(), 1, "it is there when it is told");
+    receives(&mut there, ChangeHint::Inbox(run)).await;
+    assert_eq!(
+        b.inbox(run, 0).await.unwrap().len(),
+        1,
+        "the message is stored before the notification"
+    );
     a.answer("t1", "1", at(201)).await.unwrap();
-    hears(&mut there, ChangeHint::Inbox(run)).await;
-    // What was told before this has come to everybody.
+    receives(&mut there, ChangeHint::Inbox(run)).await;
+    // Notifications are ordered: when this one has arrived, all earlier ones have.
     let free = pending(&a, "r2").await;
-    hears(&mut there, ChangeHint::Due(at(100))).await;
-    hears(&mut elsewhere, ChangeHint::Due(at(100))).await;
-    assert!(elsewhere.is_empty(), "nothing else came");
+    receives(&mut there, ChangeHint::Due(at(100))).await;
+    receives(&mut elsewhere, ChangeHint::Due(at(100))).await;
+    assert!(elsewhere.is_empty(), "no other notification");
     a.deliver(free, cancel(), at(300)).await.unwrap();
-    hears(&mut elsewhere, ChangeHint::Due(at(300))).await;
+    receives(&mut elsewhere, ChangeHint::Due(at(300))).await;
     b.retire(owner).await.unwrap();
-    hears(&mut elsewhere, ChangeHint::Due(at(0))).await;
+    receives(&mut elsewhere, ChangeHint::Due(at(0))).await;
 }
 
-/// Mail for a run that nobody holds is told to everybody by a process that does not work: one that does takes the run.
+/// A message for a free run is sent to all processes if the sender does not execute runs. A sender that executes runs
+/// claims the run itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mail_for_free_runs_is_told_to_those_who_work() {
+async fn message_for_a_free_run_notifies_workers() {
     let database = Database::new().await;
     let (api, worker) = (process(&database).await, process(&database).await);
     activate(&api, WORKFLOW).await;
@@ -284,21 +289,21 @@ async fn mail_for_free_runs_is_told_to_those_who_work() {
     let run = pending(&api, "r1").await;
     let mut there = worker.changes();
     api.deliver(run, cancel(), at(200)).await.unwrap();
-    hears(&mut there, ChangeHint::Inbox(run)).await;
+    receives(&mut there, ChangeHint::Inbox(run)).await;
     let mut elsewhere = api.changes();
     worker.deliver(run, cancel(), at(300)).await.unwrap();
-    hears(&mut elsewhere, ChangeHint::Due(at(300))).await;
+    receives(&mut elsewhere, ChangeHint::Due(at(300))).await;
     pending(&worker, "r2").await;
     assert_eq!(
         elsewhere.recv().await.unwrap(),
         ChangeHint::Due(at(100)),
-        "nothing came between"
+        "no other notification in between"
     );
 }
 
-/// Without NOTIFY nothing is told, and nothing is lost.
+/// Without NOTIFY no hints are sent, and polling finds the messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hints_can_be_off() {
+async fn hints_can_be_disabled() {
     let database = Database::new().await;
     let settings = PostgresSettings {
         hints: false,
@@ -312,8 +317,8 @@ async fn hints_can_be_off() {
     let owner = runner();
     b.heartbeat(&described(owner), at(100)).await.unwrap();
     let run = run_held_by(&b, owner, "r1", Vec::new()).await;
-    let news = b.changes();
+    let changes = b.changes();
     a.deliver(run, cancel(), at(200)).await.unwrap();
     assert_eq!(b.runs_with_messages(owner).await.unwrap(), [run]);
-    assert!(news.is_empty());
+    assert!(changes.is_empty());
 }

@@ -1,6 +1,6 @@
-//! Forwards, back, and side by side with another release.
+//! Migrations up and down, and side by side with another release.
 
-use super::{ask, store};
+use super::{query, store};
 use crate::{
     Store, StoreError,
     conformance::{
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The next release, which keeps the rules of migrations.
+/// A migration of the next release, which follows the rules for migrations.
 const NEXT: &str = "ALTER TABLE workflow_executions ADD COLUMN next_note text;
     ALTER TABLE workflows ADD COLUMN next_kind text NOT NULL DEFAULT 'plain';
     ALTER TABLE run_waits ADD COLUMN next_at bigint;
@@ -22,7 +22,7 @@ const NEXT: &str = "ALTER TABLE workflow_executions ADD COLUMN next_note text;
     CREATE TABLE next_things (id uuid NOT NULL PRIMARY KEY);
     CREATE FUNCTION next_now() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';";
 
-/// Everything that migrations make.
+/// A description of everything that migrations create.
 const SCHEMA: &str = "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
     SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name) AS line
       FROM information_schema.columns WHERE table_schema = 'public'
@@ -31,7 +31,7 @@ const SCHEMA: &str = "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
     UNION ALL SELECT concat_ws(' ', conrelid::regclass::text, conname, pg_get_constraintdef(oid)) FROM pg_constraint
       WHERE connamespace = 'public'::regnamespace) lines";
 
-/// This program's migrations, and one more.
+/// The migrations of this program, and one more.
 fn next_release(oldest_program: &'static str) -> Vec<Migration> {
     let mut migrations: Vec<Migration> = PROGRAM.migrations.iter().map(copy).collect();
     migrations.push(Migration {
@@ -44,10 +44,10 @@ fn next_release(oldest_program: &'static str) -> Vec<Migration> {
     migrations
 }
 
-/// A list of migrations is otherwise a constant.
+/// Copies a migration, because `Migration` is not `Clone`.
 fn copy(migration: &Migration) -> Migration {
     Migration {
-        back: Back::None("not asked for"),
+        back: Back::None("not used"),
         ..*migration
     }
 }
@@ -65,7 +65,7 @@ fn manual() -> PostgresSettings {
     }
 }
 
-/// A database that nobody has migrated yet.
+/// A database without a schema.
 async fn empty() -> Database {
     let database = Database::new().await;
     execute(&database.url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
@@ -92,37 +92,37 @@ async fn back_to(number: u32, url: &str) {
 
 async fn numbers(url: &str) -> String {
     let sql = "SELECT string_agg(version::text, ',' ORDER BY version) FROM fermata_schema_version";
-    ask(url, sql).await
+    query(url, sql).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_way_back_leads_to_where_it_came_from() {
+async fn down_migrations_restore_the_previous_schema() {
     let settings = PostgresSettings::default();
     for migration in PROGRAM.migrations {
         let Back::Down { .. } = migration.back else { continue };
         let before: Vec<Migration> = PROGRAM.migrations.iter().map(copy).collect();
         let number = migration.number as usize;
-        let (went, stayed) = (empty().await, empty().await);
-        migrate_as(PROGRAM.version, &before[..number - 1], &stayed.url).await;
-        migrate_as(PROGRAM.version, &before[..number], &went.url).await;
-        let there = ask(&went.url, SCHEMA).await;
-        let back = ask(&stayed.url, SCHEMA).await;
-        assert_ne!(there, back, "{} does nothing", migration.name);
-        let step = PostgresStore::migrate_back(&went.url, &settings).await.unwrap();
+        let (migrated, previous) = (empty().await, empty().await);
+        migrate_as(PROGRAM.version, &before[..number - 1], &previous.url).await;
+        migrate_as(PROGRAM.version, &before[..number], &migrated.url).await;
+        let new_schema = query(&migrated.url, SCHEMA).await;
+        let old_schema = query(&previous.url, SCHEMA).await;
+        assert_ne!(new_schema, old_schema, "{} does nothing", migration.name);
+        let step = PostgresStore::migrate_back(&migrated.url, &settings).await.unwrap();
         assert_eq!((step.number, step.applied_at), (migration.number, None));
-        assert_eq!(ask(&went.url, SCHEMA).await, back, "{}", migration.name);
-        migrate_as(PROGRAM.version, &before[..number], &went.url).await;
-        assert_eq!(ask(&went.url, SCHEMA).await, there, "{}", migration.name);
+        assert_eq!(query(&migrated.url, SCHEMA).await, old_schema, "{}", migration.name);
+        migrate_as(PROGRAM.version, &before[..number], &migrated.url).await;
+        assert_eq!(query(&migrated.url, SCHEMA).await, new_schema, "{}", migration.name);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_goes_forwards_and_back() {
+async fn database_migrates_up_and_down() {
     let (database, settings) = (empty().await, PostgresSettings::default());
     let url = &database.url;
     let nothing = PostgresStore::schema(url, &settings).await.unwrap();
     assert!(nothing.is_outdated() && nothing.oldest_program.is_none());
-    assert_eq!(ask(url, SCHEMA).await, "", "who looks changes nothing");
+    assert_eq!(query(url, SCHEMA).await, "", "reading the schema changes nothing");
     let refused = PostgresStore::migrate_back(url, &settings).await;
     assert!(matches!(refused, Err(StoreError::NoWayBack { .. })), "{refused:?}");
 
@@ -159,7 +159,7 @@ async fn a_database_goes_forwards_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_are_not_lost_on_the_way_back() {
+async fn down_migration_does_not_lose_grants() {
     let (database, settings) = (Database::new().await, PostgresSettings::default());
     back_to(2, &database.url).await;
     let grant = "GRANT EXECUTE ON FUNCTION sp_complete_workflow TO pg_monitor";
@@ -176,9 +176,9 @@ async fn rights_are_not_lost_on_the_way_back() {
     PostgresStore::migrate_back(&database.url, &settings).await.unwrap();
 }
 
-/// A session is no process that could be stopped first: what it holds is asked for.
+/// Runs that SQL sessions hold are checked separately: a session is not a Fermata process that is stopped first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_that_sessions_hold_are_not_lost_on_the_way_back() {
+async fn down_migration_does_not_lose_leases_of_sessions() {
     let (database, settings) = (Database::new().await, PostgresSettings::default());
     let url = &database.url;
     let user = store(url, PostgresSettings::default()).await;
@@ -186,8 +186,8 @@ async fn runs_that_sessions_hold_are_not_lost_on_the_way_back() {
     let run = conformance::pending(&user, "r1").await;
     user.close().await.unwrap();
     let acquire = format!("SELECT sp_try_acquire_execution('{run}')::text");
-    assert_eq!(ask(url, &acquire).await, "true");
-    // Plans would be lost as well, and are not what this is about.
+    assert_eq!(query(url, &acquire).await, "true");
+    // Plans would be lost as well, but this test is about leases.
     execute(url, "DELETE FROM workflow_plans").await;
     back_to(2, url).await;
     let error = PostgresStore::migrate_back(url, &settings)
@@ -201,7 +201,7 @@ async fn runs_that_sessions_hold_are_not_lost_on_the_way_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_moved_stays_as_it_is() {
+async fn transferred_database_is_not_migrated_down() {
     let database = Database::new().await;
     let mark = Mark::Moved {
         transfer: uuid::Uuid::nil(),
@@ -217,7 +217,7 @@ async fn what_was_moved_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_database_is_left_alone_if_nobody_may_change_it() {
+async fn manual_migration_refuses_an_outdated_database() {
     let database = empty().await;
     let url = &database.url;
     let newest = PROGRAM.migrations.len() as u32;
@@ -227,7 +227,7 @@ async fn an_old_database_is_left_alone_if_nobody_may_change_it() {
             other => panic!("{other:?}"),
         }
         if made.is_empty() {
-            assert_eq!(ask(url, SCHEMA).await, "");
+            assert_eq!(query(url, SCHEMA).await, "");
             migrate_as(PROGRAM.version, &PROGRAM.migrations[..1], url).await;
         } else {
             assert_eq!(numbers(url).await, made);
@@ -237,9 +237,9 @@ async fn an_old_database_is_left_alone_if_nobody_may_change_it() {
     store(url, manual()).await.close().await.unwrap();
 }
 
-/// What a name leads to goes to the row that the name has, also if that was taken over after a deletion.
+/// References by name become references to the workflow with that name, even if it is soft-deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_known_by_name_is_known_by_uid() {
+async fn references_by_name_become_references_by_uid() {
     let database = empty().await;
     let url = &database.url;
     migrate_as(PROGRAM.version, &PROGRAM.migrations[..2], url).await;
@@ -265,9 +265,9 @@ async fn what_was_known_by_name_is_known_by_uid() {
         UNION ALL SELECT (to_jsonb(d) - 'workflow_uid')::text FROM workflow_drafts d
         UNION ALL SELECT (to_jsonb(e) - 'workflow_uid')::text FROM workflow_executions e
         UNION ALL SELECT (to_jsonb(l) - 'workflow_uid')::text FROM dead_letters l) lines";
-    let before = ask(url, rows).await;
+    let before = query(url, rows).await;
     migrate_as(PROGRAM.version, &PROGRAM.migrations[..3], url).await;
-    assert_eq!(ask(url, rows).await, before, "nothing else changes");
+    assert_eq!(query(url, rows).await, before, "nothing else changes");
     for (table, key, expected) in [
         ("workflow_definitions", "checksum", "10 10 11"),
         ("workflow_drafts", "checksum", "10"),
@@ -276,29 +276,29 @@ async fn what_was_known_by_name_is_known_by_uid() {
     ] {
         let sql =
             format!("SELECT string_agg(get_byte(uuid_send(workflow_uid), 15)::text, ' ' ORDER BY {key}) FROM {table}");
-        assert_eq!(ask(url, &sql).await, expected, "{table}");
+        assert_eq!(query(url, &sql).await, expected, "{table}");
     }
     PostgresStore::migrate_back(url, &PostgresSettings::default())
         .await
         .unwrap();
-    assert_eq!(ask(url, rows).await, before, "and back");
+    assert_eq!(query(url, rows).await, before, "and back");
 }
 
-/// A database that the next release brought up to date, as this program uses it.
-async fn after_the_next_release() -> Subject {
+/// This program on a database that the next release has migrated.
+async fn migrated_by_next_release() -> Subject {
     let database = Database::new().await;
     migrate_as("99.0.0", &next_release(PROGRAM.version), &database.url).await;
     let store = database.store().await;
     Subject::new(store, database)
 }
 
-crate::conformance_tests!(back_one_release, after_the_next_release().await);
+crate::conformance_tests!(on_next_schema, migrated_by_next_release().await);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_release_before_is_welcome_or_refused() {
+async fn previous_release_is_accepted_or_refused() {
     let (database, settings) = (Database::new().await, PostgresSettings::default());
     migrate_as("99.0.0", &next_release("99.0.0"), &database.url).await;
-    let before = ask(&database.url, SCHEMA).await;
+    let before = query(&database.url, SCHEMA).await;
     let refused = [
         PostgresStore::connect(&database.url, settings.clone()).await.err(),
         PostgresStore::connect(&database.url, manual()).await.err(),
@@ -310,7 +310,7 @@ async fn the_release_before_is_welcome_or_refused() {
             "{error:?}"
         );
     }
-    assert_eq!(ask(&database.url, SCHEMA).await, before);
+    assert_eq!(query(&database.url, SCHEMA).await, before);
     let seen = PostgresStore::schema(&database.url, &settings).await.unwrap();
     let unknown = seen.steps.last().unwrap();
     assert!(!unknown.is_known && unknown.name == "next", "{seen:?}");
@@ -331,9 +331,9 @@ async fn the_release_before_is_welcome_or_refused() {
     assert_eq!(numbers(&database.url).await, all());
 }
 
-/// Those who work do not wait behind a migration that waits for somebody else.
+/// Running processes do not wait behind a migration that waits for another session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_migration_that_has_to_wait_lets_others_pass() {
+async fn waiting_migration_does_not_block_others() {
     let database = Database::new().await;
     let old = store(&database.url, PostgresSettings::default()).await;
     conformance::activate(&old, conformance::WORKFLOW).await;
@@ -348,9 +348,9 @@ async fn a_migration_that_has_to_wait_lets_others_pass() {
     let migration = tokio::spawn(async move { migrate_as("99.0.0", &next, &url).await });
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'
         AND relation = 'workflow_executions'::regclass";
-    let in_time = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while reading.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        assert!(tokio::time::Instant::now() < in_time, "it does not wait");
+        assert!(tokio::time::Instant::now() < deadline, "the migration does not wait");
     }
     let workers: Vec<Worker> = (0..2).map(|number| Worker::start(&old, number)).collect();
     all_make_progress(&workers).await;
@@ -371,10 +371,10 @@ async fn a_migration_that_has_to_wait_lets_others_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn migrations_are_applied_together_or_not_at_all() {
+async fn migrations_are_atomic() {
     let database = empty().await;
     migrate_as(PROGRAM.version, &PROGRAM.migrations[..1], &database.url).await;
-    let before = ask(&database.url, SCHEMA).await;
+    let before = query(&database.url, SCHEMA).await;
     let mut migrations = next_release(PROGRAM.version);
     migrations.last_mut().unwrap().up = "CREATE TABLE next_things (id uuid NOT NULL); SELECT 1 / 0";
     let program = Program {
@@ -384,13 +384,13 @@ async fn migrations_are_applied_together_or_not_at_all() {
     let failed = PostgresStore::connect_as(&program, &database.url, PostgresSettings::default()).await;
     let failed = failed.err().unwrap().to_string();
     assert!(failed.contains("division by zero"), "{failed}");
-    assert_eq!(ask(&database.url, SCHEMA).await, before);
+    assert_eq!(query(&database.url, SCHEMA).await, before);
     assert_eq!(numbers(&database.url).await, "1");
 }
 
-/// Nobody who works notices that the next release brings the schema up to date, and then works beside them.
+/// Running processes continue while the next release migrates the schema and then works beside them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn migrations_are_applied_while_the_previous_release_works() {
+async fn migrations_run_beside_the_previous_release() {
     let database = Database::new().await;
     let old = store(&database.url, PostgresSettings::default()).await;
     conformance::activate(&old, conformance::WORKFLOW).await;
@@ -414,7 +414,7 @@ async fn migrations_are_applied_while_the_previous_release_works() {
         done += worker.stop().await;
     }
     let ended = "SELECT count(*) FROM workflow_executions WHERE status = 'Succeeded'";
-    assert_eq!(ask(&database.url, ended).await, done.to_string());
+    assert_eq!(query(&database.url, ended).await, done.to_string());
     old.close().await.unwrap();
     new.close().await.unwrap();
 }

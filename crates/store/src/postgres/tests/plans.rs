@@ -1,6 +1,6 @@
-//! How PostgreSQL finds what it is asked for, in a new database and in one with many finished runs.
+//! Query plans, in a new database and in one with many finished runs.
 //!
-//! Statements are planned as committers and pools have them planned: once, without a look at their parameters.
+//! Statements are planned as in committers and pools: once, with generic plans that do not depend on parameter values.
 
 use super::super::{
     address::Address, claim, dead_letters, definitions, lists, queue, reads, runners, settings::PostgresSettings, sql,
@@ -16,7 +16,7 @@ use fermata_core::{RunId, RunnerId, Status};
 use tokio_postgres::{Client, SimpleQueryMessage};
 use uuid::Uuid;
 
-/// Runs as they are after years: nearly all succeeded, some failed, a few wait or are held.
+/// Runs as after years of use: nearly all succeeded, some failed, a few are waiting or held.
 const FILL: &str = "
     INSERT INTO workflow_executions (id, status, lease_owner, wake_at, workflow_uid, workflow_id, workflow_version,
       tenant_id, workflow_request_id, priority, correlation_id, parent_execution_id, requester_user_id, created_at,
@@ -53,7 +53,7 @@ impl Planner {
         Planner(address.session().await.unwrap().0)
     }
 
-    /// The plan of a statement, a step a line.
+    /// The plan of a statement, one line for each step.
     async fn plan(&self, sql: &str) -> String {
         let sql = dollars(sql);
         let params = (1..).take_while(|number| sql.contains(&format!("${number}"))).count();
@@ -69,26 +69,26 @@ impl Planner {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Walks no table.
+    /// Checks that the plan contains no sequential scan.
     async fn finds(&self, sql: &str) -> String {
         let plan = self.plan(sql).await;
         assert!(!plan.contains("Seq Scan"), "{sql}\n{plan}");
         plan
     }
 
-    /// Walks no table, and no index from one end to the other.
+    /// Checks that the plan contains no sequential scan and no full index scan.
     async fn seeks(&self, sql: &str) -> String {
         let plan = self.finds(sql).await;
         let mut lines = plan.lines().peekable();
         while let Some(line) = lines.next() {
             let scan = line.contains("Index Scan") || line.contains("Index Only Scan");
-            let led = lines.peek().is_some_and(|next| next.contains("Index Cond"));
-            assert!(!scan || led, "all of an index is read: {sql}\n{plan}");
+            let bounded = lines.peek().is_some_and(|next| next.contains("Index Cond"));
+            assert!(!scan || bounded, "full index scan: {sql}\n{plan}");
         }
         plan
     }
 
-    /// Takes rows from this index as they come, and sorts nothing.
+    /// Checks that the plan reads rows in the order of this index and does not sort.
     async fn walks(&self, sql: &str, index: &str) -> String {
         let plan = self.finds(sql).await;
         assert!(plan.contains(index), "{index} is not used: {sql}\n{plan}");
@@ -175,7 +175,7 @@ async fn reads_use_indexes(planner: &Planner) {
     }
 }
 
-/// Filters in every combination that matters to the choice of an index.
+/// Filters in every combination that affects the choice of an index.
 fn filters() -> Vec<RunFilter> {
     let id = Some(RunId(Uuid::now_v7()));
     let some = |text: &str| Some(text.to_owned());
@@ -240,7 +240,7 @@ async fn lists_use_indexes(planner: &Planner) {
         let all = walks(&filter, None, Flavour::Postgres);
         let budget = budget(all.len());
         for (at, walk) in all.iter().enumerate() {
-            // The run whose own id is the correlation id comes first.
+            // The first scan looks for the run whose own id is the correlation id.
             let own = filter.correlation_id.is_some() && at + 1 < all.len();
             let index = if own { "workflow_executions_pkey" } else { index };
             planner

@@ -1,6 +1,6 @@
-//! Behind a pooler, and on a server that takes no writes.
+//! Connections through a pooler, and to a read-only server.
 
-use super::{ask, cluster};
+use super::{cluster, query};
 use crate::{
     StoreError,
     conformance::cluster::{Database, execute},
@@ -17,10 +17,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What a connection to the server said when it was made, and the connection.
+/// The startup messages of a server connection, and the connection.
 type Backend = (Vec<u8>, TcpStream);
 
-/// A pooler in transaction mode: a client has a session of the server from the first message of a transaction to its end.
+/// A pooler in transaction mode: a client has a server session from the first message of a transaction to its end.
 struct Pooler {
     port: u16,
     task: JoinHandle<()>,
@@ -34,7 +34,7 @@ impl Drop for Pooler {
 
 #[derive(Default)]
 struct Pool {
-    /// By the startup message, which names the user and the database. The last one that came back goes first.
+    /// Idle sessions by startup message, which contains user and database. The most recently returned one is used first.
     idle: Mutex<HashMap<Vec<u8>, Vec<Backend>>>,
 }
 
@@ -62,7 +62,7 @@ impl Pool {
     }
 }
 
-/// A whole message, with its type.
+/// Reads one message including its type byte.
 async fn message(from: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = [0; 5];
     from.read_exact(&mut head).await?;
@@ -92,7 +92,7 @@ async fn serve(mut client: TcpStream, server: u16, pool: &Pool) -> std::io::Resu
     let mut head = [0; 8];
     client.read_exact(&mut head).await?;
     if head[4..] == 80_877_103_u32.to_be_bytes() {
-        client.write_all(b"N").await?; // no encryption here
+        client.write_all(b"N").await?; // no TLS
         client.read_exact(&mut head).await?;
     }
     let mut startup = head.to_vec();
@@ -107,7 +107,7 @@ async fn serve(mut client: TcpStream, server: u16, pool: &Pool) -> std::io::Resu
             return Ok(());
         }
         let (greeting, mut backend) = pool.get(&startup, server).await;
-        // One request after the other is enough for a client that does not send ahead.
+        // Requests are handled one by one; the clients of these tests do not pipeline.
         loop {
             backend.write_all(&request).await?;
             if !matches!(request[0], b'Q' | b'S') {
@@ -126,7 +126,7 @@ async fn serve(mut client: TcpStream, server: u16, pool: &Pool) -> std::io::Resu
             }
             match message(&mut client).await {
                 Ok(next) if next[0] != b'X' => request = next,
-                // As poolers do when a client leaves within a transaction.
+                // The client disconnected within a transaction: drop the server session, as poolers do.
                 _ => return Ok(()),
             }
         }
@@ -134,7 +134,7 @@ async fn serve(mut client: TcpStream, server: u16, pool: &Pool) -> std::io::Resu
     }
 }
 
-fn impatient() -> PostgresSettings {
+fn short_timeouts() -> PostgresSettings {
     PostgresSettings {
         patience: Duration::from_millis(200),
         connect_timeout: Duration::from_secs(5),
@@ -143,14 +143,14 @@ fn impatient() -> PostgresSettings {
 }
 
 async fn refused(url: &str) -> StoreError {
-    match PostgresStore::connect(url, impatient()).await {
+    match PostgresStore::connect(url, short_timeouts()).await {
         Ok(_) => panic!("it should have been refused"),
         Err(error) => error,
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooler_in_transaction_mode_is_refused() {
+async fn pooler_in_transaction_mode_is_refused() {
     let database = Database::new().await;
     let address: tokio_postgres::Config = database.url.parse().unwrap();
     let server = address.get_ports()[0];
@@ -159,20 +159,20 @@ async fn a_pooler_in_transaction_mode_is_refused() {
         .url
         .replace(&format!(":{server}/"), &format!(":{}/", pooler.port));
     assert_ne!(url, database.url);
-    assert_eq!(ask(&url, "SELECT 1").await, "1", "the pooler works");
+    assert_eq!(query(&url, "SELECT 1").await, "1", "the test pooler works");
     let error = refused(&url).await;
     assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
     assert!(error.to_string().contains("pool_mode = session"), "{error}");
-    // Nothing was set in the sessions that others share.
-    assert_eq!(ask(&url, "SHOW plan_cache_mode").await, "auto");
+    // No setting was changed in the shared sessions.
+    assert_eq!(query(&url, "SHOW plan_cache_mode").await, "auto");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_no_writes_is_refused_as_the_only_host() {
+async fn read_only_server_is_refused_as_the_only_host() {
     let standby = cluster(false, &["default_transaction_read_only=on"]).await;
     let admin = standby.url("postgres?options=-c%20default_transaction_read_only%3Doff");
-    execute(&admin, "CREATE DATABASE there").await;
-    let error = refused(&standby.url("there")).await;
+    execute(&admin, "CREATE DATABASE app").await;
+    let error = refused(&standby.url("app")).await;
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     let error = error.to_string();
     assert!(

@@ -1,4 +1,4 @@
-//! A way to the server that can be cut at a chosen moment.
+//! A TCP proxy in front of the server that cuts a connection at a chosen moment.
 
 use std::sync::{
     Arc,
@@ -13,22 +13,22 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// When the next connection is cut. It happens once.
+/// When a connection is cut. Only the next matching connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Cut {
     Never = 0,
-    /// When `BEGIN` comes: the server does not get it.
+    /// At `BEGIN`, which the server does not receive.
     AtBegin,
-    /// When `COMMIT` comes: the server does not get it.
+    /// At `COMMIT`, which the server does not receive.
     BeforeCommit,
-    /// When the server has done `COMMIT`: its answer is swallowed.
+    /// After the server has executed `COMMIT`. Its response is dropped.
     AfterCommit,
-    /// When `COMMIT` comes: the server does not get it, and is waited for until it has had enough.
+    /// At `COMMIT`, which the server does not receive. The proxy waits until the server closes the connection.
     ByServer,
 }
 
-/// Passes everything on, until it is told to cut.
+/// Forwards all data until a cut is requested.
 pub(super) struct Proxy {
     pub(super) port: u16,
     cut: Arc<AtomicU8>,
@@ -40,11 +40,11 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let cut = Arc::new(AtomicU8::new(Cut::Never as u8));
-        let theirs = cut.clone();
+        let shared = cut.clone();
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-                tokio::spawn(pass(client, server, theirs.clone()));
+                tokio::spawn(pass(client, server, shared.clone()));
             }
         });
         Proxy { port, cut, task }
@@ -104,7 +104,7 @@ async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) {
     back.abort();
 }
 
-/// Once it is mute it passes nothing on, and ends when the server says that `COMMIT` is done.
+/// Forwards the data of the server. Once `mute` is set it drops the data, and ends when the server confirms `COMMIT`.
 async fn pass_back(mut from_server: OwnedReadHalf, mut to_client: OwnedWriteHalf, mute: Arc<AtomicBool>) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from_server.read(&mut bytes).await {

@@ -1,7 +1,7 @@
-//! The SQL interface (`migrations/0002_sql_functions.sql`), used as applications use it: plain sessions and plain SQL.
+//! The SQL interface (`migrations/0002_sql_functions.sql`), used as by applications: plain sessions and plain SQL.
 //!
 //! What must stay true: a start is part of the caller's transaction and follows the rules of `enqueue`; only the session
-//! that acquired a run may record and complete; no text of a caller becomes SQL.
+//! that acquired a run may record attempts and complete it; no text of a caller is executed as SQL.
 
 mod lease;
 mod locks;
@@ -29,8 +29,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error, NoTls, Row, types::ToSql};
 use uuid::Uuid;
 
-/// No wait in a test is longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest wait in a test.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const START: &str = "SELECT execution_id, was_existing FROM sp_start_workflow_execution($1, $2, $3::text::jsonb)";
 const ACQUIRE: &str = "SELECT sp_try_acquire_execution($1)";
@@ -121,12 +121,12 @@ impl App {
 
 fn refused(error: Error) -> Refused {
     match error.as_db_error() {
-        Some(said) => (said.code().code().to_owned(), said.message().to_owned()),
+        Some(error) => (error.code().code().to_owned(), error.message().to_owned()),
         None => ("client".to_owned(), format!("{error:?}")),
     }
 }
 
-/// A refusal must have this SQLSTATE and these words.
+/// Checks that the call was refused with this SQLSTATE and a message that contains these words.
 #[track_caller]
 fn expect<T: std::fmt::Debug>(answer: Result<T, Refused>, state: &str, words: &str) {
     let (code, message) = answer.expect_err(words);
@@ -134,8 +134,8 @@ fn expect<T: std::fmt::Debug>(answer: Result<T, Refused>, state: &str, words: &s
     assert!(message.contains(words), "{message} should say: {words}");
 }
 
-/// A database with an active workflow, the store of a runner on it, and a session.
-async fn bed() -> (Database, Arc<dyn Store>, App) {
+/// A database with an active workflow, a store on it, and a session of an application.
+async fn setup() -> (Database, Arc<dyn Store>, App) {
     let database = Database::new().await;
     let store: Arc<dyn Store> = Arc::new(database.store().await);
     publish(&store, WORKFLOW, "one").await;
@@ -168,7 +168,7 @@ async fn set(store: &Arc<dyn Store>, id: &str, status: Option<Lifecycle>, enable
 }
 
 async fn record(store: &Arc<dyn Store>, run: RunId) -> RunRecord {
-    store.run(run).await.unwrap().expect("the run is there")
+    store.run(run).await.unwrap().expect("the run exists")
 }
 
 fn now() -> Timestamp {
@@ -176,7 +176,7 @@ fn now() -> Timestamp {
     Timestamp(since.as_micros() as i64)
 }
 
-/// Waits until the server says that a session waits for a lock of another.
+/// Waits until the server reports that a session waits for a lock.
 async fn until_blocked(watcher: &App, pid: i32) {
     let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event_type = 'Lock'");
     let blocked = async {
@@ -184,7 +184,7 @@ async fn until_blocked(watcher: &App, pid: i32) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, blocked)
+    tokio::time::timeout(TEST_TIMEOUT, blocked)
         .await
-        .expect("it waits for a lock");
+        .expect("the session waits for a lock");
 }

@@ -1,6 +1,6 @@
-//! Commits that hang, because a standby they wait for is away.
+//! Commits that hang because the synchronous standby is down.
 
-use super::{PATIENCE, ask, cluster, store};
+use super::{TEST_TIMEOUT, cluster, query, store};
 use crate::{
     Store, StoreError,
     conformance::{
@@ -13,74 +13,80 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// A store whose server waits for a standby that there is not.
-async fn waiting(settings: PostgresSettings) -> (Cluster, Arc<dyn Store>) {
+/// A store whose server waits for a standby that does not exist.
+async fn store_without_standby(settings: PostgresSettings) -> (Cluster, Arc<dyn Store>) {
     let cluster = cluster(false, &[]).await;
-    execute(&cluster.url("postgres"), "CREATE DATABASE there").await;
-    let store = store(&cluster.url("there"), settings).await;
+    execute(&cluster.url("postgres"), "CREATE DATABASE app").await;
+    let store = store(&cluster.url("app"), settings).await;
     activate(&store, WORKFLOW).await;
-    standbys(&cluster, "nobody").await;
+    standbys(&cluster, "missing").await;
     let url = cluster.url("postgres");
-    let known = async {
+    let reloaded = async {
         loop {
             tokio::select! {
-                _ = ask(&url, "SELECT pg_logical_emit_message(true, 'test', 'probe')") => {}
-                () = somebody_hangs(&cluster) => return,
+                _ = query(&url, "SELECT pg_logical_emit_message(true, 'test', 'probe')") => {}
+                () = until_a_commit_hangs(&cluster) => return,
             }
         }
     };
-    timeout(PATIENCE, known).await.expect("a server that waits for nobody");
-    end_who_hangs(&cluster).await;
+    timeout(TEST_TIMEOUT, reloaded)
+        .await
+        .expect("the server waits for the standby");
+    terminate_hanging_commits(&cluster).await;
     (cluster, store)
 }
 
-/// Whom commits are to wait for, as soon as all of the server has heard it.
+/// Sets the standbys that commits wait for. The server applies it after a short delay.
 async fn standbys(cluster: &Cluster, names: &str) {
     let url = cluster.url("postgres");
     let change = format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'");
     execute(&url, &change).await;
-    ask(&url, "SELECT pg_reload_conf()").await;
+    query(&url, "SELECT pg_reload_conf()").await;
 }
 
 const HANGING: &str = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 /// Waits until a commit hangs.
-async fn somebody_hangs(cluster: &Cluster) {
+async fn until_a_commit_hangs(cluster: &Cluster) {
     let (url, count) = (cluster.url("postgres"), format!("SELECT count(*) {HANGING}"));
-    let hanging = async { while ask(&url, &count).await == "0" {} };
-    timeout(PATIENCE, hanging).await.expect("a commit that hangs");
+    let hanging = async { while query(&url, &count).await == "0" {} };
+    timeout(TEST_TIMEOUT, hanging).await.expect("a commit that hangs");
 }
 
-/// Ends the sessions whose commits hang. What they wrote is there from then on.
-async fn end_who_hangs(cluster: &Cluster) {
+/// Terminates the sessions whose commits hang. Their writes become visible.
+async fn terminate_hanging_commits(cluster: &Cluster) {
     let url = cluster.url("postgres");
-    ask(&url, &format!("SELECT count(pg_terminate_backend(pid)) {HANGING}")).await;
+    query(&url, &format!("SELECT count(pg_terminate_backend(pid)) {HANGING}")).await;
     let count = format!("SELECT count(*) {HANGING}");
-    let ended = async { while ask(&url, &count).await != "0" {} };
-    timeout(PATIENCE, ended).await.expect("sessions that end");
+    let ended = async { while query(&url, &count).await != "0" {} };
+    timeout(TEST_TIMEOUT, ended).await.expect("sessions that end");
 }
 
-/// Nobody looks dead because a standby is away.
+/// A runner does not seem dead because a standby is down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_wait_for_no_standby() {
-    let (cluster, store) = waiting(PostgresSettings::default()).await;
-    let url = cluster.url("there");
+async fn heartbeats_do_not_wait_for_standbys() {
+    let (cluster, store) = store_without_standby(PostgresSettings::default()).await;
+    let url = cluster.url("app");
     let writing = tokio::spawn(async move { execute(&url, "CREATE TABLE other ()").await });
-    somebody_hangs(&cluster).await;
+    until_a_commit_hangs(&cluster).await;
     for (runner, time) in [(ME, 1), (runner(), 1_000_000_000_000), (runner(), 1_000_000_000_001)] {
         let runner = described(runner);
-        let beat = timeout(PATIENCE, store.heartbeat(&runner, at(time)));
+        let beat = timeout(TEST_TIMEOUT, store.heartbeat(&runner, at(time)));
         beat.await.expect("a heartbeat that does not wait").unwrap();
     }
     let runners = store.runners(None, 9).await.unwrap().items;
-    assert_eq!(runners.len(), 2, "who was silent for long is forgotten: {runners:?}");
-    let ping = timeout(PATIENCE, store.ping());
+    assert_eq!(
+        runners.len(),
+        2,
+        "runners without a recent heartbeat are deleted: {runners:?}"
+    );
+    let ping = timeout(TEST_TIMEOUT, store.ping());
     ping.await.expect("a ping that does not wait").unwrap();
     standbys(&cluster, "").await;
     writing.await.unwrap();
 }
 
-fn impatient() -> PostgresSettings {
+fn short_timeouts() -> PostgresSettings {
     PostgresSettings {
         patience: Duration::from_millis(100),
         lock_timeout: Duration::from_millis(100),
@@ -89,14 +95,14 @@ fn impatient() -> PostgresSettings {
     }
 }
 
-/// The server says nothing for as long as its standby is away, but whoever asked for a run hears that nobody knows.
+/// The server does not respond while its standby is down, but an enqueue returns `Unknown` after a timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_are_told_in_time_that_nothing_was_confirmed() {
-    let (cluster, store) = waiting(impatient()).await;
+async fn unconfirmed_enqueue_returns_unknown_in_time() {
+    let (cluster, store) = store_without_standby(short_timeouts()).await;
     let new = new_run("r1");
-    let told = timeout(PATIENCE, store.enqueue(new.clone())).await;
-    let told = told.expect("an answer, long before the database has one");
-    assert!(matches!(told, Err(StoreError::Unknown(_))), "{told:?}");
+    let answer = timeout(TEST_TIMEOUT, store.enqueue(new.clone())).await;
+    let answer = answer.expect("an answer while the commit hangs");
+    assert!(matches!(answer, Err(StoreError::Unknown(_))), "{answer:?}");
     standbys(&cluster, "").await;
     let again = store.enqueue(new.clone()).await.unwrap();
     assert!(
@@ -105,21 +111,21 @@ async fn callers_are_told_in_time_that_nothing_was_confirmed() {
     );
 }
 
-/// A run that only the primary has is seen there once its session has ended. It could still be lost, so nobody hears that
-/// it is there.
+/// A run that only the primary has becomes visible there when its session ends. It could still be lost in a failover, so a
+/// repeated enqueue must not report it as existing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_standby_has_is_not_confirmed_by_a_look() {
-    let (cluster, store) = waiting(impatient()).await;
+async fn run_without_standby_copy_is_not_confirmed() {
+    let (cluster, store) = store_without_standby(short_timeouts()).await;
     let new = new_run("r1");
     let first = store.enqueue(new.clone());
     let ended = async {
-        somebody_hangs(&cluster).await;
-        end_who_hangs(&cluster).await;
+        until_a_commit_hangs(&cluster).await;
+        terminate_hanging_commits(&cluster).await;
     };
     let (first, ()) = tokio::join!(first, ended);
     assert!(matches!(first, Err(StoreError::Unknown(_))), "{first:?}");
-    let there = ask(&cluster.url("there"), "SELECT count(*) FROM workflow_executions").await;
-    assert_eq!(there, "1");
+    let runs = query(&cluster.url("app"), "SELECT count(*) FROM workflow_executions").await;
+    assert_eq!(runs, "1");
     let again = store.enqueue(new.clone()).await;
     assert!(matches!(again, Err(StoreError::Unknown(_))), "{again:?}");
     standbys(&cluster, "").await;

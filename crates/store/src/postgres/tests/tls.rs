@@ -1,6 +1,6 @@
-//! Encrypted connections, against a server with a certificate of our own making.
+//! TLS connections to a server with a test certificate.
 
-use super::{ask, cluster, store};
+use super::{cluster, query, store};
 use crate::{
     StoreError,
     conformance::cluster::{Cluster, Stop, execute},
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A server that speaks TLS, as `localhost`.
+/// A server with TLS, whose certificate is for `localhost`.
 struct Server {
     cluster: Cluster,
     folder: tempfile::TempDir,
@@ -31,19 +31,19 @@ impl Server {
     fn on(cluster: Cluster) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let (ours, another) = (authority(&[]), authority(&[]));
-        fs::write(file("ca.pem"), ours.pem()).unwrap();
+        let (issuer, another) = (authority(&[]), authority(&[]));
+        fs::write(file("ca.pem"), issuer.pem()).unwrap();
         fs::write(file("another.pem"), another.pem()).unwrap();
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &ours).unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap();
         let server = Server { cluster, folder };
-        server.hand_over(&certificate.pem(), &key.serialize_pem());
+        server.install(&certificate.pem(), &key.serialize_pem());
         server
     }
 
-    /// Puts a certificate where the server finds it.
-    fn hand_over(&self, certificate: &str, key: &str) {
+    /// Writes a certificate into the data directory of the server.
+    fn install(&self, certificate: &str, key: &str) {
         let data = self.cluster.folder().join("data");
         let owner = fs::metadata(&data).unwrap();
         for (name, text) in [("server.crt", certificate), ("server.key", key)] {
@@ -62,7 +62,7 @@ impl Server {
     }
 
     fn url(&self, host: &str, options: &str) -> String {
-        format!("postgres://fermata@{host}:{}/there?{options}", self.cluster.port())
+        format!("postgres://fermata@{host}:{}/app?{options}", self.cluster.port())
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -74,7 +74,7 @@ async fn encrypted(url: &str) -> bool {
     let store = store(url, PostgresSettings::default()).await;
     store.ping().await.unwrap();
     store.close().await.unwrap();
-    // Asked of the sessions themselves: those of the store are all alike.
+    // All sessions of a store are opened in the same way, so one more is representative.
     let address = super::super::address::Address::parse(url, &PostgresSettings::default()).unwrap();
     let (client, task) = address.session().await.unwrap();
     let row = client
@@ -97,17 +97,17 @@ async fn refused(url: &str) -> StoreError {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sslmode_means_what_it_says() {
+async fn sslmode_matches_libpq() {
     let server = Server::on(cluster(false, &[]).await);
-    execute(&server.cluster.url("postgres"), "CREATE DATABASE there").await;
+    execute(&server.cluster.url("postgres"), "CREATE DATABASE app").await;
     let ca = |name: &str| format!("sslrootcert={}", server.file(name).display());
     let plain = server.url("localhost", "sslmode=prefer");
-    assert!(!encrypted(&plain).await, "this server cannot yet");
+    assert!(!encrypted(&plain).await, "TLS is still off");
     let error = refused(&server.url("localhost", "sslmode=require")).await.to_string();
     assert!(error.contains("TLS"), "{error}");
 
     execute(&server.cluster.url("postgres"), "ALTER SYSTEM SET ssl = on").await;
-    ask(&server.cluster.url("postgres"), "SELECT pg_reload_conf()").await;
+    query(&server.cluster.url("postgres"), "SELECT pg_reload_conf()").await;
     server.start_again();
     for options in [
         "sslmode=prefer".to_owned(),
@@ -134,7 +134,7 @@ async fn sslmode_means_what_it_says() {
     ] {
         is_final(&refused(&url).await, says);
     }
-    // The other host, which is away, may have a better one.
+    // The other host, which is down, may have a valid certificate, so this is not final.
     let both = server.url(
         "127.0.0.1:1,127.0.0.1",
         &format!("sslmode=verify-ca&{}", ca("another.pem")),
@@ -145,16 +145,17 @@ async fn sslmode_means_what_it_says() {
         "{error}"
     );
 
-    // As in PostgreSQL's manual: one certificate is the server's and its own authority.
-    let itself = authority(&["localhost"]);
-    server.hand_over(&itself.pem(), &itself.key().serialize_pem());
+    // A self-signed certificate, as in the manual of PostgreSQL.
+    let self_signed = authority(&["localhost"]);
+    server.install(&self_signed.pem(), &self_signed.key().serialize_pem());
     server.start_again();
-    fs::write(server.file("itself.pem"), itself.pem()).unwrap();
-    assert!(encrypted(&by_address("verify-ca", "itself.pem")).await);
-    assert!(encrypted(&server.url("localhost", &format!("sslmode=verify-full&{}", ca("itself.pem")))).await);
+    fs::write(server.file("self-signed.pem"), self_signed.pem()).unwrap();
+    assert!(encrypted(&by_address("verify-ca", "self-signed.pem")).await);
+    let full = format!("sslmode=verify-full&{}", ca("self-signed.pem"));
+    assert!(encrypted(&server.url("localhost", &full)).await);
     for (url, says) in [
         (
-            by_address("verify-full", "itself.pem"),
+            by_address("verify-full", "self-signed.pem"),
             "is only valid for DnsName(\"localhost\")",
         ),
         (
@@ -166,12 +167,12 @@ async fn sslmode_means_what_it_says() {
     }
 }
 
-/// No retry helps, so it is not the error of a server that is away.
+/// Checks for the error of a refused certificate. A retry does not help, so it must not be `Unavailable`.
 fn is_final(error: &StoreError, says: &str) {
     assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
-    let told = error.to_string();
+    let text = error.to_string();
     assert!(
-        told.contains("the server's certificate is refused: ") && told.contains(says),
-        "{told}"
+        text.contains("the server's certificate is refused: ") && text.contains(says),
+        "{text}"
     );
 }

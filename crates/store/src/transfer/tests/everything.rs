@@ -1,4 +1,4 @@
-//! Everything arrives as it was, and runs go on where they were.
+//! All content is moved unchanged, and runs continue in the target.
 
 use super::{world::*, *};
 use crate::{
@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::NoTls;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_arrives_there_and_back() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn content_survives_both_directions() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
-    let before = told(&*store).await;
+    let before = dump(&*store).await;
     store.close().await.unwrap();
     drop(store);
-    let (watch, steps) = kept();
-    let there = transfer(ground.sqlite("a.db"), ground.postgres())
-        .run_at(slow(), &watch)
+    let (watch, steps) = recorded_progress();
+    let there = transfer(fixture.sqlite("a.db"), fixture.postgres())
+        .run_at(small_batches(), &watch)
         .await
         .unwrap();
     assert!(
@@ -36,40 +36,40 @@ async fn everything_arrives_there_and_back() {
         })
         .sum::<u64>();
     assert_eq!(moved, there.rows());
-    let store = ground.database.store().await;
-    assert_eq!(told(&store).await, before);
+    let store = fixture.database.store().await;
+    assert_eq!(dump(&store).await, before);
     store.close().await.unwrap();
     drop(store);
-    let back = transfer(ground.postgres(), ground.sqlite("b.db"))
-        .run_at(slow(), &silent())
+    let back = transfer(fixture.postgres(), fixture.sqlite("b.db"))
+        .run_at(small_batches(), &no_progress())
         .await
         .unwrap();
     assert_eq!(back.tables, there.tables);
-    let store = ground.open("b.db").unwrap();
-    assert_eq!(told(&*store).await, before);
+    let store = fixture.open("b.db").unwrap();
+    assert_eq!(dump(&*store).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_are_released_and_epochs_go_on() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn leases_are_released_and_epochs_kept() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     let world = fill(&store).await;
     drop(store);
-    transfer(ground.sqlite("a.db"), ground.postgres())
-        .run(&silent())
+    transfer(fixture.sqlite("a.db"), fixture.postgres())
+        .run(&no_progress())
         .await
         .unwrap();
-    let store = ground.database.store().await;
+    let store = fixture.database.store().await;
     assert!(!store.run(world.held).await.unwrap().unwrap().held());
-    // Who held it before holds nothing.
+    // The previous owner is fenced.
     assert_eq!(store.commit(step(world.held, 1, 2)).await, CommitAnswer::Fenced);
-    // Nobody has to be dead for it to be claimed, and the one that sleeps goes on sleeping.
+    // It can be claimed without waiting for its owner to expire, and the sleeping run is not due yet.
     let claimed = store.claim(claim(runner(), 10, 4_999)).await.unwrap();
     let epochs: BTreeMap<_, _> = claimed.runs.iter().map(|run| (run.id, run.epoch)).collect();
     assert_eq!(epochs, BTreeMap::from([(world.pending, 1), (world.held, 2)]));
     assert_eq!(store.inbox(world.held, 0).await.unwrap().len(), 1);
     assert_eq!(claimed.next_due, Some(at(5_000)));
-    // Tokens are the same, also in what they took already.
+    // Tokens of waits are still valid, and an answered token stays closed.
     let answered = store.answer("open2", "{}", at(400)).await.unwrap();
     assert_eq!(
         answered,
@@ -86,12 +86,12 @@ async fn leases_are_released_and_epochs_go_on() {
     );
 }
 
-/// Whoever adds a table or a column has to say what becomes of it.
+/// Fails if a table or column is added to a schema but not to `TABLES`.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_table_and_column_is_moved() {
-    let ground = Ground::new().await;
-    drop(ground.open("a.db").unwrap());
-    let here = |(table, _): &(String, String)| table != "runners" && !table.starts_with("fermata_");
+    let fixture = Fixture::new().await;
+    drop(fixture.open("a.db").unwrap());
+    let moved_table = |(table, _): &(String, String)| table != "runners" && !table.starts_with("fermata_");
     let moved: BTreeSet<(String, String)> = TABLES
         .iter()
         .flat_map(|table| {
@@ -101,15 +101,19 @@ async fn every_table_and_column_is_moved() {
                 .map(|column| (table.name.to_owned(), column.name.to_owned()))
         })
         .collect();
-    let (client, wire) = tokio_postgres::connect(&ground.database.url, NoTls).await.unwrap();
+    let (client, wire) = tokio_postgres::connect(&fixture.database.url, NoTls).await.unwrap();
     tokio::spawn(wire);
     let sql = "SELECT table_name::text, column_name::text FROM information_schema.columns
         JOIN information_schema.tables USING (table_schema, table_name)
         WHERE table_schema = 'public' AND table_type = 'BASE TABLE'";
     let rows = client.query(sql, &[]).await.unwrap();
-    let theirs: BTreeSet<_> = rows.iter().map(|row| (row.get(0), row.get(1))).filter(here).collect();
+    let theirs: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .filter(moved_table)
+        .collect();
     assert_eq!(theirs, moved);
-    let connection = rusqlite::Connection::open(ground.file("a.db")).unwrap();
+    let connection = rusqlite::Connection::open(fixture.file("a.db")).unwrap();
     let sql = "SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c
         WHERE m.type = 'table' AND m.name NOT IN ('meta', 'schema_version', 'runners')";
     let mut statement = connection.prepare(sql).unwrap();
@@ -118,19 +122,19 @@ async fn every_table_and_column_is_moved() {
     assert_eq!(ours, moved);
 }
 
-/// Both databases work the checksum out in their own way; they mean the same.
+/// A change of any column changes the checksum that PostgreSQL computes.
 #[tokio::test(flavor = "multi_thread")]
-async fn checksums_see_everything() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn checksums_cover_every_column() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
     drop(store);
-    transfer(ground.sqlite("a.db"), ground.postgres())
-        .run(&silent())
+    transfer(fixture.sqlite("a.db"), fixture.postgres())
+        .run(&no_progress())
         .await
         .unwrap();
-    let target = ground.postgres().open(Side::Target, true).await.unwrap();
-    let (client, wire) = tokio_postgres::connect(&ground.database.url, NoTls).await.unwrap();
+    let target = fixture.postgres().open(Side::Target, true).await.unwrap();
+    let (client, wire) = tokio_postgres::connect(&fixture.database.url, NoTls).await.unwrap();
     tokio::spawn(wire);
     for table in TABLES {
         let mut sum = target.sum(table, Side::Target).await.unwrap();

@@ -1,50 +1,50 @@
-//! Transfers that end before their time, or that something happens to.
+//! Interrupted and failed transfers.
 
 use super::{world::*, *};
 use crate::{ReadStore, Store, conformance::cluster::execute};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::sync::Notify;
 
-/// Runs a transfer until it has told this many times that rows are durable, and drops it there.
+/// Runs a transfer until it has reported `after` transactions, and drops it then.
 async fn interrupt(transfer: &Transfer, after: usize) {
-    let (enough, told) = (Arc::new(Notify::new()), Mutex::new(0));
+    let (enough, reports) = (Arc::new(Notify::new()), Mutex::new(0));
     let wake = enough.clone();
     let watch: Watch = Arc::new(move |step| {
-        let mut told = told.lock().unwrap();
-        *told += usize::from(matches!(step, Step::Moved(_)));
-        if *told == after {
+        let mut reports = reports.lock().unwrap();
+        *reports += usize::from(matches!(step, Step::Moved(_)));
+        if *reports == after {
             wake.notify_one();
         }
     });
     tokio::select! {
         biased;
         () = enough.notified() => {}
-        ended = transfer.run_at(slow(), &watch) => panic!("it was not interrupted: {ended:?}"),
+        ended = transfer.run_at(small_batches(), &watch) => panic!("it was not interrupted: {ended:?}"),
     }
 }
 
-/// What was interrupted lets go of its databases in a moment.
+/// Retries until the interrupted transfer has released its databases.
 async fn resume(transfer: &Transfer) -> Result<Report> {
     for _ in 0..500 {
-        match transfer.run_at(slow(), &silent()).await {
+        match transfer.run_at(small_batches(), &no_progress()).await {
             Err(TransferError::Store(StoreError::Locked { .. })) => tokio::time::sleep(Duration::from_millis(10)).await,
             ended => return ended,
         }
     }
-    panic!("the databases are not let go of");
+    panic!("the databases stay locked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_anywhere_it_goes_on_from_there() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn interrupted_transfer_resumes_where_it_stopped() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
-    let before = told(&*store).await;
+    let before = dump(&*store).await;
     drop(store);
-    let (from, to) = (ground.sqlite("a.db"), ground.postgres());
+    let (from, to) = (fixture.sqlite("a.db"), fixture.postgres());
     interrupt(&transfer(from.clone(), to.clone()), 1).await;
     let mut seen = BTreeSet::new();
-    // Each goes on where the last one stood, and gets a little further.
+    // Each resumed transfer makes some progress.
     for after in 1..4 {
         let again = resumed(from.clone(), to.clone());
         interrupt_again(&again, after).await;
@@ -54,10 +54,10 @@ async fn interrupted_anywhere_it_goes_on_from_there() {
             other => panic!("{other:?}"),
         };
     }
-    assert_eq!(seen.len(), 3, "it does not get further: {seen:?}");
+    assert_eq!(seen.len(), 3, "no progress: {seen:?}");
     let report = resume(&resumed(from, to)).await.unwrap();
     assert!(report.before > 0 && report.before < report.rows(), "{report:?}");
-    assert_eq!(told(&ground.database.store().await).await, before);
+    assert_eq!(dump(&fixture.database.store().await).await, before);
 }
 
 async fn interrupt_again(transfer: &Transfer, after: usize) {
@@ -71,69 +71,69 @@ async fn interrupt_again(transfer: &Transfer, after: usize) {
             }
         }
     }
-    panic!("the source is not let go of");
+    panic!("the source stays locked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_way_back_can_be_interrupted_too() {
-    let ground = Ground::new().await;
-    let store: Arc<dyn Store> = Arc::new(ground.database.store().await);
+async fn transfer_to_sqlite_can_be_interrupted() {
+    let fixture = Fixture::new().await;
+    let store: Arc<dyn Store> = Arc::new(fixture.database.store().await);
     fill(&store).await;
-    let before = told(&*store).await;
+    let before = dump(&*store).await;
     store.close().await.unwrap();
     drop(store);
-    let (from, to) = (ground.postgres(), ground.sqlite("b.db"));
+    let (from, to) = (fixture.postgres(), fixture.sqlite("b.db"));
     interrupt(&transfer(from.clone(), to.clone()), 4).await;
     resume(&resumed(from, to)).await.unwrap();
-    assert_eq!(told(&*ground.open("b.db").unwrap()).await, before);
+    assert_eq!(dump(&*fixture.open("b.db").unwrap()).await, before);
 }
 
 /// While a transfer is not finished, neither database can be served; after it only the target can.
 #[tokio::test(flavor = "multi_thread")]
-async fn both_are_never_open() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn source_and_target_are_never_both_open() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
     drop(store);
-    let (from, to) = (ground.sqlite("a.db"), ground.postgres());
+    let (from, to) = (fixture.sqlite("a.db"), fixture.postgres());
     interrupt(&transfer(from.clone(), to.clone()), 2).await;
-    let connect = || crate::postgres::PostgresStore::connect(&ground.database.url, PostgresSettings::default());
+    let connect = || crate::postgres::PostgresStore::connect(&fixture.database.url, PostgresSettings::default());
     let refused = refusal(connect().await);
     assert!(
         refused.contains("is not finished") && refused.contains("--resume"),
         "{refused}"
     );
-    while matches!(ground.open("a.db"), Err(StoreError::Locked { .. })) {
+    while matches!(fixture.open("a.db"), Err(StoreError::Locked { .. })) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let refused = refusal(ground.open("a.db"));
+    let refused = refusal(fixture.open("a.db"));
     assert!(
         refused.contains("is being moved") && refused.contains("`fermata transfer --reopen URL`"),
         "{refused}"
     );
-    // Without being told to go on it does not.
+    // Without `--resume` it is not resumed.
     let again = resume(&transfer(from.clone(), to.clone())).await;
     assert!(again.unwrap_err().to_string().contains("--resume"));
     resume(&resumed(from.clone(), to.clone())).await.unwrap();
-    let refused = refusal(ground.open("a.db"));
+    let refused = refusal(fixture.open("a.db"));
     assert!(
         refused.contains("was moved to postgres://") && !refused.contains("fermata@"),
         "{refused}"
     );
     connect().await.unwrap().close().await.unwrap();
-    // Taken back it is what it was, but another transfer's business.
+    // A reopened source can be used again.
     assert!(reopen(&from).await.unwrap());
     assert!(!reopen(&from).await.unwrap());
-    ground.open("a.db").unwrap();
+    fixture.open("a.db").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_was_taken_back_cannot_be_resumed() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn reopened_source_cannot_be_resumed() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
     drop(store);
-    let (from, to) = (ground.sqlite("a.db"), ground.postgres());
+    let (from, to) = (fixture.sqlite("a.db"), fixture.postgres());
     interrupt(&transfer(from.clone(), to.clone()), 2).await;
     while let Err(error) = reopen(&from).await {
         assert!(
@@ -148,10 +148,10 @@ async fn a_source_that_was_taken_back_cannot_be_resumed() {
     assert!(refused.contains("is not finished"), "{refused}");
 }
 
-/// A target that keeps something else than it was given.
+/// Triggers in the target change or drop rows; the comparison must fail.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_arrives_changed_is_a_failure() {
-    for (table, trouble) in [
+async fn changed_rows_fail_the_comparison() {
+    for (table, fault) in [
         (
             "action_executions",
             "NEW.outputs_json := NEW.outputs_json || ' '; RETURN NEW",
@@ -162,17 +162,17 @@ async fn what_arrives_changed_is_a_failure() {
         ),
         ("workflow_executions", "NEW.lease_owner := NEW.id; RETURN NEW"),
     ] {
-        let ground = Ground::new().await;
-        let store = ground.open("a.db").unwrap();
+        let fixture = Fixture::new().await;
+        let store = fixture.open("a.db").unwrap();
         fill(&store).await;
         drop(store);
         let sql = format!(
-            "CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {trouble}; END $$;
-             CREATE TRIGGER trouble BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION trouble()"
+            "CREATE FUNCTION fault() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {fault}; END $$;
+             CREATE TRIGGER fault BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION fault()"
         );
-        execute(&ground.database.url, &sql).await;
-        let failed = transfer(ground.sqlite("a.db"), ground.postgres())
-            .run(&silent())
+        execute(&fixture.database.url, &sql).await;
+        let failed = transfer(fixture.sqlite("a.db"), fixture.postgres())
+            .run(&no_progress())
             .await
             .unwrap_err();
         assert!(
@@ -180,31 +180,31 @@ async fn what_arrives_changed_is_a_failure() {
             "{failed}"
         );
         assert!(failed.to_string().contains(table));
-        // The target stays shut, and the source can be had back.
+        // The target cannot be opened, and the source can be reopened.
         let refused =
-            refusal(crate::postgres::PostgresStore::connect(&ground.database.url, PostgresSettings::default()).await);
+            refusal(crate::postgres::PostgresStore::connect(&fixture.database.url, PostgresSettings::default()).await);
         assert!(refused.contains("is not finished"), "{refused}");
-        assert!(reopen(&ground.sqlite("a.db")).await.unwrap());
-        ground.open("a.db").unwrap();
+        assert!(reopen(&fixture.sqlite("a.db")).await.unwrap());
+        fixture.open("a.db").unwrap();
     }
 }
 
-/// The source says that it was moved, and the target was not opened yet.
+/// The source is marked as moved, but the mark of the target was not removed yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_at_the_last_step_it_is_finished() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn transfer_interrupted_at_the_last_step_can_be_resumed() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
-    let before = told(&*store).await;
+    let before = dump(&*store).await;
     drop(store);
-    let (from, to) = (ground.sqlite("a.db"), ground.postgres());
-    let first = transfer(from.clone(), to.clone()).run(&silent()).await.unwrap();
+    let (from, to) = (fixture.sqlite("a.db"), fixture.postgres());
+    let first = transfer(from.clone(), to.clone()).run(&no_progress()).await.unwrap();
     let mark = from.open(Side::Source, true).await.unwrap().mark().await.unwrap();
     let Some(Mark::Moved { transfer: id, .. }) = mark else {
         panic!("{mark:?}");
     };
     let (last, count) = (TABLES.last().unwrap(), first.tables.last().unwrap().rows);
-    let newest = ground.database.store().await;
+    let newest = fixture.database.store().await;
     let runs = newest
         .runs(crate::reads::RunFilter {
             limit: 1,
@@ -224,6 +224,6 @@ async fn interrupted_at_the_last_step_it_is_finished() {
     drop(target);
     let second = resume(&resumed(from.clone(), to)).await.unwrap();
     assert_eq!((second.before, &second.tables), (first.rows(), &first.tables));
-    assert_eq!(told(&ground.database.store().await).await, before);
-    assert!(refusal(ground.open("a.db")).contains("was moved"));
+    assert_eq!(dump(&fixture.database.store().await).await, before);
+    assert!(refusal(fixture.open("a.db")).contains("was moved"));
 }

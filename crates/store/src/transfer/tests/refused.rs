@@ -1,114 +1,114 @@
-//! Transfers that do not begin, and leave everything as it was.
+//! Transfers that are refused and change nothing.
 
 use super::{world::*, *};
 use crate::{Store, conformance::cluster::execute, conformance::*};
 
 async fn refused(transfer: &Transfer) -> String {
-    let real = transfer.run(&silent()).await.unwrap_err().to_string();
-    // Looking at it says the same.
-    let looked = transfer.dry_run().await.unwrap_err().to_string();
-    assert_eq!(looked, real);
+    let real = transfer.run(&no_progress()).await.unwrap_err().to_string();
+    // A dry run is refused with the same message.
+    let dry_run = transfer.dry_run().await.unwrap_err().to_string();
+    assert_eq!(dry_run, real);
     real
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn targets_with_anything_in_them() {
-    let ground = Ground::new().await;
-    drop(ground.open("a.db").unwrap());
+async fn non_empty_target_is_refused() {
+    let fixture = Fixture::new().await;
+    drop(fixture.open("a.db").unwrap());
     let sql = "INSERT INTO workflow_version_marks (workflow_id, latest_version) VALUES ('w', 3)";
-    execute(&ground.database.url, sql).await;
-    let why = refused(&transfer(ground.sqlite("a.db"), ground.postgres())).await;
+    execute(&fixture.database.url, sql).await;
+    let why = refused(&transfer(fixture.sqlite("a.db"), fixture.postgres())).await;
     assert!(why.contains("is not empty: workflow_version_marks has rows"), "{why}");
-    ground.open("a.db").unwrap();
-    ground.database.store().await.close().await.unwrap();
+    fixture.open("a.db").unwrap();
+    fixture.database.store().await.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sources_in_use() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
-    let why = refused(&transfer(ground.sqlite("a.db"), ground.postgres())).await;
+async fn source_in_use_is_refused() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
+    let why = refused(&transfer(fixture.sqlite("a.db"), fixture.postgres())).await;
     assert!(why.contains("is in use by another process"), "{why}");
     drop(store);
-    let store = ground.database.store().await;
-    let there = transfer(ground.postgres(), ground.sqlite("b.db"));
-    let why = there.run(&silent()).await.unwrap_err().to_string();
+    let store = fixture.database.store().await;
+    let there = transfer(fixture.postgres(), fixture.sqlite("b.db"));
+    let why = there.run(&no_progress()).await.unwrap_err().to_string();
     assert!(why.contains("connections of other Fermata processes"), "{why}");
     store.close().await.unwrap();
-    // Those who were in the way go on as if nothing had been.
-    ground.database.store().await.close().await.unwrap();
-    there.run(&silent()).await.unwrap();
+    // The database can be used again after the refused transfer.
+    fixture.database.store().await.close().await.unwrap();
+    there.run(&no_progress()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn targets_in_use() {
-    let ground = Ground::new().await;
-    drop(ground.open("a.db").unwrap());
-    let store = ground.database.store().await;
-    let there = transfer(ground.sqlite("a.db"), ground.postgres());
-    let why = there.run(&silent()).await.unwrap_err().to_string();
+async fn target_in_use_is_refused() {
+    let fixture = Fixture::new().await;
+    drop(fixture.open("a.db").unwrap());
+    let store = fixture.database.store().await;
+    let there = transfer(fixture.sqlite("a.db"), fixture.postgres());
+    let why = there.run(&no_progress()).await.unwrap_err().to_string();
     assert!(why.contains("connections of other Fermata processes"), "{why}");
     store.close().await.unwrap();
-    drop(ground.open("a.db").unwrap());
-    there.run(&silent()).await.unwrap();
+    drop(fixture.open("a.db").unwrap());
+    there.run(&no_progress()).await.unwrap();
 }
 
-/// A runner under another name of its connections is known by its heartbeat.
+/// A runner whose connections have another `application_name` is detected by its heartbeat.
 #[tokio::test(flavor = "multi_thread")]
-async fn runners_are_heard() {
-    let ground = Ground::new().await;
-    drop(ground.open("a.db").unwrap());
+async fn runner_with_recent_heartbeat_counts_as_user() {
+    let fixture = Fixture::new().await;
+    drop(fixture.open("a.db").unwrap());
     let sql = "INSERT INTO runners (id, heartbeat_at, started_at, pid, host, version, role)
         SELECT gen_random_uuid(), (extract(epoch FROM clock_timestamp() - interval '1s' * s) * 1000000)::bigint, 1, 1,
           'h', 'v', 'all' FROM unnest(ARRAY[{}]) AS s";
-    execute(&ground.database.url, &sql.replace("{}", "1, 600")).await;
-    let there = transfer(ground.sqlite("a.db"), ground.postgres());
-    let why = there.run(&silent()).await.unwrap_err().to_string();
+    execute(&fixture.database.url, &sql.replace("{}", "1, 600")).await;
+    let there = transfer(fixture.sqlite("a.db"), fixture.postgres());
+    let why = there.run(&no_progress()).await.unwrap_err().to_string();
     assert!(why.contains("1 runners with a heartbeat"), "{why}");
     execute(
-        &ground.database.url,
+        &fixture.database.url,
         "DELETE FROM runners WHERE heartbeat_at > (SELECT MIN(heartbeat_at) FROM runners)",
     )
     .await;
-    there.run(&silent()).await.unwrap();
+    there.run(&no_progress()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense() {
-    let ground = Ground::new().await;
-    let nothing = transfer(ground.sqlite("no.db"), ground.postgres());
+async fn impossible_transfers_are_refused() {
+    let fixture = Fixture::new().await;
+    let nothing = transfer(fixture.sqlite("no.db"), fixture.postgres());
     assert!(refused(&nothing).await.contains("there is no such file"));
-    assert!(!ground.file("no.db").exists());
-    drop(ground.open("a.db").unwrap());
-    let why = refused(&resumed(ground.sqlite("a.db"), ground.postgres())).await;
+    assert!(!fixture.file("no.db").exists());
+    drop(fixture.open("a.db").unwrap());
+    let why = refused(&resumed(fixture.sqlite("a.db"), fixture.postgres())).await;
     assert!(why.contains("start one without --resume"), "{why}");
-    let why = refused(&transfer(ground.postgres(), ground.postgres())).await;
+    let why = refused(&transfer(fixture.postgres(), fixture.postgres())).await;
     assert!(why.contains("is both the source and the target"), "{why}");
     // A source that was moved is not moved again.
-    transfer(ground.sqlite("a.db"), ground.postgres())
-        .run(&silent())
+    transfer(fixture.sqlite("a.db"), fixture.postgres())
+        .run(&no_progress())
         .await
         .unwrap();
-    let other = Ground::new().await;
-    let why = refused(&transfer(ground.sqlite("a.db"), other.postgres())).await;
+    let other = Fixture::new().await;
+    let why = refused(&transfer(fixture.sqlite("a.db"), other.postgres())).await;
     assert!(why.contains("was moved to"), "{why}");
 }
 
-/// PostgreSQL has no text with a zero in it; it is said where it stands.
+/// PostgreSQL cannot store a text with NUL; the error names the row and column.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_target_cannot_hold() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn texts_with_nul_are_refused() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     activate(&store, WORKFLOW).await;
     let mut run = new_run("zero");
     run.correlation_id = Some("a\0b".to_owned());
     let id = run.id;
     store.enqueue(run).await.unwrap();
     drop(store);
-    let transfer = transfer(ground.sqlite("a.db"), ground.postgres());
-    let looked = transfer.dry_run().await.unwrap_err().to_string();
-    let why = transfer.run(&silent()).await.unwrap_err().to_string();
-    for why in [looked, why] {
+    let transfer = transfer(fixture.sqlite("a.db"), fixture.postgres());
+    let dry_run = transfer.dry_run().await.unwrap_err().to_string();
+    let why = transfer.run(&no_progress()).await.unwrap_err().to_string();
+    for why in [dry_run, why] {
         assert!(
             why.contains("`correlation_id` of workflow_executions") && why.contains(&id.0.to_string()),
             "{why}"
@@ -116,21 +116,21 @@ async fn what_the_target_cannot_hold() {
     }
 }
 
-/// A key that is too long for an index of PostgreSQL is found before anything is moved.
+/// A key that is too long for an index of PostgreSQL is detected before any row is moved.
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_are_too_long_for_the_target() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn keys_too_long_for_an_index_are_refused() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     activate(&store, WORKFLOW).await;
     let (run, _) = held_run(&store, "long", Vec::new()).await;
     let mut commit = step(run, 1, 2);
     commit.attempts = vec![attempt(&"n".repeat(3000), 1, 10)];
     committed(&store, commit).await;
     drop(store);
-    let transfer = transfer(ground.sqlite("a.db"), ground.postgres());
-    let looked = transfer.dry_run().await.unwrap_err().to_string();
-    let why = transfer.run(&silent()).await.unwrap_err().to_string();
-    for why in [looked, why] {
+    let transfer = transfer(fixture.sqlite("a.db"), fixture.postgres());
+    let dry_run = transfer.dry_run().await.unwrap_err().to_string();
+    let why = transfer.run(&no_progress()).await.unwrap_err().to_string();
+    for why in [dry_run, why] {
         assert!(why.contains("`node_id` of action_executions"), "{why}");
         assert!(why.contains("has 3000 bytes"), "{why}");
         assert!(why.len() < 500, "{why}");
@@ -138,15 +138,15 @@ async fn keys_that_are_too_long_for_the_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_changes_nothing() {
-    let ground = Ground::new().await;
-    let store = ground.open("a.db").unwrap();
+async fn dry_run_changes_nothing() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open("a.db").unwrap();
     fill(&store).await;
     store.close().await.unwrap();
     drop(store);
-    let bytes = std::fs::read(ground.file("a.db")).unwrap();
-    for to in [ground.postgres(), ground.sqlite("b.db")] {
-        let report = transfer(ground.sqlite("a.db"), to).dry_run().await.unwrap();
+    let bytes = std::fs::read(fixture.file("a.db")).unwrap();
+    for to in [fixture.postgres(), fixture.sqlite("b.db")] {
+        let report = transfer(fixture.sqlite("a.db"), to).dry_run().await.unwrap();
         assert!(
             report
                 .tables
@@ -156,16 +156,16 @@ async fn looking_changes_nothing() {
         );
     }
     assert!(
-        bytes == std::fs::read(ground.file("a.db")).unwrap(),
+        bytes == std::fs::read(fixture.file("a.db")).unwrap(),
         "the source was changed"
     );
-    assert!(!ground.file("b.db").exists());
-    ground.open("a.db").unwrap();
+    assert!(!fixture.file("b.db").exists());
+    fixture.open("a.db").unwrap();
 }
 
 /// The table in `mark.rs`.
 #[test]
-fn marks_decide() {
+fn marks_decide_where_a_transfer_starts() {
     use mark::Done;
     use start::{Reason, Start, decide};
     let (one, two) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));

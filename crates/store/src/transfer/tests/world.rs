@@ -1,4 +1,4 @@
-//! A database with something in every table and column, and all that a store shows of it.
+//! A database with content in every table and column, and a dump of everything that a store returns.
 
 use crate::{
     Store,
@@ -12,11 +12,11 @@ use fermata_core::{RunId, Status};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The runs of a world.
+/// The runs in the database.
 pub(super) struct World {
-    /// Waits to be claimed.
+    /// Not claimed yet.
     pub(super) pending: RunId,
-    /// Is held under epoch 1, and has a letter that was not read. Its token is `open`.
+    /// Held with epoch 1, with one pending message. Its token is `open`.
     pub(super) held: RunId,
     /// Sleeps until 5,000. Its token `asked` was answered, `open2` was not.
     pub(super) parked: RunId,
@@ -27,10 +27,10 @@ pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
     workflows(store).await;
     let pending = pending(store, "pending").await;
     let (held, _) = held_run(store, "held", vec![open("w", "open")]).await;
-    let letter = InboxMessage::Cancel {
+    let message = InboxMessage::Cancel {
         reason: "no more \u{1F3B5} 'quoted' \"and\" \\ back\nslashed".to_owned(),
     };
-    store.deliver(held, letter, at(300)).await.unwrap();
+    store.deliver(held, message, at(300)).await.unwrap();
     let parked = parked(store).await;
     succeeded(store, pending).await;
     dead_lettered(store).await;
@@ -41,19 +41,19 @@ async fn workflows(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let rule = existing_draft(WORKFLOW);
     store.save_draft(draft(WORKFLOW, "two"), rule, None).await.unwrap();
-    store.release(release_new("dead_lettered", "one")).await.unwrap();
-    store.soft_delete_workflow(uid("dead_lettered"), at(9)).await.unwrap();
-    // Two workflows of one name.
+    store.release(release_new("deleted", "one")).await.unwrap();
+    store.soft_delete_workflow(uid("deleted"), at(9)).await.unwrap();
+    // Two workflows with the same name.
     let again = Release {
         rule: ReleaseRule::New { uid: uid("again") },
-        ..release_new("dead_lettered", "two")
+        ..release_new("deleted", "two")
     };
     store.release(again).await.unwrap();
     let mut bare = draft("bare", "x");
     bare.description = None;
     bare.source = (0..=255).collect();
     store.save_draft(bare, new_or_draft("bare"), None).await.unwrap();
-    // A workflow that is gone but for the number of its last version.
+    // A removed workflow, of which only the number of its last version is left.
     store
         .save_draft(draft("gone", "x"), new_or_draft("gone"), None)
         .await
@@ -122,47 +122,47 @@ async fn dead_lettered(store: &Arc<dyn Store>) {
         workflow_version: 1,
         tenant: "acme".to_owned(),
         attempts: 4,
-        last_error: Some("it took its runner down".to_owned()),
+        last_error: Some("its runner crashed".to_owned()),
         payload: r#"{"trigger":{"a":1}}"#.to_owned(),
     }));
     committed(store, commit).await;
 }
 
-/// All that a store shows, in words: two of the same content say the same. Who holds a run does not count.
-pub(super) async fn told(store: &dyn Store) -> Vec<String> {
-    let mut told = Vec::new();
+/// Everything that a store returns, as text, except leases. Two stores with the same content have equal dumps.
+pub(super) async fn dump(store: &dyn Store) -> Vec<String> {
+    let mut dump = Vec::new();
     let filter = WorkflowFilter {
         limit: 100,
         ..Default::default()
     };
     for workflow in store.workflows(filter).await.unwrap().items {
-        told.push(format!("{workflow:?}"));
-        told.push(format!("{:?}", store.draft(workflow.uid).await.unwrap()));
+        dump.push(format!("{workflow:?}"));
+        dump.push(format!("{:?}", store.draft(workflow.uid).await.unwrap()));
     }
-    for id in [WORKFLOW, "dead_lettered", "again", "bare", "gone"] {
-        told.push(format!("{:?}", store.workflow_by_uid(uid(id)).await.unwrap()));
+    for id in [WORKFLOW, "deleted", "again", "bare", "gone"] {
+        dump.push(format!("{:?}", store.workflow_by_uid(uid(id)).await.unwrap()));
         let versions = store.versions(uid(id), None, 100).await.unwrap();
-        told.push(format!("{versions:?}"));
-        told.push(format!("{:?}", store.definition(uid(id), 1).await.unwrap()));
+        dump.push(format!("{versions:?}"));
+        dump.push(format!("{:?}", store.definition(uid(id), 1).await.unwrap()));
     }
     let filter = RunFilter {
         limit: 1000,
         ..Default::default()
     };
     for run in store.runs(filter).await.unwrap().items {
-        told.extend(told_of(store, run.id).await);
+        dump.extend(dump_run(store, run.id).await);
     }
     let filter = DeadLetterFilter {
         limit: 100,
         ..Default::default()
     };
     for letter in store.dead_letters(filter).await.unwrap().items {
-        told.push(format!("{:?}", store.dead_letter(letter.id).await.unwrap()));
+        dump.push(format!("{:?}", store.dead_letter(letter.id).await.unwrap()));
     }
-    told
+    dump
 }
 
-async fn told_of(store: &dyn Store, run: RunId) -> Vec<String> {
+async fn dump_run(store: &dyn Store, run: RunId) -> Vec<String> {
     let window = Window { limit: 1000, offset: 0 };
     let mut record = store.run(run).await.unwrap().unwrap();
     let mut stored = store.load(run).await.unwrap().unwrap();

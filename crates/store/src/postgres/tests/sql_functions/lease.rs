@@ -1,4 +1,4 @@
-//! `sp_try_acquire_execution` and `sp_complete_workflow`: who holds a run, until when, and what the holder may do.
+//! `sp_try_acquire_execution` and `sp_complete_workflow`: leases of sessions, their expiry, and the rights of the owner.
 
 use super::*;
 use crate::{
@@ -16,18 +16,18 @@ async fn lease(app: &App, run: RunId) -> (Option<Uuid>, i64, i32) {
     (row.get(0), row.get(1), row.get(2))
 }
 
-/// What a runner gets that takes everything whose owner is dead by now.
+/// Claims all runs that are due or whose owner has no heartbeat up to now.
 async fn take_over(store: &Arc<dyn Store>) -> Vec<StoredRun> {
     let dead_before = Some(now());
-    let wish = Claim {
+    let takeover = Claim {
         dead_before,
         ..claim(ME, 10, now().0)
     };
-    store.claim(wish).await.unwrap().runs
+    store.claim(takeover).await.unwrap().runs
 }
 
-/// As if all sessions had kept silent for a day.
-async fn lapse(app: &App) {
+/// Lets the leases of all sessions expire, as if their last call was a day ago.
+async fn expire_leases(app: &App) {
     app.run("UPDATE runners SET heartbeat_at = heartbeat_at - 86400000000 WHERE role = 'sql'")
         .await;
 }
@@ -41,13 +41,13 @@ async fn cancel(store: &Arc<dyn Store>, run: RunId) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
-    let (database, store, app) = bed().await;
+async fn acquired_run_is_not_claimed_by_runners() {
+    let (database, store, app) = setup().await;
     let other = App::new(&database).await;
     let run = app.started("r1").await;
     assert!(app.acquire(run).await);
     let (owner, epoch, takeovers) = lease(&app, run).await;
-    assert_eq!((epoch, takeovers), (1, 0), "to hold it is to have got somewhere");
+    assert_eq!((epoch, takeovers), (1, 0), "an acquisition is not a takeover");
     let record = record(&store, run).await;
     assert_eq!((record.status, record.held()), (Status::Running, true));
     assert!(
@@ -62,14 +62,14 @@ async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
         ..claim(ME, 1, now().0)
     };
     assert_eq!(store.claim(only).await.unwrap().runs, []);
-    // Others see the session among the runners.
+    // The session is listed as a runner.
     let runners = store.runners(None, 10).await.unwrap().items;
     assert_eq!(runners.len(), 1);
     assert_eq!((Some(runners[0].runner.id.0), runners[0].held), (owner, 1));
     assert_eq!(runners[0].runner.role, "sql");
     assert_eq!(i64::from(runners[0].runner.pid), i64::from(app.pid().await));
-    // To call it again is to say that the session lives; the lease stays the same.
-    lapse(&app).await;
+    // Acquiring it again renews the heartbeat; the lease stays the same.
+    expire_leases(&app).await;
     assert!(app.acquire(run).await);
     assert_eq!(lease(&app, run).await, (owner, 1, 0));
     assert_eq!(take_over(&store).await, []);
@@ -79,8 +79,8 @@ async fn a_session_holds_what_it_acquired_and_no_runner_takes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_minutes_of_silence_are_allowed() {
-    let (_database, store, app) = bed().await;
+async fn lease_of_a_session_lasts_ten_minutes() {
+    let (_database, store, app) = setup().await;
     app.held("r1").await;
     let row = app.one("SELECT heartbeat_at FROM runners", &[]).await.unwrap();
     let left = row.get::<_, i64>(0) - now().0;
@@ -88,17 +88,17 @@ async fn ten_minutes_of_silence_are_allowed() {
     assert_eq!(take_over(&store).await, []);
 }
 
-/// The lease belongs to a session. What another one knows of it does not help.
+/// The lease belongs to a session. Another session cannot use it, even if it knows the id of the owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_other_session_records_or_completes() {
-    let (database, store, app) = bed().await;
+async fn only_the_owning_session_records_and_completes() {
+    let (database, store, app) = setup().await;
     let other = App::new(&database).await;
     let run = app.held("r1").await;
     let (owner, ..) = lease(&app, run).await;
     store.heartbeat(&described(ME), now()).await.unwrap();
     let (engines, _) = held_run(&store, "r2", Vec::new()).await;
     let mine = other.held("r3").await;
-    let its_own: String = other
+    let own_runner: String = other
         .one("SELECT current_setting('fermata.runner')", &[])
         .await
         .unwrap()
@@ -135,11 +135,11 @@ async fn no_other_session_records_or_completes() {
     }
     assert_eq!(store.actions(run, Window { limit: 9, offset: 0 }).await.unwrap().1, 0);
     other
-        .one("SELECT set_config('fermata.runner', $1, false)", &[&its_own])
+        .one("SELECT set_config('fermata.runner', $1, false)", &[&own_runner])
         .await
         .unwrap();
     other.complete(mine, "Succeeded").await.unwrap();
-    // Nor does a session that was reset, as a pool does it.
+    // A session that was reset, as pools do it, has lost its lease as well.
     app.run("DISCARD ALL").await;
     expect(
         app.complete(run, "Succeeded").await,
@@ -149,8 +149,8 @@ async fn no_other_session_records_or_completes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn completing_ends_a_run_for_good() {
-    let (database, store, app) = bed().await;
+async fn completion_is_final_and_idempotent() {
+    let (database, store, app) = setup().await;
     let other = App::new(&database).await;
     for (status, reason) in [
         ("Succeeded", None),
@@ -170,23 +170,23 @@ async fn completing_ends_a_run_for_good() {
         assert_eq!(ended.error.is_some(), status == "Failed");
         assert_eq!(ended.context_snapshot.as_deref(), Some(r#"{"x": null}"#));
         assert!(ended.ended_at >= ended.started_at && ended.ended_at.is_some_and(|at| at <= now()));
-        // The journal tells it as the engine would.
+        // The journal is the same as the engine would write it.
         let (rows, _) = store.events(run, Window { limit: 9, offset: 0 }).await.unwrap();
         let events: Vec<Event> = rows.iter().flat_map(|row| decode(&row.data).unwrap()).collect();
         let [
             Event::Started { at: began, .. },
             Event::Ended {
-                at: over,
-                status: told,
+                at: ended_at,
+                status: recorded,
                 reason: why,
             },
         ] = &events[..]
         else {
             panic!("{events:?}");
         };
-        assert_eq!((Some(*began), Some(*over)), (ended.started_at, ended.ended_at));
-        assert_eq!((told.as_str(), why.as_deref()), (status, reason));
-        // To say it again changes nothing, whoever says it; to say something else is refused.
+        assert_eq!((Some(*began), Some(*ended_at)), (ended.started_at, ended.ended_at));
+        assert_eq!((recorded.as_str(), why.as_deref()), (status, reason));
+        // Completing again with the same status changes nothing, from any session; another status is refused.
         for session in [&app, &other] {
             session.complete(run, status).await.unwrap();
             for another in ["Succeeded", "Failed", "Cancelled"]
@@ -211,13 +211,13 @@ async fn completing_ends_a_run_for_good() {
     assert_eq!(
         store.runners(None, 9).await.unwrap().items,
         [],
-        "who holds nothing is no runner"
+        "a session without runs is not listed"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn illegal_completions_are_refused() {
-    let (_database, store, app) = bed().await;
+    let (_database, store, app) = setup().await;
     let run = app.started("r1").await;
     expect(
         app.complete(run, "Succeeded").await,
@@ -257,35 +257,35 @@ async fn illegal_completions_are_refused() {
     assert_eq!(record(&store, run).await.status, Status::Running);
 }
 
-/// A session that ends one of its runs still holds the others.
+/// A session that completes one of its runs still holds the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_may_hold_several_runs() {
-    let (_database, store, app) = bed().await;
+async fn session_may_hold_several_runs() {
+    let (_database, store, app) = setup().await;
     let (first, second) = (app.held("r1").await, app.held("r2").await);
     assert_eq!(lease(&app, first).await.0, lease(&app, second).await.0);
     app.complete(first, "Succeeded").await.unwrap();
     assert_eq!(take_over(&store).await, []);
     app.complete(second, "Failed").await.unwrap();
     assert_eq!(store.runners(None, 9).await.unwrap().items, []);
-    // Then it is a runner again, another one.
+    // Another acquisition makes it a runner again.
     let third = app.held("r3").await;
     assert_eq!(store.runners(None, 9).await.unwrap().items[0].held, 1);
     app.complete(third, "Succeeded").await.unwrap();
 }
 
-/// A session that kept silent for too long has lost the run: it begins anew in a runner, as if nobody had had it.
+/// When the lease of a session has expired, a runner claims the run and starts it from the beginning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_was_left_goes_to_a_runner() {
-    let (_database, store, app) = bed().await;
+async fn expired_lease_of_a_session_is_claimed_by_a_runner() {
+    let (_database, store, app) = setup().await;
     let (run, kept) = (app.held("r1").await, app.held("r2").await);
     app.record(run, "n", "Failed", 1).await.unwrap();
     app.complete(kept, "Succeeded").await.unwrap();
-    lapse(&app).await;
+    expire_leases(&app).await;
     let taken = take_over(&store).await;
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id, taken[0].epoch, taken[0].journal.len()), (run, 2, 0));
     let (attempts, _) = store.actions(run, Window { limit: 9, offset: 0 }).await.unwrap();
-    assert_eq!(attempts, [], "they would stand in the way of the runner's own");
+    assert_eq!(attempts, [], "old attempts would conflict with those of the runner");
     assert!(!app.acquire(run).await);
     expect(
         app.record(run, "n", "Succeeded", 2).await,
@@ -300,23 +300,25 @@ async fn a_run_that_was_left_goes_to_a_runner() {
     assert_eq!(lease(&app, run).await, (Some(ME.0), 2, 1));
 }
 
-/// The end of a session is seen: nobody waits ten minutes for it.
+/// The end of a session is detected at once, without waiting for its lease to expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_session_held_that_is_over_goes_to_a_runner() {
-    let (database, store, app) = bed().await;
+async fn runs_of_ended_sessions_are_claimed_by_a_runner() {
+    let (database, store, app) = setup().await;
     let (ended, followed) = (App::new(&database).await, App::new(&database).await);
     let (left, lost, kept) = (ended.held("r1").await, followed.held("r2").await, app.held("r3").await);
     assert_eq!(take_over(&store).await, []);
     let pid = ended.pid().await;
     drop(ended);
-    let over = async {
-        let there = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
-        while app.number(&there).await > 0 {
+    let closed = async {
+        let count = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+        while app.number(&count).await > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, over).await.expect("the session ends");
-    // As if the process of a session that is over were another's now.
+    tokio::time::timeout(TEST_TIMEOUT, closed)
+        .await
+        .expect("the session ends");
+    // As if a new session had the process id of an ended session.
     let (owner, ..) = lease(&app, lost).await;
     let successor = App::new(&database).await;
     let follow = "UPDATE runners SET pid = $1 WHERE id = $2 RETURNING 1";
@@ -327,49 +329,49 @@ async fn what_a_session_held_that_is_over_goes_to_a_runner() {
     let taken: BTreeSet<_> = taken.iter().map(|run| (run.id, run.epoch)).collect();
     assert_eq!(taken, BTreeSet::from([(left, 2), (lost, 2)]));
     let runners = store.runners(None, 9).await.unwrap().items;
-    assert_eq!(runners.len(), 1, "who holds nothing is no runner: {runners:?}");
+    assert_eq!(runners.len(), 1, "a session without runs is not listed: {runners:?}");
     app.complete(kept, "Succeeded").await.unwrap();
 }
 
-/// A transaction that was told what is so, and changed nothing, is in nobody's way.
+/// A transaction whose calls changed nothing holds no row locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_lock_nothing() {
-    let (database, store, app) = bed().await;
+async fn calls_that_change_nothing_lock_nothing() {
+    let (database, store, app) = setup().await;
     let other = App::new(&database).await;
-    let (theirs, _) = held_run(&store, "r1", Vec::new()).await;
-    let over = app.held("r2").await;
-    app.complete(over, "Failed").await.unwrap();
-    let (mailed, held) = (app.held("r3").await, app.held("r4").await);
-    cancel(&store, mailed).await;
+    let (claimed, _) = held_run(&store, "r1", Vec::new()).await;
+    let ended = app.held("r2").await;
+    app.complete(ended, "Failed").await.unwrap();
+    let (cancelled, held) = (app.held("r3").await, app.held("r4").await);
+    cancel(&store, cancelled).await;
     let archived = app.started("r5").await;
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
     app.run("BEGIN").await;
-    for run in [theirs, over, mailed, archived] {
+    for run in [claimed, ended, cancelled, archived] {
         assert!(!app.acquire(run).await);
     }
     assert!(app.acquire(held).await, "the lease is renewed");
-    app.complete(over, "Failed").await.unwrap();
+    app.complete(ended, "Failed").await.unwrap();
     let free = "SELECT count(*) FROM (SELECT 1 FROM workflow_executions FOR NO KEY UPDATE SKIP LOCKED) free";
     assert_eq!(other.number(free).await, 5);
     app.run("COMMIT").await;
 }
 
-/// As long as nobody has taken it, a late session still holds its run: epochs fence, not clocks.
+/// An expired session still holds its run until a runner claims it: epochs fence, not clocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_session_may_go_on_while_nobody_took_its_run() {
-    let (_database, store, app) = bed().await;
+async fn expired_session_may_continue_until_its_run_is_claimed() {
+    let (_database, store, app) = setup().await;
     let run = app.held("r1").await;
-    lapse(&app).await;
+    expire_leases(&app).await;
     app.record(run, "n", "Succeeded", 1).await.unwrap();
-    assert_eq!(take_over(&store).await, [], "it lives again");
-    lapse(&app).await;
+    assert_eq!(take_over(&store).await, [], "the call renewed the lease");
+    expire_leases(&app).await;
     app.complete(run, "Succeeded").await.unwrap();
     assert_eq!(take_over(&store).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquisition_that_is_rolled_back_never_was() {
-    let (database, store, app) = bed().await;
+async fn rolled_back_acquisition_has_no_effect() {
+    let (database, store, app) = setup().await;
     let run = app.started("r1").await;
     app.run("BEGIN").await;
     assert!(app.acquire(run).await);
@@ -377,18 +379,18 @@ async fn an_acquisition_that_is_rolled_back_never_was() {
     app.run("ROLLBACK").await;
     assert_eq!(record(&store, run).await.status, Status::Pending);
     assert_eq!(store.runners(None, 9).await.unwrap().items, []);
-    // Two that want it at once: the second does not wait, and may have it if the first takes everything back.
+    // Two concurrent acquisitions: the second does not wait, and succeeds after the first was rolled back.
     let second = App::new(&database).await;
     for (end, second_gets) in [("ROLLBACK", true), ("COMMIT", false)] {
         let run = app.started(end).await;
         app.run("BEGIN").await;
         assert!(app.acquire(run).await);
-        let answer = tokio::time::timeout(PATIENCE, second.acquire(run)).await;
-        assert!(!answer.expect("nobody waits for it"));
+        let answer = tokio::time::timeout(TEST_TIMEOUT, second.acquire(run)).await;
+        assert!(!answer.expect("the call does not wait"));
         app.run(end).await;
         assert_eq!(second.acquire(run).await, second_gets);
     }
-    // Started, acquired and completed in one transaction: no runner ever sees it.
+    // Started, acquired and completed in one transaction: runners never see it as pending.
     app.run("BEGIN").await;
     let run = app.held("at once").await;
     app.complete(run, "Succeeded").await.unwrap();
@@ -396,25 +398,26 @@ async fn an_acquisition_that_is_rolled_back_never_was() {
     assert_eq!(record(&store, run).await.status, Status::Succeeded);
 }
 
-/// Mail is read by runners. A run that has some is not acquired, and is taken from the session that holds it.
+/// Only runners read messages. A run with pending messages cannot be acquired, and a runner takes it from the session that
+/// holds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_run_goes_to_a_runner() {
-    let (_database, store, app) = bed().await;
+async fn run_with_messages_is_claimed_by_a_runner() {
+    let (_database, store, app) = setup().await;
     let run = app.started("r1").await;
     cancel(&store, run).await;
     assert!(!app.acquire(run).await);
     assert_eq!(take(&store, run).await.inbox_seq, 1);
 
-    // By the runner that hears of it, or by one that looks for what the dead have left. Other runs stay with the session.
-    let (heard, found, kept) = (app.held("r2").await, app.held("r3").await, app.held("r4").await);
-    cancel(&store, heard).await;
+    // By a runner that was notified, or by one that claims orphaned runs. Other runs stay with the session.
+    let (notified, found, kept) = (app.held("r2").await, app.held("r3").await, app.held("r4").await);
+    cancel(&store, notified).await;
     cancel(&store, found).await;
-    assert!(!app.acquire(heard).await);
-    let taken = take(&store, heard).await;
+    assert!(!app.acquire(notified).await);
+    let taken = take(&store, notified).await;
     assert_eq!((taken.epoch, taken.inbox_seq, taken.inbox_seen), (2, 1, 0));
     let taken = take_over(&store).await;
     assert_eq!(taken.iter().map(|run| run.id).collect::<Vec<_>>(), [found]);
-    for run in [heard, found] {
+    for run in [notified, found] {
         expect(
             app.complete(run, "Succeeded").await,
             "WF002",
@@ -423,7 +426,7 @@ async fn a_cancelled_run_goes_to_a_runner() {
     }
     assert!(app.acquire(kept).await);
 
-    // A run that ends has read its mail.
+    // A run that ends has no pending messages.
     let run = app.held("r5").await;
     cancel(&store, run).await;
     app.complete(run, "Succeeded").await.unwrap();
@@ -433,8 +436,8 @@ async fn a_cancelled_run_goes_to_a_runner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runners_have_or_end_is_not_acquired() {
-    let (_database, store, app) = bed().await;
+async fn runs_of_runners_and_archived_workflows_are_not_acquired() {
+    let (_database, store, app) = setup().await;
     let claimed = app.started("r1").await;
     store.heartbeat(&described(ME), now()).await.unwrap();
     take(&store, claimed).await;
@@ -446,7 +449,7 @@ async fn what_runners_have_or_end_is_not_acquired() {
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
     assert!(!app.acquire(pending).await, "a runner cancels it");
     let runners = store.runners(None, 9).await.unwrap().items;
-    assert_eq!(runners.len(), 1, "who got nothing is no runner: {runners:?}");
+    assert_eq!(runners.len(), 1, "a session without runs is not listed: {runners:?}");
     assert_eq!(runners[0].runner.id, ME);
     assert_eq!(at(7), runners[0].runner.started_at);
 }

@@ -1,4 +1,4 @@
-//! Databases that are part of a transfer: nothing is written there, so nothing is accepted that nobody would run.
+//! Databases that take part in a transfer: the functions refuse to write, because no runner would execute the runs.
 
 use super::*;
 use crate::{
@@ -35,10 +35,10 @@ async fn everything(app: &App) -> String {
     app.one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Whatever the mark says, functions refuse as `serve` does, and change nothing.
+/// With any mark the functions refuse, as `serve` does, and change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_marked_database_takes_nothing() {
-    let (database, store, app) = bed().await;
+async fn functions_refuse_a_database_in_transfer() {
+    let (database, store, app) = setup().await;
     let run = app.held("r1").await;
     let attempt = app.record(run, "n", "Failed", 1).await.unwrap();
     let before = everything(&app).await;
@@ -64,9 +64,9 @@ async fn a_marked_database_takes_nothing() {
     ] {
         let set = "INSERT INTO fermata_meta (key, value) VALUES ('transfer', $1) RETURNING 1";
         app.one(set, &[&mark.to_text()]).await.unwrap();
-        let served = PostgresStore::connect(&database.url, PostgresSettings::default()).await;
-        let Err(StoreError::Unopenable { what, .. }) = served else {
-            panic!("it is served");
+        let opened = PostgresStore::connect(&database.url, PostgresSettings::default()).await;
+        let Err(StoreError::Unopenable { what, .. }) = opened else {
+            panic!("a marked database was opened");
         };
         let words = format!("{words}{elsewhere}");
         assert!(what.contains(&words), "{what}");
@@ -83,14 +83,14 @@ async fn a_marked_database_takes_nothing() {
     assert_eq!(record(&store, run).await.status, Status::Succeeded);
 }
 
-/// Either a transfer waits for a transaction that has called a function, or the function finds the database moved.
+/// Either a transfer waits for a transaction that has called a function, or the function sees the mark and refuses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_comes_between_is_not_lost() {
-    let (database, store, watcher) = bed().await;
+async fn function_calls_and_transfers_exclude_each_other() {
+    let (database, store, watcher) = setup().await;
     store.close().await.unwrap();
     let target = Database::new().await;
     let app = App::new(&database).await;
-    // It has looked at the mark, and is about to write when the tables are locked.
+    // The function has read the mark, and then waits for the locked table.
     watcher
         .run("BEGIN; LOCK TABLE workflow_executions IN SHARE ROW EXCLUSIVE MODE")
         .await;
@@ -107,7 +107,7 @@ async fn a_call_that_comes_between_is_not_lost() {
     let (answer, app) = calling.await.unwrap();
     expect(answer, "55000", "was moved to elsewhere");
 
-    // The other way round, with a transfer that does not wait for long.
+    // The other order: the function was called first, and the transfer waits only for a short time.
     assert!(reopen(&place(&database)).await.unwrap());
     app.run("BEGIN").await;
     assert!(!app.acquire(RunId(Uuid::now_v7())).await);

@@ -1,15 +1,15 @@
-//! The page about the SQL interface, docs/sql.md: its examples run, and its list of errors is whole.
+//! The documentation of the SQL interface, docs/sql.md: its examples run, and its list of errors is complete.
 
 use super::*;
 use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sql.md"));
 const MIGRATION: &str = include_str!("../../migrations/0002_sql_functions.sql");
-/// The ids that the examples show.
+/// The ids in the examples.
 const RUN: &str = "01a1e1dc-ff37-7985-9caa-2e5073f8cd14";
 const ATTEMPT: &str = "5f2b0c7e-7b6e-8d5a-9a53-0c5b8d1f6a01";
 
-/// What is written in the page's blocks of SQL.
+/// The SQL code blocks of the page.
 fn blocks() -> Vec<&'static str> {
     let after_fences = PAGE.split("```sql\n").skip(1);
     let blocks = after_fences.map(|rest| rest.split_once("```").expect("a block ends").0);
@@ -18,7 +18,7 @@ fn blocks() -> Vec<&'static str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_example_runs() {
-    let (_database, store, app) = bed().await;
+    let (_database, store, app) = setup().await;
     publish(&store, "ship-order", "one").await;
     app.run("CREATE TABLE orders (id integer PRIMARY KEY, total numeric)")
         .await;
@@ -55,9 +55,9 @@ async fn every_example_runs() {
     app.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
-/// Every SQLSTATE and every code that a function can give.
+/// Every SQLSTATE and every error code of the functions is on the page.
 #[test]
-fn every_error_is_listed() {
+fn every_error_is_documented() {
     let states = MIGRATION
         .split("ERRCODE = '")
         .skip(1)

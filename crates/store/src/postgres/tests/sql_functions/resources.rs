@@ -23,7 +23,7 @@ async fn linked(app: &App, run: RunId, attempt: Uuid, id: &str) -> Result<String
     Ok(row.get(0))
 }
 
-/// Who has a resource, as `(exists, execution_id)`.
+/// The owner of a resource as `(exists, execution_id)`.
 async fn owner(app: &App, id: &str) -> (bool, Option<Uuid>) {
     let sql = r#"SELECT "exists", execution_id FROM sp_check_resource_exists('slack', 'message', $1)"#;
     let row = app.one(sql, &[&id]).await.unwrap();
@@ -32,7 +32,7 @@ async fn owner(app: &App, id: &str) -> (bool, Option<Uuid>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_are_recorded_once() {
-    let (_database, store, app) = bed().await;
+    let (_database, store, app) = setup().await;
     let run = app.held("r1").await;
     let params: [&(dyn ToSql + Sync); 9] = [
         &run.0,
@@ -60,7 +60,7 @@ async fn attempts_are_recorded_once() {
         (Some("null"), Some(r#"{"code": "E", "message": "m"}"#))
     );
     assert!(row.started_at.is_none() && row.ended_at <= now());
-    // The first record of an attempt stands, and has the same id for ever.
+    // The first record of an attempt is kept, and its id never changes.
     assert_eq!(app.record(run, "charge", "Succeeded", 2).await.unwrap(), first);
     assert_eq!(attempts(&store, run).await, rows);
     let others = [
@@ -81,8 +81,8 @@ async fn attempts_are_recorded_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempts_that_make_no_sense_are_refused() {
-    let (_database, store, app) = bed().await;
+async fn invalid_attempts_are_refused() {
+    let (_database, store, app) = setup().await;
     let run = app.held("r1").await;
     for status in ["Running", "succeeded", "", "%"] {
         expect(
@@ -119,8 +119,8 @@ async fn attempts_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resource_belongs_to_one_run() {
-    let (_database, store, app) = bed().await;
+async fn resource_belongs_to_one_run() {
+    let (_database, store, app) = setup().await;
     let (run, other) = (app.held("r1").await, app.held("r2").await);
     let made = app.record(run, "post", "Succeeded", 3).await.unwrap();
     let elsewhere = app.record(other, "post", "Succeeded", 1).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_resource_belongs_to_one_run() {
     assert_eq!(links.len(), 1);
     assert_eq!((links[0].node.as_str(), links[0].attempt), ("post", 3));
     assert_eq!(links[0].url.as_deref(), Some("https://example.com"));
-    // An attempt of another run, one that nobody recorded, and none.
+    // An attempt of another run, an attempt that was not recorded, and a run that does not exist.
     for (run, attempt) in [(run, elsewhere), (run, Uuid::now_v7()), (RunId(Uuid::now_v7()), made)] {
         expect(linked(&app, run, attempt, "2").await, "P0002", "ATTEMPT_NOT_FOUND");
     }
@@ -152,8 +152,8 @@ async fn a_resource_belongs_to_one_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_that_link_at_once_have_one_owner() {
-    let (database, _store, app) = bed().await;
+async fn concurrent_links_have_one_owner() {
+    let (database, _store, app) = setup().await;
     for (id, end) in [("1", "COMMIT"), ("2", "ROLLBACK")] {
         let second = App::new(&database).await;
         let (run, other) = (app.held(&format!("a{id}")).await, second.held(&format!("b{id}")).await);
@@ -172,32 +172,32 @@ async fn two_that_link_at_once_have_one_owner() {
     }
 }
 
-/// Links of applications and of the engine are the same links.
+/// Links made by SQL and by the engine conflict with each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_of_the_engine_count_as_well() {
-    let (_database, store, app) = bed().await;
-    let engines = app.started("r1").await;
-    take(&store, engines).await;
-    let mut commit = step(engines, 1, 1);
+async fn sql_and_engine_share_links() {
+    let (_database, store, app) = setup().await;
+    let claimed = app.started("r1").await;
+    take(&store, claimed).await;
+    let mut commit = step(claimed, 1, 1);
     commit.attempts = vec![attempt("a", 1, 300)];
-    commit.links = vec![link("theirs")];
+    commit.links = vec![link("engine")];
     committed(&store, commit).await;
-    assert_eq!(owner(&app, "theirs").await, (true, Some(engines.0)));
+    assert_eq!(owner(&app, "engine").await, (true, Some(claimed.0)));
     let run = app.held("r2").await;
     let made = app.record(run, "n", "Succeeded", 1).await.unwrap();
-    expect(linked(&app, run, made, "theirs").await, "WF003", &engines.to_string());
-    assert_eq!(linked(&app, run, made, "ours").await.unwrap(), "created");
-    let mut commit = step(engines, 1, 2);
-    commit.links = vec![link("ours")];
+    expect(linked(&app, run, made, "engine").await, "WF003", &claimed.to_string());
+    assert_eq!(linked(&app, run, made, "sql").await.unwrap(), "created");
+    let mut commit = step(claimed, 1, 2);
+    commit.links = vec![link("sql")];
     match store.commit(commit).await {
         CommitAnswer::Conflict(Conflict::Link { owner, .. }) => assert_eq!(owner, run),
         other => panic!("{other:?}"),
     }
-    // Linking needs no lease: a service may link what it made for an attempt that the engine recorded.
+    // Linking needs no lease: a service may link a resource that it created for an attempt recorded by the engine.
     let sql = "SELECT fermata_attempt_id($1, 'a', 1)";
-    let recorded: Uuid = app.one(sql, &[&engines.0]).await.unwrap().get(0);
-    assert_eq!(linked(&app, engines, recorded, "more").await.unwrap(), "created");
-    committed(&store, end(engines, 1, 2, Status::Succeeded)).await;
-    assert_eq!(store.links(engines).await.unwrap().len(), 2);
+    let recorded: Uuid = app.one(sql, &[&claimed.0]).await.unwrap().get(0);
+    assert_eq!(linked(&app, claimed, recorded, "more").await.unwrap(), "created");
+    committed(&store, end(claimed, 1, 2, Status::Succeeded)).await;
+    assert_eq!(store.links(claimed).await.unwrap().len(), 2);
     assert_eq!(store.held(ME, None, 9).await.unwrap(), []);
 }

@@ -1,4 +1,5 @@
-//! What a role needs, and what it cannot reach with it: names are found in our schema and the system's, nowhere else.
+//! Privileges: what a role needs to call the functions, and what it cannot do with them. The functions resolve names only
+//! in Fermata's schema and in `pg_catalog`.
 
 use super::*;
 use crate::postgres::{PostgresSettings, PostgresStore};
@@ -13,7 +14,7 @@ const FUNCTIONS: [&str; 6] = [
     "sp_check_resource_exists",
 ];
 
-/// A role that ends with its test. What it may do is in the database, which is dropped.
+/// A role for one test. Its privileges are in the database, which is dropped.
 struct Role {
     name: String,
     database: Database,
@@ -26,7 +27,7 @@ impl Role {
         Role { name, database }
     }
 
-    /// A session of it.
+    /// A session of this role.
     async fn session(&self) -> App {
         let app = App::new(&self.database).await;
         app.run(&format!("SET SESSION AUTHORIZATION {}", self.name)).await;
@@ -38,7 +39,7 @@ impl Role {
     }
 }
 
-async fn whole_way(app: &App, schema: &str) -> RunId {
+async fn full_lifecycle(app: &App, schema: &str) -> RunId {
     let sql = format!("SELECT execution_id FROM {schema}.sp_start_workflow_execution('{WORKFLOW}', 'whole', '{{}}')");
     let run = RunId(app.one(&sql, &[]).await.unwrap().get(0));
     let acquire = format!("SELECT {schema}.sp_try_acquire_execution($1)");
@@ -56,11 +57,11 @@ async fn whole_way(app: &App, schema: &str) -> RunId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_right_to_call_is_all_that_is_needed() {
-    let (database, store, admin) = bed().await;
+async fn execute_privilege_is_sufficient() {
+    let (database, store, admin) = setup().await;
     let role = Role::new(database, &admin).await;
     let app = role.session().await;
-    // Nobody may call them unless told so.
+    // Without a grant no function may be called.
     let calls = [
         "sp_start_workflow_execution('w', 'r', '{}')",
         "sp_try_acquire_execution(gen_random_uuid())",
@@ -81,7 +82,7 @@ async fn the_right_to_call_is_all_that_is_needed() {
             .run(&format!("GRANT EXECUTE ON FUNCTION {function} TO {}", role.name))
             .await;
     }
-    let run = whole_way(&app, "public").await;
+    let run = full_lifecycle(&app, "public").await;
     assert_eq!(record(&store, run).await.status, Status::Succeeded);
     for table in ["workflow_executions", "workflows", "runners", "workflow_resource_links"] {
         let answer = app.one(&format!("SELECT count(*) FROM {table}"), &[]).await.map(drop);
@@ -90,10 +91,11 @@ async fn the_right_to_call_is_all_that_is_needed() {
     role.drop(&admin).await;
 }
 
-/// A caller may make tables and functions of our names, and look for names there first: it makes no difference.
+/// A caller may create tables and functions with the same names and put them first in `search_path`: the functions ignore
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_of_the_caller_are_not_used() {
-    let (database, store, admin) = bed().await;
+async fn search_path_of_the_caller_is_ignored() {
+    let (database, store, admin) = setup().await;
     let role = Role::new(database, &admin).await;
     let name = role.name.clone();
     for function in FUNCTIONS {
@@ -101,10 +103,10 @@ async fn names_of_the_caller_are_not_used() {
             .run(&format!("GRANT EXECUTE ON FUNCTION {function} TO {name}"))
             .await;
     }
-    // Even a schema that the caller may write to, as `public` was until PostgreSQL 15.
+    // Even in a schema that the caller may write to, as `public` was before PostgreSQL 15.
     admin
         .run(&format!(
-            "GRANT CREATE ON SCHEMA public TO {name}; CREATE SCHEMA theirs AUTHORIZATION {name}"
+            "GRANT CREATE ON SCHEMA public TO {name}; CREATE SCHEMA caller AUTHORIZATION {name}"
         ))
         .await;
     let app = role.session().await;
@@ -112,27 +114,27 @@ async fn names_of_the_caller_are_not_used() {
     app.run(&format!(
         "CREATE TEMP TABLE workflow_executions (id uuid); CREATE TEMP TABLE workflows (id text);
          CREATE TEMP TABLE runners (id uuid); CREATE TEMP TABLE workflow_resource_links (id uuid);
-         CREATE TABLE theirs.workflows (id text); CREATE TABLE theirs.workflow_executions (id uuid);
-         CREATE FUNCTION theirs.fermata_now() {trap}; CREATE FUNCTION theirs.fermata_hint() {trap};
-         CREATE FUNCTION theirs.octet_length(text) {trap}; CREATE FUNCTION theirs.pg_notify(text, text) {trap};
+         CREATE TABLE caller.workflows (id text); CREATE TABLE caller.workflow_executions (id uuid);
+         CREATE FUNCTION caller.fermata_now() {trap}; CREATE FUNCTION caller.fermata_hint() {trap};
+         CREATE FUNCTION caller.octet_length(text) {trap}; CREATE FUNCTION caller.pg_notify(text, text) {trap};
          CREATE FUNCTION public.octet_length(varchar) {trap}; CREATE FUNCTION public.pg_notify(text, varchar) {trap};
          CREATE FUNCTION public.set_bit(bytea, integer, integer) {trap};
          CREATE FUNCTION public.convert_to(text, text) {trap};
          CREATE FUNCTION public.fermata_check_name(text, text) {trap};
          CREATE FUNCTION public.fermata_attempt_id(uuid, varchar, integer) {trap};
          CREATE FUNCTION public.jsonb_build_object(text, integer, text, jsonb) {trap};
-         SET search_path = theirs, pg_temp, pg_catalog, public"
+         SET search_path = caller, pg_temp, pg_catalog, public"
     ))
     .await;
-    let run = whole_way(&app, "public").await;
+    let run = full_lifecycle(&app, "public").await;
     assert_eq!(record(&store, run).await.status, Status::Succeeded);
     app.run("RESET search_path").await;
     role.drop(&admin).await;
 }
 
-/// In a schema of its own, with a name that must be quoted, for callers that look nowhere.
+/// Fermata in its own schema, whose name must be quoted, and a caller with an empty `search_path`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_schema_is_as_good() {
+async fn functions_work_in_another_schema() {
     let database = Database::new().await;
     let app = App::new(&database).await;
     let name: String = app.one("SELECT current_database()::text", &[]).await.unwrap().get(0);
@@ -148,14 +150,14 @@ async fn another_schema_is_as_good() {
     publish(&store, WORKFLOW, "one").await;
     let app = App::new(&database).await;
     app.run("SET search_path = ''").await;
-    let run = whole_way(&app, schema).await;
+    let run = full_lifecycle(&app, schema).await;
     assert_eq!(record(&store, run).await.status, Status::Succeeded);
 }
 
-/// Sessions have settings of their own, and columns collations.
+/// Session settings and collations of arguments do not affect the functions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_of_the_caller_make_no_difference() {
-    let (_database, store, app) = bed().await;
+async fn settings_of_the_caller_have_no_effect() {
+    let (_database, store, app) = setup().await;
     app.run(
         "SET standard_conforming_strings = off; SET escape_string_warning = off; SET bytea_output = 'escape';
          SET DateStyle = 'German'; SET TimeZone = 'Asia/Kathmandu'; SET extra_float_digits = -15;
@@ -164,11 +166,11 @@ async fn settings_of_the_caller_make_no_difference() {
     .await;
     expect(app.start("a\u{1}b").await, "WF005", "no control characters");
     expect(app.start("").await, "WF005", "1 to 255 bytes");
-    let run = whole_way(&app, "public").await;
+    let run = full_lifecycle(&app, "public").await;
     assert_eq!(run.0.get_version_num(), 7);
     let created = record(&store, run).await.created_at;
     assert!((now().0 - created.0).abs() < 600_000_000);
-    // Two collations that are neither the default nor the columns' own.
+    // A collation that is neither the default nor that of the columns.
     let sql = r#"SELECT execution_id FROM sp_start_workflow_execution($1 COLLATE "POSIX", $2 COLLATE "POSIX", '{}',
         NULL, 't' COLLATE "POSIX", 'c' COLLATE "POSIX")"#;
     let again: Uuid = app.one(sql, &[&WORKFLOW, &"r"]).await.unwrap().get(0);

@@ -1,11 +1,11 @@
-//! The spec's own spelling (§3.9, §3.1 to §3.3): names without quotes, parameters by name.
+//! The spelling of names in the spec (§3.9, §3.1 to §3.3): unquoted names, parameters by name.
 
 use super::*;
 use fermata_core::Status;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_and_parameters_as_the_spec_spells_them() {
-    let (_database, store, app) = bed().await;
+async fn spec_spelling_of_functions_and_parameters_works() {
+    let (_database, store, app) = setup().await;
     let start = format!(
         "SELECT execution_id, was_existing FROM sp_StartWorkflowExecution(p_workflowId => '{WORKFLOW}', p_requestId => 'r1',
            p_triggerJson => '{{\"a\": 1}}', p_version => NULL, p_tenantId => 'acme', p_correlationId => 'c1',
@@ -41,7 +41,7 @@ async fn functions_and_parameters_as_the_spec_spells_them() {
     views(&app, run, attempt).await;
 }
 
-/// What the tables of the spec hold, with its types.
+/// The views with the tables of the spec have the expected values and types.
 async fn views(app: &App, run: Uuid, attempt: Uuid) {
     let sql = "SELECT WorkflowId, WorkflowVersion, WorkflowRequestId, Status, TriggerPayloadJson @> '{\"a\": 1}',
         ContextSnapshotJson ? 'n', EndTime >= StartTime, TenantId, CorrelationId, ParentExecutionId IS NULL
@@ -69,10 +69,10 @@ async fn views(app: &App, run: Uuid, attempt: Uuid) {
     }
 }
 
-/// What jsonb cannot hold does not make a view unreadable.
+/// A payload that `jsonb` cannot represent does not make a view fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payloads_that_jsonb_cannot_hold_are_strings() {
-    let (_database, store, app) = bed().await;
+    let (_database, store, app) = setup().await;
     let mut run = crate::conformance::new_run("zero");
     run.trigger = r#"{"a":"\u0000"}"#.to_owned();
     let id = run.id;
@@ -81,10 +81,10 @@ async fn payloads_that_jsonb_cannot_hold_are_strings() {
     assert_eq!(app.one(sql, &[&id.0]).await.unwrap().get::<_, &str>(0), "string");
 }
 
-/// A status that the spec does not know cannot be stored.
+/// A status that is not in the spec cannot be stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn statuses_are_checked() {
-    let (_database, _store, app) = bed().await;
+async fn unknown_statuses_violate_a_check() {
+    let (_database, _store, app) = setup().await;
     let run = app.started("r1").await;
     let sql = "UPDATE workflow_executions SET status = 'Paused' WHERE id = $1";
     let answer = app.client.execute(sql, &[&run.0]).await.map_err(refused);

@@ -1,4 +1,4 @@
-//! `sp_start_workflow_execution`: what is stored, what is refused, and that it belongs to the caller's transaction.
+//! `sp_start_workflow_execution`: what is stored, what is refused, and that it is part of the caller's transaction.
 
 use super::*;
 use crate::{
@@ -24,8 +24,8 @@ async fn count(store: &Arc<dyn Store>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_is_stored_as_a_runner_expects_it() {
-    let (_database, store, app) = bed().await;
+async fn start_stores_a_claimable_run() {
+    let (_database, store, app) = setup().await;
     publish(&store, WORKFLOW, "two").await;
     let parent = app.one(
         WHOLE,
@@ -52,7 +52,7 @@ async fn a_start_is_stored_as_a_runner_expects_it() {
     assert_eq!(run.parent, Some(RunId(parent)));
     assert_eq!(run.principal, Principal::default());
     assert_eq!((run.started_at, run.spec, run.priority), (None, None, None));
-    // The server's clock is this machine's.
+    // The server runs on this machine, so both use the same clock.
     assert!(before <= run.created_at && run.created_at <= now());
     assert_eq!(run.wake_at, Some(run.created_at));
     assert_eq!(run.id.0.get_version_num(), 7);
@@ -72,16 +72,16 @@ async fn a_start_is_stored_as_a_runner_expects_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rollback_leaves_nothing_and_a_commit_leaves_a_run() {
-    let (_database, store, app) = bed().await;
+async fn start_is_part_of_the_callers_transaction() {
+    let (_database, store, app) = setup().await;
     app.run("CREATE TABLE orders (id text)").await;
     app.run("BEGIN; INSERT INTO orders VALUES ('1')").await;
     let run = app.started("r1").await;
-    assert_eq!(store.run(run).await.unwrap(), None, "nobody sees it before the commit");
+    assert_eq!(store.run(run).await.unwrap(), None, "invisible before the commit");
     assert_eq!(
         app.start("r1").await.unwrap(),
         (run, true),
-        "but its own transaction does"
+        "visible in its own transaction"
     );
     app.run("ROLLBACK").await;
     assert_eq!(count(&store).await, 0);
@@ -98,8 +98,8 @@ async fn a_rollback_leaves_nothing_and_a_commit_leaves_a_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_has_one_run_however_it_comes() {
-    let (_database, store, app) = bed().await;
+async fn request_has_one_run_for_sql_and_engine() {
+    let (_database, store, app) = setup().await;
     publish(&store, "other", "one").await;
     let run = app.started("r1").await;
     assert_eq!(app.start("r1").await.unwrap(), (run, true));
@@ -118,7 +118,7 @@ async fn a_request_has_one_run_however_it_comes() {
         store.enqueue(new_run("r1")).await.unwrap(),
         Enqueued::Existing { run, status }
     );
-    // Another tenant has requests of its own; no tenant and an empty one are the same.
+    // Request ids are separate for each tenant; NULL and the empty tenant are the same.
     let of_tenant = |tenant: Option<&'static str>| {
         let app = &app;
         async move {
@@ -138,19 +138,19 @@ async fn a_request_has_one_run_however_it_comes() {
     assert!(!of_tenant(Some("acme")).await.1);
     assert_eq!(of_tenant(Some("")).await, (run, true));
     assert_eq!(of_tenant(None).await, (run, true));
-    // What was started stays started.
+    // Existing runs are found even after the workflow was archived.
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
     assert_eq!(app.start("r1").await.unwrap(), (run, true));
-    // One that the engine stored is found as well.
-    let theirs = run_of("other", "theirs");
-    let id = theirs.id;
-    assert_eq!(store.enqueue(theirs).await.unwrap(), Enqueued::Created);
-    assert_eq!(app.start_of("other", "theirs").await.unwrap(), (id, true));
+    // A run that the engine stored is found as well.
+    let enqueued = run_of("other", "enqueued");
+    let id = enqueued.id;
+    assert_eq!(store.enqueue(enqueued).await.unwrap(), Enqueued::Created);
+    assert_eq!(app.start_of("other", "enqueued").await.unwrap(), (id, true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_are_checked_as_the_api_checks_them() {
-    let (_database, store, app) = bed().await;
+async fn request_ids_are_validated_as_in_the_api() {
+    let (_database, store, app) = setup().await;
     let (long, longest) = ("x".repeat(256), "x".repeat(255));
     for wrong in ["", "a\nb", "\u{7f}", "\u{85}", &long, &"ü".repeat(128)] {
         expect(app.start(wrong).await, "WF005", "p_request_id must have 1 to 255 bytes");
@@ -167,7 +167,7 @@ async fn requests_are_checked_as_the_api_checks_them() {
     app.started(&longest).await;
     app.started("Fermata:1").await;
     app.started("ü \u{a0} ;").await;
-    // Without a requestId every start is another one.
+    // Without a requestId every start creates a new run.
     for _ in 0..2 {
         let row = app.one(START, &[&WORKFLOW, &None::<&str>, &"{}"]).await.unwrap();
         let request = record(&store, RunId(row.get(0))).await.request_id;
@@ -176,10 +176,10 @@ async fn requests_are_checked_as_the_api_checks_them() {
     assert_eq!(count(&store).await, 5);
 }
 
-/// A name leads to the workflow that has it now; requests of one that was deleted are not its own.
+/// A name refers to the workflow that currently has it. Requests of a deleted workflow with the same name are conflicts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_was_deleted_and_created_again() {
-    let (_database, store, app) = bed().await;
+async fn recreated_workflow_has_its_own_requests() {
+    let (_database, store, app) = setup().await;
     store.release(release_new("again", "one")).await.unwrap();
     let (old, _) = app.start_of("again", "r1").await.unwrap();
     assert_eq!(record(&store, old).await.workflow_uid, uid("again"));
@@ -205,8 +205,8 @@ async fn a_name_that_was_deleted_and_created_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workflows_that_take_no_runs_say_so() {
-    let (_database, store, app) = bed().await;
+async fn refused_start_names_the_reason() {
+    let (_database, store, app) = setup().await;
     store
         .save_draft(draft("draft", "one"), new_or_draft("draft"), None)
         .await
@@ -243,8 +243,8 @@ async fn workflows_that_take_no_runs_say_so() {
     ] {
         expect(app.start_of(workflow, "r").await, state, words);
     }
-    let nobody = app.one(START, &[&None::<&str>, &"r", &"{}"]).await.map(drop);
-    expect(nobody, "WF005", "p_workflow_id must not be null");
+    let without_id = app.one(START, &[&None::<&str>, &"r", &"{}"]).await.map(drop);
+    expect(without_id, "WF005", "p_workflow_id must not be null");
     let version = "SELECT sp_start_workflow_execution($1, 'r', '{}', p_version => $2)";
     for number in [-1, 0, 2] {
         let answer = app.one(version, &[&WORKFLOW, &number]).await.map(drop);
@@ -261,7 +261,7 @@ async fn workflows_that_take_no_runs_say_so() {
         "no parent execution",
     );
     assert_eq!(count(&store).await, 0);
-    // A parent of another tenant is none.
+    // A run of another tenant cannot be the parent.
     let run = app.started("p").await;
     let parent =
         "SELECT sp_start_workflow_execution($1, 'r', '{}', p_tenant_id => 'acme', p_parent_execution_id => $2)";
@@ -273,8 +273,8 @@ async fn workflows_that_take_no_runs_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn triggers_stay_as_jsonb_prints_them() {
-    let (_database, store, app) = bed().await;
+async fn triggers_are_stored_as_jsonb_prints_them() {
+    let (_database, store, app) = setup().await;
     let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
     for (at, (given, kept)) in [
         (
@@ -288,7 +288,7 @@ async fn triggers_stay_as_jsonb_prints_them() {
         (Some(r#""a\"b\\c \u00e9 💥 \n""#), "\"a\\\"b\\\\c é 💥 \\n\""),
         (Some("7"), "7"),
         (Some("{}"), "{}"),
-        // No trigger is an empty one, as in the API.
+        // A missing trigger is an empty object, as in the API.
         (Some("null"), "{}"),
         (None, "{}"),
         (Some(&deep), &deep),
@@ -301,16 +301,16 @@ async fn triggers_stay_as_jsonb_prints_them() {
     }
 }
 
-/// Runners hear of starts with the commit, once for each transaction; nothing is heard of what was undone.
+/// Runners are notified of starts at the commit, once for each transaction, and not of starts that were rolled back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_is_a_hint_to_runners() {
-    let (database, _store, app) = bed().await;
+async fn commit_notifies_runners_once() {
+    let (database, _store, app) = setup().await;
     let (listener, mut wire) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
-    let (heard, mut messages) = mpsc::unbounded_channel();
+    let (received, mut messages) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| wire.poll_message(cx)).await {
             if let AsyncMessage::Notification(message) = message {
-                let _ = heard.send(message.payload().to_owned());
+                let _ = received.send(message.payload().to_owned());
             }
         }
     });
@@ -324,10 +324,10 @@ async fn a_commit_is_a_hint_to_runners() {
         app.started(request).await;
     }
     app.run("COMMIT").await;
-    app.start("r3").await.unwrap(); // is there already
+    app.start("r3").await.unwrap(); // exists already
     app.run("NOTIFY fermata_news, 'end'").await;
     for expected in ["sql d0", "end"] {
-        let message = tokio::time::timeout(PATIENCE, messages.recv()).await;
-        assert_eq!(message.expect("something is heard").as_deref(), Some(expected));
+        let message = tokio::time::timeout(TEST_TIMEOUT, messages.recv()).await;
+        assert_eq!(message.expect("a notification").as_deref(), Some(expected));
     }
 }

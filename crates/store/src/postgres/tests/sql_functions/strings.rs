@@ -1,4 +1,4 @@
-//! Texts that would like to be SQL (§16.5), in every text parameter: kept as they are or refused, and never executed.
+//! SQL injection (§16.5): hostile texts in every text parameter are stored unchanged or refused, and never executed.
 
 use super::*;
 use crate::reads::RunFilter;
@@ -28,7 +28,7 @@ const HOSTILE: [&str; 22] = [
     "*",
 ];
 
-/// Refused as names: they could forge lines of a log.
+/// Control characters. They are refused in names, because they could forge log lines.
 const CONTROLS: [&str; 5] = ["a\nb", "\r\n", "\t", "\u{1b}[2J", "x\u{85}y"];
 
 struct Canary {
@@ -39,7 +39,7 @@ struct Canary {
 
 impl Canary {
     async fn new() -> Canary {
-        let (database, store, app) = bed().await;
+        let (database, store, app) = setup().await;
         app.run("CREATE TABLE canary (a integer); INSERT INTO canary VALUES (1)")
             .await;
         Canary {
@@ -49,7 +49,7 @@ impl Canary {
         }
     }
 
-    /// Nothing was executed: the canary lives, and the catalog holds what it held.
+    /// Checks that no SQL was executed: the canary row exists, and the catalog has the same number of objects.
     async fn lives(&self, objects: i64) {
         assert_eq!(self.app.number("SELECT count(*) FROM canary").await, 1);
         assert_eq!(self.objects().await, objects);
@@ -61,7 +61,7 @@ impl Canary {
         self.app.number(sql).await
     }
 
-    /// Calls with a parameter, and again with the text written into the statement as applications do that quote well.
+    /// Calls with the text as a parameter, and again with the text as a quoted literal.
     async fn both(&self, sql: &str, text: &str) -> [Result<String, Refused>; 2] {
         let bound = self.app.one(&sql.replace("???", "$1::text"), &[&text]).await;
         let quoted = format!("'{}'", text.replace('\'', "''"));
@@ -71,7 +71,7 @@ impl Canary {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn starts_keep_every_text_as_it_is() {
+async fn start_stores_hostile_texts_unchanged() {
     let canary = Canary::new().await;
     let (app, store) = (&canary.app, &canary.store);
     let objects = canary.objects().await;
@@ -98,7 +98,7 @@ async fn starts_keep_every_text_as_it_is() {
             let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
             assert_eq!(kept, serde_json::json!({ text: text }));
         }
-        // A workflow that is called so is as good as any.
+        // The text also works as the name of a workflow.
         publish(store, text, "one").await;
         let [one, _] = canary.both(&format!("{start}(???, NULL, '{{}}')"), text).await;
         assert_eq!(record(store, one.unwrap().parse().unwrap()).await.workflow_id, text);
@@ -115,7 +115,7 @@ async fn starts_keep_every_text_as_it_is() {
             }
         }
     }
-    // PostgreSQL itself takes no NUL, wherever it stands.
+    // PostgreSQL itself refuses NUL in any text.
     for params in [
         ["a\0b", "r", "{}"],
         [WORKFLOW, "a\0b", "{}"],
@@ -139,7 +139,7 @@ async fn starts_keep_every_text_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_other_functions_keep_or_refuse_every_text() {
+async fn other_functions_store_or_refuse_hostile_texts() {
     let canary = Canary::new().await;
     let (app, store) = (&canary.app, &canary.store);
     let objects = canary.objects().await;
@@ -182,10 +182,10 @@ async fn all_other_functions_keep_or_refuse_every_text() {
     let links = store.links(run).await.unwrap();
     assert_eq!(links.len(), HOSTILE.len());
     for text in HOSTILE {
-        let mut there = links
+        let mut linked = links
             .iter()
             .filter(|link| link.system == text && link.resource_type == text);
-        assert!(there.any(|link| link.resource_id == text && link.url.as_deref() == Some(text)));
+        assert!(linked.any(|link| link.resource_id == text && link.url.as_deref() == Some(text)));
     }
     for text in CONTROLS {
         for sql in [

@@ -1,13 +1,13 @@
-//! Starts at the same time: of several sessions, of a session and the engine, and of a workflow that is being removed.
+//! Concurrent starts: by several sessions, by sessions and the engine, and of a workflow that is being removed.
 
 use super::*;
 use crate::{conformance::new_run, definitions::Deleted, reads::RunFilter, runs::Enqueued};
 use fermata_core::Status;
 
-/// The second session waits for the first, and has its run; or a run of its own, if the first took everything back.
+/// The second session waits for the first and gets its run, or creates a new run if the first rolled back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_session_waits_for_the_first() {
-    let (database, store, watcher) = bed().await;
+async fn second_start_waits_for_the_first() {
+    let (database, store, watcher) = setup().await;
     for (request, end) in [("r1", "COMMIT"), ("r2", "ROLLBACK")] {
         let (first, second) = (App::new(&database).await, App::new(&database).await);
         first.run("BEGIN").await;
@@ -22,10 +22,10 @@ async fn a_second_session_waits_for_the_first() {
     }
 }
 
-/// A request that another workflow is about to take.
+/// The second session uses the same requestId for another workflow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_session_is_refused_if_the_first_is_of_another_workflow() {
-    let (database, store, watcher) = bed().await;
+async fn second_start_of_another_workflow_is_refused() {
+    let (database, store, watcher) = setup().await;
     publish(&store, "other", "one").await;
     let (first, second) = (App::new(&database).await, App::new(&database).await);
     first.run("BEGIN").await;
@@ -37,10 +37,10 @@ async fn a_second_session_is_refused_if_the_first_is_of_another_workflow() {
     expect(waiting.await.unwrap(), "WF001", "WFENG001");
 }
 
-/// A stricter isolation level cannot see the other's run: PostgreSQL tells the caller to try again.
+/// A transaction with REPEATABLE READ cannot see the other run: PostgreSQL asks the caller to retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stricter_isolation_level_is_told_to_try_again() {
-    let (database, _store, app) = bed().await;
+async fn repeatable_read_gets_a_serialization_failure() {
+    let (database, _store, app) = setup().await;
     let strict = App::new(&database).await;
     strict
         .run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class")
@@ -51,10 +51,10 @@ async fn a_stricter_isolation_level_is_told_to_try_again() {
     assert_eq!(strict.start("r1").await.unwrap(), (run, true));
 }
 
-/// However many ask, and wherever, there is one run, and one of them was first.
+/// Concurrent starts of the same request create one run, and exactly one caller is told that it is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_and_the_engine_make_one_run() {
-    let (database, store, _app) = bed().await;
+async fn sessions_and_engine_create_one_run() {
+    let (database, store, _app) = setup().await;
     let apps = futures::future::join_all((0..6).map(|_| App::new(&database))).await;
     for round in 0..10 {
         let request = format!("r{round}");
@@ -84,14 +84,14 @@ async fn sessions_and_the_engine_make_one_run() {
     assert_eq!(store.runs(filter).await.unwrap().items.len(), 10);
 }
 
-/// A run whose transaction is not over keeps its workflow from being removed.
+/// An uncommitted start blocks the removal of its workflow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workflow_is_not_removed_under_a_start() {
-    let (database, store, watcher) = bed().await;
+async fn uncommitted_start_blocks_removal_of_its_workflow() {
+    let (database, store, watcher) = setup().await;
     let app = App::new(&database).await;
     app.run("BEGIN").await;
     let run = app.started("r1").await;
-    // Changes pass, removal waits.
+    // Changes of the workflow do not wait, its removal does.
     publish(&store, WORKFLOW, "two").await;
     set(&store, WORKFLOW, Some(Lifecycle::Archived), false).await;
     let deleting = {
@@ -105,7 +105,9 @@ async fn a_workflow_is_not_removed_under_a_start() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waits).await.expect("the removal waits");
+    tokio::time::timeout(TEST_TIMEOUT, waits)
+        .await
+        .expect("the removal waits");
     app.run("COMMIT").await;
     let deleted = deleting.await.unwrap().unwrap();
     assert_eq!(deleted, Deleted::HasRuns(Lifecycle::Archived));
