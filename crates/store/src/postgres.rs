@@ -159,7 +159,7 @@ impl PostgresStore {
     pub async fn migrate_back(url: &str, settings: &PostgresSettings) -> Result<Step> {
         let address = Address::parse(url, settings)?;
         let (mut client, task) = first_session(&address, settings).await?;
-        let taken = migrations::take_back(&mut client, &address).await;
+        let taken = migrations::undo_newest(&mut client, &address).await;
         task.abort();
         taken
     }
@@ -203,10 +203,14 @@ async fn writing_session(address: &Address, settings: &PostgresSettings) -> Resu
         }
         task.abort();
         if Instant::now() >= until {
-            let what = if row.get(1) { "is a standby and takes" } else { "takes" };
+            let what = if row.get(1) {
+                "is a standby and read-only"
+            } else {
+                "is read-only"
+            };
             return Err(StoreError::Unavailable(format!(
-                "{} {what} no writes; name the primary, or name all hosts (postgres://one,two/…) and the one that takes \
-                 writes is used",
+                "{} {what}; give the address of the primary, or list all hosts (postgres://one,two/…) and the writable one \
+                 is used",
                 address.place
             )));
         }

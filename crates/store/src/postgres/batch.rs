@@ -19,10 +19,10 @@ use super::{
     decide::decide,
     error::{PgError, Remedy},
     facts::Facts,
-    hints::Tidings,
+    hints::Notifications,
     pipeline::{Query, send},
     sql::Statements,
-    work::{Fate, Outcome, Work},
+    work::{MemberResult, Outcome, Work},
 };
 use crate::runs::Enqueued;
 use std::{
@@ -48,7 +48,7 @@ pub(super) enum Failure {
 }
 
 /// The result of each member, and the notifications to send.
-pub(super) type Written = (Vec<Fate>, Tidings);
+pub(super) type Written = (Vec<MemberResult>, Notifications);
 
 /// A committer's connection, with its statements prepared.
 pub(super) struct Session {
@@ -105,8 +105,8 @@ impl Session {
                 return Err(Failure::NotWritten(error));
             }
         };
-        let (fates, mut writes) = decide(batch, &facts);
-        let tidings = std::mem::take(&mut writes.tidings);
+        let (results, mut writes) = decide(batch, &facts);
+        let notifications = std::mem::take(&mut writes.notifications);
         let queries = writes.queries(&self.sql);
         self.count_round_trip();
         let commit = send(&self.client, None, &queries, Some("COMMIT"));
@@ -118,11 +118,11 @@ impl Session {
             Err(_) => return Err(Failure::Unknown(PgError::Timeout)),
         };
         if writes.runs.is_empty() {
-            return Ok((fates, tidings));
+            return Ok((results, notifications));
         }
         let stored = answers.swap_remove(0);
         let stored: HashSet<Uuid> = stored.iter().filter_map(|row| row.try_get(0).ok()).collect();
-        Ok((recheck_created(batch, fates, &stored), tidings))
+        Ok((recheck_created(batch, results, &stored), notifications))
     }
 
     /// Cached plans were made for the table sizes of that time. They are discarded regularly, so that new plans fit the
@@ -193,10 +193,12 @@ impl Session {
 
 /// Corrects the result of new runs that were not inserted because of a conflict. Notifications about them are hints and
 /// do no harm.
-fn recheck_created(batch: &[&Work], fates: Vec<Fate>, stored: &HashSet<Uuid>) -> Vec<Fate> {
-    let fates = batch.iter().zip(fates).map(|(work, fate)| match fate {
-        Fate::Done(Outcome::Enqueued(Enqueued::Created)) if !stored.contains(&work.run().0) => Fate::Beaten,
-        fate => fate,
+fn recheck_created(batch: &[&Work], results: Vec<MemberResult>, stored: &HashSet<Uuid>) -> Vec<MemberResult> {
+    let results = batch.iter().zip(results).map(|(work, result)| match result {
+        MemberResult::Done(Outcome::Enqueued(Enqueued::Created)) if !stored.contains(&work.run().0) => {
+            MemberResult::InsertConflict
+        }
+        result => result,
     });
-    fates.collect()
+    results.collect()
 }

@@ -16,9 +16,9 @@ use super::{
     backoff::{self, Backoff},
     batch::{Failure, Session, Written},
     error::{PgError, Remedy},
-    hints::{Hints, Tidings},
+    hints::{Hints, Notifications},
     settings::PostgresSettings,
-    work::{Fate, Outcome, Work},
+    work::{MemberResult, Outcome, Work},
 };
 use crate::{Result, StoreError};
 use std::{
@@ -272,9 +272,9 @@ impl Committer {
         let mut collisions = 0;
         while !batch.is_empty() {
             let failure = match self.try_write(&batch).await {
-                Ok((fates, tidings)) => {
+                Ok((results, notifications)) => {
                     self.lock_timeouts = 0;
-                    return self.answer(batch, fates, &tidings);
+                    return self.answer(batch, results, &notifications);
                 }
                 Err(failure) => failure,
             };
@@ -356,18 +356,20 @@ impl Committer {
     }
 
     /// Sends the notifications before the answers, so that a caller with an answer can rely on them being sent.
-    fn answer(&mut self, batch: Vec<Member>, fates: Vec<Fate>, tidings: &Tidings) {
-        self.hints.tell(tidings);
-        for (mut member, fate) in batch.into_iter().zip(fates) {
-            match fate {
-                Fate::Done(outcome) => member.answer(Ok(outcome)),
+    fn answer(&mut self, batch: Vec<Member>, results: Vec<MemberResult>, notifications: &Notifications) {
+        self.hints.publish(notifications);
+        for (mut member, result) in batch.into_iter().zip(results) {
+            match result {
+                MemberResult::Done(outcome) => member.answer(Ok(outcome)),
                 // The next attempt finds the run that the other batch stored.
-                Fate::Beaten if member.insert_conflicts < MAX_TRIES => {
+                MemberResult::InsertConflict if member.insert_conflicts < MAX_TRIES => {
                     member.insert_conflicts += 1;
                     self.defer(member, &PgError::Collision);
                 }
-                Fate::Beaten => member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned()))),
-                Fate::Locked => self.defer(member, &PgError::Locked),
+                MemberResult::InsertConflict => {
+                    member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned())))
+                }
+                MemberResult::Locked => self.defer(member, &PgError::Locked),
             }
         }
     }
@@ -402,8 +404,8 @@ mod tests {
     }
 
     fn delivery(alone: bool) -> Member {
-        let (run, letter, at) = (run_id(), String::new(), at(1));
-        let work = Work::Deliver { run, letter, at };
+        let (run, message, at) = (run_id(), String::new(), at(1));
+        let work = Work::Deliver { run, message, at };
         let mut member = Member::new(work, oneshot::channel().0);
         member.alone = alone;
         member

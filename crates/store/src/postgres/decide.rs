@@ -1,14 +1,14 @@
-//! Who survives in a batch, and what is written for it. Pure: facts in, rows out.
+//! Decides the members of a batch: which are accepted, and which rows are written for them. Pure: facts in, rows out.
 //!
-//! What must stay true: each member gets the answer that SQLite's store gives it (`sqlite/commit.rs`, `enqueue.rs`,
-//! `inbox.rs`); a member that is refused leaves no row. Members are decided in their order, and what an earlier one
-//! takes is not there for a later one.
+//! What must stay true: each member gets the same answer as from the SQLite store (`sqlite/commit.rs`, `enqueue.rs`,
+//! `inbox.rs`). A refused member writes no row. Members are decided in order, and a resource that an earlier member links
+//! is not available to a later one.
 
 use super::{
     columns::{signed, small, text},
     facts::{Facts, Resource, RunRow},
     rows::{RunUpdate, Writes},
-    work::{Fate, Outcome, Work},
+    work::{MemberResult, Outcome, Work},
 };
 use crate::{
     rules::{self, ConflictFacts, LeaseChange},
@@ -17,25 +17,25 @@ use crate::{
 use fermata_core::{NodeId, RunId, Timestamp};
 use std::collections::HashMap;
 
-/// What becomes of each member, and all rows together.
-pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<Fate>, Writes<'a>) {
+/// The result of each member, and the rows of all members.
+pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<MemberResult>, Writes<'a>) {
     let mut deciding = Deciding {
         facts,
         taken: HashMap::new(),
         writes: Writes::default(),
     };
-    let fates = batch.iter().map(|work| match facts.is_locked(work) {
-        true => Fate::Locked,
-        false => Fate::Done(deciding.decide(work)),
+    let results = batch.iter().map(|work| match facts.is_locked(work) {
+        true => MemberResult::Locked,
+        false => MemberResult::Done(deciding.decide(work)),
     });
-    let fates = fates.collect();
+    let results = results.collect();
     deciding.writes.in_order();
-    (fates, deciding.writes)
+    (results, deciding.writes)
 }
 
 struct Deciding<'a, 'f> {
     facts: &'f Facts,
-    /// Resources that members of this batch take.
+    /// Resources that members of this batch link.
     taken: HashMap<Resource, RunId>,
     writes: Writes<'a>,
 }
@@ -45,15 +45,15 @@ impl<'a> Deciding<'a, '_> {
         match work {
             Work::Enqueue { run, first } => Outcome::Enqueued(self.enqueue(run, first.as_deref())),
             Work::Commit { commit, text } => Outcome::Committed(self.commit(commit, text.as_deref())),
-            Work::Deliver { run, letter, at } => Outcome::Delivered(self.deliver(*run, letter, *at)),
+            Work::Deliver { run, message, at } => Outcome::Delivered(self.deliver(*run, message, *at)),
             Work::Answer {
                 token,
                 run,
                 node,
-                letter,
+                message,
                 payload,
                 at,
-            } => match self.answer(*run, token, letter, payload, *at) {
+            } => match self.answer(*run, token, message, payload, *at) {
                 true => Outcome::Answered(Answer::Accepted {
                     run: *run,
                     node: node.clone(),
@@ -71,7 +71,7 @@ impl<'a> Deciding<'a, '_> {
         }
         self.writes.runs.push(run);
         match &run.local_start {
-            None => self.writes.tidings.due(run.created_at),
+            None => self.writes.notifications.due(run.created_at),
             Some(local_start) => {
                 if let Some(first) = first {
                     self.writes.first_events.push(run.id, 1, local_start.started_at, first);
@@ -115,7 +115,7 @@ impl<'a> Deciding<'a, '_> {
         }
     }
 
-    /// Notes from when on waits take no answer.
+    /// Adds the deadlines of waits.
     fn limit(&mut self, run: RunId, changes: &'a [WaitChange]) {
         let limits = changes.iter().filter_map(|change| match change {
             WaitChange::Limit { node, deadline } => Some((run, node.as_str(), deadline.0)),
@@ -124,7 +124,7 @@ impl<'a> Deciding<'a, '_> {
         self.writes.limits.extend(limits);
     }
 
-    /// What the commit may collide with.
+    /// The data that shows whether the commit conflicts.
     fn conflict_facts(&self, commit: &RunCommit) -> ConflictFacts {
         let owner = |link: &Link| {
             let resource = resource(link);
@@ -160,7 +160,7 @@ impl<'a> Deciding<'a, '_> {
                 update.released = true;
                 update.wake_at = due.map(|at| at.0);
                 if let Some(at) = due {
-                    self.writes.tidings.due(at);
+                    self.writes.notifications.due(at);
                 }
             }
             LeaseChange::Ended => {
@@ -174,7 +174,7 @@ impl<'a> Deciding<'a, '_> {
         }
     }
 
-    fn deliver(&mut self, run: RunId, letter: &'a str, at: Timestamp) -> Delivery {
+    fn deliver(&mut self, run: RunId, message: &'a str, at: Timestamp) -> Delivery {
         let Some(row) = self.facts.runs.get(&run) else {
             return Delivery::NotFound;
         };
@@ -182,30 +182,32 @@ impl<'a> Deciding<'a, '_> {
         if status.is_terminal() {
             return Delivery::Terminal { status };
         }
-        self.put(run, row, letter, at);
+        self.put(run, row, message, at);
         Delivery::Delivered { status }
     }
 
-    /// Puts a letter into an inbox and wakes the run; gives the letter's place.
-    fn put(&mut self, run: RunId, row: &RunRow, letter: &'a str, at: Timestamp) -> i64 {
+    /// Adds a message to the inbox of a run and wakes the run. Returns the sequence number of the message.
+    fn put(&mut self, run: RunId, row: &RunRow, message: &'a str, at: Timestamp) -> i64 {
         let seq = signed(row.facts.inbox_seq + 1);
-        self.writes.letters.push((run, seq, at, letter));
+        self.writes.messages.push((run, seq, at, message));
         let mut update = RunUpdate {
             inbox_seq: seq,
             ..RunUpdate::unchanged(run, row)
         };
-        self.writes.tidings.mail(run, row.facts.owner.map(|owner| owner.0));
+        self.writes
+            .notifications
+            .inbox(run, row.facts.owner.map(|owner| owner.0));
         // A held run keeps its `wake_at`: its owner sees `inbox_seq` at its next commit.
         if row.facts.owner.is_none() {
             update.wake_at = Some(row.wake_at.map_or(at.0, |wake_at| wake_at.min(at.0)));
-            self.writes.tidings.due(at);
+            self.writes.notifications.due(at);
         }
         self.writes.updates.push(update);
         seq
     }
 
-    /// Whether the wait could be answered.
-    fn answer(&mut self, run: RunId, token: &'a str, letter: &'a str, payload: &'a str, at: Timestamp) -> bool {
+    /// Answers a wait. False if it is closed or its deadline has passed.
+    fn answer(&mut self, run: RunId, token: &'a str, message: &'a str, payload: &'a str, at: Timestamp) -> bool {
         let row = self.facts.runs.get(&run);
         let Some(row) = row.filter(|row| !row.facts.status.is_terminal()) else {
             return false;
@@ -214,7 +216,7 @@ impl<'a> Deciding<'a, '_> {
         if open.is_none_or(|deadline| deadline.is_some_and(|deadline| deadline <= at.0)) {
             return false;
         }
-        let seq = self.put(run, row, letter, at);
+        let seq = self.put(run, row, message, at);
         self.writes.answers.push((token, payload, seq));
         true
     }

@@ -1,4 +1,4 @@
-//! What a batch has to know before it decides: read under the locks on everything that it may change.
+//! The data that a batch needs for its decisions. It is read while the rows that the batch may change are locked.
 
 use super::work::Work;
 use crate::rules::{ExistingRun, RunFacts, WorkflowFacts};
@@ -6,32 +6,32 @@ use fermata_core::RunId;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// A resource outside: system, type, id.
+/// An external resource: system, type, id.
 pub(super) type Resource = (String, String, String);
 
-/// Everything that members of a batch are checked against.
+/// The data for the checks of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// `None` for one that was deleted.
+    /// The workflows of new runs; `None` for a deleted workflow.
     pub(super) workflows: HashMap<Uuid, Option<WorkflowFacts>>,
-    /// Runs that have a (tenant, requestId) of the batch.
+    /// Existing runs with a (tenant, requestId) of the batch.
     pub(super) requests: HashMap<(String, String), ExistingRun>,
     pub(super) runs: HashMap<RunId, RunRow>,
-    /// Workflows and runs that are there, and that somebody else has locked.
+    /// Existing workflows and runs that another transaction has locked.
     pub(super) locked_workflows: HashSet<Uuid>,
     pub(super) locked_runs: HashSet<RunId>,
-    /// The last place in the journals of runs that go on.
+    /// The last sequence number in the journals of committing runs.
     pub(super) last_seqs: HashMap<RunId, u32>,
-    /// Who has the resources that are linked.
+    /// The runs to which resources are already linked.
     pub(super) owners: HashMap<Resource, RunId>,
-    /// Waits to be closed which have an answer that their run has not seen.
+    /// Waits to be closed that have an answer which their run has not read yet.
     pub(super) answered: HashSet<(RunId, String)>,
-    /// Tokens that may be answered.
+    /// Open tokens and their deadlines.
     pub(super) open_tokens: HashMap<String, Option<i64>>,
 }
 
 impl Facts {
-    /// Whether somebody else has locked what this needs.
+    /// Whether another transaction has locked the row that this work needs.
     pub(super) fn is_locked(&self, work: &Work) -> bool {
         match work {
             Work::Enqueue { run, .. } => self.locked_workflows.contains(&run.workflow_uid),
@@ -40,7 +40,7 @@ impl Facts {
     }
 }
 
-/// A run's row, as far as it decides.
+/// The columns of a run's row that decisions need.
 #[derive(Debug, Clone)]
 pub(super) struct RunRow {
     pub(super) facts: RunFacts,

@@ -6,7 +6,8 @@
 //! * NOTIFY is sent for runs that are free and due, and for inbox messages of runs that a runner of another process
 //!   holds. Inbox messages of free runs are sent only by processes without a working runner: a working runner claims the
 //!   run itself, and others need not compete for it.
-//! * A lost connection is reopened. Then subscribers are told to check for due runs, because notifications may be lost.
+//! * A lost connection is reopened. Then subscribers get a hint to check for due runs, because
+//!   notifications may have been lost.
 
 use super::{address::Address, backoff::Backoff, error::PgError};
 use crate::{ChangeHint, clock::DatabaseClock, runners::Runner};
@@ -30,24 +31,24 @@ const HINT_BUFFER: usize = 1024;
 /// The payload of NOTIFY is limited to 8000 bytes, which is enough for about this many runs.
 const RUNS_IN_MESSAGE: usize = 90;
 
-/// What a batch has to tell.
+/// The notifications to send after a batch is committed.
 #[derive(Debug, Default)]
-pub(super) struct Tidings {
-    news: Vec<ChangeHint>,
-    /// Runs with mail, and who holds them.
-    mail: Vec<(RunId, Option<Uuid>)>,
+pub(super) struct Notifications {
+    hints: Vec<ChangeHint>,
+    /// Runs with new inbox messages, and their owners.
+    inbox: Vec<(RunId, Option<Uuid>)>,
 }
 
-impl Tidings {
-    /// A run is free, and due then.
+impl Notifications {
+    /// A free run is due at this time.
     pub(super) fn due(&mut self, at: Timestamp) {
-        self.news.push(ChangeHint::Due(at));
+        self.hints.push(ChangeHint::Due(at));
     }
 
-    /// A run has mail.
-    pub(super) fn mail(&mut self, run: RunId, owner: Option<Uuid>) {
-        self.news.push(ChangeHint::Inbox(run));
-        self.mail.push((run, owner));
+    /// A run has a new inbox message.
+    pub(super) fn inbox(&mut self, run: RunId, owner: Option<Uuid>) {
+        self.hints.push(ChangeHint::Inbox(run));
+        self.inbox.push((run, owner));
     }
 }
 
@@ -99,29 +100,29 @@ impl Hints {
     }
 
     /// Registers a runner of this process: notifications for its runs are delivered here.
-    pub(super) fn knows(&self, runner: &Runner) {
+    pub(super) fn register(&self, runner: &Runner) {
         lock(&self.runners).insert(runner.id.0, runner.role != "api");
     }
 
     /// Removes a runner of this process.
-    pub(super) fn forgets(&self, runner: Uuid) {
+    pub(super) fn unregister(&self, runner: Uuid) {
         lock(&self.runners).remove(&runner);
     }
 
     /// Sends notifications about what was committed.
-    pub(super) fn tell(&self, tidings: &Tidings) {
-        for hint in &tidings.news {
+    pub(super) fn publish(&self, notifications: &Notifications) {
+        for hint in &notifications.hints {
             // Without a subscriber the hint is dropped.
             let _ = self.local.send(*hint);
         }
         let Some(remote) = &self.remote else { return };
         let now = self.clock.now();
-        let due = tidings.news.iter().filter_map(|hint| match hint {
+        let due = notifications.hints.iter().filter_map(|hint| match hint {
             ChangeHint::Due(at) if *at <= now => Some(*at),
             _ => None,
         });
         let local_runners = lock(&self.runners);
-        let remote_inbox = tidings.mail.iter().filter(|(_, owner)| match owner {
+        let remote_inbox = notifications.inbox.iter().filter(|(_, owner)| match owner {
             Some(owner) => !local_runners.contains_key(owner),
             None => !local_runners.values().any(|executes| *executes),
         });

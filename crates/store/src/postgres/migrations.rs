@@ -184,7 +184,7 @@ pub(super) async fn schema(client: &Client, address: &Address) -> Result<Schema>
 }
 
 /// Undoes the newest migration, if the database is not in use and no data would be lost.
-pub(super) async fn take_back(client: &mut Client, address: &Address) -> Result<Step> {
+pub(super) async fn undo_newest(client: &mut Client, address: &Address) -> Result<Step> {
     let place = &address.place;
     let failed = |error| PgError::Server(error).explain(place);
     if version(client).await.map_err(failed)?.is_none() {

@@ -3,7 +3,7 @@
 use super::{
     columns::{signed, small, text},
     facts::RunRow,
-    hints::Tidings,
+    hints::Notifications,
     pipeline::Query,
     sql::Statements,
 };
@@ -37,11 +37,11 @@ pub(super) struct Writes<'a> {
     /// Runs whose inbox messages up to this sequence number are deleted.
     pub(super) read_messages: Vec<(RunId, i64)>,
     /// New inbox messages: run, sequence number, time, text.
-    pub(super) letters: Vec<(RunId, i64, Timestamp, &'a str)>,
+    pub(super) messages: Vec<(RunId, i64, Timestamp, &'a str)>,
     /// Answered waits: token, payload, and the sequence number of the inbox message.
     pub(super) answers: Vec<(&'a str, &'a str, i64)>,
     pub(super) dead_letters: Vec<&'a DeadLetter>,
-    pub(super) tidings: Tidings,
+    pub(super) notifications: Notifications,
 }
 
 impl<'a> Writes<'a> {
@@ -123,12 +123,12 @@ impl<'a> Writes<'a> {
             let query = Query::new(&sql.drop_messages).column(&self.read_messages, |read| read.0.0);
             queries.push(query.column(&self.read_messages, |read| read.1));
         }
-        if !self.letters.is_empty() {
+        if !self.messages.is_empty() {
             let query = Query::new(&sql.insert_messages)
-                .column(&self.letters, |message| message.0.0)
-                .column(&self.letters, |message| message.1)
-                .column(&self.letters, |message| message.2.0)
-                .column(&self.letters, |message| message.3);
+                .column(&self.messages, |message| message.0.0)
+                .column(&self.messages, |message| message.1)
+                .column(&self.messages, |message| message.2.0)
+                .column(&self.messages, |message| message.3);
             queries.push(query);
         }
         if !self.answers.is_empty() {
@@ -196,19 +196,19 @@ impl<'a> Writes<'a> {
     }
 
     fn insert_dead_letters(&self, statement: &'a Statement) -> Query<'a> {
-        let letters = &self.dead_letters;
+        let dead_letters = &self.dead_letters;
         Query::new(statement)
-            .column(letters, |letter| letter.id)
-            .column(letters, |letter| letter.at.0)
-            .column(letters, |letter| letter.reason.as_str())
-            .column(letters, |letter| letter.run.0)
-            .column(letters, |letter| letter.workflow_id.as_str())
-            .column(letters, |letter| small(letter.workflow_version))
-            .column(letters, |letter| letter.tenant.as_str())
-            .column(letters, |letter| small(letter.attempts))
-            .column(letters, |letter| letter.last_error.as_deref().map(text))
-            .column(letters, |letter| letter.payload.as_str())
-            .column(letters, |letter| letter.workflow_uid)
+            .column(dead_letters, |dead_letter| dead_letter.id)
+            .column(dead_letters, |dead_letter| dead_letter.at.0)
+            .column(dead_letters, |dead_letter| dead_letter.reason.as_str())
+            .column(dead_letters, |dead_letter| dead_letter.run.0)
+            .column(dead_letters, |dead_letter| dead_letter.workflow_id.as_str())
+            .column(dead_letters, |dead_letter| small(dead_letter.workflow_version))
+            .column(dead_letters, |dead_letter| dead_letter.tenant.as_str())
+            .column(dead_letters, |dead_letter| small(dead_letter.attempts))
+            .column(dead_letters, |dead_letter| dead_letter.last_error.as_deref().map(text))
+            .column(dead_letters, |dead_letter| dead_letter.payload.as_str())
+            .column(dead_letters, |dead_letter| dead_letter.workflow_uid)
     }
 
     fn update_runs(&self, statement: &'a Statement) -> Query<'a> {

@@ -7,7 +7,7 @@ use super::{
     PostgresStore,
     columns::{get, plain, signed},
     error::PgError,
-    hints::Tidings,
+    hints::Notifications,
     sessions::patiently,
 };
 use crate::{
@@ -25,16 +25,16 @@ use uuid::Uuid;
 #[async_trait]
 impl RunnerStore for PostgresStore {
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
-        self.hints.knows(runner);
+        self.hints.register(runner);
         patiently!(self.sessions, |session| heartbeat(&session, runner, at, &self.clock))
     }
 
     async fn retire(&self, runner: RunnerId) -> Result<()> {
-        self.hints.forgets(runner.0);
+        self.hints.unregister(runner.0);
         patiently!(self.sessions, |session| retire(&session, runner))?;
-        let mut tidings = Tidings::default();
-        tidings.due(Timestamp::default());
-        self.hints.tell(&tidings);
+        let mut notifications = Notifications::default();
+        notifications.due(Timestamp::default());
+        self.hints.publish(&notifications);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! [`RunStore`]: each method hands its work to `committer.rs`, `claim.rs` and `reads.rs`.
+//! [`RunStore`]: each method calls `committer.rs`, `claim.rs` or `reads.rs`.
 
 use super::{
     PostgresStore, claim,
@@ -57,9 +57,9 @@ impl RunStore for PostgresStore {
         }
     }
 
-    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
-        let letter = message_text(&letter);
-        match self.write(Work::Deliver { run, letter, at }).await? {
+    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        let message = message_text(&message);
+        match self.write(Work::Deliver { run, message, at }).await? {
             Outcome::Delivered(answer) => Ok(answer),
             other => Err(mistaken(&other)),
         }
@@ -75,7 +75,7 @@ impl RunStore for PostgresStore {
         let work = Work::Answer {
             token: token.to_owned(),
             run,
-            letter: message_text(&InboxMessage::Callback { node: node.clone() }),
+            message: message_text(&InboxMessage::Callback { node: node.clone() }),
             node,
             payload: payload.to_owned(),
             at,

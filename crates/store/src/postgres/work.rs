@@ -13,14 +13,14 @@ pub(super) enum Work {
         commit: Box<RunCommit>,
         text: Option<String>,
     },
-    /// A letter for a run.
-    Deliver { run: RunId, letter: String, at: Timestamp },
-    /// An answer to a wait. Which run and node a token belongs to never changes.
+    /// An inbox message for a run; `message` is its text.
+    Deliver { run: RunId, message: String, at: Timestamp },
+    /// An answer to a wait. The run and node of a token never change, so they were read before.
     Answer {
         token: String,
         run: RunId,
         node: NodeId,
-        letter: String,
+        message: String,
         payload: String,
         at: Timestamp,
     },
@@ -55,23 +55,24 @@ impl Work {
                 let end = status.map_or(0, |change| length(&change.outputs) + length(&change.context_snapshot));
                 length(text) + attempts.sum::<usize>() + end
             }
-            Work::Deliver { letter, .. } => letter.len(),
+            Work::Deliver { message, .. } => message.len(),
             Work::Answer { payload, .. } => payload.len(),
         }
     }
 }
 
-/// What became of it in a batch.
+/// The result of one member of a batch.
 #[derive(Debug)]
-pub(super) enum Fate {
+pub(super) enum MemberResult {
+    /// It was decided, and written if the outcome says so.
     Done(Outcome),
-    /// Another batch stored the request first.
-    Beaten,
-    /// Somebody else has locked the run, or the workflow of a new one.
+    /// It was not written: another batch stored the same request or run id first.
+    InsertConflict,
+    /// It was not decided: another transaction has locked the run, or the workflow of a new run.
     Locked,
 }
 
-/// What it came to.
+/// The answer for the caller.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
     Enqueued(Enqueued),

@@ -1,4 +1,4 @@
-//! [`WorkflowStore`]: each method hands its work to `definitions.rs`.
+//! [`WorkflowStore`]: each method calls `definitions.rs`.
 
 use super::{PostgresStore, columns::storable, definitions, error::PgError, sessions::patiently};
 use crate::{

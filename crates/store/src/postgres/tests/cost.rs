@@ -7,7 +7,7 @@ use crate::{
         PostgresSettings,
         address::Address,
         batch::Session,
-        work::{Fate, Outcome, Work},
+        work::{MemberResult, Outcome, Work},
     },
     runs::{CommitAnswer, Enqueued, LocalStart, journal_text},
 };
@@ -47,14 +47,14 @@ async fn a_batch_is_two_round_trips() {
         .iter()
         .enumerate()
     {
-        let (fates, _) = session.write(&[work]).await.unwrap();
+        let (results, _) = session.write(&[work]).await.unwrap();
         let done = matches!(
-            &fates[..],
-            [Fate::Done(
+            &results[..],
+            [MemberResult::Done(
                 Outcome::Enqueued(Enqueued::Created) | Outcome::Committed(CommitAnswer::Committed { .. })
             )]
         );
-        assert!(done, "{number}: {fates:?}");
+        assert!(done, "{number}: {results:?}");
         assert_eq!(session.round_trips(), 2 * (number as u64 + 1), "after {number}");
     }
 }

@@ -176,7 +176,7 @@ async fn read_only_server_is_refused_as_the_only_host() {
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     let error = error.to_string();
     assert!(
-        error.contains("takes no writes") && error.contains("name all hosts"),
+        error.contains("is read-only") && error.contains("list all hosts"),
         "{error}"
     );
 }

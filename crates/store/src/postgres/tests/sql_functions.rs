@@ -131,7 +131,7 @@ fn refused(error: Error) -> Refused {
 fn expect<T: std::fmt::Debug>(answer: Result<T, Refused>, state: &str, words: &str) {
     let (code, message) = answer.expect_err(words);
     assert_eq!(code, state, "{message}");
-    assert!(message.contains(words), "{message} should say: {words}");
+    assert!(message.contains(words), "{message} should contain: {words}");
 }
 
 /// A database with an active workflow, a store on it, and a session of an application.

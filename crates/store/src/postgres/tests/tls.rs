@@ -123,7 +123,7 @@ async fn sslmode_matches_libpq() {
     let by_address =
         |mode: &str, authority: &str| server.url("127.0.0.1", &format!("sslmode={mode}&{}", ca(authority)));
     assert!(encrypted(&by_address("verify-ca", "ca.pem")).await);
-    for (url, says) in [
+    for (url, expected) in [
         (
             by_address("verify-full", "ca.pem"),
             "is only valid for DnsName(\"localhost\")",
@@ -132,7 +132,7 @@ async fn sslmode_matches_libpq() {
         (by_address("require", "another.pem"), "its issuer is not trusted"),
         (server.url("localhost", "sslmode=verify-full"), "sslrootcert=FILE"),
     ] {
-        is_final(&refused(&url).await, says);
+        is_final(&refused(&url).await, expected);
     }
     // The other host, which is down, may have a valid certificate, so this is not final.
     let both = server.url(
@@ -153,7 +153,7 @@ async fn sslmode_matches_libpq() {
     assert!(encrypted(&by_address("verify-ca", "self-signed.pem")).await);
     let full = format!("sslmode=verify-full&{}", ca("self-signed.pem"));
     assert!(encrypted(&server.url("localhost", &full)).await);
-    for (url, says) in [
+    for (url, expected) in [
         (
             by_address("verify-full", "self-signed.pem"),
             "is only valid for DnsName(\"localhost\")",
@@ -163,16 +163,16 @@ async fn sslmode_matches_libpq() {
             "a self-signed certificate is accepted if sslrootcert",
         ),
     ] {
-        is_final(&refused(&url).await, says);
+        is_final(&refused(&url).await, expected);
     }
 }
 
 /// Checks for the error of a refused certificate. A retry does not help, so it must not be `Unavailable`.
-fn is_final(error: &StoreError, says: &str) {
+fn is_final(error: &StoreError, expected: &str) {
     assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains("the server's certificate is refused: ") && text.contains(says),
+        text.contains("the server's certificate is refused: ") && text.contains(expected),
         "{text}"
     );
 }

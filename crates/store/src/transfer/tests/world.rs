@@ -156,8 +156,8 @@ pub(super) async fn dump(store: &dyn Store) -> Vec<String> {
         limit: 100,
         ..Default::default()
     };
-    for letter in store.dead_letters(filter).await.unwrap().items {
-        dump.push(format!("{:?}", store.dead_letter(letter.id).await.unwrap()));
+    for dead_letter in store.dead_letters(filter).await.unwrap().items {
+        dump.push(format!("{:?}", store.dead_letter(dead_letter.id).await.unwrap()));
     }
     dump
 }

@@ -8,7 +8,7 @@ use crate::{
         PostgresSettings,
         address::Address,
         batch::Session,
-        work::{Fate, Outcome, Work},
+        work::{MemberResult, Outcome, Work},
     },
     runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage},
 };
@@ -108,17 +108,17 @@ async fn only_starts_of_a_locked_workflow_wait() {
         text: Some("[]".to_owned()),
     };
     let batch = [start(WORKFLOW), commit, start("there-is-no-such")];
-    let (fates, _) = session.write(&batch.each_ref()).await.unwrap();
+    let (results, _) = session.write(&batch.each_ref()).await.unwrap();
     assert!(
         matches!(
-            &fates[..],
+            &results[..],
             [
-                Fate::Locked,
-                Fate::Done(Outcome::Committed(CommitAnswer::Committed { .. })),
-                Fate::Done(Outcome::Enqueued(Enqueued::Stale))
+                MemberResult::Locked,
+                MemberResult::Done(Outcome::Committed(CommitAnswer::Committed { .. })),
+                MemberResult::Done(Outcome::Enqueued(Enqueued::Stale))
             ]
         ),
-        "{fates:?}"
+        "{results:?}"
     );
     let waiting = blocked(store.enqueue(new_run("r2")));
     app.run("COMMIT").await;

@@ -51,7 +51,7 @@ async fn repeatable_read_gets_a_serialization_failure() {
     assert_eq!(strict.start("r1").await.unwrap(), (run, true));
 }
 
-/// Concurrent starts of the same request create one run, and exactly one caller is told that it is new.
+/// Concurrent starts of the same request create one run, and exactly one caller gets `was_existing = false`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_and_engine_create_one_run() {
     let (database, store, _app) = setup().await;
