@@ -1,20 +1,20 @@
-//! The conductor: decides what follows from what happened. Pure.
+//! The conductor: decides which events follow from an input. Pure.
 //!
-//! How a node moves; [`apply`] accepts these and no others:
+//! The transitions of a node. [`apply`] accepts these and no others:
 //!
 //! | from | event | to |
 //! | --- | --- | --- |
 //! | idle | opened | open, attempt 1 |
 //! | idle, open | skipped | skipped |
 //! | idle, no answer yet | answered | idle, with the answer kept |
-//! | open, no end yet | slept | open, until its time |
+//! | open, without end time | slept | open, with end time |
 //! | open, attempt n > 1 not begun | began n | open, attempt n begun |
 //! | open, attempt n | retried n | open, attempt n + 1 |
 //! | open, attempt n | finished n | finished, unrouted |
 //! | open, attempt n + 1, run stopping | finished n | finished, unrouted |
 //! | finished, unrouted | routed | finished |
 //!
-//! And how a run moves:
+//! The transitions of a run:
 //!
 //! | from | event | to |
 //! | --- | --- | --- |
@@ -22,9 +22,9 @@
 //! | running | stopping | running, stopping |
 //! | pending, running | ended | succeeded, failed or cancelled |
 //!
-//! [`decide`] looks at a run and one input and says what follows at once. [`advance`] applies that
-//! and goes on with [`Fact::Settle`] until nothing more follows, so that a skip runs down its whole
-//! path in one go. Each decision is linear in what it touches, never in the size of the plan.
+//! [`decide`] returns the events that follow directly from an input. [`advance`] applies them and continues with
+//! [`Fact::Settle`] until no more events follow, so that a whole path is skipped in one call. The cost of a decision grows
+//! with the nodes and edges that it affects, not with the size of the plan.
 
 mod apply;
 mod decide;
@@ -38,7 +38,7 @@ pub use outstanding::{effect_of, evaluations, next_wake, outstanding};
 
 use crate::{Event, Fact, Illegal, Input, Run};
 
-/// Decides what follows from `input`, applies it, and returns it for the journal.
+/// Decides which events follow from `input`, applies them, and returns them for the journal.
 pub fn advance(run: &mut Run, input: Input) -> Result<Vec<Event>, Illegal> {
     let settle = Input::new(input.at, Fact::Settle);
     let mut all = Vec::new();

@@ -1,17 +1,18 @@
-//! Everything the engine can do to the world, in one closed list.
+//! All effects that the engine can have outside of a run's state, in one closed enum.
 
 use crate::{NodeId, Timestamp};
 
-/// Something a run still needs done. [`Effect::is_pure`] ones may be done before their events are durable.
+/// Something that the runner has to do for a run. Effects with [`Effect::is_pure`] may be performed before the events that
+/// caused them are durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Evaluate the conditions of these edges, in order, and answer with [`crate::Fact::Judged`].
     Judge {
         /// The node that ended.
         node: NodeId,
-        /// The edges whose conditions count.
+        /// The edges whose conditions are needed.
         edges: Vec<u32>,
-        /// Stop at the first edge that is satisfied, as first-match routing does.
+        /// Whether to stop at the first condition that is true (first-match routing).
         first_only: bool,
     },
     /// Evaluate the node's guard and answer with [`crate::Fact::Guarded`].
@@ -28,12 +29,12 @@ pub enum Effect {
     Execute {
         /// The node.
         node: NodeId,
-        /// The attempt's number, from 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// Not before this.
+        /// The earliest time of the call.
         due: Timestamp,
     },
-    /// Tell a running attempt to stop. If it is not running, answer with [`crate::Fact::Aborted`].
+    /// Stop a running attempt. If it is not running, answer with [`crate::Fact::Aborted`].
     Abort {
         /// The node.
         node: NodeId,
@@ -42,13 +43,13 @@ pub enum Effect {
     },
     /// Give the run a [`crate::Fact::Tick`] at this time.
     Wake {
-        /// When.
+        /// The time.
         at: Timestamp,
     },
 }
 
 impl Effect {
-    /// Whether doing it leaves no trace in the world.
+    /// Whether it has no effect outside of this process.
     pub fn is_pure(&self) -> bool {
         match self {
             Effect::Judge { .. } | Effect::Guard { .. } | Effect::Time { .. } => true,

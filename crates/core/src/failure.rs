@@ -1,52 +1,52 @@
-//! Why a step or a run failed: serializable, journaled, written for the person who reads it.
+//! Why a step or a run failed. Failures are serialized into the journal and shown to users.
 
 use serde::{Deserialize, Serialize};
 
-/// The codes the engine itself gives. Actions may add their own.
+/// The failure codes of the engine. Actions may define their own.
 pub mod code {
     /// An attempt ran longer than its node's timeout.
     pub const TIMEOUT: &str = "TIMEOUT";
-    /// The run took longer than it is allowed to.
+    /// The run did not end before its deadline.
     pub const RUN_TIMEOUT: &str = "RUN_TIMEOUT";
     /// A template of the node's parameters could not be rendered.
     pub const TEMPLATE_ERROR: &str = "TEMPLATE_ERROR";
-    /// The rendered parameters do not fit the action.
+    /// The rendered parameters are not valid for the action.
     pub const INVALID_PARAMETERS: &str = "INVALID_PARAMETERS";
     /// The action is not in this program's catalog.
     pub const UNKNOWN_ACTION: &str = "UNKNOWN_ACTION";
     /// The action panicked.
     pub const ACTION_PANICKED: &str = "ACTION_PANICKED";
-    /// The outputs of the run outgrew the context limit.
+    /// The outputs of the run exceed the context limit.
     pub const CONTEXT_OVERFLOW: &str = "CONTEXT_OVERFLOW";
     /// An external resource is already linked to another run.
     pub const RESOURCE_LINK_CONFLICT: &str = "WFENG003";
-    /// A wait was not answered in time.
+    /// No callback was received within the timeout of a wait.
     pub const WAIT_TIMEOUT: &str = "WAIT_TIMEOUT";
     /// The run was cancelled.
     pub const CANCELLED: &str = "CANCELLED";
 }
 
-/// A failure as it is recorded and shown.
+/// A failure as it is recorded and displayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// A stable name for programs, one of [`code`] or an action's own.
+    /// A stable name for programs: one of [`code`], or defined by an action.
     pub code: String,
-    /// What happened, for people.
+    /// What happened, for display.
     pub message: String,
-    /// Whether another attempt may help.
+    /// Whether a retry may succeed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retriable: bool,
-    /// The earliest moment for another attempt, if the other side named one.
+    /// The minimum delay before a retry, if the called service named one (`Retry-After`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
-/// Journals hold failures, so their size is bounded.
+/// The longest message in bytes. Failures are part of the journal, so their size is limited.
 const MAX_MESSAGE: usize = 4096;
 
 impl Failure {
-    /// A failure that another attempt will not mend.
+    /// A failure that is not retried.
     pub fn permanent(code: impl Into<String>, message: impl Into<String>) -> Failure {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE {
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// A failure that another attempt may mend.
+    /// A failure that may be retried.
     pub fn retriable(code: impl Into<String>, message: impl Into<String>) -> Failure {
         Failure {
             retriable: true,

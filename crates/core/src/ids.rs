@@ -1,4 +1,4 @@
-//! Identifiers. Runs and runners are UUIDv7, so keys that begin with them grow in time order.
+//! Identifiers. Run ids and runner ids are UUIDv7, so keys that begin with them are ordered by time.
 
 use serde::{Deserialize, Serialize};
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
@@ -31,11 +31,11 @@ uuid_id!(
     RunId
 );
 uuid_id!(
-    /// One process that runs workflows. New for each process, so a restarted one is another.
+    /// One process that executes runs. Each process has a new id, also after a restart.
     RunnerId
 );
 
-/// The name of a node, as the document spells it. Cheap to clone.
+/// The name of a node as in the document. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(Arc<str>);

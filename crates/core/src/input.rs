@@ -1,39 +1,40 @@
-//! What can happen to a run. Everything the conductor knows of the world arrives as one of these.
+//! The inputs of the conductor. All information from outside reaches a run as one of these facts.
 
 use crate::{Failure, NodeId, Output, Timestamp, Verdict};
 use serde_json::{Map, Value};
 
-/// A fact and the moment it was learned.
+/// A fact and its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
-    /// When.
+    /// The time at which the fact became known.
     pub at: Timestamp,
-    /// What.
+    /// The fact.
     pub fact: Fact,
 }
 
 impl Input {
-    /// A fact learned at `at`.
+    /// A fact that became known at `at`.
     pub fn new(at: Timestamp, fact: Fact) -> Input {
         Input { at, fact }
     }
 }
 
-/// What was learned. A fact that no longer fits the run (a late result, a second callback) decides nothing.
+/// Something that happened. A fact that does not match the state of the run (a late result, a second callback) has no
+/// effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// The run begins. `vars` is the configuration it will see for all its life.
+    /// The run starts.
     Start {
-        /// The configured variables.
+        /// The configured variables. They do not change during the run.
         vars: Value,
     },
-    /// An attempt of an action came back.
+    /// An attempt of an action ended.
     Returned {
-        /// Of this node.
+        /// The node.
         node: NodeId,
-        /// Its number, from 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// What it gave.
+        /// The result of the action.
         result: Result<Output, Failure>,
         /// Randomness for the retry delay, a fraction of `u32::MAX`.
         jitter: u32,
@@ -49,45 +50,45 @@ pub enum Fact {
     Guarded {
         /// The node.
         node: NodeId,
-        /// The verdict; its edge number means nothing.
+        /// The verdict; its edge number is not used.
         verdict: Verdict,
     },
     /// The duration of a sleep was rendered.
     Timed {
         /// The node.
         node: NodeId,
-        /// How long to sleep.
+        /// The duration, or why it could not be rendered.
         duration_ms: Result<u64, Failure>,
     },
-    /// Time has passed; whatever is due by now is due.
+    /// Time has passed: timers and the deadline up to now are due.
     Tick,
-    /// Someone answered a wait.
+    /// A callback for a wait was received.
     Callback {
-        /// The node that waits, or will.
+        /// The wait node, which may not be open yet.
         node: NodeId,
-        /// The payload's size and type.
+        /// The size and type of the payload.
         output: Output,
     },
-    /// Someone wants the run to stop.
+    /// A cancel was requested.
     Cancel {
-        /// Why, for people.
+        /// The reason, for display.
         reason: String,
     },
-    /// An attempt that the run no longer wants has not begun, or will never come back.
+    /// An attempt that was to be aborted did not start, or will not return a result.
     Aborted {
         /// The node.
         node: NodeId,
         /// The attempt.
         attempt: u32,
     },
-    /// An attempt whose start is recorded is about to start: it has its slot.
+    /// An attempt whose start must be recorded has an action slot and is about to start.
     Begins {
         /// The node.
         node: NodeId,
         /// The attempt.
         attempt: u32,
     },
-    /// Nothing from outside: decide what the events so far imply.
+    /// No new information: decide what follows from the events so far.
     Settle,
 }
 

@@ -1,9 +1,9 @@
-//! Events: every decision the conductor takes, as it is written down.
+//! The journal: every decision of the conductor is recorded as an event.
 //!
-//! A journal row is `{"v":1,"events":[…]}`, the events of one commit. Payloads are not in it: an
-//! output is its size and type here, its text stands in the attempt's row. The format only grows:
-//! a new field has a default, a new meaning gets a new event, and `v` rises only with an upcast in
-//! [`decode`], so journals of every release can be replayed for ever.
+//! A journal row is `{"v":1,"events":[…]}` with the events of one commit. It contains no payloads: an event has only the
+//! size and type of an output; the text is in the row of the attempt. The format is only extended: a new field has a
+//! default, a new meaning is a new event, and `v` increases only together with an upcast in [`decode`]. So journals of
+//! every release can always be replayed.
 
 use crate::{Failure, NodeId, Status, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -13,14 +13,14 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Event {
-    /// The run began.
+    /// The run started.
     Started {
-        /// When.
+        /// The time of the start.
         at: Timestamp,
-        /// When its time is up.
+        /// The time at which the run times out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
-        /// The configured variables, for all its life.
+        /// The configured variables. They do not change during the run.
         #[serde(default = "empty_object", skip_serializing_if = "is_empty_object")]
         vars: Value,
     },
@@ -28,12 +28,12 @@ pub enum Event {
     Opened {
         /// The node.
         node: NodeId,
-        /// When.
+        /// The time at which it was opened.
         at: Timestamp,
-        /// For a wait with a limit: when it is over.
+        /// For a wait with a timeout: when it times out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
-        /// For a guarded node: what its guard saw.
+        /// For a guarded node: the verdict of its guard.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         verdict: Option<Verdict>,
     },
@@ -41,56 +41,56 @@ pub enum Event {
     Skipped {
         /// The node.
         node: NodeId,
-        /// Why.
+        /// The reason.
         reason: SkipReason,
-        /// For a guarded node: what its guard saw.
+        /// For a guarded node: the verdict of its guard.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         verdict: Option<Verdict>,
     },
-    /// A sleep was given its end.
+    /// The end of a sleep was determined.
     Slept {
         /// The node.
         node: NodeId,
-        /// When it wakes.
+        /// The time at which it ends.
         until: Timestamp,
-        /// Whether it fails then, because its time limit comes before its end.
+        /// Whether it fails then, because its timeout is shorter than the sleep.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         times_out: bool,
     },
-    /// An attempt that renders its parameters again starts; it sees what was completed before this event.
+    /// An attempt that renders its parameters again has started. It sees the nodes that were completed before this event.
     Began {
         /// The node.
         node: NodeId,
         /// The attempt.
         attempt: u32,
-        /// When.
+        /// The time of the start.
         at: Timestamp,
     },
-    /// A callback came before its wait was opened, and is kept.
+    /// A callback was received before its wait was opened, and is kept.
     Answered {
         /// The node.
         node: NodeId,
-        /// What came.
+        /// The size and type of the payload.
         output: Output,
     },
-    /// An attempt failed; there will be another.
+    /// An attempt failed and will be retried.
     Retried {
         /// The node.
         node: NodeId,
         /// The attempt that failed.
         attempt: u32,
-        /// How.
+        /// The failure.
         failure: Failure,
-        /// When the next one is due, jitter included.
+        /// The time of the next attempt, including jitter.
         retry_at: Timestamp,
     },
-    /// A node ended, for good.
+    /// A node ended.
     Finished {
         /// The node.
         node: NodeId,
-        /// The attempt that ended it.
+        /// The last attempt.
         attempt: u32,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
     },
     /// A node's outgoing edges were settled.
@@ -99,30 +99,30 @@ pub enum Event {
         node: NodeId,
         /// The edges taken; all others are dead.
         taken: Vec<u32>,
-        /// What the conditions said.
+        /// The verdicts of the conditions.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         verdicts: Vec<Verdict>,
     },
-    /// The run is to end; nothing new starts.
+    /// The run is stopping; no new attempts start.
     Stopping {
-        /// The status it will end with.
+        /// The final status.
         status: Status,
-        /// Why, as a stable word: `action_failed`, `timeout`, `cancelled`, `context_overflow`.
+        /// The reason as a stable word: `action_failed`, `timeout`, `cancelled`, `context_overflow`.
         reason: String,
         /// The node that caused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<NodeId>,
-        /// What went wrong.
+        /// The failure that caused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
     },
-    /// The run is over.
+    /// The run ended.
     Ended {
-        /// When.
+        /// The time of the end.
         at: Timestamp,
-        /// Its final status.
+        /// The final status.
         status: Status,
-        /// Why, if it did not succeed.
+        /// The reason, if it did not succeed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -140,20 +140,20 @@ fn empty_object() -> Value {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// Well.
+    /// It succeeded.
     Succeeded(Output),
-    /// Badly.
+    /// It failed.
     Failed(Failure),
 }
 
 impl Outcome {
-    /// Whether it ended well.
+    /// Whether the node succeeded.
     pub fn is_success(&self) -> bool {
         matches!(self, Outcome::Succeeded(_))
     }
 }
 
-/// The size and type of an output; its text is elsewhere.
+/// The size and type of an output. Its text is not in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// Its length as compact JSON.
@@ -163,13 +163,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// The output of a node that gives nothing: `{}`.
+    /// The output of a node without a result: `{}`.
     pub const EMPTY: Output = Output {
         bytes: 2,
         shape: Shape::Object,
     };
 
-    /// Measures a value that takes `bytes` as JSON.
+    /// The output for a value whose JSON text has `bytes` bytes.
     pub fn of(value: &Value, bytes: usize) -> Output {
         let shape = match value {
             Value::Null => Shape::Null,
@@ -203,7 +203,7 @@ pub enum Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SkipReason {
-    /// Not enough of its incoming edges were satisfied.
+    /// Its join did not fire: too few incoming edges were satisfied.
     DeadPath,
     /// Its guard was false.
     Guard,
@@ -211,18 +211,18 @@ pub enum SkipReason {
     Stopped,
 }
 
-/// What a condition said, and what it saw.
+/// The result of a condition, and the values that it read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The edge.
     #[serde(default)]
     pub edge: u32,
-    /// True, and only true, satisfies the edge.
+    /// The result of the condition. Only `true` satisfies the edge.
     pub value: bool,
-    /// Why it could not be evaluated; it counts as false then.
+    /// The error, if the condition could not be evaluated. It then counts as false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The values it read, by path; large ones are cut short.
+    /// The values that the condition read, by path; large values are truncated.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub saw: Map<String, Value>,
 }
@@ -233,7 +233,7 @@ impl Verdict {
         self.value && self.error.is_none()
     }
 
-    /// A verdict without particulars.
+    /// A verdict without error and values.
     pub fn plain(edge: u32, value: bool) -> Verdict {
         Verdict {
             edge,
@@ -244,13 +244,13 @@ impl Verdict {
     }
 }
 
-/// An event that does not fit the run it is applied to: a damaged or foreign journal.
+/// An event that is not legal in the state of the run: the journal is damaged or belongs to another run or plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("event `{event}` does not fit {what}")]
 pub struct Illegal {
-    /// The event's name.
+    /// The name of the event.
     pub event: &'static str,
-    /// The state it met.
+    /// A description of the state.
     pub what: String,
 }
 
@@ -260,11 +260,11 @@ pub const JOURNAL_VERSION: u32 = 1;
 /// A journal row that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It is not in a known form.
+    /// The text is not a valid journal row.
     #[error("a journal row cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// It was written by a later program.
-    #[error("a journal row has format {0}; this program knows up to {JOURNAL_VERSION}")]
+    /// A newer version of Fermata wrote it.
+    #[error("a journal row has format {0}, but this version of Fermata reads only up to format {JOURNAL_VERSION}")]
     TooNew(u32),
 }
 
@@ -303,8 +303,8 @@ pub fn decode(text: &str) -> Result<Vec<Event>, JournalError> {
     }
 }
 
-/// When the time of a run is up, as its journal recorded at its start. Needs neither the plan nor a format that this
-/// program knows: it is asked when a run cannot be advanced.
+/// The deadline that the journal of a run recorded at its start. It needs neither the plan nor a known journal format,
+/// because it is used for runs that cannot be advanced.
 pub fn recorded_deadline(journal: &[String]) -> Option<Timestamp> {
     journal.iter().find_map(|row| {
         let row: Value = serde_json::from_str(row).ok()?;
@@ -317,7 +317,7 @@ pub fn recorded_deadline(journal: &[String]) -> Option<Timestamp> {
 }
 
 impl Event {
-    /// The event's name, as it stands in the journal.
+    /// The name of the event in the journal.
     pub fn name(&self) -> &'static str {
         match self {
             Event::Started { .. } => "started",
@@ -334,7 +334,7 @@ impl Event {
         }
     }
 
-    /// The node it is about.
+    /// The node of the event, if it has one.
     pub fn node(&self) -> Option<&NodeId> {
         match self {
             Event::Opened { node, .. }

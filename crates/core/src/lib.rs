@@ -1,8 +1,8 @@
-//! The pure heart of Fermata: plans, events, effects and the conductor.
+//! The pure core of Fermata: plans, events, effects and the conductor.
 //!
-//! Nothing here does I/O, reads a clock or rolls rng: time and randomness arrive inside an
-//! [`Input`]. A run is a [`Run`]; it is changed by [`apply`] alone, and [`apply`] takes only
-//! [`Event`]s that [`decide`] chose. What is left to do in the world is [`outstanding`].
+//! Nothing here does I/O, reads a clock or generates random numbers: time and randomness are part of an [`Input`]. The
+//! state of a run is a [`Run`]. Only [`apply`] changes it, by applying the [`Event`]s that [`decide`] returns.
+//! [`outstanding`] returns the effects that the runner still has to perform.
 //!
 //! ```
 //! use fermata_core::{advance, Input, Fact, Plan, Run, Status, Timestamp, plan::PlanBuilder};

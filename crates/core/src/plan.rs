@@ -1,11 +1,11 @@
-//! The plan: what a document of any dialect compiles to. Immutable, and all the conductor knows.
+//! The plan: the result of compiling a document of any dialect. It is immutable, and the conductor knows nothing else of
+//! the document.
 //!
-//! Nodes stand in document order and an edge is identified by its position in its node, so the
-//! journal of a run stays readable by every later program as long as both orders are kept.
-//! Publishing stores the plan ([`StoredPlan`]), and runs follow what was stored: all policies are settled in it.
-//! A [`Plan`] is only made by [`Plan::new`], which refuses what the conductor could not run:
-//! doubled names, edges to nowhere, cycles. A node without incoming edges is a root and opens at the
-//! start; whether a document may have more than one is its dialect's rule (see [`reachable`]).
+//! Nodes are in document order, and an edge is identified by its position in its node. Journals refer to these positions,
+//! so both orders must never change. Publishing stores the plan ([`StoredPlan`]), and runs follow the stored plan, which
+//! contains all policies without defaults. A [`Plan`] is created only by [`Plan::new`], which refuses plans that the
+//! conductor cannot run: duplicate names, edges to missing nodes, cycles. A node without incoming edges is a root and is
+//! opened at the start. Whether a document may have several roots is a rule of its dialect (see [`reachable`]).
 
 use crate::{NodeId, Retry};
 use serde::{Deserialize, Serialize};
@@ -28,13 +28,13 @@ pub use stored::{PLAN_VERSION, PlanError, StoredPlan};
 pub struct NodeIx(pub u32);
 
 impl NodeIx {
-    /// For indexing a slice that is parallel to [`Plan::nodes`].
+    /// The index into a slice that is parallel to [`Plan::nodes`].
     pub fn at(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A compiled workflow: what is stored of it, indexed.
+/// A compiled workflow: the stored plan with indexes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Plan {
@@ -53,7 +53,7 @@ impl Deref for Plan {
     }
 }
 
-/// A unit of work and what follows it.
+/// A step of a workflow and its outgoing edges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
@@ -61,41 +61,41 @@ pub struct Node {
     pub id: NodeId,
     /// What it does.
     pub kind: Kind,
-    /// How its incoming edges open it.
+    /// When its incoming edges open it.
     pub join: Join,
     /// Which of its satisfied edges are taken.
     pub route: Route,
-    /// Time limit and retries.
+    /// Timeout and retries.
     pub policies: Policies,
     /// Its outgoing edges, in document order.
     #[serde(default)]
     pub edges: Vec<Edge>,
 }
 
-/// What a node does. New kinds are rare.
+/// What a node does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Kind {
     /// Calls an action of the catalog.
     Action {
-        /// The action's type, such as `http.request`.
+        /// The type of the action, such as `http.request`.
         action: String,
-        /// Its parameters; strings in it are templates.
+        /// The parameters; strings in them are templates.
         parameters: Value,
     },
-    /// Pauses, durably.
+    /// Waits for a duration. The timer is durable.
     Sleep {
-        /// The catalog name it was written as, for display.
+        /// The name of the action in the document, for display.
         action: String,
         /// `{"durationMs": …}`; may be a template.
         parameters: Value,
-        /// The longest that it may last: a longer sleep fails when this time is up.
+        /// A sleep that is longer than this fails after this time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
-    /// Holds until a callback arrives.
+    /// Waits for a callback.
     Wait {
-        /// How long; without it, as long as the run may take.
+        /// The timeout. Without it, only the deadline of the run applies.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
@@ -111,7 +111,7 @@ impl Kind {
     }
 }
 
-/// How incoming edges open a node, once all of them are settled (satisfied or dead).
+/// When a node runs, once all its incoming edges are settled (satisfied or dead).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Join {
@@ -119,7 +119,7 @@ pub enum Join {
     Any,
     /// Runs if all are satisfied.
     All,
-    /// Runs if this condition is true, whatever became of the edges.
+    /// Runs if this condition is true, whether the edges are satisfied or dead.
     Guard(String),
 }
 
@@ -129,7 +129,7 @@ pub enum Join {
 pub enum Route {
     /// All of them.
     Parallel,
-    /// The first, in order; later ones are not evaluated.
+    /// The first in document order; the conditions of later edges are not evaluated.
     FirstMatch,
 }
 
@@ -137,16 +137,16 @@ pub enum Route {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edge {
-    /// Where it leads.
+    /// The target node.
     pub target: NodeIx,
-    /// Which outcome of the node it fits.
+    /// The outcome of the node for which the edge applies.
     pub when: When,
-    /// A condition that must be true as well.
+    /// A condition that must also be true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
 }
 
-/// The outcome that an edge fits.
+/// The outcome for which an edge applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum When {
@@ -154,23 +154,23 @@ pub enum When {
     Success,
     /// The node failed.
     Failure,
-    /// Either.
+    /// Both.
     Always,
-    /// The node failed and no satisfied `Failure` edge took it: the document's `onFailure`.
+    /// The node failed and no `Failure` edge is satisfied: `onFailure` of the document.
     Unhandled,
 }
 
-/// What an unhandled failure does to its run.
+/// The effect of an unhandled failure on its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnFailure {
-    /// Stops it.
+    /// The run stops.
     FailFast,
-    /// Kills the failed node's paths; the others go on.
+    /// The paths after the failed node are dead; other paths continue.
     Continue,
 }
 
-/// How the expressions of a plan are written.
+/// The language of the expressions of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Language {
@@ -181,42 +181,42 @@ pub enum Language {
     Paths,
 }
 
-/// What templates may do. The runner's limits of time and size are not part of it: they protect the process.
+/// Options of templates. The runner's limits for time and size are not part of the plan, because they protect the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Templates {
-    /// Whether reading what is not there is an error; otherwise it is `null`.
+    /// Whether reading a missing value is an error; otherwise it is `null`.
     pub strict: bool,
-    /// What `null` becomes inside longer text.
+    /// The text for `null` inside a longer text.
     pub null_text: String,
     /// Whether the blocks `if` and `for` are allowed.
     pub loops: bool,
     /// Whether functions and pipes are allowed.
     pub functions: bool,
-    /// Parameters whose templates take only some values. Nodes of other actions have none.
+    /// Parameters whose templates accept only some types of values. Nodes of other actions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<Place>,
 }
 
-/// A parameter that stands where not every value fits.
+/// A parameter that accepts only some types of values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// The action that takes it.
+    /// The action.
     pub action: String,
-    /// JSON pointer to it; it is meant with everything below.
+    /// JSON pointer to the parameter; it includes everything below.
     pub parameter: String,
-    /// What fits.
+    /// The accepted values.
     pub takes: Takes,
 }
 
-/// What the templates of a parameter take.
+/// The values that the templates of a parameter accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Takes {
     /// Texts, numbers and booleans.
     Text,
-    /// The same, encoded for the part of a URL that they stand in.
+    /// The same, percent-encoded for the part of the URL in which they are.
     Url,
 }
 
@@ -232,15 +232,15 @@ impl Default for Templates {
     }
 }
 
-/// Time limit and retries of a node.
+/// Timeout and retries of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policies {
-    /// The time one attempt may take.
+    /// The timeout of one attempt.
     pub timeout_ms: u64,
-    /// How attempts are repeated.
+    /// The retry policy.
     pub retry: Retry,
-    /// Whether a repeated attempt renders its parameters anew instead of reusing the first ones.
+    /// Whether a retry renders its parameters again, with the context at that time.
     pub rerender_on_retry: bool,
 }
 
@@ -259,17 +259,17 @@ impl Default for Policies {
     }
 }
 
-/// What is kept of the context when a run ends, and how large it may grow.
+/// What the context snapshot contains when a run ends, and the size limit of the context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ContextPolicy {
-    /// What the snapshot holds.
+    /// What the snapshot contains.
     pub mode: SnapshotMode,
-    /// The nodes that `KeysOnly` keeps.
+    /// The nodes whose outputs `KeysOnly` includes.
     pub keys_to_include: Vec<String>,
-    /// The most that all outputs together may take, as JSON.
+    /// The largest total size of all outputs, as JSON.
     pub max_context_size_bytes: u64,
-    /// What happens beyond that.
+    /// What happens if the limit is exceeded.
     pub overflow_behavior: Overflow,
 }
 
@@ -284,7 +284,7 @@ impl Default for ContextPolicy {
     }
 }
 
-/// What a context snapshot holds.
+/// What a context snapshot contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotMode {
     /// All outputs.
@@ -295,19 +295,19 @@ pub enum SnapshotMode {
     KeysOnly,
 }
 
-/// What happens when the outputs outgrow the context limit.
+/// What happens if the outputs exceed the context limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Overflow {
     /// The run fails.
     Fail,
     /// The snapshot leaves out the oldest outputs.
     AutoPruneOldest,
-    /// The snapshot keeps only size and type of the outputs that do not fit.
+    /// The snapshot contains only size and type of the outputs that do not fit.
     DropOversize,
 }
 
 impl Plan {
-    /// Checks the graph and indexes it.
+    /// Checks the graph and builds the indexes.
     pub fn new(stored: StoredPlan) -> Result<Plan, GraphError> {
         let by_id = graph::index(&stored.nodes)?;
         graph::check(&stored.nodes)?;
@@ -327,12 +327,12 @@ impl Plan {
         &self.nodes[ix.at()]
     }
 
-    /// The position of the node called `id`.
+    /// The position of the node with this id.
     pub fn find(&self, id: &str) -> Option<NodeIx> {
         self.by_id.get(id).copied()
     }
 
-    /// How many edges lead to `ix`.
+    /// The number of edges to `ix`.
     pub fn incoming(&self, ix: NodeIx) -> u32 {
         self.incoming[ix.at()]
     }

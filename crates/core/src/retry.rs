@@ -1,27 +1,27 @@
-//! How often an attempt is repeated and how long to wait before it.
+//! Retry policies: the number of attempts and the delays between them.
 
 use crate::Failure;
 use serde::{Deserialize, Serialize};
 
-/// A retry policy with every field settled.
+/// A retry policy without optional fields.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
-    /// Attempts in all, the first included. Zero means one.
+    /// The number of attempts, including the first. Zero means one.
     pub max_attempts: u32,
-    /// The wait before the second attempt.
+    /// The delay before the second attempt.
     pub base_delay_ms: u64,
-    /// What each further wait is multiplied with.
+    /// Each further delay is multiplied by this factor.
     pub backoff_factor: f64,
-    /// Whether the wait is drawn from zero up to the computed one (full jitter).
+    /// Whether the delay is random between zero and the computed delay (full jitter).
     pub jitter: bool,
 }
 
-/// No wait is longer than thirty days, whatever the factors say.
+/// The longest delay: 30 days.
 const MAX_DELAY_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 impl Retry {
-    /// One attempt and no more.
+    /// One attempt, no retries.
     pub const NEVER: Retry = Retry {
         max_attempts: 1,
         base_delay_ms: 0,
@@ -29,14 +29,14 @@ impl Retry {
         jitter: false,
     };
 
-    /// The wait after attempt number `attempt` failed with `failure`, or `None` when it was the last.
-    /// `jitter` is the randomness: a fraction of `u32::MAX`.
+    /// The delay after attempt number `attempt` failed with `failure`, or `None` if it is not retried.
+    /// `jitter` is a random number, used as a fraction of `u32::MAX`.
     pub fn delay_after(&self, attempt: u32, failure: &Failure, jitter: u32) -> Option<u64> {
         if !failure.retriable || attempt >= self.max_attempts.max(1) {
             return None;
         }
         let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
-        // The factor is capped first: nothing times infinity must stay nothing.
+        // The factor is capped first, because 0 times infinity is not a number.
         let factor = self.backoff_factor.powi(exponent).min(MAX_DELAY_MS as f64);
         let full = (self.base_delay_ms as f64 * factor).min(MAX_DELAY_MS as f64);
         let drawn = if self.jitter {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn permanent_failures_are_not_repeated() {
+    fn permanent_failures_are_not_retried() {
         assert_eq!(POLICY.delay_after(1, &Failure::permanent("X", "x"), 0), None);
     }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_factors_are_capped() {
+    fn huge_factors_are_capped() {
         let policy = Retry {
             max_attempts: u32::MAX,
             backoff_factor: 1e30,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn no_delay_stays_no_delay() {
+    fn zero_base_delay_stays_zero() {
         let policy = Retry {
             max_attempts: u32::MAX,
             base_delay_ms: 0,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_side_may_ask_for_more_patience() {
+    fn retry_after_extends_the_delay() {
         let failure = Failure {
             retry_after_ms: Some(9000),
             ..flaky()

@@ -1,11 +1,11 @@
-//! The state of one run: what its journal adds up to. No payloads, no clock, no database.
+//! The state of one run, computed from its journal. No payloads, no clock, no database.
 
 use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-/// Where a run stands. `Succeeded`, `Failed` and `Cancelled` are final.
+/// The status of a run. `Succeeded`, `Failed` and `Cancelled` are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Status {
@@ -26,7 +26,7 @@ impl Status {
         Status::Cancelled,
     ];
 
-    /// Whether nothing more will happen.
+    /// Whether the run has ended.
     pub fn is_terminal(self) -> bool {
         matches!(self, Status::Succeeded | Status::Failed | Status::Cancelled)
     }
@@ -42,7 +42,7 @@ impl Status {
         }
     }
 
-    /// The status called `word`, in any case.
+    /// The status named `word`, case-insensitive.
     pub fn parse(word: &str) -> Option<Status> {
         Status::ALL
             .into_iter()
@@ -65,13 +65,13 @@ pub struct Run {
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) vars: Arc<Value>,
     pub(crate) nodes: Vec<NodeState>,
-    /// Nodes whose next decision may be possible: settled joins, unrouted ends.
+    /// Nodes that may need a decision: idle nodes whose incoming edges are settled, and finished nodes without a route.
     pub(crate) agenda: BTreeSet<NodeIx>,
     /// Nodes that are open.
     pub(crate) active: BTreeSet<NodeIx>,
-    /// When open sleeps and waits are over.
+    /// The end times of open sleeps and waits.
     pub(crate) timers: BTreeSet<(Timestamp, NodeIx)>,
-    /// Nodes that ended with an entry in the context, in order.
+    /// Finished nodes in the order in which they ended.
     pub(crate) completed: Vec<NodeIx>,
     pub(crate) context_bytes: u64,
     pub(crate) stop: Option<Stop>,
@@ -85,15 +85,15 @@ pub struct NodeState {
     pub settled: u32,
     /// Incoming edges that are satisfied.
     pub satisfied: u32,
-    /// When its join fired.
+    /// When it was opened.
     pub opened_at: Option<Timestamp>,
-    /// A callback that came early.
+    /// A callback that was received before the wait was opened.
     pub answer: Option<Output>,
-    /// Where the node stands.
+    /// The phase of the node.
     pub phase: Phase,
 }
 
-/// Where a node stands.
+/// The phase of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
     /// Its join has not fired.
@@ -102,13 +102,13 @@ pub enum Phase {
     Open(Open),
     /// It ended.
     Finished {
-        /// How.
+        /// The outcome.
         outcome: Outcome,
-        /// With which attempt.
+        /// The last attempt.
         attempt: u32,
-        /// Its place in the completion order.
+        /// Its position in the completion order.
         order: u32,
-        /// Whether its edges are settled.
+        /// Whether its outgoing edges are settled.
         routed: bool,
     },
     /// It will not run.
@@ -122,28 +122,28 @@ pub struct Open {
     pub attempt: u32,
     /// When the attempt may start.
     pub due: Timestamp,
-    /// When a sleep or wait is over.
+    /// When a sleep ends or a wait times out.
     pub until: Option<Timestamp>,
     /// Whether a sleep fails then.
     pub times_out: bool,
-    /// How many entries of the completion order its templates see.
+    /// How many nodes of the completion order its templates see.
     pub sees: u32,
     /// Whether the start of the attempt is recorded.
     pub began: bool,
-    /// Why the attempt before failed.
+    /// The failure of the previous attempt.
     pub last_failure: Option<Failure>,
 }
 
-/// Why a run is ending.
+/// Why a run is stopping.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stop {
-    /// The status it will have.
+    /// The final status.
     pub status: Status,
-    /// A stable word.
+    /// The reason as a stable word.
     pub reason: String,
     /// The node that caused it.
     pub node: Option<NodeId>,
-    /// What went wrong.
+    /// The failure that caused it.
     pub failure: Option<Failure>,
 }
 
@@ -158,14 +158,14 @@ impl Stop {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
-    /// When.
+    /// The time of the end.
     pub at: Timestamp,
-    /// A stable word, if it did not succeed.
+    /// The reason as a stable word, if it did not succeed.
     pub reason: Option<String>,
 }
 
 impl Run {
-    /// A run that has not begun.
+    /// A run that has not started.
     pub fn new(plan: Arc<Plan>) -> Run {
         let idle = NodeState {
             settled: 0,
@@ -191,27 +191,27 @@ impl Run {
         }
     }
 
-    /// The plan it follows.
+    /// The plan of the run.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Where it stands.
+    /// The current status.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// When it began.
+    /// The time of the start.
     pub fn started_at(&self) -> Option<Timestamp> {
         self.started_at
     }
 
-    /// When its time is up.
+    /// The time at which the run times out.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 
-    /// The variables it was given at its start.
+    /// The configured variables, as of the start.
     pub fn vars(&self) -> &Arc<Value> {
         &self.vars
     }
@@ -221,13 +221,13 @@ impl Run {
         &self.nodes[ix.at()]
     }
 
-    /// The nodes that left an entry in the context, in the order in which they ended.
+    /// The finished nodes in the order in which they ended.
     pub fn completed(&self) -> &[NodeIx] {
         &self.completed
     }
 
-    /// Whether the start of the node's attempt must be recorded before its action is called: its parameters are
-    /// rendered again, as of that moment.
+    /// Whether the start of the node's attempt must be recorded before its action is called, because its parameters are
+    /// rendered again as of that time.
     pub fn must_record_start(&self, ix: NodeIx) -> bool {
         let rerenders = self.plan.node(ix).policies.rerender_on_retry;
         matches!(&self.node(ix).phase, Phase::Open(open) if rerenders && open.attempt > 1 && !open.began)
@@ -238,12 +238,12 @@ impl Run {
         self.active.iter().copied()
     }
 
-    /// Why it is ending, if it was told to.
+    /// Why the run is stopping, if it is.
     pub fn stop(&self) -> Option<&Stop> {
         self.stop.as_ref()
     }
 
-    /// How it ended.
+    /// How the run ended, if it has.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }

@@ -1,12 +1,11 @@
-//! What is kept of the context when a run ends (spec §8.4). The choice is made here; the texts are
-//! the runner's to fetch.
+//! Which outputs the context snapshot contains when a run ends (spec §8.4). The runner fetches the texts of the outputs.
 
 use crate::{
     NodeId, Outcome, Output, Phase, Run,
     plan::{Overflow, SnapshotMode},
 };
 
-/// What the snapshot keeps of one node's output.
+/// What the snapshot contains of one node's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// The whole output.
@@ -15,7 +14,7 @@ pub enum Keep {
     Summary(Output),
 }
 
-/// What is kept of which node, in completion order. Pruning never changes what templates see.
+/// Chooses what the snapshot contains of each node, in completion order. Pruning does not affect what templates see.
 pub fn choose(run: &Run) -> Vec<(NodeId, Keep)> {
     let policy = &run.plan().context;
     let mut kept = Vec::new();

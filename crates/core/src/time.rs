@@ -1,4 +1,4 @@
-//! Instants and spans. Core never asks what time it is; it is told.
+//! Timestamps. This crate never reads a clock; times are inputs.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
-    /// Microseconds from `earlier` to this instant; zero if it is not earlier.
+    /// Microseconds from `earlier` to this instant; zero if `earlier` is not earlier.
     pub fn micros_since(self, earlier: Timestamp) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }

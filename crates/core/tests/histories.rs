@@ -1,9 +1,9 @@
-//! Old journals replay for ever.
+//! Journals of every format can always be replayed.
 //!
-//! `histories/v1/*.json` hold journals as the program of that format wrote them, each with its plan
-//! and what it adds up to. They are never edited: if a test here turns red, runs that sleep in
-//! somebody's database would not wake up. Give the new meaning a new event, or a field a default.
-//! A new event or field gets a new history; the test says what to write in it.
+//! `histories/v1/*.json` are journals as the releases with that format wrote them, each with its plan and the resulting
+//! state. Never edit them: if a test here fails, sleeping runs in existing databases could not be recovered. Give a new
+//! field a default, or add a new event for a new meaning. Add a history for each new event or field; the last test names
+//! the missing ones.
 
 use fermata_core::plan::PlanBuilder;
 use fermata_core::{
@@ -27,7 +27,7 @@ fn histories() -> Vec<(String, Value)> {
     found
 }
 
-/// The plan a history was written for.
+/// The plan of a history.
 fn plan(sketch: &Value) -> Arc<Plan> {
     let mut plan = PlanBuilder::new("history").plan(|plan| {
         plan.timeout_ms = sketch["timeoutMs"].as_u64();
@@ -50,7 +50,7 @@ fn plan(sketch: &Value) -> Arc<Plan> {
             Some("wait") => Kind::Wait {
                 timeout_ms: node["timeoutMs"].as_u64(),
             },
-            Some(other) => panic!("no kind is called {other}"),
+            Some(other) => panic!("unknown kind {other}"),
         };
         plan = plan.node(node["id"].as_str().expect("an id"), kind).with(|made| {
             made.join = match node["join"].as_str() {
@@ -74,12 +74,12 @@ fn plan(sketch: &Value) -> Arc<Plan> {
                 Some("failure") => When::Failure,
                 Some("always") => When::Always,
                 Some("unhandled") => When::Unhandled,
-                Some(other) => panic!("no edge is for {other}"),
+                Some(other) => panic!("unknown edge type {other}"),
             };
             plan = plan.edge(edge["to"].as_str().expect("a target"), when, edge["if"].as_str());
         }
     }
-    Arc::new(plan.build().expect("a sound plan"))
+    Arc::new(plan.build().expect("a valid plan"))
 }
 
 fn rows(history: &Value) -> impl Iterator<Item = Vec<Event>> {
@@ -87,7 +87,7 @@ fn rows(history: &Value) -> impl Iterator<Item = Vec<Event>> {
     rows.iter().map(|row| decode(&row.to_string()).expect("a readable row"))
 }
 
-/// All that a journal adds up to, in words that do not depend on how the program spells it.
+/// The state of a run as text that does not depend on the types of the program.
 fn describe(run: &Run) -> Value {
     let id = |ix| run.plan().node(ix).id.as_str();
     let nodes = run.plan().indices().map(|ix| {
@@ -148,27 +148,27 @@ fn describe(run: &Run) -> Value {
 }
 
 #[test]
-fn every_history_adds_up_to_what_it_did() {
+fn histories_replay_to_the_recorded_state() {
     for (name, history) in histories() {
         let mut run = Run::new(plan(&history["plan"]));
         for event in rows(&history).flatten() {
             apply(&mut run, &event).unwrap_or_else(|illegal| panic!("{name}: {illegal}"));
         }
         let found = describe(&run);
-        assert_eq!(found, history["final"], "{name} adds up to\n{found:#}");
+        assert_eq!(found, history["final"], "{name} results in\n{found:#}");
     }
 }
 
 #[test]
-fn the_histories_tell_of_every_event_and_every_field() {
-    let mut told = BTreeSet::new();
+fn histories_cover_every_event_and_field() {
+    let mut found = BTreeSet::new();
     for (_, history) in histories() {
         for event in history["journal"].as_array().into_iter().flatten().flat_map(|row| {
             let events = row["events"].as_array();
             events.into_iter().flatten()
         }) {
             let kind = event["type"].as_str().expect("a type");
-            told.extend(
+            found.extend(
                 event
                     .as_object()
                     .into_iter()
@@ -192,8 +192,8 @@ fn the_histories_tell_of_every_event_and_every_field() {
     for (kind, fields) in fields {
         for field in *fields {
             assert!(
-                told.contains(&format!("{kind}.{field}")),
-                "no history tells of {kind}.{field}"
+                found.contains(&format!("{kind}.{field}")),
+                "no history contains {kind}.{field}"
             );
         }
     }

@@ -1,9 +1,9 @@
-//! Random plans, random luck, random crashes, against a model of the routing rules.
+//! Random plans with random results and crashes, compared with a model of the routing rules.
 //!
-//! The model (`model/rules.rs`) is written from the specification and knows nothing of the
-//! conductor: given how each node went and which conditions are true, it says who runs. The world
-//! (`model/world.rs`) does what a runner does, in random order, and loses its memory now and then.
-//! `PROPTEST_CASES` asks for more cases than the few seconds' worth that run by default.
+//! The model (`model/rules.rs`) is written from the specification and does not use the conductor. Given the outcome of each
+//! node and the values of conditions, it computes which nodes run. `model/world.rs` performs effects as a runner does, in
+//! random order, and sometimes crashes and recovers. Set `PROPTEST_CASES` to run more cases; the default takes a few
+//! seconds.
 
 #[path = "model/rules.rs"]
 mod rules;
@@ -14,25 +14,25 @@ mod world;
 
 use fermata_core::{Event, Fact, Failure, Outcome, Output, Phase, SkipReason, Status, Verdict};
 use proptest::prelude::*;
-use rules::{Fate, fates};
+use rules::{Expected, expected};
 use sketch::{Sketch, Style};
 use world::World;
 
 fn cases() -> u32 {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(500)
+    let requested = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    requested.unwrap_or(500)
 }
 
-/// Mostly small plans, where bugs are readable; some large ones, where they hide.
+/// Mostly small plans, whose failures are easy to read, and some large ones.
 fn sizes() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 1usize..=8, 3 => 9usize..=40, 1 => 41usize..=200]
 }
 
-/// What every run must be like at its end, whatever happened to it.
+/// Checks what must be true at the end of every run.
 fn check_end(world: &World) {
     let run = &world.run;
-    assert!(run.status().is_terminal(), "it ended");
-    assert_eq!(world.open_effects(), 0, "nothing is left to do");
+    assert!(run.status().is_terminal(), "the run ended");
+    assert_eq!(world.open_effects(), 0, "no outstanding effects");
     let mut opened = vec![0; world.sketch.nodes.len()];
     for event in &world.journal {
         if let Event::Opened { node, .. } = event {
@@ -48,33 +48,33 @@ fn check_end(world: &World) {
     }
 }
 
-/// Whether what happened is what the rules say.
+/// Checks that the journal matches the model.
 fn check_rules(world: &World) {
     let run = &world.run;
     let sketch = &world.sketch;
     let phase = |at: usize| &run.node(sketch.ix(at)).phase;
-    let went = |at: usize| match phase(at) {
+    let outcome = |at: usize| match phase(at) {
         Phase::Finished { outcome, .. } => Some(outcome.is_success()),
         _ => None,
     };
-    let fates = fates(sketch, went);
+    let expected = expected(sketch, outcome);
     for event in &world.journal {
         let Some(at) = event.node().map(|node| sketch.at(node)) else {
             continue;
         };
         match event {
             Event::Opened { .. } => assert!(
-                matches!(fates[at], Fate::Runs | Fate::Ran { .. }),
+                matches!(expected[at], Expected::Runs | Expected::Ran { .. }),
                 "{at}: {:?}",
-                fates[at]
+                expected[at]
             ),
             Event::Skipped {
                 reason: SkipReason::DeadPath | SkipReason::Guard,
                 ..
-            } => assert_eq!(fates[at], Fate::Skipped, "{at}"),
-            Event::Routed { taken, .. } => match &fates[at] {
-                Fate::Ran { taken: expected } => assert_eq!(taken, expected, "{at}"),
-                other => panic!("{at} was routed but {other:?}"),
+            } => assert_eq!(expected[at], Expected::Skipped, "{at}"),
+            Event::Routed { taken, .. } => match &expected[at] {
+                Expected::Ran { taken: expected } => assert_eq!(taken, expected, "{at}"),
+                other => panic!("{at} was routed, but the model says {other:?}"),
             },
             Event::Finished {
                 outcome: Outcome::Succeeded(_),
@@ -83,26 +83,29 @@ fn check_rules(world: &World) {
             _ => {}
         }
     }
-    let unhandled = |at: usize| went(at) == Some(false) && fates[at] == Fate::Ran { taken: vec![] };
+    let unhandled = |at: usize| outcome(at) == Some(false) && expected[at] == Expected::Ran { taken: vec![] };
     match run.stop() {
         Some(stop) if stop.reason == "action_failed" => {
             let cause = stop.node.as_ref().map(|node| sketch.at(node)).expect("a cause");
-            assert!(unhandled(cause) && !sketch.relaxed, "{cause} did not fail unhandled");
+            assert!(
+                unhandled(cause) && !sketch.relaxed,
+                "the failure of {cause} was handled"
+            );
             assert_eq!(run.status(), Status::Failed);
         }
         Some(stop) => assert_eq!(run.status(), stop.status),
         None => {
-            let everyone = 0..sketch.nodes.len();
-            for at in everyone.clone() {
+            let all = 0..sketch.nodes.len();
+            for at in all.clone() {
                 let skipped = *phase(at) == Phase::Skipped;
-                assert_eq!(skipped, fates[at] == Fate::Skipped, "{at}: {:?}", fates[at]);
-                if let (Some(success), Some(expected)) = (went(at), sketch.nodes[at].will_succeed()) {
-                    assert_eq!(success, expected, "{at}: how its attempts went");
+                assert_eq!(skipped, expected[at] == Expected::Skipped, "{at}: {:?}", expected[at]);
+                if let (Some(success), Some(expected)) = (outcome(at), sketch.nodes[at].will_succeed()) {
+                    assert_eq!(success, expected, "{at}: outcome of its attempts");
                 }
             }
             let fails = match sketch.relaxed {
-                true => rules::relaxed_run_fails(sketch, went),
-                false => everyone.into_iter().any(unhandled),
+                true => rules::relaxed_run_fails(sketch, outcome),
+                false => all.into_iter().any(unhandled),
             };
             assert_eq!(run.status() == Status::Failed, fails);
         }
@@ -112,28 +115,28 @@ fn check_rules(world: &World) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Left alone, a run of any plan does what the rules say.
+    /// Without faults, a run of any plan follows the rules.
     #[test]
-    fn a_run_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
+    fn run_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
         let style = if relaxed { Style::Relaxed } else { Style::FailFast };
         let mut world = World::new(Sketch::random(size, seed, style), seed);
-        world.run_to_the_end(0);
+        world.run_to_end(0);
         check_end(&world);
         check_rules(&world);
         prop_assert!(world.run.stop().is_none_or(|stop| stop.reason == "action_failed"));
     }
 
-    /// Cancelled, timed out, crashed and told nonsense, it still does nothing that the rules do not allow.
+    /// With cancels, timeouts, crashes and invalid facts, a run still follows the rules.
     #[test]
-    fn a_troubled_run_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
+    fn run_with_faults_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
         let style = if relaxed { Style::Relaxed } else { Style::FailFast };
         let mut world = World::new(Sketch::random(size, seed, style).with_deadline(seed), seed);
-        world.run_to_the_end(20);
+        world.run_to_end(20);
         check_end(&world);
         check_rules(&world);
     }
 
-    /// No fact, however absurd, breaks a run or keeps it from its end.
+    /// No fact, however invalid, breaks a run or prevents its end.
     #[test]
     fn no_fact_breaks_a_run(
         size in 1usize..=30,
@@ -146,22 +149,22 @@ proptest! {
             world.feed(fact);
             world.check_effects();
         }
-        world.run_to_the_end(0);
+        world.run_to_end(0);
         if world.run.started_at().is_some() {
             check_end(&world);
         }
         let before = world.run.clone();
         world.pass(1_000_000);
         for fact in [Fact::start(), Fact::Tick, Fact::Settle, Fact::Cancel { reason: "x".to_owned() }] {
-            prop_assert!(world.feed(fact).is_empty(), "a terminal run takes nothing");
+            prop_assert!(world.feed(fact).is_empty(), "a terminal run ignores all facts");
         }
         prop_assert!(world.run == before);
     }
 }
 
-/// Any fact at all, about nodes that exist and nodes that do not.
+/// Any fact, about nodes that exist and nodes that do not.
 fn fact() -> impl Strategy<Value = Fact> {
-    let node = || prop_oneof![9 => (0usize..30).prop_map(|at| sketch::name(at).into()), 1 => Just("nobody".into())];
+    let node = || prop_oneof![9 => (0usize..30).prop_map(|at| sketch::name(at).into()), 1 => Just("unknown".into())];
     let output = || {
         any::<u64>().prop_map(|bytes| Output {
             bytes: bytes >> (bytes % 64),

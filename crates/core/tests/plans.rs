@@ -1,8 +1,8 @@
-//! Plans of every format load for ever.
+//! Stored plans of every format can always be loaded.
 //!
-//! `plans/v1/*.json` hold plans as the program of that format stored them. They are never edited: if a test here turns
-//! red, versions that were published would not run any more. Give a new field a default, or raise the format and add an
-//! upcast. A new field gets a new plan; the last test says which are missing.
+//! `plans/v1/*.json` are plans as the releases with that format stored them. Never edit them: if a test here fails,
+//! published versions would no longer run. Give a new field a default, or increase the format version and add an upcast.
+//! Add a plan for each new field; the last test names the missing ones.
 
 use fermata_core::{PlanError, StoredPlan};
 use serde_json::{Value, json};
@@ -23,26 +23,26 @@ fn stored() -> Vec<(String, String)> {
     found
 }
 
-/// Whether `new` says everything that `old` says, and in the same order where order counts.
-fn says(new: &Value, old: &Value) -> bool {
+/// Whether `new` contains everything in `old`; lists must have the same order.
+fn contains(new: &Value, old: &Value) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => old
             .iter()
-            .all(|(key, old)| new.get(key).is_some_and(|new| says(new, old))),
+            .all(|(key, old)| new.get(key).is_some_and(|new| contains(new, old))),
         (Value::Array(new), Value::Array(old)) => {
-            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| says(new, old))
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| contains(new, old))
         }
         (new, old) => new == old,
     }
 }
 
 #[test]
-fn every_stored_plan_still_loads_and_says_the_same() {
+fn stored_plans_load_unchanged() {
     for (name, text) in stored() {
         let plan = StoredPlan::decode(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let again = plan.encode();
         let (new, old): (Value, Value) = (from(&again), from(&text));
-        assert!(says(&new["plan"], &old["plan"]), "{name} became\n{new:#}");
+        assert!(contains(&new["plan"], &old["plan"]), "{name} became\n{new:#}");
         assert_eq!(
             StoredPlan::decode(&again).expect("what was just written"),
             plan,
@@ -61,13 +61,13 @@ fn nodes_and_edges_keep_their_order() {
     let mut value = from(&text);
     let nodes = value["plan"]["nodes"].as_array_mut().expect("nodes");
     let ids: Vec<_> = nodes.iter().map(|node| node["id"].clone()).collect();
-    let plan = StoredPlan::decode(&value.to_string()).expect("a sound plan");
+    let plan = StoredPlan::decode(&value.to_string()).expect("a valid plan");
     let loaded: Vec<_> = plan.nodes.iter().map(|node| json!(node.id)).collect();
     assert_eq!(loaded, ids);
 }
 
 #[test]
-fn a_plan_of_a_later_format_is_named_as_such_whatever_it_looks_like() {
+fn newer_plan_format_is_reported_as_too_new() {
     for text in [r#"{"v":2,"plan":{}}"#, r#"{"graph":[1],"v":7}"#] {
         let error = StoredPlan::decode(text).expect_err("it is too new");
         assert!(matches!(error, PlanError::TooNew(_)), "{error}");
@@ -75,7 +75,7 @@ fn a_plan_of_a_later_format_is_named_as_such_whatever_it_looks_like() {
 }
 
 #[test]
-fn a_damaged_plan_is_an_error() {
+fn damaged_plan_is_an_error() {
     let (_, text) = stored().remove(0);
     let mut dangling = from(&text);
     dangling["plan"]["nodes"][0]["edges"] = json!([{ "target": 4711, "when": "success" }]);
@@ -94,12 +94,12 @@ fn a_damaged_plan_is_an_error() {
     }
 }
 
-/// The paths of all members, without positions in lists.
+/// The paths of all members, without list indexes.
 fn members(at: &str, value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                // Data of the document, or a name that its author chose.
+                // Data of the document, or names chosen by its author.
                 let opaque = ["parameters", "triggerSchema", "failedWith", "fixed"].contains(&key.as_str());
                 let path = format!("{at}.{key}");
                 if !opaque {
@@ -116,9 +116,9 @@ fn members(at: &str, value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// All that the newest format can express. A new field or variant needs a fixture that uses it.
+/// Every field and variant of the newest format must occur in a fixture.
 #[test]
-fn the_stored_plans_show_every_field_and_every_word() {
+fn stored_plans_cover_every_field_and_variant() {
     let mut found = BTreeSet::new();
     for (_, text) in stored() {
         members("", &from(&text)["plan"], &mut found);
@@ -146,6 +146,6 @@ fn the_stored_plans_show_every_field_and_every_word() {
         ".scope.words.succeeded .scope.words.answered .scope.words.failed .scope.words.failedWith .scope.words.skipped",
     ];
     for expected in expected.iter().flat_map(|line| line.split(' ')) {
-        assert!(found.contains(expected), "no plan in tests/plans says {expected}");
+        assert!(found.contains(expected), "no plan in tests/plans contains {expected}");
     }
 }

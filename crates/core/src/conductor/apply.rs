@@ -1,9 +1,9 @@
-//! The only thing that changes a run, live and in recovery alike.
+//! Applies events to a run. Nothing else changes a run, neither live nor in recovery.
 
 use crate::{Event, Illegal, Kind, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End};
 use std::collections::BTreeSet;
 
-/// Applies one event, or says why it does not fit. A refused event changes nothing.
+/// Applies one event, or returns why it is illegal in the current state. A refused event changes nothing.
 pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
     match event {
         Event::Started { at, deadline, vars } => {
@@ -29,7 +29,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
                 node: node.clone(),
                 failure: failure.clone(),
             });
-            run.agenda = run.plan.indices().filter(|ix| ends_with_the_run(run, *ix)).collect();
+            run.agenda = run.plan.indices().filter(|ix| is_skipped_by_stop(run, *ix)).collect();
         }
         Event::Ended { at, status, reason } => {
             let fits = !run.status.is_terminal() && status.is_terminal() && run.active.is_empty();
@@ -148,13 +148,13 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
     Ok(())
 }
 
-/// Whether a node that waits for its next attempt ends with the failure of the one before.
+/// Whether a node that waits for its next attempt ends with the failure of the previous one.
 fn ends_with_last_failure(open: &Open, attempt: u32, outcome: &Outcome) -> bool {
     let last = open.last_failure.as_ref();
     open.attempt == attempt + 1 && matches!(outcome, Outcome::Failed(failure) if Some(failure) == last)
 }
 
-/// A node is not open any more.
+/// Removes a node from the open nodes and its timer.
 fn close(run: &mut Run, ix: NodeIx, phase: &Phase) {
     run.active.remove(&ix);
     if let Phase::Open(Open { until: Some(until), .. }) = phase {
@@ -162,7 +162,8 @@ fn close(run: &mut Run, ix: NodeIx, phase: &Phase) {
     }
 }
 
-/// Marks the edges of a node as satisfied (`taken`) or dead, and notes whose joins are settled now.
+/// Marks the edges of a node as satisfied (`taken`) or dead, and adds targets whose incoming edges are all settled to the
+/// agenda.
 fn settle_edges(run: &mut Run, ix: NodeIx, taken: &[u32]) {
     let plan = run.plan.clone();
     let taken: BTreeSet<u32> = taken.iter().copied().collect();
@@ -176,8 +177,8 @@ fn settle_edges(run: &mut Run, ix: NodeIx, taken: &[u32]) {
     }
 }
 
-/// Whether a stop ends the node at once: all that is not open, or open without an action at work.
-fn ends_with_the_run(run: &Run, ix: NodeIx) -> bool {
+/// Whether a stop skips the node at once: nodes that are not open yet, and open sleeps and waits.
+fn is_skipped_by_stop(run: &Run, ix: NodeIx) -> bool {
     match run.node(ix).phase {
         Phase::Idle => true,
         Phase::Open(_) => !matches!(run.plan.node(ix).kind, Kind::Action { .. }),

@@ -1,4 +1,4 @@
-//! What follows from an input. A decision is an event; a fact that no longer fits decides nothing.
+//! Decides which events follow from an input. A fact that does not match the state of the run yields no events.
 
 use crate::{
     Effect, Event, Fact, Failure, Input, Join, Kind, Node, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase,
@@ -7,7 +7,7 @@ use crate::{
 use serde_json::Value;
 use std::{collections::BTreeSet, time::Duration};
 
-/// Says what follows from `input` at once; [`super::advance`] carries it to its end.
+/// Returns the events that follow directly from `input`; [`super::advance`] also decides what follows from them.
 pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     if run.status.is_terminal() {
         return Vec::new();
@@ -137,23 +137,25 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
         return Vec::new();
     }
     if run.deadline.is_some_and(|deadline| deadline <= at) {
-        let failure = Failure::permanent(code::RUN_TIMEOUT, "the run took longer than it is allowed to");
+        let message = match run.plan.timeout_ms {
+            Some(limit) => format!("the run did not end within its timeout of {}", show(limit)),
+            None => "the run did not end before its deadline".to_owned(),
+        };
+        let failure = Failure::permanent(code::RUN_TIMEOUT, message);
         return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
     }
     let due = run.timers.iter().take_while(|(until, _)| *until <= at);
-    due.map(|(_, ix)| time_is_up(run, *ix)).collect()
+    due.map(|(_, ix)| timer_expired(run, *ix)).collect()
 }
 
-/// What a sleep gives when it is over, and a wait when no callback came. A sleep that is too long is not repeated: it would
-/// be as long again.
-fn time_is_up(run: &Run, ix: NodeIx) -> Event {
+/// The event for a sleep that has ended or a wait that has timed out. A sleep that exceeds its timeout is not retried: the
+/// next attempt would take just as long.
+fn timer_expired(run: &Run, ix: NodeIx) -> Event {
     let node = run.plan.node(ix);
     let times_out = matches!(&run.node(ix).phase, Phase::Open(open) if open.times_out);
     let outcome = match node.kind {
         Kind::Wait { timeout_ms } => {
-            let after = timeout_ms.map_or(String::new(), |limit| {
-                format!(" after {}", duration::show(Duration::from_millis(limit)))
-            });
+            let after = timeout_ms.map_or(String::new(), |limit| format!(" after {}", show(limit)));
             let message = format!("the wait timed out{after} without a callback");
             Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, message))
         }
@@ -161,7 +163,7 @@ fn time_is_up(run: &Run, ix: NodeIx) -> Event {
             timeout_ms: Some(limit),
             ..
         } if times_out => {
-            let message = format!("the step sleeps for longer than its timeout of {limit} ms");
+            let message = format!("the sleep is longer than its timeout of {}", show(limit));
             Outcome::Failed(Failure::permanent(code::TIMEOUT, message))
         }
         Kind::Action { .. } | Kind::Sleep { .. } => Outcome::Succeeded(Output::EMPTY),
@@ -171,6 +173,10 @@ fn time_is_up(run: &Run, ix: NodeIx) -> Event {
         attempt: 1,
         outcome,
     }
+}
+
+fn show(millis: u64) -> String {
+    duration::show(Duration::from_millis(millis))
 }
 
 fn callback(run: &Run, node: &NodeId, output: Output) -> Vec<Event> {
@@ -204,8 +210,8 @@ fn cancel(run: &Run, at: Timestamp, reason: &str) -> Vec<Event> {
     }
 }
 
-/// A first attempt that did not start is skipped; a node that waited for a further one ends with the failure of the last
-/// attempt that ran.
+/// A node whose first attempt did not start is skipped. A node that waits for a retry ends with the failure of its last
+/// attempt.
 fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
     let Some((_, open)) = open_attempt(run, node, attempt).filter(|_| run.stop.is_some()) else {
         return Vec::new();
@@ -224,7 +230,7 @@ fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
     }
 }
 
-/// Records that an attempt starts, if its parameters depend on when it does.
+/// Records the start of an attempt if its parameters depend on the time of the start.
 fn begins(run: &Run, at: Timestamp, node: &NodeId, attempt: u32) -> Vec<Event> {
     let due = open_attempt(run, node, attempt).filter(|(ix, _)| run.stop.is_none() && run.must_record_start(*ix));
     due.map_or_else(Vec::new, |_| {
@@ -236,7 +242,7 @@ fn begins(run: &Run, at: Timestamp, node: &NodeId, attempt: u32) -> Vec<Event> {
     })
 }
 
-/// What the run's state implies without any news.
+/// The events that follow from the state of the run without a new fact.
 fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
     if run.status != Status::Running {
         return Vec::new();
@@ -275,7 +281,7 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
     events
 }
 
-/// The agenda of a stopping run is what ends with it at once.
+/// Skips the nodes that a stop ends at once. In a stopping run these are the agenda.
 fn wind_down(run: &Run) -> Vec<Event> {
     let skip = |ix: NodeIx| Event::Skipped {
         node: run.plan.node(ix).id.clone(),
@@ -349,7 +355,7 @@ pub(super) fn judgement(node: &Node, outcome: &Outcome) -> Option<Effect> {
     })
 }
 
-/// The edges whose conditions matter, in the order in which they are asked: `Unhandled` ones last.
+/// The edges whose conditions must be evaluated, in the order of evaluation: `Unhandled` edges last.
 fn open_conditions(node: &Node, outcome: &Outcome) -> impl Iterator<Item = u32> {
     let fits = |when| match when {
         When::Always => true,
@@ -361,7 +367,7 @@ fn open_conditions(node: &Node, outcome: &Outcome) -> impl Iterator<Item = u32> 
         let edges = (0u32..).zip(&node.edges);
         edges.filter(move |(_, edge)| fits(edge.when) && (edge.when == When::Unhandled) == unhandled)
     };
-    // An unconditional edge is taken whenever first-match reaches it, so later ones do not matter.
+    // With first-match, an edge without a condition is always taken, so later edges are not needed.
     let reached = of(false)
         .chain(of(true))
         .take_while(move |(_, edge)| !first_only || edge.condition.is_some());
@@ -384,7 +390,7 @@ fn route(run: &Run, ix: NodeIx, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<
     events
 }
 
-/// The edges that are satisfied and that the route policy lets through.
+/// The satisfied edges, restricted by the route policy.
 fn taken_edges(node: &Node, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<u32> {
     let true_edges: BTreeSet<u32> = verdicts
         .iter()
@@ -413,7 +419,7 @@ fn taken_edges(node: &Node, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<u32>
     taken
 }
 
-/// The run is over and nobody stopped it: how did it go?
+/// The final event of a run that was not stopped.
 fn ended(run: &Run, at: Timestamp) -> Event {
     let failed = run.plan.on_failure == OnFailure::Continue && unhandled_failure(run);
     match failed {
@@ -430,18 +436,18 @@ fn ended(run: &Run, at: Timestamp) -> Event {
     }
 }
 
-/// Where failures do not stop the run: one counts if nothing succeeded at all, or if it skipped a
-/// node and no guarded node that follows it ran.
+/// With `OnFailure::Continue`: whether a failure makes the run fail. It does if no node succeeded, or if the failure
+/// caused a node to be skipped and no guarded node after it ran.
 fn unhandled_failure(run: &Run) -> bool {
     let ran = |ix: NodeIx| matches!(run.node(ix).phase, Phase::Finished { .. });
     let succeeded =
         |ix: &NodeIx| matches!(&run.node(*ix).phase, Phase::Finished { outcome, .. } if outcome.is_success());
     let any_success = run.completed.iter().any(succeeded);
     run.completed.iter().filter(|ix| !succeeded(ix)).any(|ix| {
-        let followers = || run.plan.node(*ix).edges.iter().map(|edge| edge.target);
+        let targets = || run.plan.node(*ix).edges.iter().map(|edge| edge.target);
         let is_guarded = |ix: NodeIx| matches!(run.plan.node(ix).join, Join::Guard(_));
-        let skipped_one = followers().any(|ix| !is_guarded(ix) && !ran(ix));
-        let handled = followers().any(|ix| is_guarded(ix) && ran(ix));
+        let skipped_one = targets().any(|ix| !is_guarded(ix) && !ran(ix));
+        let handled = targets().any(|ix| is_guarded(ix) && ran(ix));
         !any_success || (skipped_one && !handled)
     })
 }

@@ -1,12 +1,12 @@
-//! What a run still needs done, from its state alone: the same live and after a crash.
+//! The effects that a run still needs. They are computed from its state alone, so they are the same live and after a crash.
 //!
-//! [`outstanding`] is the whole answer, for recovery. A live runner that knows which nodes its last
-//! events touched asks for the parts, so that a step costs what it touches and not what is open.
+//! [`outstanding`] returns all of them, for recovery. A live runner knows which nodes its last events affected and calls
+//! the other functions for these nodes, so that the cost of a step does not grow with the number of open nodes.
 
 use super::decide::judgement;
 use crate::{Effect, Join, Kind, NodeIx, Phase, Run, Status, Timestamp};
 
-/// Everything to be done or kept going for `run`, in a stable order.
+/// All effects that `run` needs now, in a stable order.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
     let mut effects = evaluations(run);
     effects.extend(run.active().filter_map(|ix| effect_of(run, ix)));
@@ -14,7 +14,7 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
     effects
 }
 
-/// The conditions that must be evaluated before the run can go on.
+/// The conditions that must be evaluated before the run can continue.
 pub fn evaluations(run: &Run) -> Vec<Effect> {
     if run.status != Status::Running || run.stop.is_some() {
         return Vec::new();
@@ -34,7 +34,7 @@ fn evaluation(run: &Run, ix: NodeIx) -> Option<Effect> {
     }
 }
 
-/// What one open node needs.
+/// The effect that an open node needs.
 pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
     let Phase::Open(open) = &run.node(ix).phase else {
         return None;
@@ -54,7 +54,7 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
     }
 }
 
-/// When time alone will change the run next: a sleep or wait is over, or its time is up.
+/// The next time at which a timer or the deadline of the run is due.
 pub fn next_wake(run: &Run) -> Option<Timestamp> {
     if run.status != Status::Running || run.stop.is_some() {
         return None;

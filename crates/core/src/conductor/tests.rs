@@ -1,8 +1,8 @@
-//! What the conductor promises, rule by rule.
+//! The rules of the conductor, one by one.
 //!
-//! Every test drives a [`Live`] run. It checks on each step what must hold always: deciding twice
-//! gives the same, and the journal, read back from its text, gives the same run with the same
-//! things outstanding. So each test below is a test of recovery as well.
+//! Every test drives a [`Live`] run. After each step it checks two invariants: deciding twice gives the same events, and
+//! replaying the journal from its text gives the same run with the same outstanding effects. So each test also tests
+//! recovery.
 
 use crate::plan::PlanBuilder;
 use crate::*;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 mod ends;
 mod failures;
+mod ignored_facts;
 mod joins;
 mod journal;
 mod legality;
@@ -17,7 +18,6 @@ mod retries;
 mod routing;
 mod sleeps;
 mod stopping;
-mod strangers;
 mod waits;
 
 /// A run with the rows of its journal, and a clock that the test moves.
@@ -28,16 +28,16 @@ struct Live {
 }
 
 impl Live {
-    /// A run that has not begun.
+    /// A run that has not started.
     fn pending(plan: PlanBuilder) -> Live {
         Live {
-            run: Run::new(Arc::new(plan.build().expect("a sound plan"))),
+            run: Run::new(Arc::new(plan.build().expect("a valid plan"))),
             rows: Vec::new(),
             now: Timestamp(0),
         }
     }
 
-    /// A run that began at 0.
+    /// A run that started at 0.
     fn start(plan: PlanBuilder) -> Live {
         let mut live = Live::pending(plan);
         live.feed(Fact::start());
@@ -50,17 +50,17 @@ impl Live {
         self
     }
 
-    /// Feeds a fact and tells what followed.
+    /// Feeds a fact and returns the summaries of the events.
     fn feed(&mut self, fact: Fact) -> Vec<String> {
-        self.events(fact).iter().map(story).collect()
+        self.events(fact).iter().map(summary).collect()
     }
 
-    /// Feeds facts one after the other and tells all that followed.
+    /// Feeds several facts and returns the summaries of all events.
     fn feed_all(&mut self, facts: impl IntoIterator<Item = Fact>) -> Vec<String> {
         facts.into_iter().flat_map(|fact| self.feed(fact)).collect()
     }
 
-    /// Feeds a fact and returns what followed.
+    /// Feeds a fact and returns the events.
     fn events(&mut self, fact: Fact) -> Vec<Event> {
         let input = Input::new(self.now, fact);
         assert_eq!(decide(&self.run, &input), decide(&self.run, &input), "decided twice");
@@ -69,16 +69,16 @@ impl Live {
             self.rows.push(encode(&events));
         }
         let again = self.replayed();
-        assert!(again == self.run, "the journal tells another story than {:?}", self.run);
+        assert!(again == self.run, "the replayed journal differs from {:?}", self.run);
         assert_eq!(outstanding(&again), outstanding(&self.run));
         events
     }
 
-    /// The run as a program that crashed now would find it.
+    /// The run as it would be recovered after a crash.
     fn replayed(&self) -> Run {
         let mut run = Run::new(self.run.plan().clone());
-        for event in self.rows.iter().flat_map(|row| decode(row).expect("a sound row")) {
-            apply(&mut run, &event).expect("a sound journal");
+        for event in self.rows.iter().flat_map(|row| decode(row).expect("a valid row")) {
+            apply(&mut run, &event).expect("a valid journal");
         }
         run
     }
@@ -94,7 +94,7 @@ impl Live {
         }
     }
 
-    /// Every node with where it stands, in document order.
+    /// All nodes with their states, in document order.
     fn states(&self) -> String {
         let states = self.run.plan().indices().map(|ix| {
             let state = match &self.run.node(ix).phase {
@@ -109,15 +109,15 @@ impl Live {
         states.collect::<Vec<_>>().join(" ")
     }
 
-    /// How the run ended: its status and reason.
+    /// The final status and reason of the run.
     fn end(&self) -> String {
-        let reason = self.run.end().expect("the run is over").reason.as_deref();
+        let reason = self.run.end().expect("the run has ended").reason.as_deref();
         format!("{} {}", self.run.status(), reason.unwrap_or("-"))
     }
 }
 
-/// An event in a few words.
-fn story(event: &Event) -> String {
+/// A short text for an event.
+fn summary(event: &Event) -> String {
     let until = |until: &Option<Timestamp>| until.map_or(String::new(), |at| format!(" until {}", at.millis()));
     match event {
         Event::Started { deadline, .. } => format!("started{}", until(deadline)),

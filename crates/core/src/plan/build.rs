@@ -1,9 +1,9 @@
-//! A plan by hand, for tests, simulations and benchmarks.
+//! Builds plans in code, for tests, simulations and benchmarks.
 
 use super::{Edge, GraphError, Join, Kind, Node, NodeIx, Plan, Policies, Route, StoredPlan, When};
 use serde_json::Value;
 
-/// Builds a plan node by node. Edges name their target; targets may be added later.
+/// Builds a plan node by node. Edges refer to their target by name; the target may be added later.
 #[derive(Debug, Clone)]
 pub struct PlanBuilder {
     parts: StoredPlan,
@@ -11,7 +11,7 @@ pub struct PlanBuilder {
 }
 
 impl PlanBuilder {
-    /// An empty plan of the workflow `id`.
+    /// An empty plan for the workflow `id`.
     pub fn new(id: &str) -> Self {
         PlanBuilder {
             parts: StoredPlan::new(id, "built"),
@@ -64,7 +64,7 @@ impl PlanBuilder {
         self
     }
 
-    /// Changes what belongs to the whole plan.
+    /// Changes settings of the whole plan.
     pub fn plan(mut self, change: impl FnOnce(&mut StoredPlan)) -> Self {
         change(&mut self.parts);
         self

@@ -1,24 +1,24 @@
-//! Checks on the superset graph: all edges, conditions ignored.
+//! Checks of the graph with all edges, ignoring conditions.
 //!
-//! Every walk here is iterative, so a chain of a hundred thousand nodes cannot exhaust the stack.
+//! All traversals are iterative, so that a chain of a hundred thousand nodes cannot overflow the stack.
 
 use super::{Node, NodeIx};
 use crate::NodeId;
 use std::collections::BTreeMap;
 
-/// Why nodes do not make a plan.
+/// Why nodes are not a valid plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// There is no node at all.
+    /// There are no nodes.
     #[error("a workflow needs at least one node")]
     Empty,
-    /// Two nodes share a name.
-    #[error("two nodes are called `{0}`")]
+    /// Two nodes have the same id.
+    #[error("two nodes have the id `{0}`")]
     DoubledId(NodeId),
-    /// An edge leads to a node that is not there.
+    /// The target of an edge does not exist.
     #[error("an edge of `{0}` leads to a node that does not exist")]
     DanglingEdge(NodeId),
-    /// Nodes that lead back to themselves; the first is repeated at the end.
+    /// The nodes of a cycle; the first is repeated at the end.
     #[error("the nodes form a cycle: {}", .0.iter().map(NodeId::as_str).collect::<Vec<_>>().join(" → "))]
     Cycle(Vec<NodeId>),
 }
@@ -54,7 +54,7 @@ pub(super) fn check(nodes: &[Node]) -> Result<(), GraphError> {
     }
 }
 
-/// One cycle of the graph given by its adjacency lists, its first member repeated at the end.
+/// A cycle of the graph with these adjacency lists, if there is one. Its first node is repeated at the end.
 pub fn find_cycle(targets: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -97,7 +97,7 @@ pub fn find_cycle(targets: &[Vec<usize>]) -> Option<Vec<usize>> {
     None
 }
 
-/// Which nodes can be reached from `roots`.
+/// For each node, whether it can be reached from `roots`.
 pub fn reachable(targets: &[Vec<usize>], roots: impl IntoIterator<Item = usize>) -> Vec<bool> {
     let mut seen = vec![false; targets.len()];
     let mut queue: Vec<usize> = roots.into_iter().collect();
@@ -114,24 +114,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_is_named_from_its_first_member() {
+    fn cycle_begins_and_ends_with_the_same_node() {
         let targets = [vec![1], vec![2], vec![3, 1], vec![]];
         assert_eq!(find_cycle(&targets), Some(vec![1, 2, 1]));
     }
 
     #[test]
-    fn a_diamond_is_not_a_cycle() {
+    fn diamond_is_not_a_cycle() {
         let targets = [vec![1, 2], vec![3], vec![3], vec![]];
         assert_eq!(find_cycle(&targets), None);
     }
 
     #[test]
-    fn a_node_may_not_follow_itself() {
+    fn self_edge_is_a_cycle() {
         assert_eq!(find_cycle(&[vec![0]]), Some(vec![0, 0]));
     }
 
     #[test]
-    fn long_chains_do_not_exhaust_the_stack() {
+    fn long_chains_do_not_overflow_the_stack() {
         let mut targets: Vec<Vec<usize>> = (1..=200_000).map(|at| vec![at]).collect();
         targets.push(vec![]);
         assert_eq!(find_cycle(&targets), None);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_leads_to_is_not_reachable() {
+    fn node_without_incoming_edge_is_not_reachable() {
         assert_eq!(reachable(&[vec![1], vec![], vec![1]], [0]), [true, true, false]);
     }
 }

@@ -1,8 +1,8 @@
-//! What the expressions of a plan see, as data: a dialect says it, and the runner builds it without knowing the dialect.
+//! The scope of expressions as data: a dialect defines it, and the runner builds it without knowing the dialect.
 //!
-//! A scope names places (`context.data`, `tasks`, `state`) and says what stands at each. What is seen of a node is its
-//! *entry*, an object or value made by a [`Form`]. How a node stands in one word is also the dialect's to say ([`Words`]).
-//! A dialect that needs more gets a new [`Source`] or [`Form`]; those that are there never change their meaning.
+//! A scope maps names (`context.data`, `tasks`, `state`) to sources of values. A node appears in it as its *entry*, a value
+//! described by a [`Form`]. The dialect also defines the words for the status of a node ([`Words`]). If a dialect needs
+//! more, a new [`Source`] or [`Form`] is added; the meaning of the existing ones never changes.
 
 use super::Kind;
 use crate::{Failure, Outcome, Phase};
@@ -10,76 +10,76 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What expressions see.
+/// The values that expressions can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scope {
-    /// What stands where. A path never continues another one.
+    /// The names and their sources. No path is a prefix of another one.
     pub names: Vec<Name>,
-    /// What is seen of a node.
+    /// The entries of nodes.
     pub entries: Entries,
-    /// How a node stands, in one word.
+    /// The words for the status of a node.
     pub words: Words,
 }
 
-/// A place that expressions can read.
+/// A name that expressions can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Name {
-    /// Its place: `["context", "data"]` is read as `context.data`.
+    /// The path: `["context", "data"]` is read as `context.data`.
     pub path: Vec<String>,
-    /// What stands there.
+    /// The source of the value.
     pub source: Source,
 }
 
-/// What can stand at a place.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Source {
-    /// The payload the run was started with.
+    /// The trigger payload of the run.
     Trigger,
-    /// The structured payload beside it; `null` where the run has none.
+    /// The `spec` payload of the run; `null` if it has none.
     Spec,
-    /// The configured variables, as of the run's start.
+    /// The configured variables, as of the start of the run.
     Vars,
-    /// The addresses of callbacks: `<node>.url`.
+    /// The callback URLs of waits: `<node>.url`.
     Waits,
     /// The entries of nodes, by their ids.
     Entries,
-    /// The trigger, with the members of what each node gave written over it, in the order in which the nodes ended.
+    /// The trigger, overwritten with the members of the outputs of nodes in the order in which they ended.
     State,
-    /// Always this.
+    /// A constant.
     Fixed(Value),
 }
 
-/// What is seen of a node, by how it ended.
+/// The entry of a node, depending on how it ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entries {
-    /// Of an action or sleep that succeeded.
+    /// The entry of an action or sleep that succeeded.
     pub succeeded: Form,
-    /// Of a wait that was answered. Its output is the payload of the callback.
+    /// The entry of a wait that was answered. Its output is the payload of the callback.
     pub answered: Form,
-    /// Of a node that failed.
+    /// The entry of a node that failed.
     pub failed: Form,
-    /// Of a node that was skipped; without it, there is no entry.
+    /// The entry of a node that was skipped. Without it, a skipped node has no entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Form>,
 }
 
-/// How a value is made of what is known of a node. What is not there is `null`.
+/// How a value is built from the state of a node. Missing values are `null`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Form {
-    /// The node's output, or what lies at this path of it. A failed attempt may have one too.
+    /// The output of the node, or the value at this path in it. A failed attempt may have an output as well.
     Output(Vec<String>),
-    /// The word for how it ended.
+    /// The word for its status.
     Status,
     /// Its id.
     Node,
     /// The code of its failure.
     ErrorCode,
-    /// What its failure says.
+    /// The message of its failure.
     ErrorMessage,
     /// `null`.
     Null,
@@ -95,33 +95,33 @@ pub struct Member {
     pub name: String,
     /// Its value.
     pub form: Form,
-    /// Whether it is left out where it would be `null` or `false`.
+    /// Whether it is omitted if it is `null` or `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
 
-/// How a node stands, in one word.
+/// The words for the status of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Words {
-    /// It was not reached yet.
+    /// The node is not open yet.
     pub pending: String,
-    /// An action is due or executes.
+    /// An action is due or running.
     pub running: String,
-    /// A sleep is not over.
+    /// A sleep has not ended.
     pub sleeping: String,
-    /// A wait was not answered.
+    /// A wait was not answered yet.
     pub waiting: String,
     /// An action or sleep succeeded.
     pub succeeded: String,
     /// A wait was answered.
     pub answered: String,
-    /// It failed,
+    /// The node failed.
     pub failed: String,
-    /// unless its failure's code has a word of its own.
+    /// Words for failures with certain codes, instead of `failed`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_with: BTreeMap<String, String>,
-    /// It was skipped.
+    /// The node was skipped.
     pub skipped: String,
 }
 
@@ -160,7 +160,7 @@ impl Words {
         }
     }
 
-    /// The word for a node of this kind that ended well.
+    /// The word for a node of this kind that succeeded.
     pub fn success(&self, kind: &Kind) -> &str {
         match kind {
             Kind::Wait { .. } => &self.answered,
@@ -168,14 +168,14 @@ impl Words {
         }
     }
 
-    /// The word for a node that failed so.
+    /// The word for a node with this failure.
     pub fn failure(&self, failure: &Failure) -> &str {
         self.failed_with.get(&failure.code).unwrap_or(&self.failed)
     }
 }
 
 impl Scope {
-    /// The places where `source` stands.
+    /// The paths at which `source` can be read.
     pub fn places<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a [String]> {
         let names = self.names.iter().filter(move |name| name.source == *source);
         names.map(|name| name.path.as_slice())
@@ -183,7 +183,7 @@ impl Scope {
 }
 
 impl Name {
-    /// `source` stands at `path`, which is written with dots.
+    /// A name with a path in dot notation.
     pub fn new(path: &str, source: Source) -> Name {
         Name {
             path: path.split('.').map(str::to_owned).collect(),
@@ -193,7 +193,7 @@ impl Name {
 }
 
 impl Form {
-    /// All of the node's output.
+    /// The whole output of the node.
     pub const WHOLE: Form = Form::Output(Vec::new());
 
     /// One member of the node's output.
@@ -213,7 +213,7 @@ impl Form {
 }
 
 impl Default for Scope {
-    /// `trigger`, `context.data.<node>`, `vars` and `spec`; the entry of a node is what it gave, or its error.
+    /// `trigger`, `context.data.<node>`, `vars` and `spec`; the entry of a node is its output or its error.
     fn default() -> Self {
         let error = Form::object([("code", Form::ErrorCode), ("message", Form::ErrorMessage)]);
         Scope {

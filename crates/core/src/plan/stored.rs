@@ -1,11 +1,11 @@
 //! The plan as it is stored with a published version.
 //!
-//! The text is `{"v":1,"plan":{…}}`. Expressions stand in it as text and are parsed when the plan is loaded. The format
-//! only grows: a new field has a default that means what older programs did, and `v` rises only with an upcast in
-//! [`StoredPlan::decode`], so plans of every release can be loaded for ever. `tests/plans/` keeps plans of each format.
+//! The text is `{"v":1,"plan":{…}}`. Expressions are stored as text and parsed when the plan is loaded. The format is only
+//! extended: a new field has a default with the behaviour of older releases, and `v` increases only together with an upcast
+//! in [`StoredPlan::decode`]. So plans of every release can always be loaded. `tests/plans/` contains plans of each format.
 //!
-//! What must stay true: nothing in a stored plan depends on the settings of the process that loads it. What a setting
-//! decides is settled when the version is published.
+//! What must stay true: nothing in a stored plan depends on the settings of the process that loads it. Settings that
+//! affect a plan are applied when the version is published.
 
 use super::{ContextPolicy, GraphError, Language, Node, OnFailure, Plan, Scope, Templates};
 use serde::{Deserialize, Serialize};
@@ -14,45 +14,45 @@ use serde_json::Value;
 /// The format that [`StoredPlan::encode`] writes.
 pub const PLAN_VERSION: u32 = 1;
 
-/// All that a version needs to run.
+/// Everything that is needed to run a version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredPlan {
-    /// The id of the workflow this is a version of.
+    /// The id of the workflow.
     pub workflow: String,
-    /// What people call it.
+    /// The display name of the workflow.
     pub display_name: String,
-    /// The dialect it was written in. For display: nothing here depends on it.
+    /// The dialect of the document. For display only: nothing here depends on it.
     pub dialect: String,
     /// The nodes, in document order.
     pub nodes: Vec<Node>,
-    /// What an unhandled failure does to the run.
+    /// The effect of an unhandled failure on the run.
     pub on_failure: OnFailure,
-    /// How long a run may take from its start, parked time included.
+    /// The timeout of a run, counted from its start. It includes the time of sleeps and waits.
     pub timeout_ms: Option<u64>,
     /// JSON Schema of the trigger payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_schema: Option<Value>,
-    /// What is kept of the context, and how large it may grow.
+    /// The contents of the context snapshot, and the size limit of the context.
     pub context: ContextPolicy,
-    /// What its expressions see.
+    /// The values that expressions can read.
     pub scope: Scope,
-    /// How its expressions are written.
+    /// The language of the expressions.
     pub language: Language,
-    /// What its templates may do.
+    /// Options of templates.
     pub templates: Templates,
 }
 
 /// A stored plan that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// It is not in a known form.
+    /// The text is not a valid plan.
     #[error("the stored plan cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// It was written by a later program.
-    #[error("the stored plan has format {0}; this program knows up to {PLAN_VERSION}")]
+    /// A newer version of Fermata wrote it.
+    #[error("the stored plan has format {0}, but this version of Fermata reads only up to format {PLAN_VERSION}")]
     TooNew(u32),
-    /// Its nodes do not make a plan.
+    /// Its nodes are not a valid graph.
     #[error("the stored plan is damaged: {0}")]
     Graph(#[from] GraphError),
 }
@@ -74,7 +74,7 @@ struct Version {
 }
 
 impl StoredPlan {
-    /// A plan without nodes; everything else is as the first dialect has it.
+    /// A plan without nodes and with the default settings.
     pub fn new(workflow: &str, dialect: &str) -> StoredPlan {
         StoredPlan {
             workflow: workflow.to_owned(),
@@ -100,9 +100,9 @@ impl StoredPlan {
         serde_json::to_string(&writing).unwrap_or_else(|error| unreachable!("plans are always JSON: {error}"))
     }
 
-    /// The plan that was stored, in whatever format.
+    /// Loads a stored plan of any supported format.
     pub fn decode(text: &str) -> Result<Plan, PlanError> {
-        // The version is read first: the rest of a later format may look like anything.
+        // The version is read first: the rest of a newer format may have any structure.
         match serde_json::from_str::<Version>(text)?.v {
             1 => Ok(Plan::new(serde_json::from_str::<Reading>(text)?.plan)?),
             0 => Err(PlanError::Malformed(serde::de::Error::custom("format 0 never existed"))),

@@ -1,60 +1,59 @@
-//! The routing rules, as the specification has them (§4.3 and §9.4 of DataWorkflows, points 9, 10 and 23 of
-//! the semantics, the join table of the architecture). Naive on purpose: it looks at the whole graph
-//! until nothing more follows.
+//! The routing rules of the specification (§4.3 and §9.4 of DataWorkflows, points 9, 10 and 23 of the semantics, the join
+//! table of the architecture). Deliberately naive: it evaluates the whole graph repeatedly until nothing changes.
 
 use crate::sketch::{Sketch, SketchJoin, SketchNode};
 use fermata_core::When;
 
-/// What the rules say of a node.
+/// The state of a node according to the rules.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fate {
-    /// Something before it has not ended, so nothing can be said.
+pub enum Expected {
+    /// A preceding node has not ended, so it is not decided.
     Open,
-    /// It is to run, and has not ended.
+    /// It runs and has not ended.
     Runs,
-    /// It ran, and these of its edges are taken.
+    /// It ended, and these of its edges are taken.
     Ran { taken: Vec<u32> },
     /// It does not run.
     Skipped,
 }
 
-/// What the rules say of each node, given how those that ended went.
-pub fn fates(sketch: &Sketch, went: impl Fn(usize) -> Option<bool>) -> Vec<Fate> {
-    let mut fates = vec![Fate::Open; sketch.nodes.len()];
+/// The state of each node according to the rules, given the outcomes of the nodes that ended.
+pub fn expected(sketch: &Sketch, outcome: impl Fn(usize) -> Option<bool>) -> Vec<Expected> {
+    let mut expected = vec![Expected::Open; sketch.nodes.len()];
     loop {
-        let before = fates.clone();
-        for at in 0..fates.len() {
-            fates[at] = match runs(sketch, &fates, at) {
-                None => Fate::Open,
-                Some(false) => Fate::Skipped,
-                Some(true) => went(at).map_or(Fate::Runs, |success| Fate::Ran {
+        let before = expected.clone();
+        for at in 0..expected.len() {
+            expected[at] = match runs(sketch, &expected, at) {
+                None => Expected::Open,
+                Some(false) => Expected::Skipped,
+                Some(true) => outcome(at).map_or(Expected::Runs, |success| Expected::Ran {
                     taken: taken(&sketch.nodes[at], success),
                 }),
             };
         }
-        if fates == before {
-            return fates;
+        if expected == before {
+            return expected;
         }
     }
 }
 
 /// Whether a node runs; `None` while an edge to it is not settled.
-fn runs(sketch: &Sketch, fates: &[Fate], at: usize) -> Option<bool> {
+fn runs(sketch: &Sketch, expected: &[Expected], at: usize) -> Option<bool> {
     let mut edges = Vec::new();
     for (from, node) in sketch.nodes.iter().enumerate() {
         for (number, edge) in node.edges.iter().enumerate().filter(|(_, edge)| edge.to == at) {
             debug_assert!(from < edge.to);
-            edges.push(match &fates[from] {
-                Fate::Open | Fate::Runs => return None,
-                Fate::Skipped => false,
-                Fate::Ran { taken } => taken.contains(&(number as u32)),
+            edges.push(match &expected[from] {
+                Expected::Open | Expected::Runs => return None,
+                Expected::Skipped => false,
+                Expected::Ran { taken } => taken.contains(&(number as u32)),
             });
         }
     }
     Some(match sketch.nodes[at].join {
         SketchJoin::Any => edges.is_empty() || edges.contains(&true),
         SketchJoin::All => !edges.contains(&false),
-        SketchJoin::Guard(says) => says,
+        SketchJoin::Guard(value) => value,
     })
 }
 
@@ -84,16 +83,16 @@ fn taken(node: &SketchNode, success: bool) -> Vec<u32> {
     }
 }
 
-/// Whether a run whose failures do not stop it has failed all the same (semantics 23).
-pub fn relaxed_run_fails(sketch: &Sketch, went: impl Fn(usize) -> Option<bool>) -> bool {
-    let everyone = 0..sketch.nodes.len();
-    let anyone_succeeded = everyone.clone().any(|at| went(at) == Some(true));
-    everyone.into_iter().filter(|at| went(*at) == Some(false)).any(|at| {
-        let needing = sketch.nodes[at].edges.iter().map(|edge| edge.to);
+/// Whether a run with `OnFailure::Continue` fails because of its failures (semantics 23).
+pub fn relaxed_run_fails(sketch: &Sketch, outcome: impl Fn(usize) -> Option<bool>) -> bool {
+    let all = 0..sketch.nodes.len();
+    let any_succeeded = all.clone().any(|at| outcome(at) == Some(true));
+    all.into_iter().filter(|at| outcome(*at) == Some(false)).any(|at| {
+        let targets = sketch.nodes[at].edges.iter().map(|edge| edge.to);
         let (guarded, plain): (Vec<_>, Vec<_>) =
-            needing.partition(|to| matches!(sketch.nodes[*to].join, SketchJoin::Guard(_)));
-        let cascaded = plain.into_iter().any(|to| went(to).is_none());
-        let taken_up = guarded.into_iter().any(|to| went(to).is_some());
-        !anyone_succeeded || (cascaded && !taken_up)
+            targets.partition(|to| matches!(sketch.nodes[*to].join, SketchJoin::Guard(_)));
+        let skipped_one = plain.into_iter().any(|to| outcome(to).is_none());
+        let handled = guarded.into_iter().any(|to| outcome(to).is_some());
+        !any_succeeded || (skipped_one && !handled)
     })
 }

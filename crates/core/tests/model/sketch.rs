@@ -1,10 +1,10 @@
-//! A random workflow, and how everything in it will turn out.
+//! A random workflow with predetermined results of its attempts and conditions.
 
 use fermata_core::plan::{Overflow, PlanBuilder};
 use fermata_core::{Join, Kind, NodeId, NodeIx, OnFailure, Plan, Retry, Route, When};
 use std::sync::Arc;
 
-/// A small random generator (xorshift64*), so that a size and a seed say all there is to a case.
+/// A small random number generator (xorshift64*), so that a size and a seed reproduce a case.
 #[derive(Clone)]
 pub struct Rng(u64);
 
@@ -13,21 +13,21 @@ impl Rng {
         Rng(seed ^ 0x9E37_79B9_7F4A_7C15 | 1)
     }
 
-    /// A number below `sides`.
-    pub fn roll(&mut self, sides: usize) -> usize {
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % sides.max(1)
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit.max(1)
     }
 
-    /// True in `percent` of a hundred cases.
-    pub fn happens(&mut self, percent: usize) -> bool {
-        self.roll(100) < percent
+    /// True with this probability in percent.
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
     }
 
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.roll(from.len())]
+        from[self.below(from.len())]
     }
 }
 
@@ -35,7 +35,7 @@ impl Rng {
 pub enum Style {
     /// Any edges; an unhandled failure stops the run.
     FailFast,
-    /// As Runlater has it: edges for success, joins that want all or ask a guard.
+    /// As in Runlater: edges for success, joins with all edges or a guard; failures do not stop the run.
     Relaxed,
 }
 
@@ -43,8 +43,8 @@ pub struct Sketch {
     pub nodes: Vec<SketchNode>,
     pub relaxed: bool,
     pub timeout_ms: Option<u64>,
-    /// The position of each node in the plan; edges lead from low numbers to high ones, the plan is shuffled.
-    places: Vec<usize>,
+    /// The position of each node in the plan. Edges lead from lower to higher node numbers, and the plan is shuffled.
+    positions: Vec<usize>,
 }
 
 pub struct SketchNode {
@@ -55,11 +55,11 @@ pub struct SketchNode {
 }
 
 pub enum Task {
-    /// An action, with what each of its attempts gives; the last entry holds for all later ones.
+    /// An action with the results of its attempts; the last result is used for all later attempts.
     Action { max_attempts: u32, gives: Vec<Gives> },
     /// A sleep; `None` if its duration cannot be rendered.
     Sleep { millis: Option<u64> },
-    /// A wait; answered if the world cares to.
+    /// A wait, which may be answered or not.
     Wait { timeout_ms: Option<u64> },
 }
 
@@ -74,19 +74,19 @@ pub enum Gives {
 pub enum SketchJoin {
     Any,
     All,
-    /// With what its condition will say.
+    /// A guard with the value of its condition.
     Guard(bool),
 }
 
 pub struct SketchEdge {
     pub to: usize,
     pub when: When,
-    /// What its condition will say, if it has one.
+    /// The value of its condition, if it has one.
     pub condition: Option<bool>,
 }
 
 impl SketchNode {
-    /// How it will go, if it runs and nobody stops it; a wait depends on who answers.
+    /// Whether it succeeds if it runs and is not stopped. `None` for a wait, which depends on callbacks.
     pub fn will_succeed(&self) -> Option<bool> {
         match &self.task {
             Task::Action { max_attempts, gives } => {
@@ -108,41 +108,41 @@ pub fn name(at: usize) -> String {
 impl Sketch {
     pub fn random(size: usize, seed: u64, style: Style) -> Sketch {
         let mut rng = Rng::new(seed);
-        let reach = 1 + rng.roll(12);
-        let trouble = rng.pick(&[0, 5, 30]);
-        let nodes = (0..size).map(|at| random_node(&mut rng, at, size, reach, trouble, style));
+        let reach = 1 + rng.below(12);
+        let fault_percent = rng.pick(&[0, 5, 30]);
+        let nodes = (0..size).map(|at| random_node(&mut rng, at, size, reach, fault_percent, style));
         let nodes: Vec<_> = nodes.collect();
-        let mut places: Vec<usize> = (0..size).collect();
+        let mut positions: Vec<usize> = (0..size).collect();
         for at in (1..size).rev() {
-            places.swap(at, rng.roll(at + 1));
+            positions.swap(at, rng.below(at + 1));
         }
         Sketch {
             nodes,
             relaxed: style == Style::Relaxed,
             timeout_ms: None,
-            places,
+            positions,
         }
     }
 
-    /// Gives the run a deadline, most of the time.
+    /// Sets a deadline in most cases.
     pub fn with_deadline(mut self, seed: u64) -> Sketch {
         let mut rng = Rng::new(seed.rotate_left(7));
-        self.timeout_ms = rng.happens(70).then(|| rng.roll(30_000) as u64);
+        self.timeout_ms = rng.chance(70).then(|| rng.below(30_000) as u64);
         self
     }
 
     pub fn ix(&self, at: usize) -> NodeIx {
-        NodeIx(self.places[at] as u32)
+        NodeIx(self.positions[at] as u32)
     }
 
-    /// The number of the node called `id`.
+    /// The number of the node with this id.
     pub fn at(&self, id: &NodeId) -> usize {
-        id.as_str()[1..].parse().expect("a name of ours")
+        id.as_str()[1..].parse().expect("a generated name")
     }
 
     pub fn plan(&self) -> Arc<Plan> {
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
-        order.sort_by_key(|at| self.places[*at]);
+        order.sort_by_key(|at| self.positions[*at]);
         let mut plan = PlanBuilder::new("sketch").plan(|plan| {
             plan.timeout_ms = self.timeout_ms;
             plan.context.overflow_behavior = Overflow::DropOversize;
@@ -153,7 +153,7 @@ impl Sketch {
         for at in order {
             plan = self.nodes[at].add(plan, &name(at));
         }
-        Arc::new(plan.build().expect("edges lead upwards"))
+        Arc::new(plan.build().expect("no cycles: edges lead to higher numbers"))
     }
 }
 
@@ -205,35 +205,35 @@ impl SketchNode {
     }
 }
 
-fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, trouble: usize, style: Style) -> SketchNode {
-    let task = match rng.roll(10) {
+fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, fault_percent: usize, style: Style) -> SketchNode {
+    let task = match rng.below(10) {
         0 => Task::Sleep {
-            millis: (!rng.happens(trouble)).then(|| rng.roll(3000) as u64),
+            millis: (!rng.chance(fault_percent)).then(|| rng.below(3000) as u64),
         },
         1 => Task::Wait {
-            timeout_ms: rng.happens(60).then(|| rng.roll(5000) as u64),
+            timeout_ms: rng.chance(60).then(|| rng.below(5000) as u64),
         },
         _ => Task::Action {
-            max_attempts: rng.roll(5) as u32,
+            max_attempts: rng.below(5) as u32,
             gives: (0..5)
-                .map(|_| match rng.happens(trouble) {
+                .map(|_| match rng.chance(fault_percent) {
                     true => rng.pick(&[Gives::Flaky, Gives::Flaky, Gives::Bad]),
                     false => Gives::Output,
                 })
                 .collect(),
         },
     };
-    let guard = rng.happens(50);
-    let join = match (style, rng.roll(10)) {
+    let guard = rng.chance(50);
+    let join = match (style, rng.below(10)) {
         (_, 0) => SketchJoin::Guard(guard),
         (Style::Relaxed, 1..=3) => SketchJoin::Guard(guard),
         (Style::Relaxed, _) | (_, 1..=3) => SketchJoin::All,
         _ => SketchJoin::Any,
     };
     let left = size - at - 1;
-    let count = if left == 0 { 0 } else { rng.roll(5) };
+    let count = if left == 0 { 0 } else { rng.below(5) };
     let edges = (0..count).map(|_| SketchEdge {
-        to: at + 1 + rng.roll(left.min(reach)),
+        to: at + 1 + rng.below(left.min(reach)),
         when: match style {
             Style::Relaxed => When::Success,
             Style::FailFast => rng.pick(&[
@@ -247,7 +247,7 @@ fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, trouble: usi
         },
         condition: match style {
             Style::Relaxed => None,
-            Style::FailFast => rng.happens(40).then(|| rng.happens(60)),
+            Style::FailFast => rng.chance(40).then(|| rng.chance(60)),
         },
     });
     SketchNode {
@@ -256,7 +256,7 @@ fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, trouble: usi
         first_match: false,
         edges: edges.collect(),
     }
-    .route(style == Style::FailFast && rng.happens(40))
+    .route(style == Style::FailFast && rng.chance(40))
 }
 
 impl SketchNode {

@@ -1,4 +1,4 @@
-//! A runner without a world: it does what is outstanding, in random order, and crashes now and then.
+//! A simulated runner: it performs outstanding effects in random order, and sometimes crashes.
 
 use crate::sketch::{Gives, Rng, Sketch, SketchJoin, Task, name};
 use fermata_core::{
@@ -31,7 +31,7 @@ impl World {
         self.now = self.now.plus_millis(millis);
     }
 
-    /// Gives the run a fact and journals what follows.
+    /// Feeds a fact to the run and writes the events to the journal.
     pub fn feed(&mut self, fact: Fact) -> Vec<Event> {
         let input = Input::new(self.now, fact);
         assert_eq!(decide(&self.run, &input), decide(&self.run, &input), "{input:?}");
@@ -43,13 +43,13 @@ impl World {
         events
     }
 
-    /// The process is gone; another one reads the journal.
+    /// Simulates a crash: the run is recovered from the journal.
     fn crash(&mut self) {
         let mut run = Run::new(self.run.plan().clone());
-        for event in self.rows.iter().flat_map(|row| decode(row).expect("a sound row")) {
-            apply(&mut run, &event).expect("a sound journal");
+        for event in self.rows.iter().flat_map(|row| decode(row).expect("a valid row")) {
+            apply(&mut run, &event).expect("a valid journal");
         }
-        assert!(run == self.run, "another run came back from the journal");
+        assert!(run == self.run, "the recovered run differs");
         assert_eq!(outstanding(&run), outstanding(&self.run));
         self.run = run;
     }
@@ -58,7 +58,7 @@ impl World {
         outstanding(&self.run).len()
     }
 
-    /// Effects are for nodes that are open, or ended and not routed, or about to be opened; and for nobody else.
+    /// Checks that effects are only for nodes that are open, finished but not routed, or idle with a guard.
     pub fn check_effects(&self) {
         for ix in self.run.active() {
             assert_eq!(self.run.node(ix).answer, None, "an early answer is used at once");
@@ -83,29 +83,29 @@ impl World {
         }
     }
 
-    /// Does what is outstanding until the run is over. `trouble` is the percentage of steps on which
-    /// something else happens: a crash, a cancel, time that passes, a callback, nonsense.
-    pub fn run_to_the_end(&mut self, trouble: usize) {
+    /// Performs outstanding effects until the run ends. In `fault_percent` of the steps something else happens: a crash, a
+    /// cancel, passing time, a callback, or an invalid fact.
+    pub fn run_to_end(&mut self, fault_percent: usize) {
         self.feed(Fact::start());
-        // Every node takes at most five attempts, a verdict, a guard, a time and a tick.
-        let mut patience = 100 + 20 * self.sketch.nodes.len();
+        // Every node needs at most five attempts, a verdict, a guard, a duration and a tick.
+        let mut budget = 100 + 20 * self.sketch.nodes.len();
         while !self.run.status().is_terminal() {
             self.check_effects();
-            if self.rng.happens(trouble) {
-                self.make_trouble();
+            if self.rng.chance(fault_percent) {
+                self.inject_fault();
                 continue;
             }
-            patience = patience
+            budget = budget
                 .checked_sub(1)
                 .expect("a run ends within a bounded number of inputs");
             let effects = outstanding(&self.run);
-            let some = self.rng.roll(effects.len().max(1));
+            let some = self.rng.below(effects.len().max(1));
             match effects.get(some) {
                 Some(effect) => self.perform(effect.clone()),
-                None => self.answer_someone(),
+                None => self.answer_a_wait(),
             }
-            if self.rng.happens(10) {
-                self.answer_someone();
+            if self.rng.chance(10) {
+                self.answer_a_wait();
             }
         }
         self.crash();
@@ -119,9 +119,9 @@ impl World {
                 first_only,
             } => self.judge(node, &edges, first_only),
             Effect::Guard { node } => match self.sketch.nodes[self.sketch.at(&node)].join {
-                SketchJoin::Guard(says) => Fact::Guarded {
+                SketchJoin::Guard(value) => Fact::Guarded {
                     node,
-                    verdict: Verdict::plain(0, says),
+                    verdict: Verdict::plain(0, value),
                 },
                 _ => panic!("`{node}` has no guard"),
             },
@@ -130,13 +130,13 @@ impl World {
                     node,
                     duration_ms: millis.ok_or_else(|| Failure::permanent(code::TEMPLATE_ERROR, "x")),
                 },
-                _ => panic!("`{node}` is no sleep"),
+                _ => panic!("`{node}` is not a sleep"),
             },
             Effect::Execute { node, attempt, due } => {
                 self.now = self.now.max(due);
                 self.execute(node, attempt)
             }
-            Effect::Abort { node, attempt } => match self.rng.happens(50) {
+            Effect::Abort { node, attempt } => match self.rng.chance(50) {
                 true => Fact::Aborted { node, attempt },
                 false => self.execute(node, attempt),
             },
@@ -145,14 +145,16 @@ impl World {
                 Fact::Tick
             }
         };
-        assert!(!self.feed(fact).is_empty(), "what was asked for is of use");
+        assert!(!self.feed(fact).is_empty(), "the result of an effect has consequences");
     }
 
     fn judge(&self, node: NodeId, edges: &[u32], first_only: bool) -> Fact {
         let all = &self.sketch.nodes[self.sketch.at(&node)].edges;
         let mut verdicts = Vec::new();
         for edge in edges {
-            let value = all[*edge as usize].condition.expect("only conditions are asked for");
+            let value = all[*edge as usize]
+                .condition
+                .expect("only edges with a condition are evaluated");
             verdicts.push(Verdict::plain(*edge, value));
             if value && first_only {
                 break;
@@ -163,7 +165,7 @@ impl World {
 
     fn execute(&mut self, node: NodeId, attempt: u32) -> Fact {
         let Task::Action { gives, .. } = &self.sketch.nodes[self.sketch.at(&node)].task else {
-            panic!("`{node}` is no action");
+            panic!("`{node}` is not an action");
         };
         let gives = gives[(attempt as usize - 1).min(gives.len() - 1)];
         Fact::Returned {
@@ -174,17 +176,17 @@ impl World {
                 Gives::Flaky => Err(Failure::retriable("FLAKY", "x")),
                 Gives::Bad => Err(Failure::permanent("BAD", "x")),
             },
-            jitter: self.rng.roll(1 << 31) as u32,
+            jitter: self.rng.below(1 << 31) as u32,
         }
     }
 
-    /// A callback for some wait, open or not; for an open one, if that is all that is left.
-    fn answer_someone(&mut self) {
+    /// Sends a callback to a random wait: usually to an open one if there is any, otherwise to any wait.
+    fn answer_a_wait(&mut self) {
         let is_wait = |at: &usize| matches!(self.sketch.nodes[*at].task, Task::Wait { .. });
         let waits: Vec<usize> = (0..self.sketch.nodes.len()).filter(is_wait).collect();
         let is_open = |at: &usize| matches!(self.run.node(self.sketch.ix(*at)).phase, Phase::Open(_));
         let open: Vec<usize> = waits.iter().copied().filter(is_open).collect();
-        let among = if open.is_empty() || self.rng.happens(20) {
+        let among = if open.is_empty() || self.rng.chance(20) {
             waits
         } else {
             open
@@ -198,8 +200,8 @@ impl World {
         }
     }
 
-    fn make_trouble(&mut self) {
-        match self.rng.roll(100) {
+    fn inject_fault(&mut self) {
+        match self.rng.below(100) {
             0..40 => self.crash(),
             40 => {
                 self.feed(Fact::Cancel {
@@ -207,18 +209,18 @@ impl World {
                 });
             }
             41..60 => {
-                let later = self.rng.roll(1000) as u64;
+                let later = self.rng.below(1000) as u64;
                 self.pass(later);
                 self.feed(Fact::Tick);
             }
-            60..70 => self.answer_someone(),
-            _ => self.talk_nonsense(),
+            60..70 => self.answer_a_wait(),
+            _ => self.feed_invalid_facts(),
         }
     }
 
-    /// Facts that do not fit, about everybody; none of them may decide anything.
-    fn talk_nonsense(&mut self) {
-        let at = self.rng.roll(self.sketch.nodes.len());
+    /// Feeds facts that do not match the state of a random node; they must have no effect.
+    fn feed_invalid_facts(&mut self) {
+        let at = self.rng.below(self.sketch.nodes.len());
         let phase = self.run.node(self.sketch.ix(at)).phase.clone();
         let task = &self.sketch.nodes[at].task;
         let (is_action, is_sleep) = (matches!(task, Task::Action { .. }), matches!(task, Task::Sleep { .. }));
@@ -226,7 +228,7 @@ impl World {
         let node: NodeId = name(at).into();
         let mut facts = Vec::new();
         let wrong = match &phase {
-            Phase::Open(open) if is_action => open.attempt + 1 + self.rng.roll(2) as u32,
+            Phase::Open(open) if is_action => open.attempt + 1 + self.rng.below(2) as u32,
             _ => 1,
         };
         facts.push(Fact::Returned {
@@ -264,8 +266,8 @@ impl World {
             });
         }
         for fact in facts {
-            let told = format!("{fact:?}");
-            assert_eq!(self.feed(fact), [], "{told} at {phase:?}");
+            let text = format!("{fact:?}");
+            assert_eq!(self.feed(fact), [], "{text} at {phase:?}");
         }
     }
 }

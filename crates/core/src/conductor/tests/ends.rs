@@ -1,4 +1,4 @@
-//! How a run that nobody stopped ends, and what is kept of its context (spec §8.4, semantics 13, 17, 23).
+//! The end of runs that were not stopped, and the context snapshot (spec §8.4, semantics 13, 17, 23).
 
 use super::*;
 use crate::plan::{Overflow, SnapshotMode};
@@ -8,7 +8,7 @@ fn relaxed() -> PlanBuilder {
     plan().plan(|plan| plan.on_failure = OnFailure::Continue)
 }
 
-/// How the node added last joins.
+/// Sets the join of the node added last.
 trait Needs {
     fn guard(self) -> Self;
     fn all(self) -> Self;
@@ -23,8 +23,8 @@ impl Needs for PlanBuilder {
     }
 }
 
-/// `ok` stands apart; `bad` is needed by `next` and, guarded, by `iff`.
-fn chores() -> PlanBuilder {
+/// `ok` is independent; `next` and the guarded node `iff` depend on `bad`.
+fn tasks() -> PlanBuilder {
     relaxed()
         .action("ok", "t")
         .action("bad", "t")
@@ -37,23 +37,23 @@ fn chores() -> PlanBuilder {
 }
 
 #[test]
-fn a_failure_that_skipped_a_node_fails_the_run_unless_a_guarded_node_took_it_up() {
+fn failure_that_skips_a_node_fails_the_run_unless_a_guarded_node_ran() {
     for (runs, end) in [(true, "Succeeded -"), (false, "Failed action_failed")] {
-        let mut live = Live::start(chores());
+        let mut live = Live::start(tasks());
         live.feed_all([ok("ok"), bad("bad"), guarded("iff", runs), ok("iff")]);
         assert_eq!(live.end(), end, "{}", live.states());
     }
 }
 
 #[test]
-fn a_guarded_node_that_ran_and_failed_took_the_failure_up_all_the_same() {
-    let mut live = Live::start(chores());
+fn guarded_node_that_fails_still_handles_the_failure() {
+    let mut live = Live::start(tasks());
     live.feed_all([ok("ok"), bad("bad"), guarded("iff", true), bad("iff")]);
     assert_eq!(live.end(), "Succeeded -", "`iff` failed but skipped nothing");
 }
 
 #[test]
-fn a_failure_that_skipped_nothing_is_forgiven_if_anything_succeeded() {
+fn failure_that_skips_nothing_is_ignored_if_another_node_succeeded() {
     let plan = || relaxed().action("ok", "t").action("bad", "t");
     let mut live = Live::start(plan());
     live.feed_all([ok("ok"), bad("bad")]);
@@ -64,7 +64,7 @@ fn a_failure_that_skipped_nothing_is_forgiven_if_anything_succeeded() {
 }
 
 #[test]
-fn a_guard_that_was_false_is_no_cascade() {
+fn node_skipped_by_its_guard_does_not_fail_the_run() {
     let plan = relaxed()
         .action("ok", "t")
         .action("bad", "t")
@@ -77,7 +77,7 @@ fn a_guard_that_was_false_is_no_cascade() {
 }
 
 #[test]
-fn a_wait_that_timed_out_counts_as_a_failure() {
+fn wait_timeout_counts_as_a_failure() {
     let plan = |guard: bool| {
         let plan = relaxed()
             .action("ok", "t")
@@ -98,7 +98,7 @@ fn a_wait_that_timed_out_counts_as_a_failure() {
 }
 
 #[test]
-fn all_skipped_is_a_success() {
+fn run_with_all_nodes_skipped_succeeds() {
     let mut live = Live::start(relaxed().action("a", "t").guard().then("b").action("b", "t").all());
     live.feed(guarded("a", false));
     assert_eq!(live.states(), "a:skipped b:skipped");
@@ -106,7 +106,7 @@ fn all_skipped_is_a_success() {
 }
 
 #[test]
-fn the_deadline_fails_a_relaxed_run_too() {
+fn deadline_fails_a_run_that_continues_on_failure() {
     let mut live = Live::start(relaxed().plan(|plan| plan.timeout_ms = Some(10)).node("w", wait(None)));
     live.at(10).feed(Fact::Tick);
     assert_eq!(live.end(), "Failed timeout");
@@ -159,15 +159,15 @@ fn finished(mode: SnapshotMode, limit: u64, overflow: Overflow, keys: &[&str]) -
 }
 
 fn kept(live: &Live) -> Vec<String> {
-    let tell = |(id, keep)| match keep {
+    let describe = |(id, keep)| match keep {
         Keep::Whole => format!("{id} whole"),
         Keep::Summary(output) => format!("{id} {} {:?}", output.bytes, output.shape),
     };
-    choose(&live.run).into_iter().map(tell).collect()
+    choose(&live.run).into_iter().map(describe).collect()
 }
 
 #[test]
-fn the_context_may_be_as_large_as_its_limit_and_no_larger() {
+fn context_limit_is_inclusive() {
     let live = finished(SnapshotMode::Full, 100, Overflow::Fail, &[]);
     assert_eq!(live.end(), "Succeeded -");
     let live = finished(SnapshotMode::Full, 89, Overflow::Fail, &[]);
@@ -181,7 +181,7 @@ fn the_context_may_be_as_large_as_its_limit_and_no_larger() {
 }
 
 #[test]
-fn a_last_output_that_overflows_still_fails_the_run() {
+fn overflow_by_the_last_output_fails_the_run() {
     assert_eq!(
         finished(SnapshotMode::Full, 99, Overflow::Fail, &[]).end(),
         "Failed context_overflow"
@@ -189,14 +189,14 @@ fn a_last_output_that_overflows_still_fails_the_run() {
 }
 
 #[test]
-fn pruning_lets_the_run_go_on() {
+fn pruned_context_does_not_fail_the_run() {
     for overflow in [Overflow::AutoPruneOldest, Overflow::DropOversize] {
         assert_eq!(finished(SnapshotMode::Full, 5, overflow, &[]).end(), "Succeeded -");
     }
 }
 
 #[test]
-fn a_snapshot_keeps_what_its_mode_and_limit_allow() {
+fn snapshot_follows_mode_and_limit() {
     use Overflow::*;
     use SnapshotMode::*;
     const SUMMARY: &[&str] = &["a 40 String", "b 50 String", "c 10 String"];
@@ -216,7 +216,13 @@ fn a_snapshot_keeps_what_its_mode_and_limit_allow() {
         (Full, 99, DropOversize, &[], &["a whole", "b whole", "c 10 String"]),
         (Full, 60, DropOversize, &[], &["a whole", "b 50 String", "c whole"]),
         (Full, 9, DropOversize, &[], SUMMARY),
-        (KeysOnly, 100, Fail, &["c", "a", "d", "nobody"], &["a whole", "c whole"]),
+        (
+            KeysOnly,
+            100,
+            Fail,
+            &["c", "a", "d", "unknown"],
+            &["a whole", "c whole"],
+        ),
         (KeysOnly, 50, AutoPruneOldest, &["a", "c"], &["a whole", "c whole"]),
         (KeysOnly, 49, AutoPruneOldest, &["a", "c"], &["c whole"]),
         (KeysOnly, 49, DropOversize, &["a", "c"], &["a whole", "c 10 String"]),

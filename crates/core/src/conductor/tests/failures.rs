@@ -1,4 +1,4 @@
-//! What a failure does: failure edges, `onFailure`, fail-fast (spec §9.4, semantics 10).
+//! Failures: failure edges, `onFailure`, fail-fast (spec §9.4, semantics 10).
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn rescue(route: Route) -> PlanBuilder {
 }
 
 #[test]
-fn on_failure_is_for_failures_that_no_failure_edge_takes() {
+fn on_failure_handles_failures_without_a_satisfied_failure_edge() {
     use Route::{FirstMatch, Parallel};
     let table = [
         // route, failure edge, always edge, taken
@@ -34,14 +34,14 @@ fn on_failure_is_for_failures_that_no_failure_edge_takes() {
         live.feed(bad("a"));
         let judge_all = judge("a", &[0, 1], route == FirstMatch);
         assert_eq!(outstanding(&live.run), [judge_all], "{row:?}");
-        let story = live.feed(judged("a", [(0, failure), (1, always)]));
-        assert_eq!(story[0], format!("routed a {taken}"), "{row:?}");
+        let summary = live.feed(judged("a", [(0, failure), (1, always)]));
+        assert_eq!(summary[0], format!("routed a {taken}"), "{row:?}");
         assert!(live.run.stop().is_none(), "a taken route handles the failure");
     }
 }
 
 #[test]
-fn on_failure_is_not_for_success() {
+fn on_failure_is_not_taken_on_success() {
     for route in [Route::Parallel, Route::FirstMatch] {
         let mut live = Live::start(rescue(route));
         live.feed(ok("a"));
@@ -52,7 +52,7 @@ fn on_failure_is_not_for_success() {
 }
 
 #[test]
-fn on_failure_is_the_last_candidate_wherever_it_stands() {
+fn on_failure_is_evaluated_last() {
     for condition in [None, Some("z")] {
         let plan = plan()
             .action("a", "t")
@@ -63,14 +63,14 @@ fn on_failure_is_the_last_candidate_wherever_it_stands() {
             .action("fail", "t");
         let mut live = Live::start(plan);
         live.feed(bad("a"));
-        let asked = if condition.is_some() { vec![1, 0] } else { vec![1] };
-        assert_eq!(outstanding(&live.run), [judge("a", &asked, true)]);
+        let evaluated = if condition.is_some() { vec![1, 0] } else { vec![1] };
+        assert_eq!(outstanding(&live.run), [judge("a", &evaluated, true)]);
         assert_eq!(live.feed(judged("a", [(1, true)]))[0], "routed a [1]");
     }
 }
 
 #[test]
-fn a_handled_failure_lets_the_run_succeed() {
+fn handled_failure_lets_the_run_succeed() {
     let plan = plan()
         .action("a", "t")
         .edge("b", When::Unhandled, None)
@@ -85,7 +85,7 @@ fn a_handled_failure_lets_the_run_succeed() {
 }
 
 #[test]
-fn an_unhandled_failure_fails_the_run_and_names_its_cause() {
+fn unhandled_failure_stops_the_run_and_records_its_cause() {
     let mut live = Live::start(plan().action("a", "t").then("b").action("b", "t"));
     assert_eq!(
         live.feed(bad("a")),
@@ -102,14 +102,14 @@ fn an_unhandled_failure_fails_the_run_and_names_its_cause() {
 }
 
 #[test]
-fn the_last_node_of_a_run_fails_it_too() {
+fn failure_of_the_last_node_fails_the_run() {
     let mut live = Live::start(plan().action("a", "t"));
     live.feed(bad("a"));
     assert_eq!(live.end(), "Failed action_failed");
 }
 
 #[test]
-fn with_continue_a_failure_kills_its_own_paths_only() {
+fn continue_skips_only_the_paths_after_the_failure() {
     let plan = plan()
         .plan(|plan| plan.on_failure = OnFailure::Continue)
         .action("a", "t")

@@ -1,4 +1,4 @@
-//! How incoming edges open a node, and how a skip runs down its path.
+//! Joins: when incoming edges open a node, and how dead paths are skipped.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn diamond(join: Join) -> PlanBuilder {
 }
 
 #[test]
-fn joins_fire_as_their_table_says_and_only_when_all_edges_are_settled() {
+fn joins_fire_only_when_all_edges_are_settled() {
     // How many of three parents succeeded; whether `Any` and `All` fire.
     for (successes, any, all) in [(0, false, false), (1, true, false), (2, true, false), (3, true, true)] {
         for (join, fires) in [(Join::Any, any), (Join::All, all)] {
@@ -31,27 +31,30 @@ fn joins_fire_as_their_table_says_and_only_when_all_edges_are_settled() {
 }
 
 #[test]
-fn a_guard_decides_alone_once_all_edges_are_settled() {
+fn guard_decides_once_all_edges_are_settled() {
     for successes in 0..=3 {
         for value in [true, false] {
             let mut live = Live::start(diamond(Join::Guard("x".to_owned())));
             assert!(live.feed(guarded("j", true)).is_empty(), "too early");
             for (at, id) in ["a", "b", "c"].into_iter().enumerate() {
-                let asked = outstanding(&live.run).contains(&Effect::Guard { node: "j".into() });
-                assert!(!asked, "asked before {id} ended");
+                let evaluated = outstanding(&live.run).contains(&Effect::Guard { node: "j".into() });
+                assert!(!evaluated, "evaluated before {id} ended");
                 live.feed(if at < successes { ok(id) } else { bad(id) });
             }
             assert!(outstanding(&live.run).contains(&Effect::Guard { node: "j".into() }));
-            let story = live.feed(guarded("j", value));
+            let summary = live.feed(guarded("j", value));
             let expected = if value { "opened j" } else { "skipped j (Guard)" };
-            assert_eq!(story[0], expected);
-            assert!(live.feed(guarded("j", !value)).is_empty(), "a guard answers once");
+            assert_eq!(summary[0], expected);
+            assert!(
+                live.feed(guarded("j", !value)).is_empty(),
+                "a second verdict is ignored"
+            );
         }
     }
 }
 
 #[test]
-fn a_guard_records_what_it_saw() {
+fn guard_verdict_is_recorded() {
     let verdict = Verdict {
         edge: 0,
         value: false,
@@ -73,11 +76,11 @@ fn a_guard_records_what_it_saw() {
         verdict: Some(verdict),
     };
     assert_eq!(events[0], skipped);
-    assert_eq!(live.end(), "Succeeded -", "a run whose nodes are all skipped went well");
+    assert_eq!(live.end(), "Succeeded -", "a run whose nodes are all skipped succeeds");
 }
 
 #[test]
-fn a_guard_that_failed_is_false() {
+fn guard_with_error_is_false() {
     let mut live = Live::start(
         plan()
             .action("g", "t")
@@ -95,7 +98,7 @@ fn a_guard_that_failed_is_false() {
 }
 
 #[test]
-fn roots_open_at_the_start_whatever_their_join() {
+fn roots_open_at_the_start_with_any_join() {
     for join in [Join::Any, Join::All] {
         let live = Live::start(plan().action("a", "t").with(|node| node.join = join));
         assert_eq!(live.states(), "a:open");
@@ -103,7 +106,7 @@ fn roots_open_at_the_start_whatever_their_join() {
 }
 
 #[test]
-fn two_edges_from_one_parent_fire_a_join_once() {
+fn two_edges_from_one_node_fire_a_join_once() {
     let mut live = Live::start(
         plan()
             .action("a", "t")
@@ -118,8 +121,8 @@ fn two_edges_from_one_parent_fire_a_join_once() {
 }
 
 #[test]
-fn a_parent_whose_edge_is_dead_does_not_hold_a_join() {
-    // a → b → j, a → c → j; c is not chosen.
+fn dead_edge_does_not_block_a_join() {
+    // a → b → j, a → c → j; the edge to c is not taken.
     let plan = plan()
         .action("a", "t")
         .then("b")
@@ -137,7 +140,7 @@ fn a_parent_whose_edge_is_dead_does_not_hold_a_join() {
 }
 
 #[test]
-fn a_skip_runs_down_a_long_path_in_one_go() {
+fn long_dead_path_is_skipped_in_one_step() {
     const LENGTH: usize = 5000;
     let mut plan = plan().action("a", "t").edge("0", When::Success, Some("x")).then("last");
     for at in 0..LENGTH {
@@ -148,9 +151,9 @@ fn a_skip_runs_down_a_long_path_in_one_go() {
     }
     let mut live = Live::start(plan.action("last", "t"));
     live.feed(ok("a"));
-    let story = live.feed(judged("a", [(0, false)]));
-    assert_eq!(story.len(), LENGTH + 2);
-    assert_eq!(story[0], "routed a [1]");
-    assert!(story[1..=LENGTH].iter().all(|line| line.ends_with("(DeadPath)")));
-    assert_eq!(story[LENGTH + 1], "opened last");
+    let summary = live.feed(judged("a", [(0, false)]));
+    assert_eq!(summary.len(), LENGTH + 2);
+    assert_eq!(summary[0], "routed a [1]");
+    assert!(summary[1..=LENGTH].iter().all(|line| line.ends_with("(DeadPath)")));
+    assert_eq!(summary[LENGTH + 1], "opened last");
 }

@@ -1,4 +1,4 @@
-//! `apply` accepts what the tables in `conductor.rs` say and nothing else; a refused event changes nothing.
+//! `apply` accepts exactly the transitions in the tables of `conductor.rs`; a refused event changes nothing.
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn ended(status: Status) -> Event {
     }
 }
 
-/// A run of `n` and a follower, after these events.
+/// A run of `n` and a following node, after these events.
 fn run_after(events: &[Event]) -> Run {
     let plan = plan().action(NODE, "t").then("m").action("m", "t");
     let mut run = Run::new(Arc::new(plan.build().unwrap()));
@@ -108,7 +108,7 @@ fn accepts(run: &Run, event: &Event) -> bool {
     let mut after = run.clone();
     match apply(&mut after, event) {
         Ok(()) => {
-            assert_ne!(after, *run, "accepted {} without a trace", event.name());
+            assert_ne!(after, *run, "accepted {} without a change", event.name());
             true
         }
         Err(illegal) => {
@@ -121,7 +121,7 @@ fn accepts(run: &Run, event: &Event) -> bool {
 }
 
 #[test]
-fn a_node_moves_as_the_table_says() {
+fn node_transitions_match_the_table() {
     let events = [
         opened(),
         skipped(),
@@ -161,7 +161,7 @@ fn a_node_moves_as_the_table_says() {
 }
 
 #[test]
-fn a_run_moves_as_the_table_says() {
+fn run_transitions_match_the_table() {
     use Status::*;
     let on_node = [
         opened(),
@@ -215,7 +215,7 @@ fn a_run_moves_as_the_table_says() {
 }
 
 #[test]
-fn while_the_run_stops_a_node_may_end_with_the_failure_of_its_last_attempt() {
+fn stopping_node_may_end_with_its_last_failure() {
     let failed = |code: &str| Event::Finished {
         node: NODE.into(),
         attempt: 1,
@@ -230,15 +230,15 @@ fn while_the_run_stops_a_node_may_end_with_the_failure_of_its_last_attempt() {
 }
 
 #[test]
-fn an_event_of_a_stranger_is_refused() {
+fn event_of_an_unknown_node_is_refused() {
     let run = run_after(&[started()]);
     let opened = Event::Opened {
-        node: "stranger".into(),
+        node: "unknown".into(),
         at: Timestamp(1),
         until: None,
         verdict: None,
     };
     assert!(!accepts(&run, &opened));
-    let told = apply(&mut run.clone(), &opened).unwrap_err().to_string();
-    assert_eq!(told, "event `opened` does not fit the plan: it has no node `stranger`");
+    let text = apply(&mut run.clone(), &opened).unwrap_err().to_string();
+    assert_eq!(text, "event `opened` does not fit the plan: it has no node `unknown`");
 }

@@ -1,8 +1,8 @@
-//! Attempts, their numbers and what each of them sees (spec §9.3, semantics 14).
+//! Attempts: their numbers, their times, and the context that each of them sees (spec §9.3, semantics 14).
 
 use super::*;
 
-fn stubborn(max_attempts: u32, jitter: bool) -> PlanBuilder {
+fn retrying(max_attempts: u32, jitter: bool) -> PlanBuilder {
     plan().action("a", "t").with(|node| {
         node.policies.retry = Retry {
             max_attempts,
@@ -15,7 +15,7 @@ fn stubborn(max_attempts: u32, jitter: bool) -> PlanBuilder {
 
 #[test]
 fn attempts_are_counted_and_their_due_times_recorded() {
-    let mut live = Live::start(stubborn(3, false));
+    let mut live = Live::start(retrying(3, false));
     assert_eq!(outstanding(&live.run), [execute("a", 1, 0)]);
     assert_eq!(live.at(100).feed(flaky("a", 1)), ["retried a after 1 at 2100"]);
     assert_eq!(outstanding(&live.run), [execute("a", 2, 2100)]);
@@ -23,42 +23,42 @@ fn attempts_are_counted_and_their_due_times_recorded() {
     assert_eq!(last.code, "FLAKY");
     assert_eq!(live.at(2200).feed(flaky("a", 2)), ["retried a after 2 at 6200"]);
     assert_eq!(outstanding(&live.run), [execute("a", 3, 6200)]);
-    let story = live.at(6300).feed(flaky("a", 3));
-    assert_eq!(story[0], "a failed with 3: FLAKY");
+    let summary = live.at(6300).feed(flaky("a", 3));
+    assert_eq!(summary[0], "a failed with 3: FLAKY");
     assert_eq!(live.end(), "Failed action_failed");
 }
 
 #[test]
 fn the_last_attempt_may_succeed() {
-    let mut live = Live::start(stubborn(2, false));
+    let mut live = Live::start(retrying(2, false));
     live.feed(flaky("a", 1));
     assert_eq!(live.feed(returned("a", 2, Ok(Output::EMPTY)))[0], "a succeeded with 2");
     assert_eq!(live.end(), "Succeeded -");
 }
 
 #[test]
-fn a_permanent_failure_ends_the_node_at_once() {
-    let mut live = Live::start(stubborn(3, false));
+fn permanent_failure_ends_the_node_at_once() {
+    let mut live = Live::start(retrying(3, false));
     assert_eq!(live.feed(bad("a"))[0], "a failed with 1: BAD");
 }
 
 #[test]
-fn jitter_is_drawn_from_the_luck_of_the_input() {
+fn jitter_comes_from_the_input() {
     for (jitter, at) in [(0, 0), (u32::MAX / 2, 999), (u32::MAX, 2000)] {
-        let mut live = Live::start(stubborn(3, true));
-        let story = live.feed(Fact::Returned {
+        let mut live = Live::start(retrying(3, true));
+        let summary = live.feed(Fact::Returned {
             node: "a".into(),
             attempt: 1,
             result: Err(Failure::retriable("FLAKY", "flaky")),
             jitter,
         });
-        assert_eq!(story, [format!("retried a after 1 at {at}")]);
+        assert_eq!(summary, [format!("retried a after 1 at {at}")]);
     }
 }
 
 #[test]
 fn results_of_other_attempts_are_ignored() {
-    let mut live = Live::start(stubborn(4, false));
+    let mut live = Live::start(retrying(4, false));
     live.feed(flaky("a", 1));
     for attempt in [0, 1, 3, u32::MAX] {
         assert!(
@@ -71,7 +71,7 @@ fn results_of_other_attempts_are_ignored() {
 }
 
 #[test]
-fn a_result_counts_once() {
+fn result_is_accepted_once() {
     let mut live = Live::start(plan().action("a", "t").then("b").action("b", "t"));
     live.feed(ok("a"));
     assert!(live.feed(ok("a")).is_empty());
@@ -79,7 +79,7 @@ fn a_result_counts_once() {
 }
 
 #[test]
-fn every_attempt_sees_the_context_of_the_opening() {
+fn attempts_see_the_context_of_the_opening() {
     // c opens after a; b ends while c is open.
     let plan = plan()
         .action("a", "t")
@@ -93,9 +93,9 @@ fn every_attempt_sees_the_context_of_the_opening() {
     live.feed(ok("a"));
     assert_eq!(live.open("c").sees, 1);
     live.feed(ok("b"));
-    assert_eq!(live.open("c").sees, 1, "what ended later is not seen");
+    assert_eq!(live.open("c").sees, 1, "nodes that ended later are not visible");
     live.feed(flaky("c", 1));
-    assert_eq!(live.open("c").sees, 1, "a retry sends the same");
+    assert_eq!(live.open("c").sees, 1, "a retry sees the same context");
     assert!(live.feed(begins("c", 2)).is_empty(), "its start is not recorded");
     live.feed(returned("c", 2, Ok(Output::EMPTY)));
     assert_eq!(live.open("d").sees, 3);
@@ -109,14 +109,14 @@ fn every_attempt_sees_the_context_of_the_opening() {
 }
 
 #[test]
-fn a_run_that_only_waits_for_a_retry_is_not_over() {
-    let mut live = Live::start(stubborn(2, false));
+fn run_waiting_for_a_retry_has_not_ended() {
+    let mut live = Live::start(retrying(2, false));
     live.feed_all([flaky("a", 1), Fact::Settle, Fact::Tick]);
     assert_eq!(live.run.status(), Status::Running);
 }
 
 #[test]
-fn an_attempt_that_renders_again_sees_the_context_of_its_recorded_start() {
+fn rerendered_attempt_sees_the_context_of_its_start() {
     let plan = plan()
         .action("a", "t")
         .with(|node| node.policies.rerender_on_retry = true)
@@ -132,17 +132,20 @@ fn an_attempt_that_renders_again_sees_the_context_of_its_recorded_start() {
     assert!(live.run.must_record_start(NodeIx(0)));
     live.feed(ok("c"));
     assert_eq!(live.at(2000).feed(begins("a", 2)), ["began a with 2"]);
-    assert_eq!(live.open("a").sees, 2, "also what ended while it waited");
+    assert_eq!(live.open("a").sees, 2, "including nodes that ended while it waited");
     assert!(!live.run.must_record_start(NodeIx(0)));
     assert!(live.feed(begins("a", 2)).is_empty(), "it is recorded once");
     live.feed(flaky("a", 2));
-    assert!(live.run.must_record_start(NodeIx(0)), "the next one starts by itself");
+    assert!(
+        live.run.must_record_start(NodeIx(0)),
+        "the next attempt must be recorded as well"
+    );
 }
 
 #[test]
-fn nothing_begins_once_the_run_stops() {
+fn no_attempt_begins_after_a_stop() {
     let mut live = Live::start(
-        stubborn(3, false)
+        retrying(3, false)
             .with(|node| node.policies.rerender_on_retry = true)
             .action("b", "t"),
     );

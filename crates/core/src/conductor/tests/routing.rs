@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// `a` with edges to `b`, `c`, … as given.
-fn fan(route: Route, edges: &[(When, Option<&str>)]) -> PlanBuilder {
+/// `a` with the given edges to `b`, `c`, …
+fn branches(route: Route, edges: &[(When, Option<&str>)]) -> PlanBuilder {
     let names = ["b", "c", "d", "e"];
     let mut plan = plan().action("a", "t").with(|node| node.route = route);
     for (name, (when, condition)) in names.iter().zip(edges) {
@@ -15,7 +15,7 @@ fn fan(route: Route, edges: &[(When, Option<&str>)]) -> PlanBuilder {
 }
 
 #[test]
-fn when_condition_and_outcome_decide_an_edge() {
+fn edge_depends_on_outcome_and_condition() {
     use When::*;
     let table = [
         // when, condition, succeeded, taken
@@ -46,14 +46,14 @@ fn when_condition_and_outcome_decide_an_edge() {
     ];
     for route in [Route::Parallel, Route::FirstMatch] {
         for row @ (when, condition, succeeded, taken) in table {
-            let mut live = Live::start(fan(route, &[(when, condition.map(|_| "x"))]));
+            let mut live = Live::start(branches(route, &[(when, condition.map(|_| "x"))]));
             live.feed(if succeeded { ok("a") } else { bad("a") });
-            let asked = outstanding(&live.run)
+            let evaluated = outstanding(&live.run)
                 .iter()
                 .any(|effect| matches!(effect, Effect::Judge { .. }));
             let fits = when == Always || (when == Success) == succeeded;
-            assert_eq!(asked, fits && condition.is_some(), "{row:?}: asked");
-            if asked {
+            assert_eq!(evaluated, fits && condition.is_some(), "{row:?}: evaluated");
+            if evaluated {
                 live.feed(judged("a", [(0, condition == Some(true))]));
             }
             let state = match taken {
@@ -74,9 +74,9 @@ fn parallel_takes_every_satisfied_edge() {
         (When::Failure, Some("y")),
         (When::Always, Some("z")),
     ];
-    let mut live = Live::start(fan(Route::Parallel, &edges));
+    let mut live = Live::start(branches(Route::Parallel, &edges));
     assert_eq!(live.feed(ok("a")), ["a succeeded with 1"]);
-    // The condition of the failure edge does not matter, so nobody is asked for it.
+    // The failure edge does not apply, so its condition is not evaluated.
     assert_eq!(outstanding(&live.run), [judge("a", &[1, 3], false)]);
     assert_eq!(
         live.feed(judged("a", [(1, false), (3, true)])),
@@ -92,14 +92,14 @@ fn parallel_takes_every_satisfied_edge() {
 }
 
 #[test]
-fn first_match_takes_one_and_asks_no_further_than_an_unconditional_edge() {
+fn first_match_evaluates_up_to_the_first_unconditional_edge() {
     let edges = [
         (When::Failure, None),
         (When::Success, Some("x")),
         (When::Always, None),
         (When::Success, Some("y")),
     ];
-    let mut live = Live::start(fan(Route::FirstMatch, &edges));
+    let mut live = Live::start(branches(Route::FirstMatch, &edges));
     live.feed(ok("a"));
     assert_eq!(outstanding(&live.run), [judge("a", &[1], true)]);
     let before = live.run.clone();
@@ -110,7 +110,7 @@ fn first_match_takes_one_and_asks_no_further_than_an_unconditional_edge() {
 }
 
 #[test]
-fn first_match_is_in_document_order() {
+fn first_match_uses_document_order() {
     let edges = [
         (When::Success, Some("x")),
         (When::Success, Some("y")),
@@ -122,30 +122,30 @@ fn first_match_is_in_document_order() {
         (vec![(0, false), (1, false)], 2),
         (vec![(0, true), (1, true)], 0),
     ] {
-        let mut live = Live::start(fan(Route::FirstMatch, &edges));
+        let mut live = Live::start(branches(Route::FirstMatch, &edges));
         live.feed(ok("a"));
         let verdicts: Vec<_> = verdicts
             .into_iter()
             .map(|(edge, value)| Verdict::plain(edge, value))
             .collect();
-        let story = live.feed(Fact::Judged {
+        let summary = live.feed(Fact::Judged {
             node: "a".into(),
             verdicts,
         });
-        assert_eq!(story[0], format!("routed a [{taken}]"));
+        assert_eq!(summary[0], format!("routed a [{taken}]"));
     }
 }
 
 #[test]
-fn an_edge_whose_condition_failed_is_not_taken_and_says_why() {
-    let mut live = Live::start(fan(
+fn edge_with_condition_error_is_not_taken_and_records_it() {
+    let mut live = Live::start(branches(
         Route::Parallel,
         &[(When::Success, Some("x")), (When::Success, None)],
     ));
     live.feed(ok("a"));
     let verdict = Verdict {
         edge: 0,
-        value: true, // whatever came of it: with an error it is not true
+        value: true, // ignored because of the error
         error: Some("over the limit of 500 statements".to_owned()),
         saw: serde_json::Map::new(),
     };
@@ -162,8 +162,8 @@ fn an_edge_whose_condition_failed_is_not_taken_and_says_why() {
 }
 
 #[test]
-fn a_condition_nobody_answered_is_false() {
-    let mut live = Live::start(fan(
+fn condition_without_a_verdict_is_false() {
+    let mut live = Live::start(branches(
         Route::Parallel,
         &[(When::Success, Some("x")), (When::Success, None)],
     ));
@@ -172,8 +172,8 @@ fn a_condition_nobody_answered_is_false() {
 }
 
 #[test]
-fn verdicts_are_taken_once() {
-    let mut live = Live::start(fan(Route::Parallel, &[(When::Success, Some("x"))]));
+fn verdicts_are_accepted_once() {
+    let mut live = Live::start(branches(Route::Parallel, &[(When::Success, Some("x"))]));
     assert!(live.feed(judged("a", [(0, true)])).is_empty(), "before the node ended");
     live.feed(ok("a"));
     live.feed(judged("a", [(0, true)]));
@@ -182,8 +182,8 @@ fn verdicts_are_taken_once() {
 }
 
 #[test]
-fn a_success_that_satisfies_no_edge_ends_the_run_well() {
-    let mut live = Live::start(fan(
+fn success_without_satisfied_edges_ends_the_run() {
+    let mut live = Live::start(branches(
         Route::Parallel,
         &[(When::Success, Some("x")), (When::Failure, None)],
     ));

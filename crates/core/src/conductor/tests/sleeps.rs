@@ -1,8 +1,8 @@
-//! Nodes that pause.
+//! Sleep nodes.
 
 use super::*;
 
-fn nap() -> PlanBuilder {
+fn with_sleep() -> PlanBuilder {
     plan()
         .node("s", sleep())
         .then("b")
@@ -12,57 +12,60 @@ fn nap() -> PlanBuilder {
 }
 
 #[test]
-fn a_sleep_is_timed_and_then_ends_on_its_tick() {
-    let mut live = Live::start(nap());
+fn sleep_ends_at_its_tick() {
+    let mut live = Live::start(with_sleep());
     assert_eq!(outstanding(&live.run), [Effect::Time { node: "s".into() }]);
-    assert!(live.at(1_000_000).feed(Fact::Tick).is_empty(), "it has no end yet");
+    assert!(
+        live.at(1_000_000).feed(Fact::Tick).is_empty(),
+        "its duration is not known yet"
+    );
     assert_eq!(live.at(50).feed(timed("s", 1000)), ["slept s until 1050"]);
     assert_eq!(outstanding(&live.run), [wake(1050)]);
-    assert!(live.feed(timed("s", 1)).is_empty(), "it is timed once");
+    assert!(live.feed(timed("s", 1)).is_empty(), "a second duration is ignored");
     assert!(live.at(1049).feed(Fact::Tick).is_empty());
-    let story = live.at(1050).feed(Fact::Tick);
-    assert_eq!(story[..3], ["s succeeded with 1", "routed s [0]", "opened b"]);
+    let summary = live.at(1050).feed(Fact::Tick);
+    assert_eq!(summary[..3], ["s succeeded with 1", "routed s [0]", "opened b"]);
 }
 
 #[test]
-fn a_duration_that_cannot_be_rendered_fails_the_node() {
-    let mut live = Live::start(nap());
-    let story = live.feed(Fact::Timed {
+fn invalid_duration_fails_the_node() {
+    let mut live = Live::start(with_sleep());
+    let summary = live.feed(Fact::Timed {
         node: "s".into(),
         duration_ms: Err(Failure::permanent(code::TEMPLATE_ERROR, "no such value")),
     });
-    assert_eq!(story[..2], ["s failed with 1: TEMPLATE_ERROR", "routed s [1]"]);
+    assert_eq!(summary[..2], ["s failed with 1: TEMPLATE_ERROR", "routed s [1]"]);
 }
 
 #[test]
-fn a_sleep_of_nothing_ends_on_the_next_tick() {
-    let mut live = Live::start(nap());
+fn zero_sleep_ends_at_the_next_tick() {
+    let mut live = Live::start(with_sleep());
     live.feed(timed("s", 0));
     assert_eq!(live.feed(Fact::Tick)[0], "s succeeded with 1");
 }
 
 #[test]
-fn an_endless_sleep_does_not_wrap_around() {
-    let mut live = Live::start(nap());
+fn longest_sleep_does_not_overflow() {
+    let mut live = Live::start(with_sleep());
     live.feed(timed("s", u64::MAX));
     assert_eq!(live.open("s").until, Some(Timestamp(i64::MAX)));
     assert!(live.at(u64::MAX / 4000).feed(Fact::Tick).is_empty());
 }
 
 #[test]
-fn one_tick_ends_all_that_is_due() {
+fn one_tick_ends_all_due_timers() {
     let plan = plan().node("s", sleep()).node("w", wait(Some(10))).node("t", sleep());
     let mut live = Live::start(plan.plan(|plan| plan.on_failure = OnFailure::Continue));
     live.feed_all([timed("s", 10), timed("t", 20)]);
-    let story = live.at(15).feed(Fact::Tick);
-    assert_eq!(story[..2], ["s succeeded with 1", "w failed with 1: WAIT_TIMEOUT"]);
+    let summary = live.at(15).feed(Fact::Tick);
+    assert_eq!(summary[..2], ["s succeeded with 1", "w failed with 1: WAIT_TIMEOUT"]);
     assert_eq!(outstanding(&live.run), [wake(20)]);
 }
 
 #[test]
-fn a_sleep_longer_than_its_timeout_fails_when_that_time_is_up() {
+fn sleep_longer_than_its_timeout_fails_at_the_timeout() {
     let limited = |limit| {
-        nap().node(
+        with_sleep().node(
             "t",
             Kind::Sleep {
                 action: "core.delay".to_owned(),

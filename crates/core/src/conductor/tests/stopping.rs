@@ -1,12 +1,12 @@
-//! How a run is stopped: a cancel, its deadline, an unhandled failure, a context that outgrew its
-//! limit (semantics 8 and 11). All four wind down the same way.
+//! Stops: a cancel, the deadline, an unhandled failure, an exceeded context limit (semantics 8 and 11). All four stop a run
+//! in the same way.
 
 use super::*;
 
-/// A run with a node of every sort, one of them about to fail.
+/// A run with nodes in all phases.
 ///
-/// `running` executes, `again` waits for its second attempt, `asks` ended and has conditions to be
-/// judged, `untimed` and `sleeps` sleep, `waits` waits, `later` is idle; `cause` will fail.
+/// `running` executes, `again` waits for its second attempt, `asks` has finished and its conditions are not evaluated yet,
+/// `untimed` and `sleeps` sleep, `waits` waits, `later` is idle, and `cause` will fail.
 fn busy() -> Live {
     let retry = Retry {
         max_attempts: 3,
@@ -45,8 +45,8 @@ fn busy() -> Live {
     live
 }
 
-/// The ways to stop `busy`, with the end they lead to.
-fn causes() -> [(Fact, u64, &'static str); 4] {
+/// The ways to stop `busy`, with the expected end.
+fn stops() -> [(Fact, u64, &'static str); 4] {
     let large = Output {
         bytes: 1000,
         shape: Shape::String,
@@ -60,27 +60,34 @@ fn causes() -> [(Fact, u64, &'static str); 4] {
 }
 
 #[test]
-fn what_has_not_begun_ends_at_once_and_actions_are_told_to_stop() {
-    for (fact, at, end) in causes() {
+fn stop_skips_nodes_without_actions_and_aborts_actions() {
+    for (fact, at, end) in stops() {
         let mut live = busy();
-        let story = live.at(at).feed(fact);
+        let summary = live.at(at).feed(fact);
         let stopping = format!("stopping {end}");
-        assert!(story.iter().any(|line| line.starts_with(&stopping)), "{story:?}");
+        assert!(summary.iter().any(|line| line.starts_with(&stopping)), "{summary:?}");
         for node in ["untimed", "sleeps", "waits", "later"] {
-            assert!(story.contains(&format!("skipped {node} (Stopped)")), "{end}: {story:?}");
+            assert!(
+                summary.contains(&format!("skipped {node} (Stopped)")),
+                "{end}: {summary:?}"
+            );
         }
         let mut aborts = vec![abort("running", 1), abort("again", 2)];
         if matches!(live.phase("cause"), Phase::Open(_)) {
             aborts.push(abort("cause", 1));
         }
         assert_eq!(outstanding(&live.run), aborts, "{end}");
-        assert_eq!(live.run.status(), Status::Running, "{end}: it waits for its actions");
+        assert_eq!(
+            live.run.status(),
+            Status::Running,
+            "{end}: the run waits for its actions"
+        );
     }
 }
 
 #[test]
-fn results_are_still_recorded_but_lead_nowhere() {
-    for (fact, at, end) in causes() {
+fn results_after_a_stop_are_recorded_but_not_routed() {
+    for (fact, at, end) in stops() {
         let mut live = busy();
         live.at(at).feed(fact);
         assert_eq!(live.feed(ok("running")), ["running succeeded with 1"]);
@@ -99,22 +106,22 @@ fn results_are_still_recorded_but_lead_nowhere() {
 }
 
 #[test]
-fn an_attempt_that_fails_meanwhile_is_not_repeated() {
+fn failed_attempt_is_not_retried_after_a_stop() {
     let mut live = busy();
     live.feed(cancel());
     assert_eq!(live.feed(flaky("again", 2)), ["again failed with 2: FLAKY"]);
 }
 
 #[test]
-fn an_attempt_that_never_began_is_skipped() {
+fn attempt_that_did_not_start_is_skipped() {
     let mut live = busy();
     live.feed(cancel());
     assert_eq!(live.feed(aborted("running", 1)), ["skipped running (Stopped)"]);
-    assert!(live.feed(ok("running")).is_empty(), "a skipped node takes no result");
+    assert!(live.feed(ok("running")).is_empty(), "a skipped node ignores results");
 }
 
 #[test]
-fn aborted_means_nothing_to_a_run_that_goes_on_or_to_another_attempt() {
+fn aborted_is_ignored_without_a_stop_or_for_another_attempt() {
     let mut live = busy();
     assert!(live.feed(aborted("running", 1)).is_empty());
     live.feed(cancel());
@@ -123,7 +130,7 @@ fn aborted_means_nothing_to_a_run_that_goes_on_or_to_another_attempt() {
 }
 
 #[test]
-fn a_stopping_run_takes_no_callback_no_tick_no_verdict_and_no_second_stop() {
+fn stopping_run_ignores_other_facts() {
     let mut live = busy();
     live.feed(cancel());
     let before = live.run.clone();
@@ -143,7 +150,7 @@ fn a_stopping_run_takes_no_callback_no_tick_no_verdict_and_no_second_stop() {
 }
 
 #[test]
-fn a_failure_edge_is_not_followed_once_the_run_stops() {
+fn failure_edge_is_not_followed_after_a_stop() {
     let plan = plan().action("a", "t").edge("b", When::Failure, None).action("b", "t");
     let mut live = Live::start(plan);
     live.feed(cancel());
@@ -154,7 +161,7 @@ fn a_failure_edge_is_not_followed_once_the_run_stops() {
 }
 
 #[test]
-fn a_guard_that_was_asked_is_forgotten() {
+fn pending_guard_is_dropped_by_a_stop() {
     let plan = plan()
         .action("a", "t")
         .action("g", "t")
@@ -167,7 +174,7 @@ fn a_guard_that_was_asked_is_forgotten() {
 }
 
 #[test]
-fn a_run_without_open_actions_ends_in_the_same_breath() {
+fn run_without_open_actions_ends_at_once() {
     let mut live = Live::start(plan().node("w", wait(None)).then("b").action("b", "t"));
     assert_eq!(
         live.feed(cancel()),
@@ -181,7 +188,7 @@ fn a_run_without_open_actions_ends_in_the_same_breath() {
 }
 
 #[test]
-fn cancelling_a_pending_run_is_immediate() {
+fn pending_run_is_cancelled_at_once() {
     let mut live = Live::pending(plan().action("a", "t"));
     assert!(outstanding(&live.run).is_empty());
     assert_eq!(live.feed(cancel()), ["ended Cancelled cancelled"]);
@@ -189,7 +196,7 @@ fn cancelling_a_pending_run_is_immediate() {
 }
 
 #[test]
-fn a_run_that_is_over_decides_nothing() {
+fn ended_run_ignores_all_facts() {
     let plan = plan()
         .plan(|plan| plan.timeout_ms = Some(1000))
         .action("a", "t")
@@ -213,7 +220,7 @@ fn a_run_that_is_over_decides_nothing() {
 }
 
 #[test]
-fn the_deadline_counts_from_the_start_and_wakes_the_run() {
+fn deadline_counts_from_the_start_and_wakes_the_run() {
     let mut live = Live::pending(plan().plan(|plan| plan.timeout_ms = Some(1000)).action("a", "t"));
     assert!(
         live.at(400).feed(Fact::Tick).is_empty(),
@@ -229,18 +236,19 @@ fn the_deadline_counts_from_the_start_and_wakes_the_run() {
         .and_then(|stop| stop.failure.clone())
         .expect("a failure");
     assert_eq!(failure.code, code::RUN_TIMEOUT);
+    assert_eq!(failure.message, "the run did not end within its timeout of 1.0 s");
 }
 
 #[test]
-fn the_deadline_goes_before_what_else_is_due() {
+fn deadline_comes_before_other_timers() {
     let mut live = Live::start(
         plan()
             .plan(|plan| plan.timeout_ms = Some(1000))
             .node("w", wait(Some(900))),
     );
-    let story = live.at(2000).feed(Fact::Tick);
+    let summary = live.at(2000).feed(Fact::Tick);
     assert_eq!(
-        story,
+        summary,
         ["stopping Failed timeout", "skipped w (Stopped)", "ended Failed timeout"]
     );
 }

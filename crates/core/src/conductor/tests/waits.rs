@@ -1,4 +1,4 @@
-//! Nodes that hold until someone answers (semantics 25 and 26).
+//! Nodes that wait for a callback (semantics 25 and 26).
 
 use super::*;
 
@@ -32,12 +32,12 @@ fn answer(live: &Live) -> u64 {
 }
 
 #[test]
-fn a_callback_ends_the_wait_with_its_payload() {
+fn callback_ends_the_wait_with_its_payload() {
     let mut live = Live::start(held(Some(1000)));
     assert_eq!(outstanding(&live.run), [wake(1000)]);
-    let story = live.feed(of(7));
+    let summary = live.feed(of(7));
     assert_eq!(
-        story,
+        summary,
         [
             "w succeeded with 1",
             "routed w [0]",
@@ -49,7 +49,7 @@ fn a_callback_ends_the_wait_with_its_payload() {
 }
 
 #[test]
-fn a_second_callback_is_ignored() {
+fn second_callback_is_ignored() {
     let mut live = Live::start(held(None));
     live.feed(of(7));
     assert!(live.feed(of(8)).is_empty());
@@ -57,22 +57,30 @@ fn a_second_callback_is_ignored() {
 }
 
 #[test]
-fn nobody_answered_in_time() {
+fn wait_times_out_without_a_callback() {
     let mut live = Live::start(held(Some(1000)));
     assert!(live.at(999).feed(Fact::Tick).is_empty());
-    let story = live.at(1000).feed(Fact::Tick);
+    let summary = live.at(1000).feed(Fact::Tick);
     let expected = [
         "w failed with 1: WAIT_TIMEOUT",
         "routed w [1]",
         "skipped b (DeadPath)",
         "opened late",
     ];
-    assert_eq!(story, expected);
+    assert_eq!(summary, expected);
+    let Phase::Finished {
+        outcome: Outcome::Failed(failure),
+        ..
+    } = live.phase("w")
+    else {
+        panic!("{:?}", live.phase("w"));
+    };
+    assert_eq!(failure.message, "the wait timed out after 1.0 s without a callback");
     assert!(live.feed(of(7)).is_empty(), "too late");
 }
 
 #[test]
-fn without_a_limit_it_waits_as_long_as_the_run_may_take() {
+fn wait_without_timeout_ends_at_the_deadline() {
     let mut live = Live::start(held(None).plan(|plan| plan.timeout_ms = Some(5000)));
     assert_eq!(outstanding(&live.run), [wake(5000)]);
     assert!(live.at(4999).feed(Fact::Tick).is_empty());
@@ -81,7 +89,7 @@ fn without_a_limit_it_waits_as_long_as_the_run_may_take() {
 }
 
 #[test]
-fn an_early_callback_is_kept_and_used() {
+fn early_callback_is_kept_and_used() {
     let mut live = Live::start(
         plan()
             .action("a", "t")
@@ -107,7 +115,7 @@ fn an_early_callback_is_kept_and_used() {
 }
 
 #[test]
-fn an_early_callback_does_not_open_a_node_that_is_skipped() {
+fn early_callback_does_not_open_a_skipped_node() {
     let plan = plan()
         .action("a", "t")
         .edge("w", When::Failure, None)
@@ -118,7 +126,7 @@ fn an_early_callback_does_not_open_a_node_that_is_skipped() {
 }
 
 #[test]
-fn an_early_callback_waits_for_the_guard() {
+fn early_callback_waits_for_the_guard() {
     let mut live = Live::start(
         plan()
             .node("w", wait(None))
@@ -126,22 +134,22 @@ fn an_early_callback_waits_for_the_guard() {
     );
     assert_eq!(live.feed(callback("w")), ["answered w"]);
     assert_eq!(outstanding(&live.run), [Effect::Guard { node: "w".into() }]);
-    let story = live.feed(guarded("w", true));
+    let summary = live.feed(guarded("w", true));
     assert_eq!(
-        story,
+        summary,
         ["opened w", "w succeeded with 1", "routed w []", "ended Succeeded -"]
     );
 }
 
 #[test]
-fn the_limit_counts_from_the_opening() {
+fn wait_timeout_counts_from_the_opening() {
     let mut live = Live::start(plan().action("a", "t").then("w").node("w", wait(Some(1000))));
     assert_eq!(live.at(300).feed(ok("a"))[2], "opened w until 1300");
     assert_eq!(outstanding(&live.run), [wake(1300)]);
 }
 
 #[test]
-fn the_run_wakes_for_whatever_is_due_first() {
+fn run_wakes_for_the_earliest_timer() {
     let plan = plan()
         .plan(|plan| plan.timeout_ms = Some(700))
         .node("v", wait(Some(900)))

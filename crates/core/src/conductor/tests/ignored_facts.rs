@@ -1,16 +1,16 @@
-//! Facts that do not fit their node decide nothing, so that no outsider can end a node that is not theirs.
+//! Facts that do not match the kind or phase of their node have no effect.
 
 use super::*;
 
-fn unmoved(live: &mut Live, facts: impl IntoIterator<Item = Fact>) {
+fn ignored(live: &mut Live, facts: impl IntoIterator<Item = Fact>) {
     for fact in facts {
-        let told = format!("{fact:?}");
-        assert!(live.feed(fact).is_empty(), "{told}");
+        let text = format!("{fact:?}");
+        assert!(live.feed(fact).is_empty(), "{text}");
     }
 }
 
 #[test]
-fn an_unknown_node_is_nobody() {
+fn facts_for_unknown_nodes_are_ignored() {
     let mut live = Live::start(plan().action("a", "t"));
     let facts = [
         ok("x"),
@@ -21,19 +21,19 @@ fn an_unknown_node_is_nobody() {
         callback("x"),
         aborted("x", 1),
     ];
-    unmoved(&mut live, facts.clone());
+    ignored(&mut live, facts.clone());
     live.feed(cancel());
-    unmoved(&mut live, facts);
+    ignored(&mut live, facts);
 }
 
 #[test]
-fn an_action_takes_results_only() {
+fn action_accepts_only_results() {
     let mut live = Live::start(plan().action("a", "t").then("b").action("b", "t"));
-    unmoved(
+    ignored(
         &mut live,
         [callback("a"), timed("a", 1), guarded("a", true), judged("a", [])],
     );
-    unmoved(
+    ignored(
         &mut live,
         [
             callback("b"),
@@ -47,36 +47,36 @@ fn an_action_takes_results_only() {
 }
 
 #[test]
-fn a_sleep_takes_its_duration_only() {
+fn sleep_accepts_only_its_duration() {
     let mut live = Live::start(plan().node("s", sleep()));
-    unmoved(
+    ignored(
         &mut live,
         [ok("s"), bad("s"), flaky("s", 1), callback("s"), guarded("s", true)],
     );
 }
 
 #[test]
-fn a_wait_takes_callbacks_only() {
+fn wait_accepts_only_callbacks() {
     let mut live = Live::start(plan().node("w", wait(None)));
-    unmoved(
+    ignored(
         &mut live,
         [ok("w"), bad("w"), flaky("w", 1), timed("w", 1), guarded("w", true)],
     );
 }
 
 #[test]
-fn a_pending_run_takes_a_start_or_a_cancel_only() {
+fn pending_run_accepts_only_start_and_cancel() {
     let mut live = Live::pending(plan().action("a", "t").node("w", wait(None)));
-    unmoved(
+    ignored(
         &mut live,
         [ok("a"), callback("w"), Fact::Tick, Fact::Settle, aborted("a", 1)],
     );
     live.feed(Fact::start());
-    unmoved(&mut live, [Fact::start()]);
+    ignored(&mut live, [Fact::start()]);
 }
 
 #[test]
-fn absurd_sizes_do_not_overflow() {
+fn huge_sizes_do_not_overflow() {
     let huge = Output {
         bytes: u64::MAX,
         shape: Shape::String,
