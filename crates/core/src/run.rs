@@ -248,8 +248,8 @@ impl Run {
         self.end.as_ref()
     }
 
-    /// Nodes that succeeded and have no edge for a success, in document order. The run's outputs are theirs, merged in
-    /// this order, so they do not depend on which of several parallel nodes ended last.
+    /// Nodes that succeeded and have no edge for a success, in document order. The outputs of the run
+    /// are their outputs, merged in this order, so they do not depend on which of several parallel nodes ended last.
     pub fn result_nodes(&self) -> impl Iterator<Item = NodeIx> + '_ {
         let is_leaf = |ix: NodeIx| {
             let mut edges = self.plan.node(ix).edges.iter();

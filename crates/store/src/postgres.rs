@@ -270,7 +270,7 @@ impl Store for PostgresStore {
     fn control(&self) -> Option<Arc<dyn Store>> {
         Some(Arc::new(PostgresStore {
             place: self.place.clone(),
-            sessions: self.sessions.apart().ok()?,
+            sessions: self.sessions.control().ok()?,
             committers: self.committers.clone(),
             hints: self.hints.clone(),
             listening: Mutex::default(),

@@ -56,7 +56,10 @@ pub struct SketchNode {
 
 pub enum Task {
     /// An action with the results of its attempts; the last result is used for all later attempts.
-    Action { max_attempts: u32, gives: Vec<Gives> },
+    Action {
+        max_attempts: u32,
+        results: Vec<AttemptResult>,
+    },
     /// A sleep; `None` if its duration cannot be rendered.
     Sleep { millis: Option<u64> },
     /// A wait, which may be answered or not.
@@ -64,7 +67,7 @@ pub enum Task {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum Gives {
+pub enum AttemptResult {
     Output,
     Flaky,
     Bad,
@@ -89,11 +92,11 @@ impl SketchNode {
     /// Whether it succeeds if it runs and is not stopped. `None` for a wait, which depends on callbacks.
     pub fn will_succeed(&self) -> Option<bool> {
         match &self.task {
-            Task::Action { max_attempts, gives } => {
+            Task::Action { max_attempts, results } => {
                 let attempts = (*max_attempts).max(1) as usize;
-                let tried = gives.iter().take(attempts);
-                let mut tried = tried.skip_while(|gives| **gives == Gives::Flaky);
-                Some(tried.next() == Some(&Gives::Output))
+                let tried = results.iter().take(attempts);
+                let mut tried = tried.skip_while(|result| **result == AttemptResult::Flaky);
+                Some(tried.next() == Some(&AttemptResult::Output))
             }
             Task::Sleep { millis } => Some(millis.is_some()),
             Task::Wait { .. } => None,
@@ -215,10 +218,10 @@ fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, fault_percen
         },
         _ => Task::Action {
             max_attempts: rng.below(5) as u32,
-            gives: (0..5)
+            results: (0..5)
                 .map(|_| match rng.chance(fault_percent) {
-                    true => rng.pick(&[Gives::Flaky, Gives::Flaky, Gives::Bad]),
-                    false => Gives::Output,
+                    true => rng.pick(&[AttemptResult::Flaky, AttemptResult::Flaky, AttemptResult::Bad]),
+                    false => AttemptResult::Output,
                 })
                 .collect(),
         },

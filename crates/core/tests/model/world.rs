@@ -1,6 +1,6 @@
 //! A simulated runner: it performs outstanding effects in random order, and sometimes crashes.
 
-use crate::sketch::{Gives, Rng, Sketch, SketchJoin, Task, name};
+use crate::sketch::{AttemptResult, Rng, Sketch, SketchJoin, Task, name};
 use fermata_core::{
     Effect, Event, Fact, Failure, Input, NodeId, Output, Phase, Run, Timestamp, Verdict, advance, apply, code, decide,
     decode, encode, outstanding,
@@ -164,17 +164,17 @@ impl World {
     }
 
     fn execute(&mut self, node: NodeId, attempt: u32) -> Fact {
-        let Task::Action { gives, .. } = &self.sketch.nodes[self.sketch.at(&node)].task else {
+        let Task::Action { results, .. } = &self.sketch.nodes[self.sketch.at(&node)].task else {
             panic!("`{node}` is not an action");
         };
-        let gives = gives[(attempt as usize - 1).min(gives.len() - 1)];
+        let result = results[(attempt as usize - 1).min(results.len() - 1)];
         Fact::Returned {
             node,
             attempt,
-            result: match gives {
-                Gives::Output => Ok(Output::EMPTY),
-                Gives::Flaky => Err(Failure::retriable("FLAKY", "x")),
-                Gives::Bad => Err(Failure::permanent("BAD", "x")),
+            result: match result {
+                AttemptResult::Output => Ok(Output::EMPTY),
+                AttemptResult::Flaky => Err(Failure::retriable("FLAKY", "x")),
+                AttemptResult::Bad => Err(Failure::permanent("BAD", "x")),
             },
             jitter: self.rng.below(1 << 31) as u32,
         }

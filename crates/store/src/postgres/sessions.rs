@@ -31,8 +31,8 @@ pub(super) struct Sessions {
     pool: Pool,
     address: Address,
     settings: PostgresSettings,
-    /// The pools created by [`Sessions::apart`].
-    apart: Mutex<Vec<Pool>>,
+    /// The pools created by [`Sessions::control`].
+    control_pools: Mutex<Vec<Pool>>,
 }
 
 impl Sessions {
@@ -54,20 +54,20 @@ impl Sessions {
             pool: pool.map_err(|error| StoreError::Failed(error.to_string()))?,
             address: address.clone(),
             settings: settings.clone(),
-            apart: Mutex::default(),
+            control_pools: Mutex::default(),
         })
     }
 
     /// Creates a small separate pool for control calls. It is closed together with this one, or when it is dropped.
-    pub(super) fn apart(&self) -> Result<Sessions> {
+    pub(super) fn control(&self) -> Result<Sessions> {
         let settings = PostgresSettings {
             pool_size: CONTROL_POOL_SIZE,
             ..self.settings.clone()
         };
         let sessions = Sessions::new(&self.address, &settings)?;
-        let mut apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
-        apart.retain(|pool| !pool.is_closed());
-        apart.push(sessions.pool.clone());
+        let mut pools = self.control_pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| !pool.is_closed());
+        pools.push(sessions.pool.clone());
         Ok(sessions)
     }
 
@@ -94,8 +94,8 @@ impl Sessions {
 
     pub(super) fn close(&self) {
         self.pool.close();
-        let apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
-        apart.iter().for_each(Pool::close);
+        let pools = self.control_pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.iter().for_each(Pool::close);
     }
 }
 
