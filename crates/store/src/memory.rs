@@ -82,7 +82,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same data after a restart of the process: all runners are forgotten, so their leases are stale, and
+    /// The same data after a restart of the process: all runners are deleted, so their leases are stale, and
     /// older handles, clones included, fail as if the store had been closed.
     pub fn reopen(&self) -> MemoryStore {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

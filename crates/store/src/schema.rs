@@ -137,7 +137,7 @@ impl<'a> Program<'a> {
         let earlier = self.migrations.iter().rfind(|known| known.number < newest.number);
         match (&migration.back, earlier) {
             (Back::None(why), _) => Err(refuse(why)),
-            (Back::Down { .. }, None) => Err(refuse("nothing would be left")),
+            (Back::Down { .. }, None) => Err(refuse("no schema would be left")),
             (Back::Down { sql, unless }, Some(earlier)) => Ok(WayBack {
                 from: migration,
                 sql,
@@ -291,7 +291,7 @@ mod tests {
             .way_back(&applied(3), "it")
             .unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((way.from.number, way.oldest_program), (3, "2.0.0"));
-        for (number, why) in [(0, "no schema"), (1, "nothing would be left"), (4, "a newer program")] {
+        for (number, why) in [(0, "no schema"), (1, "no schema would be left"), (4, "a newer program")] {
             let refused = program.way_back(&applied(number), "it").err();
             let refused = refused.map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains(why), "{number}: {refused}");

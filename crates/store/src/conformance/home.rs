@@ -63,7 +63,7 @@ impl Home {
     /// A new database: of the kind that was asked for, otherwise of this one.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn new(otherwise: Kind) -> Home {
         Home::of(Kind::asked_for().unwrap_or(otherwise))
     }
@@ -71,7 +71,7 @@ impl Home {
     /// A new database of this kind. May be called anywhere, also in a runtime.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn of(kind: Kind) -> Home {
         match kind {
             Kind::Memory => Home::Memory(MemoryStore::new()),

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension};
 /// `Ferm`: the application id in the header of the file.
 pub(super) const APPLICATION_ID: i32 = 0x4665_726d;
 
-const ONLY_ONE: Back = Back::None("it made all there is; to be rid of that, delete the file");
+const ONLY_ONE: Back = Back::None("it created the whole schema; to remove that, delete the file");
 
 const MIGRATIONS: &[Migration] = &[
     Migration {
@@ -100,7 +100,7 @@ const MIGRATIONS: &[Migration] = &[
         back: Back::Down {
             sql: include_str!("migrations/0008_plans.down.sql"),
             unless: &[Loss {
-                what: "plans of published versions, whose policies would be settled anew",
+                what: "plans of published versions, whose policies would be computed again",
                 count: "SELECT COUNT(*) FROM workflow_plans",
             }],
         },
@@ -129,7 +129,7 @@ pub(super) fn oldest_program(connection: &Connection, path: &str) -> Result<Stri
         .map_err(|error| damaged(path, &error))?;
     needs.ok_or_else(|| StoreError::Damaged {
         path: path.to_owned(),
-        what: "it does not say which program it is for".to_owned(),
+        what: "it does not name the oldest program that may use it".to_owned(),
     })
 }
 

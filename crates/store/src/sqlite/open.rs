@@ -69,7 +69,7 @@ pub(super) fn open_as(program: &Program, path: &Path, purpose: Purpose) -> Resul
         what,
     };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(|error| unopenable(format!("its folder cannot be made: {error}")))?;
+        fs::create_dir_all(folder).map_err(|error| unopenable(format!("its folder cannot be created: {error}")))?;
     }
     if path.is_dir() {
         return Err(unopenable("it is a folder".to_owned()));
