@@ -14,6 +14,7 @@ use crate::check::{Check, text};
 use crate::compile::{Catalog, Compiled, Settings, Stage};
 use crate::diagnostics::Diagnostics;
 use crate::document::Document;
+pub use plan::scope;
 use serde_json::Value;
 use view::View;
 

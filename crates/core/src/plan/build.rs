@@ -1,6 +1,9 @@
 //! Builds plans in code, for tests, simulations and benchmarks.
 
-use super::{Edge, GraphError, Join, Kind, Node, NodeIx, Plan, Policies, Route, StoredPlan, When};
+use super::{
+    ContextPolicy, Edge, Entries, Form, GraphError, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies,
+    Route, Scope, StoredPlan, Templates, When, Words,
+};
 use serde_json::Value;
 
 /// Builds a plan node by node. Edges refer to their target by name; the target may be added later.
@@ -11,10 +14,34 @@ pub struct PlanBuilder {
 }
 
 impl PlanBuilder {
-    /// An empty plan for the workflow `id`.
+    /// An empty plan of the workflow `id`. Its expressions see nothing; a plan that has some sets its scope with
+    /// [`PlanBuilder::plan`].
     pub fn new(id: &str) -> Self {
+        let scope = Scope {
+            names: Vec::new(),
+            entries: Entries {
+                succeeded: Form::WHOLE,
+                answered: Form::WHOLE,
+                failed: Form::Null,
+                skipped: None,
+            },
+            words: Words::default(),
+        };
+        let parts = StoredPlan {
+            workflow: id.to_owned(),
+            display_name: id.to_owned(),
+            dialect: "built".to_owned(),
+            nodes: Vec::new(),
+            on_failure: OnFailure::FailFast,
+            timeout_ms: None,
+            trigger_schema: None,
+            context: ContextPolicy::default(),
+            scope,
+            language: Language::default(),
+            templates: Templates::default(),
+        };
         PlanBuilder {
-            parts: StoredPlan::new(id, "built"),
+            parts,
             edges: Vec::new(),
         }
     }

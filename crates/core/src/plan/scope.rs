@@ -211,25 +211,3 @@ impl Form {
         Form::Object(members.into_iter().map(member).collect())
     }
 }
-
-impl Default for Scope {
-    /// `trigger`, `context.data.<node>`, `vars` and `spec`; the entry of a node is its output or its error.
-    fn default() -> Self {
-        let error = Form::object([("code", Form::ErrorCode), ("message", Form::ErrorMessage)]);
-        Scope {
-            names: vec![
-                Name::new("trigger", Source::Trigger),
-                Name::new("context.data", Source::Entries),
-                Name::new("vars", Source::Vars),
-                Name::new("spec", Source::Spec),
-            ],
-            entries: Entries {
-                succeeded: Form::WHOLE,
-                answered: Form::WHOLE,
-                failed: Form::object([("error", error), ("errorNode", Form::Node), ("status", Form::Status)]),
-                skipped: None,
-            },
-            words: Words::default(),
-        }
-    }
-}

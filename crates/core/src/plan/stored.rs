@@ -74,23 +74,6 @@ struct Version {
 }
 
 impl StoredPlan {
-    /// A plan without nodes and with the default settings.
-    pub fn new(workflow: &str, dialect: &str) -> StoredPlan {
-        StoredPlan {
-            workflow: workflow.to_owned(),
-            display_name: workflow.to_owned(),
-            dialect: dialect.to_owned(),
-            nodes: Vec::new(),
-            on_failure: OnFailure::FailFast,
-            timeout_ms: None,
-            trigger_schema: None,
-            context: ContextPolicy::default(),
-            scope: Scope::default(),
-            language: Language::default(),
-            templates: Templates::default(),
-        }
-    }
-
     /// The text to store.
     pub fn encode(&self) -> String {
         let writing = Writing {

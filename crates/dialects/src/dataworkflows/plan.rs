@@ -34,8 +34,9 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
     })
 }
 
-/// `trigger`, `context.data.<node>`, `vars` and `spec`. The entry of a node is its output, or its error.
-fn scope() -> Scope {
+/// What the expressions of this dialect see: `trigger`, `context.data.<node>`, `vars` and `spec`. The entry of a node is its
+/// output or its error.
+pub fn scope() -> Scope {
     let error = Form::object([("code", Form::ErrorCode), ("message", Form::ErrorMessage)]);
     Scope {
         names: vec![

@@ -132,7 +132,7 @@ impl Scenario {
             backoff_factor: 2.0,
             jitter: true,
         };
-        let plan = PlanBuilder::new("w0")
+        let plan = built("w0")
             .action_with(
                 "n0",
                 ACTION,
@@ -197,7 +197,7 @@ impl Scenario {
         let mut scenario = Scenario::of(seed);
         let slow_actions = |plan: &Plan| plan.nodes.iter().any(|node| matches!(node.kind, Kind::Action { .. }));
         scenario.plans.retain(slow_actions);
-        let deadly = PlanBuilder::new("deadly")
+        let deadly = built("deadly")
             .action_with("n0", ACTION, json!({ "own": 0, "from": "none" }))
             .with(|node| node.policies.timeout_ms = 3000);
         scenario.plans.extend(deadly.build());
@@ -228,7 +228,7 @@ impl Scenario {
 
     /// A run is cancelled while its action hangs, and no hint arrives.
     pub fn deaf() -> Scenario {
-        let plan = PlanBuilder::new("w0")
+        let plan = built("w0")
             .action_with("n0", ACTION, json!({ "own": 0, "from": "none" }))
             .with(|node| node.policies.timeout_ms = 3_600_000);
         let mut scenario = Scenario::fixed(false, None);
@@ -382,7 +382,7 @@ fn plan(rng: &mut Rng, id: &str) -> Result<Plan, GraphError> {
     let count = rng.between(1, 12);
     let continues = rng.chance(400);
     let timeout = rng.chance(350).then(|| rng.between(1500, 40_000));
-    let mut builder = PlanBuilder::new(id).plan(|plan| {
+    let mut builder = built(id).plan(|plan| {
         plan.on_failure = if continues {
             OnFailure::Continue
         } else {
@@ -417,6 +417,11 @@ fn condition(rng: &mut Rng, before: u64) -> String {
     let node = rng.below(before);
     let above = rng.pick(&[-1, 2, 4]);
     format!("context.data['n{node}'].v > {above}")
+}
+
+/// An empty plan whose expressions see what those of DataWorkflows documents see.
+fn built(id: &str) -> PlanBuilder {
+    PlanBuilder::new(id).plan(|plan| plan.scope = fermata_dialects::dataworkflows::scope())
 }
 
 fn node(rng: &mut Rng, builder: PlanBuilder, at: u64) -> PlanBuilder {
