@@ -253,7 +253,10 @@ impl Driver {
                     return self.replay(&stored).map(|()| true);
                 }
                 Ok(_) => return Ok(false),
-                Err(error) => tracing::warn!(run = %self.meta.id, %error, "a run cannot be loaded; trying again"),
+                Err(error) => {
+                    let health = &self.shared.health;
+                    health.retried(Some(self.meta.id), &error, "a run cannot be loaded; trying again");
+                }
             }
             failures += 1;
             if self.shared.shutdown.is_stopping() && failures > 5 {

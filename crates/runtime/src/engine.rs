@@ -7,10 +7,12 @@
 //! | `wait.rs` | waiting for the end of a run |
 //! | `held.rs` | the runs that this process holds |
 //! | `admission.rs` | how many runs and actions it takes |
+//! | `health.rs` | outages and slow commits, for the log |
 //! | `shutdown.rs`, `wakes.rs`, `ids.rs` | signals, wake-ups, ids and jitter |
 
 mod admission;
 mod commands;
+mod health;
 mod held;
 mod ids;
 mod request;
@@ -32,6 +34,7 @@ use crate::{
 use admission::Admission;
 use fermata_core::{Event, NodeId, RunId, Timestamp};
 use fermata_store::{Store, StoreError, runners::Runner, runs::Attempt};
+use health::StoreHealth;
 pub(crate) use held::{HeldRuns, Hold};
 use ids::Ids;
 pub use request::{Accepted, Request};
@@ -68,6 +71,7 @@ pub(crate) struct Shared {
     pub shutdown: Shutdown,
     pub wakes: Wakes,
     pub ids: Ids,
+    pub health: StoreHealth,
 }
 
 /// Observes what happens in this process. Called after the fact is durable.
@@ -118,6 +122,7 @@ impl Engine {
             shutdown: Shutdown::default(),
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
+            health: StoreHealth::default(),
             runner: runners::describe(&settings, clock.now()),
             control: store.control().unwrap_or_else(|| store.clone()),
             store,

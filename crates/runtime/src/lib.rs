@@ -18,6 +18,8 @@ mod driver;
 mod engine;
 mod entry;
 mod error;
+#[cfg(test)]
+mod log_capture;
 mod mask;
 pub mod memory;
 pub mod offload;

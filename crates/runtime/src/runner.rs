@@ -14,6 +14,7 @@ mod orphaned_leases;
 pub(crate) mod probation;
 pub(crate) mod quarantine;
 mod resume;
+mod resumed;
 
 pub(crate) use claim_size::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
@@ -74,6 +75,7 @@ async fn hand_back(shared: &Shared) -> bool {
 /// Wakes the drivers of runs that have messages which this process was not told of: they came through another one, or
 /// there were too many notifications.
 async fn message_loop(shared: &Shared) {
+    let mut failed = false;
     loop {
         tokio::select! {
             biased;
@@ -84,10 +86,19 @@ async fn message_loop(shared: &Shared) {
             continue;
         }
         match shared.control.runs_with_messages(shared.runner.id).await {
-            Ok(runs) => runs.into_iter().for_each(|run| {
-                shared.held.wake(run);
-            }),
-            Err(error) => tracing::warn!(%error, "pending messages cannot be looked for; trying again"),
+            Ok(runs) => {
+                failed = false;
+                runs.into_iter().for_each(|run| {
+                    shared.held.wake(run);
+                });
+            }
+            Err(_) if failed => {}
+            Err(error) => {
+                failed = true;
+                shared
+                    .health
+                    .retried(None, &error, "pending messages cannot be read; trying again");
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use fermata_core::{Event, Failure, NodeId, NodeIx, Outcome, Phase, Plan, Status,
 use fermata_store::runs::{CommitAnswer, Conflict, RunCommit, StatusChange, Then};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, mem::take, sync::Arc};
+use tokio::time::Instant;
 
 /// How far the journal of a run goes.
 #[derive(Default)]
@@ -28,12 +29,18 @@ impl CommitState {
 impl Driver {
     /// Sends a commit and collects the reports that come in meanwhile.
     pub(super) async fn commit(&mut self, commit: RunCommit) -> (CommitAnswer, Vec<Arc<Report>>) {
+        let sent = Instant::now();
         let mut sending = self.shared.store.commit(commit);
         let mut reports = Vec::new();
         loop {
             tokio::select! {
                 biased;
-                answer = &mut sending => return (answer, reports),
+                answer = &mut sending => {
+                    if let CommitAnswer::Committed { .. } = answer {
+                        self.shared.health.committed(self.meta.id, sent.elapsed());
+                    }
+                    return (answer, reports);
+                }
                 report = self.attempts.next_report() => reports.push(Arc::new(report)),
             }
         }
@@ -74,7 +81,12 @@ impl Driver {
                 Err(StepError::Reload(undecided(next)))
             }
             CommitAnswer::Unknown(what) => {
-                tracing::warn!(run = %self.meta.id, %what, "a commit was not confirmed; the run is loaded again");
+                let health = &self.shared.health;
+                health.retried(
+                    Some(self.meta.id),
+                    &what,
+                    "a commit was not confirmed; the run is loaded again",
+                );
                 self.commits.unconfirmed += 1;
                 Err(StepError::Reload(undecided(next)))
             }
@@ -158,13 +170,17 @@ impl Driver {
         }))
     }
 
-    /// Why the run failed: what stopped it, or else the first node that failed.
+    /// Why the run failed, and the node: what stopped it, or else the first node that failed.
+    fn failure(&self) -> Option<(&Failure, Option<&NodeId>)> {
+        match self.run.stop() {
+            Some(stop) => Some((stop.failure.as_ref()?, stop.node.as_ref())),
+            None if self.run.status() == Status::Failed => self.first_failure(),
+            None => None,
+        }
+    }
+
     fn error(&self) -> Option<String> {
-        let (failure, node) = match self.run.stop() {
-            Some(stop) => (stop.failure.as_ref()?, stop.node.as_ref()),
-            None if self.run.status() == Status::Failed => self.first_failure()?,
-            None => return None,
-        };
+        let (failure, node) = self.failure()?;
         let mut error = Map::new();
         error.insert("code".to_owned(), failure.code.clone().into());
         error.insert("message".to_owned(), failure.message.clone().into());
@@ -191,8 +207,19 @@ impl Driver {
         failures.next()
     }
 
-    /// Notifies the waiters of the run, now that its end is durable.
+    /// Notifies the waiters of the run, now that its end is durable, and logs a failure.
     pub(super) fn notify_end(&self, change: StatusChange) {
+        if change.status == Status::Failed {
+            let (failure, node) = self.failure().unzip();
+            tracing::warn!(
+                run = %self.meta.id,
+                workflow = self.compiled.plan.workflow,
+                node = node.flatten().map(NodeId::as_str),
+                code = failure.map(|failure| failure.code.as_str()),
+                reason = change.reason,
+                "a run failed"
+            );
+        }
         let ended = Ended {
             status: change.status,
             reason: change.reason,

@@ -30,7 +30,12 @@ impl Driver {
         match self.shared.store.inbox(self.meta.id, self.inbox.seen).await {
             Ok(messages) => messages.into_iter().map(Incoming::StoredMessage).collect(),
             Err(error) => {
-                tracing::warn!(run = %self.meta.id, %error, "the inbox of a run cannot be read; trying again");
+                let health = &self.shared.health;
+                health.retried(
+                    Some(self.meta.id),
+                    &error,
+                    "the inbox of a run cannot be read; trying again",
+                );
                 self.inbox.wake.notify_one();
                 tokio::time::sleep(RETRY_PAUSE).await;
                 Vec::new()

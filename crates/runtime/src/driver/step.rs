@@ -143,7 +143,12 @@ impl Driver {
     }
 
     pub(super) fn read_failed(&self, error: &fermata_store::StoreError, step: &Step) -> StepError {
-        tracing::warn!(run = %self.meta.id, %error, "a payload cannot be read; loading the run again");
+        let health = &self.shared.health;
+        health.retried(
+            Some(self.meta.id),
+            error,
+            "a payload cannot be read; the run is loaded again",
+        );
         StepError::Reload(step.reports.clone())
     }
 

@@ -11,6 +11,7 @@
 use super::{
     claim_size::{CLAIM_BATCH, Load, claim_size},
     resume::{self, ReadBackoff},
+    resumed::Resumed,
 };
 use crate::{clock::until, engine::Shared, settings::Settings};
 use fermata_core::{RunId, Timestamp};
@@ -46,6 +47,10 @@ pub(super) struct Claims {
     /// Whether the notification channel is closed.
     closed: bool,
     read_backoff: ReadBackoff,
+    /// Set while resumed runs are counted, after the start.
+    resumed: Option<Resumed>,
+    /// Whether the last claim failed.
+    failed: bool,
 }
 
 impl Claims {
@@ -61,6 +66,8 @@ impl Claims {
             allowance: 0,
             closed: false,
             read_backoff: ReadBackoff::default(),
+            resumed: Some(Resumed::new(shared.ids.next())),
+            failed: false,
             shared,
         }
     }
@@ -186,8 +193,16 @@ impl Claims {
             only: Vec::new(),
             dead_before: takes_over.then(|| lease_gate.dead_before(now)),
         };
+        let took_over = claim.dead_before.is_some_and(|before| before != Timestamp::default());
         let claimed = self.claim(claim).await;
         let is_last = claimed < limit;
+        if is_last
+            && !self.failed
+            && let Some(resumed) = &mut self.resumed
+        {
+            resumed.log();
+            self.resumed = self.resumed.take().filter(|_| !took_over);
+        }
         if takes_over {
             let Settings {
                 lease_ttl,
@@ -211,7 +226,9 @@ impl Claims {
         let gaps = lease_gate.gaps();
         match shared.control.claim(claim).await {
             Ok(claimed) => {
+                self.failed = false;
                 let count = claimed.runs.len();
+                self.resumed.iter_mut().for_each(|resumed| resumed.count(&claimed.runs));
                 resume::all(&shared, claimed.runs, gaps, &mut self.read_backoff).await;
                 if gaps != lease_gate.gaps() {
                     self.check_for_orphaned_leases = Instant::now(); // claimed runs may have been refused by `HeldRuns::hold`
@@ -220,7 +237,12 @@ impl Claims {
                 count
             }
             Err(error) => {
-                tracing::warn!(%error, "runs could not be claimed; trying again");
+                if !self.failed {
+                    shared
+                        .health
+                        .retried(None, &error, "runs could not be claimed; trying again");
+                }
+                self.failed = true;
                 self.check_for_orphaned_leases = Instant::now(); // the claim may have been made all the same
                 self.ask = true;
                 tokio::time::sleep(RETRY_PAUSE).await;

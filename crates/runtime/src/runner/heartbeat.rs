@@ -114,14 +114,18 @@ impl Heartbeat {
         let beat = self.store.heartbeat(&shared.runner, shared.clock.now());
         match timeout(self.limit(), beat).await {
             Ok(Ok(())) => {
+                shared.health.heartbeat_confirmed();
                 if let Some(gap) = shared.admission.lease_gate.beat(sent, shared.clock.now()) {
                     self.check_held(gap).await;
                 }
                 shared.wakes.claims.notify_one();
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the heartbeat could not be written"),
+            Ok(Err(error)) => shared.health.heartbeat_failed(&error),
             Err(_) => {
-                tracing::warn!("the heartbeat was not confirmed in time; trying another connection");
+                let limit = self.limit();
+                shared
+                    .health
+                    .heartbeat_failed(&format_args!("no answer within {limit:?}"));
                 self.store = control(&shared);
             }
         }

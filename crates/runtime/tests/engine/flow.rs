@@ -1,6 +1,6 @@
 //! Routes, failures, retries, pauses, cancels: what documents say about the way of a run.
 
-use crate::support::{Bed, PATIENCE, Scripted, link, workflow};
+use crate::support::{Bed, Gated, PATIENCE, Scripted, link, workflow};
 use fermata_core::{Failure, Status};
 use fermata_runtime::{
     Request, Settings,
@@ -33,21 +33,6 @@ async fn outputs_flow_through_templates_and_conditions() {
         (Status::Succeeded, json!({ "said": "Ada!" }))
     );
     assert_eq!(left.attempts("d"), [(1, "Skipped")]);
-}
-
-/// An action that echoes its parameters once the test lets it.
-struct Gated(Scripted, Arc<Semaphore>);
-
-#[async_trait::async_trait]
-impl Action for Gated {
-    fn info(&self) -> &ActionInfo {
-        self.0.info()
-    }
-
-    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
-        self.1.acquire().await.expect("the semaphore is never closed").forget();
-        self.0.run(parameters, call).await
-    }
 }
 
 #[tokio::test]

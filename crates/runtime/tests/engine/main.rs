@@ -9,6 +9,9 @@ mod flow;
 mod http;
 mod large;
 mod lease;
+#[path = "../../src/log_capture.rs"]
+mod log_capture;
+mod logs;
 mod memory;
 mod parameters;
 mod plans;

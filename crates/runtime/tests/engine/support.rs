@@ -18,6 +18,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
+use tokio::sync::Semaphore;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const ALL: Window = Window { limit: 1000, offset: 0 };
@@ -73,6 +74,21 @@ impl Action for Scripted {
         let result = (self.script)(&parameters, &call);
         self.calls.lock().unwrap().push((parameters, call.idempotency_key));
         Ok(result?)
+    }
+}
+
+/// An action that waits for a permit of the test.
+pub struct Gated(pub Scripted, pub Arc<Semaphore>);
+
+#[async_trait::async_trait]
+impl Action for Gated {
+    fn info(&self) -> &ActionInfo {
+        self.0.info()
+    }
+
+    async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
+        self.1.acquire().await.expect("the semaphore is never closed").forget();
+        self.0.run(parameters, call).await
     }
 }
 
