@@ -1,8 +1,8 @@
-//! The slots in which a process executes actions, and the runs that wait for one.
+//! Action slots: how many actions a process executes at the same time, and the runs that wait for a slot.
 //!
-//! A process executes `max_parallel_actions` at the same time; attempts beyond that wait, and are served fairly
-//! ([`crate::slots`]). The claims of a process are sized by what is counted here: free slots, runs that wait for one, and
-//! runs that were claimed and did not ask for one yet.
+//! A process executes at most `max_parallel_actions` actions at the same time. Further attempts wait, and slots are shared
+//! fairly ([`crate::slots`]). The counts kept here decide the size of claims (`runner/claim_size.rs`): free slots, runs that
+//! wait for one, and claimed runs that have not requested one yet.
 
 use crate::slots::{Behalf, Slot, Slots};
 use fermata_core::RunId;
@@ -21,7 +21,7 @@ pub(crate) struct ActionSlots {
     waiting: Mutex<Waiting>,
     arriving: AtomicUsize,
     arrived: AtomicUsize,
-    /// Notified when a slot is free, or a run no longer waits or arrives.
+    /// Notified when a slot becomes free, or a run stops waiting or arriving.
     wake_claims: Arc<Notify>,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct ActionSlots {
 struct Waiting {
     /// How many attempts of each run wait.
     runs: BTreeMap<RunId, usize>,
-    /// Runs that no longer wait, since this was last asked for.
+    /// Runs that stopped waiting since this was last read.
     vacated: usize,
 }
 
-/// A run was claimed, and may ask for a slot soon.
+/// A claimed run that may request a slot soon.
 pub(crate) struct Arrival(Arc<ActionSlots>);
 
 impl Drop for Arrival {
@@ -55,7 +55,7 @@ impl ActionSlots {
         })
     }
 
-    /// A slot for an attempt of this run, when it comes.
+    /// Waits for a slot for an attempt of this run.
     pub async fn take(&self, run: RunId, behalf: Behalf<'_>) -> Slot {
         match self.slots.take(behalf) {
             Ok(slot) => slot,
@@ -71,23 +71,23 @@ impl ActionSlots {
         Waits { slots: self, run }
     }
 
-    /// How many runs have something to do and wait for a slot.
+    /// How many runs wait for a slot.
     pub fn waiting(&self) -> usize {
         self.waits().runs.len()
     }
 
-    /// A run arrives, for as long as this lives.
+    /// Counts a run as arriving until the result is dropped.
     pub fn expect(self: &Arc<Self>) -> Arrival {
         self.arriving.fetch_add(1, Relaxed);
         Arrival(self.clone())
     }
 
-    /// How many runs arrive.
+    /// How many runs are arriving.
     pub fn arriving(&self) -> usize {
         self.arriving.load(Relaxed)
     }
 
-    /// How many runs have arrived, since this was last asked for.
+    /// How many runs have arrived since this was last called.
     pub fn arrived(&self) -> usize {
         self.arrived.swap(0, Relaxed)
     }
@@ -102,7 +102,7 @@ impl ActionSlots {
         self.slots.has_room_for(behalf)
     }
 
-    /// How many runs no longer wait, since this was last asked for.
+    /// How many runs stopped waiting since this was last called.
     pub fn vacated(&self) -> usize {
         std::mem::take(&mut self.waits().vacated)
     }
@@ -112,7 +112,7 @@ impl ActionSlots {
     }
 }
 
-/// An attempt of a run waits, for as long as this lives.
+/// Counts an attempt of a run as waiting until this is dropped.
 struct Waits<'a> {
     slots: &'a ActionSlots,
     run: RunId,
@@ -141,7 +141,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_run_waits_once_however_many_of_its_attempts_do() {
+    fn waiting_run_is_counted_once_for_all_its_attempts() {
         let wake_claims = Arc::new(Notify::new());
         let slots = ActionSlots::new(1, wake_claims.clone());
         let behalf = Behalf {
@@ -162,7 +162,7 @@ mod tests {
         let held = waiting
             .remove(0)
             .now_or_never()
-            .expect("the longest wait is served first");
+            .expect("the attempt that waited longest is served first");
         assert_eq!(slots.waiting(), 2, "another attempt of the run waits");
         assert!(wake_claims.notified().now_or_never().is_none());
         drop(waiting.remove(0));

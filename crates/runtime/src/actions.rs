@@ -1,7 +1,7 @@
-//! Actions: what a node can do. One trait, one file for each action, one readable list.
+//! Actions: what a node can do. One trait, one file for each action, one list (`registry.rs`).
 //!
-//! An action is called at least once for each node that opens, with a stable idempotency key; its result is
-//! recorded once. It gets its parameters rendered and checked, and it says itself whether a failure may pass.
+//! An action is called at least once for each node that opens, with a stable idempotency key; its result is recorded once. It
+//! gets rendered and checked parameters. It decides itself whether a failure is retriable.
 
 mod core;
 mod http;
@@ -28,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 /// Reusable logic that a node can call by name.
 #[async_trait]
 pub trait Action: Send + Sync + 'static {
-    /// What it is and what it takes and gives.
+    /// Its catalog entry.
     fn info(&self) -> &ActionInfo;
 
-    /// Does it once.
+    /// Executes it once.
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed>;
 }
 
@@ -41,7 +41,7 @@ pub trait Action: Send + Sync + 'static {
 pub struct ActionInfo {
     /// `connector.action`, such as `http.request`.
     pub id: String,
-    /// What people call it.
+    /// Its name for people.
     pub display_name: String,
     /// What it does.
     pub description: String,
@@ -60,33 +60,33 @@ pub struct ActionInfo {
     /// What to use instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecation_notice: Option<String>,
-    /// Words to find it by.
+    /// Words for searching.
     pub tags: Vec<String>,
 }
 
-/// Who calls an action, and why.
+/// The context of a call.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The run.
     pub run: RunId,
     /// The node.
     pub node: NodeId,
-    /// From 1.
+    /// Counted from 1.
     pub attempt: u32,
-    /// The same for every repetition that sends the same parameters.
+    /// The same for all repetitions with the same parameters.
     pub idempotency_key: String,
     /// For tracing across systems.
     pub correlation_id: Arc<str>,
-    /// Who asked for the run.
+    /// On whose behalf the run was started.
     pub principal: Arc<Principal>,
     /// Set when the run is stopping. After a cancel and at the run's deadline the action's future is dropped at once, after a
     /// failure elsewhere when the grace period is over.
     pub cancelled: CancellationToken,
-    /// Where an action reserves memory before it takes what a service sends.
+    /// An action reserves memory here before it reads the response of a service.
     pub memory: Reserved,
 }
 
-/// What an action gave.
+/// The result of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Success {
     /// What later nodes see.
@@ -104,7 +104,7 @@ impl From<Value> for Success {
     }
 }
 
-/// Why an action failed, and what it learned all the same: the answer of a service that refused, for example.
+/// Why an action failed, with its output if there is one: the response of a service that refused, for example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failed {
     /// Why.
@@ -126,8 +126,8 @@ pub struct ResourceLink {
     pub system: String,
     /// Such as `message`.
     pub resource_type: String,
-    /// Its id there.
+    /// Its id in that system.
     pub resource_id: String,
-    /// Where people find it.
+    /// Its address for people.
     pub url: Option<String>,
 }

@@ -1,18 +1,18 @@
-//! The clocks: what time it is for the engine, and what the machine's own clocks show.
+//! The clocks: database time for the engine, and the machine's own clocks.
 //!
-//! The engine goes by database time ([`Store::now`]), so that processes on machines whose clocks differ agree on when a
-//! sleep ends and whether a wait has timed out. The machine's own clocks say how long this process was away.
+//! The engine uses database time ([`Store::now`]), so that processes on machines whose clocks differ agree on when a sleep
+//! ends and whether a wait has timed out. The machine's own clocks measure for how long this process was suspended.
 
 use fermata_core::Timestamp;
 use fermata_store::{Store, clock};
 use std::{sync::Arc, time::Duration};
 
-/// The clocks of a machine. Waiting is tokio's, so a simulation that pauses tokio's clock is in charge of both.
+/// The clocks of a machine. Timers are tokio's, so a simulation that pauses tokio's clock controls both.
 pub trait Clock: Send + Sync + 'static {
-    /// What the wall clock shows. It may be wrong, and it may be set.
+    /// The wall clock. It may be wrong, and it may be set.
     fn now(&self) -> Timestamp;
 
-    /// How long the machine runs, in microseconds, also while it was suspended. This clock is never set.
+    /// Microseconds since the machine booted, suspended time included. This clock is never set.
     fn since_boot(&self) -> i64;
 }
 
@@ -30,7 +30,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Tokio's clock from a fixed beginning. With a paused runtime this is simulated time.
+/// Tokio's clock with a fixed start. In a paused runtime this is simulated time.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock {
     begin: Timestamp,
@@ -57,7 +57,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// What time it is for the engine: the database's time; the machine's where the database has none.
+/// The time of the engine: the database's; the machine's if the database has none.
 pub(crate) struct EngineClock {
     pub store: Arc<dyn Store>,
     pub machine: Arc<dyn Clock>,
@@ -73,7 +73,7 @@ impl Clock for EngineClock {
     }
 }
 
-/// How long it is from `now` until `then`, rounded up to what timers can keep.
+/// The time from `now` until `then`; zero if that has passed.
 pub(crate) fn until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::from_micros(then.micros_since(now))
 }

@@ -1,6 +1,6 @@
 //! A plan with its expressions parsed, kept by (workflow, version).
 //!
-//! What must stay true: what an expression means depends on the plan alone. Settings only bound what evaluating it may cost.
+//! What must stay true: the meaning of an expression depends on the plan only. Settings bound only the cost of evaluating it.
 
 use crate::{entry::skipped, trigger::TriggerSchema};
 use fermata_core::{
@@ -21,7 +21,7 @@ pub struct Compiled {
     /// The plan.
     pub plan: Arc<Plan>,
     pub(crate) nodes: Vec<CompiledNode>,
-    /// What its templates may do, and what rendering them may cost.
+    /// What its templates may do, and the limits of rendering them.
     pub(crate) templates: Options,
     pub(crate) trigger: Option<TriggerSchema>,
 }
@@ -30,17 +30,17 @@ pub(crate) struct CompiledNode {
     pub parameters: Option<(ValueTemplate, Needs)>,
     pub guard: Option<(Condition, Needs)>,
     pub conditions: Vec<Option<(Condition, Needs)>>,
-    /// Its entry, if it is skipped.
+    /// The entry of the node if it is skipped.
     pub skipped: Option<Value>,
 }
 
-/// A condition, and who evaluates it.
+/// A condition, by where it is evaluated.
 pub(crate) enum Condition {
-    /// This process; the sandbox only if the data leads beyond what is covered.
+    /// In this process; in the sandbox only if the data needs more than the native subset.
     Native(Expression),
-    /// The sandbox.
+    /// In the sandbox.
     Sandboxed { source: String, reads: Vec<ReadPath> },
-    /// This process; it cannot go wrong.
+    /// In this process; it cannot fail.
     Comparison(Comparison),
 }
 
@@ -76,12 +76,12 @@ impl Condition {
     }
 }
 
-/// What an expression reads that is not in memory by itself.
+/// What an expression reads that may have to be fetched from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// The nodes whose entries it reads.
     pub nodes: Nodes,
-    /// Whether it reads the addresses of callbacks.
+    /// Whether it reads callback URLs.
     pub waits: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Nodes {
     All,
 }
 
-/// The names that the expressions of a plan see, without what is below them.
+/// The root names that the expressions of a plan see.
 fn roots(plan: &Plan) -> Vec<&str> {
     let names = plan.scope.names.iter();
     names.filter_map(|name| name.path.first().map(String::as_str)).collect()
@@ -107,7 +107,7 @@ pub struct CompileError {
 }
 
 impl Compiled {
-    /// Parses every expression of `plan`. Only the limits of time and size are taken from `limits`.
+    /// Parses every expression of `plan`. Only the time and size limits of `limits` are used.
     pub fn new(plan: Arc<Plan>, limits: &Options) -> Result<Compiled, CompileError> {
         let syntax = match plan.language {
             Language::Script => Syntax::Scriban,
@@ -178,7 +178,7 @@ impl Compiled {
     }
 }
 
-/// Where the parameters of a node take only some values.
+/// The parameters of a node that accept only some values.
 fn places<'p>(plan: &'p Plan, node: &Node) -> Vec<(&'p str, Place)> {
     let of_action = plan
         .templates
@@ -195,7 +195,7 @@ fn places<'p>(plan: &'p Plan, node: &Node) -> Vec<(&'p str, Place)> {
     of_action.map(place).collect()
 }
 
-/// Which entries paths such as `context.data['a'].x` lead into, and whether some lead to the addresses of callbacks.
+/// The entries that paths such as `context.data['a'].x` read, and whether some read callback URLs.
 fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
     let mut nodes = Vec::new();
     let mut all = reads_any(plan, &Source::State, reads);
@@ -220,7 +220,7 @@ fn reads_any(plan: &Plan, source: &Source, reads: &[ReadPath]) -> bool {
     places.any(|place| reads.iter().any(|read| leads_to(place, read)))
 }
 
-/// Whether a read path leads to a place, into it, or to something that holds it.
+/// Whether a read path leads to a place, below it, or to an ancestor of it.
 fn leads_to(place: &[String], read: &ReadPath) -> bool {
     let mut shared = place.iter().zip(&read.segments);
     shared.all(|(name, step)| step.to_string() == *name)

@@ -1,7 +1,7 @@
-//! Runs that are given up: dead_lettered with all that is needed to ask for them again, and asked for again.
+//! Dead letters: runs that are given up, kept with their requests so that they can be requeued.
 //!
-//! What must stay true: a burial needs nothing of the run but its row, since its journal may be what takes its readers
-//! down; a terminal status is final, so asking again makes a new run; asking twice makes one.
+//! What must stay true: a run is dead-lettered from its row only, since its journal may be what crashes processes. A terminal
+//! status is final, so requeueing creates a new run; requeueing twice creates one.
 
 use crate::{
     engine::{Accepted, Engine, Request, Shared},
@@ -18,17 +18,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// The reason of runs that were given up.
+/// The reason of runs that were dead-lettered.
 const REASON: &str = "dead_letter";
-/// So many letters go with one write when many are removed.
+/// How many dead letters one transaction deletes when many are purged.
 const PURGED_AT_ONCE: u32 = 1000;
-/// The most characters of an error message in a letter.
+/// The largest length of the error message in a dead letter, in characters.
 const MAX_MESSAGE: usize = 2000;
 
-/// What was asked for, as it stands in a letter.
+/// The request of a run, as a dead letter keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct KeptRequest {
     workflow_id: String,
     workflow_version: u32,
     request_id: String,
@@ -39,13 +39,13 @@ struct Asked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     correlation_id: Option<String>,
     principal: Principal,
-    /// `trigger` and `spec`, or `triggerText` and `specText` where they cannot be read as JSON.
+    /// `trigger` and `spec`, or `triggerText` and `specText` if they are not JSON.
     #[serde(flatten)]
     payloads: Map<String, Value>,
 }
 
-impl Asked {
-    fn of(record: RunRecord) -> Asked {
+impl KeptRequest {
+    fn of(record: RunRecord) -> KeptRequest {
         let mut payloads = Map::new();
         let texts = [("trigger", Some(record.trigger)), ("spec", record.spec)];
         for (name, text) in texts {
@@ -55,7 +55,7 @@ impl Asked {
                 Err(_) => payloads.insert(format!("{name}Text"), Value::String(text)),
             };
         }
-        Asked {
+        KeptRequest {
             workflow_id: record.workflow_id,
             workflow_version: record.workflow_version,
             request_id: record.request_id,
@@ -68,7 +68,7 @@ impl Asked {
     }
 }
 
-/// A lease on a run that is given up.
+/// The lease of a run that is dead-lettered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub run: RunId,
@@ -87,14 +87,14 @@ impl Held {
     }
 }
 
-/// Fails a run that this process holds and leaves a dead letter, in one commit without events. False if that is not known
-/// to be done, and the run may still be held here: it is found as a stray then.
+/// Fails a run that this process holds and stores its dead letter, in one commit without events. False if that is not
+/// confirmed and this process may still hold the run; its lease is found as orphaned then.
 pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadReason, what: &str) -> bool {
     let record = match shared.store.run(held.run).await {
         Ok(Some(record)) => record,
         Ok(None) => return true,
         Err(error) => {
-            tracing::warn!(run = %held.run, %error, "a run cannot be dead-lettered now");
+            tracing::warn!(run = %held.run, %error, "a run could not be read to be dead-lettered; it is tried again later");
             return false;
         }
     };
@@ -106,7 +106,7 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
     };
     let what = &printable(what);
     let error = json!({ "code": code, "message": what }).to_string();
-    let letter = DeadLetter {
+    let dead_letter = DeadLetter {
         id: shared.ids.next(),
         at: now,
         reason,
@@ -117,15 +117,15 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
         tenant: record.tenant.clone(),
         attempts: held.takeovers,
         last_error: Some(what.to_owned()),
-        payload: serde_json::to_string(&Asked::of(record)).unwrap_or_else(|error| error.to_string()),
+        payload: serde_json::to_string(&KeptRequest::of(record)).unwrap_or_else(|error| error.to_string()),
     };
-    let id = letter.id;
+    let id = dead_letter.id;
     let queue = shared.settings.dead_letters.as_deref();
-    let letter = queue.map(|_| Box::new(letter));
+    let dead_letter = queue.map(|_| Box::new(dead_letter));
     let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
-    match quarantine::end(shared, held.run, held.epoch, change, letter).await {
+    match quarantine::end(shared, held.run, held.epoch, change, dead_letter).await {
         Settled::Ended => {
-            tracing::error!(run = %held.run, queue, letter = %id, reason = reason.as_str(), %what, "a run was given up");
+            tracing::error!(run = %held.run, queue, dead_letter = %id, reason = reason.as_str(), %what, "a run failed and was dead-lettered");
             true
         }
         Settled::Elsewhere => true,
@@ -139,18 +139,18 @@ fn printable(what: &str) -> String {
     whole.map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Which version a run follows that is asked for again.
+/// The version that a requeued run follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Again {
-    /// The current one.
+    /// The current version.
     #[default]
     Current,
-    /// The one that was given up.
+    /// The version of the dead-lettered run.
     Same,
 }
 
 impl Engine {
-    /// Asks again for what is in a dead letter: a new run, and the letter is gone. Again and again gives the same run.
+    /// Creates a new run from a dead letter and deletes the letter. Calling this again returns the same run.
     pub async fn requeue(&self, id: Uuid, version: Again) -> Result<Accepted, EngineError> {
         let request_id = format!("fermata:requeue:{id}");
         let Some(letter) = self.shared.store.dead_letter(id).await? else {
@@ -160,32 +160,32 @@ impl Engine {
             id,
             what: what.to_owned(),
         };
-        let mut asked: Asked = serde_json::from_str(&letter.payload)
+        let mut kept: KeptRequest = serde_json::from_str(&letter.payload)
             .map_err(|error| unreadable(&format!("its payload cannot be read: {error}")))?;
-        if asked.payloads.contains_key("specText") {
+        if kept.payloads.contains_key("specText") {
             return Err(unreadable("its spec is not JSON").into());
         }
-        let trigger = asked.payloads.remove("trigger");
+        let trigger = kept.payloads.remove("trigger");
         let request = Request {
             workflow_id: self.workflow_of(&letter).await?,
-            version: (version == Again::Same).then_some(asked.workflow_version),
+            version: (version == Again::Same).then_some(kept.workflow_version),
             request_id: Some(request_id),
             trigger: trigger.ok_or_else(|| unreadable("its trigger is not JSON"))?,
-            spec: asked.payloads.remove("spec"),
-            priority: asked.priority,
-            tenant: asked.tenant_id,
-            correlation_id: asked.correlation_id,
-            principal: asked.principal,
+            spec: kept.payloads.remove("spec"),
+            priority: kept.priority,
+            tenant: kept.tenant_id,
+            correlation_id: kept.correlation_id,
+            principal: kept.principal,
             id: None,
             memory: None,
         };
         let accepted = self.accept(RunId(self.shared.ids.next()), request).await?;
-        // If this fails, asking again finds the run.
+        // If this fails, the next call finds the run.
         self.shared.store.delete_dead_letter(id).await?;
         Ok(accepted)
     }
 
-    /// The workflow of a dead letter, as a reference. Another one that has its name now is not meant.
+    /// The workflow of a dead letter, by uid: a later workflow of the same name is another one.
     async fn workflow_of(&self, letter: &DeadLetter) -> Result<String, EngineError> {
         match self.shared.store.workflow_by_uid(letter.workflow_uid).await? {
             Some(workflow) if workflow.deleted_at.is_some() => Err(Refusal::DeadLetterUnusable {
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// The run that a letter that is gone became.
+    /// The run that was created from a dead letter that no longer exists.
     async fn requeued(&self, id: Uuid, request_id: String) -> Result<Accepted, EngineError> {
         let filter = RunFilter {
             request_id: Some(request_id),
@@ -214,7 +214,7 @@ impl Engine {
         })
     }
 
-    /// Removes one dead letter.
+    /// Deletes one dead letter.
     pub async fn delete_dead_letter(&self, id: Uuid) -> Result<(), EngineError> {
         match self.shared.store.delete_dead_letter(id).await? {
             true => Ok(()),
@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Removes the dead letters that fit, except those that come meanwhile; how many.
+    /// Deletes the matching dead letters, except those that are added meanwhile. Returns how many.
     pub async fn purge(&self, filter: DeadLetterFilter) -> Result<u64, EngineError> {
         let filter = DeadLetterFilter {
             before: filter.before.or_else(|| Some(self.shared.ids.next())),

@@ -1,12 +1,12 @@
-//! Checking documents, with what only the sandbox can tell about them.
+//! Checking documents, including what only the sandbox can check.
 
 use crate::sandbox::{Sandbox, SandboxError};
 use fermata_dialects::{Catalog, Compiled, Diagnostics, Document, MAX_SHOWN, Settings, Severity, Stage, compile};
 
-/// Reads, compiles and checks a document completely, without an engine.
+/// Parses, compiles and checks a document completely, without an engine.
 ///
 /// # Errors
-/// Everything that is wrong with the document.
+/// All problems of the document.
 pub async fn check_document(
     source: &[u8],
     name: &str,
@@ -21,7 +21,7 @@ pub async fn check_document(
     Ok((document, compiled))
 }
 
-/// Asks the sandbox about the syntax of conditions that the native subset does not cover.
+/// Checks the syntax of conditions beyond the native subset, in the sandbox.
 pub(crate) async fn check_uncovered(
     document: &Document,
     mut compiled: Compiled,

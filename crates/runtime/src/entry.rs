@@ -1,4 +1,4 @@
-//! What later expressions see of a node: its entry, made in the form that its plan says.
+//! The entry of a node: what later expressions see of it, in the form that its plan defines.
 
 use fermata_core::{
     Failure, Kind, NodeIx, Plan,
@@ -7,17 +7,17 @@ use fermata_core::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// How a node went, with what it gave.
+/// How a node ended, with its output.
 pub(crate) enum NodeResult<'a> {
     /// It succeeded.
     Succeeded(Arc<Value>),
-    /// It failed, and may have learned something all the same.
+    /// It failed. It may have an output too, such as the response of a service.
     Failed(&'a Failure, Option<&'a Value>),
 }
 
-/// The member of an answer that says its body was cut. Entries keep its name.
+/// The member of a response that marks its body as truncated. Entries keep its name.
 pub(crate) const TRUNCATED: &str = "isTruncated";
-/// The member of an answer that says why its body is text although it was said to be JSON. Entries keep its name.
+/// The member of a response that explains why its body, declared as JSON, is text. Entries keep its name.
 pub(crate) const BODY_ERROR: &str = "bodyError";
 
 /// What is known of a node that ended.

@@ -1,4 +1,4 @@
-//! Why the engine did not do what it was asked. A refusal is the caller's to mend; the rest is ours.
+//! Errors of the engine. A refusal must be corrected by the caller; the others are failures of the server.
 
 use crate::workflows::Command;
 use fermata_core::RunId;
@@ -6,10 +6,10 @@ use fermata_dialects::{Diagnostics, Severity};
 use fermata_store::{StoreError, definitions::Lifecycle};
 use uuid::Uuid;
 
-/// What came of a call that did not work.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The request cannot be done as it is.
+    /// The request must be corrected.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The store failed.
@@ -30,7 +30,7 @@ pub enum EngineError {
     Stopping,
 }
 
-/// A request that cannot be done as it is.
+/// A request that the caller must correct.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// There is no such workflow.
@@ -41,15 +41,15 @@ pub enum Refusal {
     VersionNotFound {
         /// The workflow.
         workflow: String,
-        /// The version asked for.
+        /// The requested version.
         version: u32,
     },
-    /// The workflow does not take new runs.
+    /// The workflow does not start new runs.
     #[error("{}", not_active(workflow, *status, *enabled))]
     NotActive {
         /// The workflow.
         workflow: String,
-        /// Where it stands.
+        /// Its state.
         status: Lifecycle,
         /// Whether it may start runs.
         enabled: bool,
@@ -69,7 +69,7 @@ pub enum Refusal {
         /// Whether that is a deleted workflow of the same name.
         is_deleted: bool,
     },
-    /// Request ids that the engine makes itself.
+    /// The request id has the prefix of the engine's own ids.
     #[error("requestId `{0}` begins with `fermata:`, which is reserved for the engine")]
     ReservedRequestId(String),
     /// The trigger does not fit the workflow's schema.
@@ -88,18 +88,18 @@ pub enum Refusal {
     Immutable {
         /// The workflow.
         workflow: String,
-        /// Where it stands.
+        /// Its state.
         status: Lifecycle,
     },
-    /// There is such a workflow already.
+    /// A workflow of this name exists.
     #[error("workflow `{workflow}` exists already and is {}; replace it, delete it first, or use another name", status.as_str())]
     Exists {
         /// The workflow.
         workflow: String,
-        /// Where it stands.
+        /// Its state.
         status: Lifecycle,
     },
-    /// What has drafts is not replaced.
+    /// A workflow with drafts cannot be replaced directly.
     #[error(
         "workflow `{0}` cannot be replaced: it or this document is of a dialect that has drafts. \
          PUT /api/v1/workflows/{0}/draft, then POST /api/v1/workflows/{0}/publish"
@@ -121,15 +121,15 @@ pub enum Refusal {
     /// There is nothing to publish.
     #[error("workflow `{0}` has no draft to publish")]
     NoDraft(String),
-    /// Somebody else changed it in between.
-    #[error("the draft of workflow `{0}` was changed by somebody else in between; look at it and try again")]
+    /// Another caller changed the draft meanwhile.
+    #[error("the draft of workflow `{0}` was changed by another request; read it and try again")]
     Changed(String),
-    /// The draft is not the one that the caller named.
+    /// The draft is not the one that the caller expects.
     #[error("{}", not_that_draft(workflow, checksum.as_deref()))]
     OtherDraft {
         /// The workflow.
         workflow: String,
-        /// The checksum of the draft there is, if there is one.
+        /// The checksum of the current draft, if there is one.
         checksum: Option<String>,
     },
     /// The document is of another workflow.
@@ -137,17 +137,17 @@ pub enum Refusal {
     OtherWorkflow {
         /// The workflow it was sent for.
         wanted: String,
-        /// The one it is of.
+        /// The workflow that the document names.
         found: String,
     },
-    /// The lifecycle does not have this step.
+    /// The lifecycle does not allow this command.
     #[error("workflow `{workflow}` is {}: it cannot be {}; {}", status.as_str(), command.done(), command.instead(*status))]
     IllegalTransition {
         /// The workflow.
         workflow: String,
-        /// What was asked for.
+        /// The command.
         command: Command,
-        /// Where it stands.
+        /// Its state.
         status: Lifecycle,
     },
     /// There are runs that refer to the workflow.
@@ -159,11 +159,11 @@ pub enum Refusal {
     HasRuns {
         /// The workflow.
         workflow: String,
-        /// Where it stands.
+        /// Its state.
         status: Lifecycle,
     },
     /// The workflow changed each time a run was about to start.
-    #[error("workflow `{0}` was changed again and again while the execution was about to start; try again")]
+    #[error("workflow `{0}` changed several times while the execution was being started; try again")]
     KeepsChanging(String),
     /// There is no such run.
     #[error("execution {0} does not exist")]
@@ -174,12 +174,12 @@ pub enum Refusal {
     /// There is no such dead letter.
     #[error("dead letter {0} does not exist")]
     DeadLetterNotFound(Uuid),
-    /// What is in a dead letter cannot be asked for again.
+    /// The dead letter cannot be requeued.
     #[error(
-        "dead letter {id} cannot be requeued: {what}. Start an execution with what it should be, and delete the letter"
+        "dead letter {id} cannot be requeued: {what}. Start an execution with a corrected request, and delete the dead letter"
     )]
     DeadLetterUnusable {
-        /// The letter.
+        /// The dead letter.
         id: Uuid,
         /// Why.
         what: String,
@@ -189,8 +189,8 @@ pub enum Refusal {
 fn not_that_draft(workflow: &str, checksum: Option<&str>) -> String {
     match checksum {
         Some(checksum) => format!(
-            "the draft of workflow `{workflow}` is not the one you named: its ETag is \"{checksum}\". \
-             Read it, merge and send it again with that in If-Match"
+            "the draft of workflow `{workflow}` has changed: its ETag is \"{checksum}\". \
+             Read it, merge your changes and send them with this ETag in If-Match"
         ),
         None => format!("workflow `{workflow}` has no draft; send it without If-Match, or with If-None-Match: *"),
     }

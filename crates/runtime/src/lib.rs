@@ -1,12 +1,12 @@
-//! The runner: the only place where Fermata touches the world.
+//! The runtime: the only place where Fermata has effects on the outside world.
 //!
-//! [`Engine`] is the way in. It accepts runs, keeps them going and answers questions about them. A run
-//! that is held by this process is driven by one task ([`driver`]): load, decide, commit, then act.
+//! [`Engine`] is the entry point. It accepts runs, advances them and answers queries about them. A run that this process
+//! holds is driven by one task ([`driver`]): load, decide, commit, then act.
 //!
 //! What must stay true:
-//! * An effect begins only after the events that ask for it are durable.
-//! * One commit is in flight for each run; what happens meanwhile goes into the next.
-//! * A run that only waits for time or mail leaves memory.
+//! * An effect begins only after the events that require it are durable.
+//! * At most one commit is in flight for each run; what happens meanwhile goes into the next one.
+//! * A run that only waits for time or messages leaves memory.
 
 mod action_slots;
 pub mod actions;

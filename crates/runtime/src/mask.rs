@@ -9,10 +9,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What stands in the place of a secret.
+/// The replacement of a secret.
 pub const MASKED: &str = "***";
 
-/// Names longer than this are not looked up.
+/// Names longer than this are not compared.
 const LONGEST_NAME: usize = 100;
 
 /// Which values are secrets.
@@ -29,7 +29,7 @@ impl Default for Mask {
 }
 
 impl Mask {
-    /// Names that are sensitive wherever they stand, unless configured otherwise.
+    /// The default names that are sensitive everywhere.
     pub const NAMES: &[&str] = &[
         "authorization",
         "proxy-authorization",
@@ -62,7 +62,7 @@ impl Mask {
         "passphrase",
     ];
 
-    /// Names that are sensitive in the query of a URL only, unless configured otherwise.
+    /// The default names that are sensitive only in the query of a URL.
     pub const QUERY_PARAMETERS: &[&str] = &[
         "key",
         "code",
@@ -93,7 +93,7 @@ impl Mask {
         serde_json::to_string(&masked).unwrap_or_else(|error| unreachable!("a JSON value is always JSON: {error}"))
     }
 
-    /// JSON text without its secrets. What is not JSON is masked as text.
+    /// JSON text without its secrets. Other text is masked as plain text.
     pub fn of_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match serde_json::from_str::<Value>(text) {
             Ok(value) => {
@@ -190,7 +190,7 @@ fn without_passwords(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The letters that count for a comparison.
+/// The characters of a name that are compared.
 fn plain(name: &str) -> impl Iterator<Item = u8> + '_ {
     let counts = |byte: &u8| !matches!(byte, b'-' | b'_');
     name.bytes().filter(counts).map(|byte| byte.to_ascii_lowercase())

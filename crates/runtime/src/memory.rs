@@ -3,10 +3,10 @@
 //! A budget counts what its users declare; it does not measure the process. docs/operations.md states the resulting bound.
 //!
 //! What must stay true:
-//! * Budgets are asked on entry: before a body is read, a run is claimed, a service's answer is read. What is in memory
+//! * Budgets are checked on entry: before a body is read, a run is claimed, or a service's response is read. What is in memory
 //!   already is counted and never waits: a held run's commit needs no budget.
-//! * Bytes come back when their [`Share`] is dropped.
-//! * What is larger than a whole budget may use all of it alone, so that nothing is refused for ever.
+//! * Bytes are released when their [`Share`] is dropped.
+//! * A request that is larger than its budget is granted while nothing else is in use, so that none is refused for ever.
 
 use serde_json::Value;
 use std::sync::{
@@ -23,7 +23,7 @@ pub struct Budget {
     freed: Notify,
 }
 
-/// Bytes of a budget that are in use for as long as this lives.
+/// Bytes of a budget that are in use until this is dropped.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
@@ -31,7 +31,7 @@ pub struct Share {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `capacity` bytes.
     pub fn new(capacity: u64) -> Arc<Budget> {
         Arc::new(Budget {
             capacity,
@@ -40,12 +40,12 @@ impl Budget {
         })
     }
 
-    /// How many bytes are left.
+    /// How many bytes are free.
     pub fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Takes bytes if they are left.
+    /// Takes bytes if they are free.
     pub fn try_take(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         self.add_if_free(bytes).then(|| Share {
             budget: self.clone(),
@@ -53,7 +53,7 @@ impl Budget {
         })
     }
 
-    /// Takes bytes, waiting until they are left.
+    /// Takes bytes, waiting until they are free.
     pub async fn take(self: &Arc<Self>, bytes: u64) -> Share {
         loop {
             let freed = self.freed.notified();
@@ -64,7 +64,7 @@ impl Budget {
         }
     }
 
-    /// Counts bytes that are in memory already, whether or not they were left.
+    /// Counts bytes that are in memory already, whether or not they were free.
     pub fn count(self: &Arc<Self>, bytes: u64) -> Share {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         Share {
@@ -92,12 +92,12 @@ impl Budget {
 }
 
 impl Share {
-    /// How many they are.
+    /// How many bytes these are.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes more bytes if they are left, or if nothing else is in use.
+    /// Takes more bytes if they are free, or if nothing else is in use.
     pub fn try_grow(&mut self, bytes: u64) -> bool {
         let alone = self.budget.used.load(Ordering::Relaxed) == self.bytes;
         let grown = self.budget.add_if_free(bytes);
@@ -116,14 +116,14 @@ impl Share {
         self.bytes += bytes;
     }
 
-    /// Gives back all but so many bytes.
+    /// Releases all but `bytes` bytes.
     pub fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
         self.budget.give_back(less);
     }
 
-    /// Whether its budget has nothing left.
+    /// Whether the budget is used up.
     pub fn is_scarce(&self) -> bool {
         self.budget.free() == 0
     }
@@ -135,7 +135,7 @@ impl Drop for Share {
     }
 }
 
-/// Memory of a budget that an attempt reserves and that stays counted until its result is recorded.
+/// Memory that an attempt reserves. It stays counted until the result of the attempt is recorded.
 #[derive(Debug, Clone, Default)]
 pub struct Reserved {
     budget: Option<Arc<Budget>>,
@@ -143,7 +143,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Nothing yet, of this budget.
+    /// An empty reservation of this budget.
     pub fn of(budget: &Arc<Budget>) -> Reserved {
         Reserved {
             budget: Some(budget.clone()),
@@ -151,7 +151,7 @@ impl Reserved {
         }
     }
 
-    /// Reserves bytes, waiting until they are left. To be called before they are in memory.
+    /// Reserves bytes, waiting until they are free. Call this before they are in memory.
     pub async fn reserve(&self, bytes: u64) {
         if let Some(budget) = &self.budget {
             let share = budget.take(bytes).await;
@@ -159,7 +159,7 @@ impl Reserved {
         }
     }
 
-    /// Gives back what turned out not to be needed.
+    /// Releases bytes that are not needed.
     pub fn shrink_to(&self, bytes: u64) {
         if let Some(share) = &mut *self.share.lock().unwrap_or_else(PoisonError::into_inner) {
             share.shrink_to(bytes);
@@ -167,9 +167,9 @@ impl Reserved {
     }
 }
 
-/// About what an element of a list takes beside its text, with the room that lists keep for more.
+/// About the memory of an array element beside its text, with the capacity that arrays keep for more.
 const ITEM: u64 = 72;
-/// About what a member of an object takes beside the texts of its name and value.
+/// About the memory of an object member beside the texts of its name and value.
 const MEMBER: u64 = 128;
 
 /// About how many bytes a value takes in memory.
@@ -210,7 +210,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bytes_are_taken_while_they_last_and_come_back() {
+    fn bytes_are_taken_while_free_and_released_on_drop() {
         let budget = Budget::new(100);
         let mut first = budget.try_take(60).unwrap();
         assert!(budget.try_take(41).is_none());
@@ -223,17 +223,17 @@ mod tests {
         assert_eq!(budget.free(), 10);
         first.shrink_to(20);
         assert_eq!(budget.free(), 80);
-        assert!(first.try_grow(500), "alone it may use more than all");
+        assert!(first.try_grow(500), "a single user may exceed the budget");
         assert_eq!(budget.free(), 0);
         drop(first);
         assert_eq!(budget.free(), 100);
-        assert!(budget.try_take(1000).is_some(), "alone it may use more than all");
+        assert!(budget.try_take(1000).is_some(), "a single user may exceed the budget");
         assert_eq!(budget.count(10).bytes, 10);
         assert_eq!(budget.free(), 100);
     }
 
     #[tokio::test]
-    async fn who_waits_gets_what_was_given_back() {
+    async fn waiter_gets_released_bytes() {
         let budget = Budget::new(100);
         let held = budget.take(80).await;
         let mut waiting = std::pin::pin!(budget.take(50));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_text_is_at_least_that_of_its_value() {
+    fn parsed_size_is_at_least_the_size_of_the_value() {
         for value in [
             json!(null),
             json!("a, [b]: \" \\"),
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(
             parsed_size(text.as_bytes()),
             text.len() as u64,
-            "what is quoted has no structure"
+            "quoted text has no structure"
         );
     }
 }

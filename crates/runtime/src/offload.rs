@@ -1,20 +1,21 @@
-//! Work that may take long runs on blocking threads, so that the async workers keep answering.
+//! Long work runs on blocking threads, so that the async workers stay responsive.
 //!
-//! What runs there: conditions, templates, JSON and trigger schemas that read more than [`LARGE`] bytes, and trigger schemas with
-//! combinators. Smaller work runs where it is asked for: a change of threads costs more than it does.
+//! This applies to conditions, templates, JSON and trigger schemas that read more than [`LARGE`] bytes, and to trigger schemas
+//! with combinators. Smaller work runs on the caller's thread: a change of threads would cost more than the work.
 //!
 //! What must stay true:
-//! * The number of threads is capped. Beyond the cap work waits in the order in which it came; the driver that waits still
-//!   heeds cancels, deadlines and reports meanwhile.
-//! * Every piece of work has a bound of its own (the time limit of conditions and templates, the budget of schemas, the size of
-//!   JSON), because a thread cannot be stopped from outside: its place is free when the work ends, not when the caller gives up.
+//! * The number of threads is bounded. Further work waits in order of arrival; a driver that waits still handles cancels,
+//!   deadlines and reports meanwhile.
+//! * Each piece of work is bounded by itself (the time limit of conditions and templates, the budget of schemas, the size of
+//!   JSON), because a thread cannot be stopped from outside. Its place is free when the work ends, not when the caller stops
+//!   waiting.
 
 use serde::Serialize;
 use serde_json::Value;
 use std::{io, panic::resume_unwind, sync::Arc};
 use tokio::sync::Semaphore;
 
-/// Work that reads more bytes than this is not done on an async worker.
+/// Work that reads more bytes than this does not run on an async worker.
 pub const LARGE: usize = 64 * 1024;
 
 /// The blocking threads of this process for large work. Cheap to clone.
@@ -32,15 +33,15 @@ impl Default for Offload {
 }
 
 impl Offload {
-    /// With this many threads at most.
+    /// At most this many threads.
     pub fn new(threads: usize) -> Offload {
         Offload {
             places: Arc::new(Semaphore::new(threads)),
         }
     }
 
-    /// Does `work`, which reads `bytes`: here if it is small, otherwise on a thread of its own. A panic of the work is the
-    /// caller's.
+    /// Runs `work`, which reads `bytes` bytes: on this thread if it is small, otherwise on a blocking thread. A panic of the
+    /// work continues in the caller.
     pub async fn run<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
         match bytes > LARGE {
             true => self.elsewhere(work).await,
@@ -48,11 +49,11 @@ impl Offload {
         }
     }
 
-    /// Does `work` on a thread of its own.
+    /// Runs `work` on a blocking thread.
     pub async fn elsewhere<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let done = tokio::task::spawn_blocking(move || {
-            let _place = place; // kept until the work ends, also when the caller no longer waits
+            let _place = place; // kept until the work ends, also if the caller no longer waits
             work()
         });
         match done.await {
@@ -85,7 +86,7 @@ impl Offload {
     }
 }
 
-/// The value as JSON text, unless that is large.
+/// The value as JSON text, or `None` if that is large.
 pub(crate) fn short_text(value: &impl Serialize) -> Option<String> {
     let mut text = Short(Vec::with_capacity(128));
     serde_json::to_writer(&mut text, value).ok()?;
@@ -97,7 +98,7 @@ pub(crate) fn text_of(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a JSON value is always JSON: {error}"))
 }
 
-/// A text that does not become large.
+/// A buffer that refuses to become large.
 struct Short(Vec<u8>);
 
 impl io::Write for Short {
@@ -121,7 +122,7 @@ mod tests {
     use std::{sync::mpsc, thread, time::Duration};
 
     #[tokio::test]
-    async fn small_work_stays_on_the_thread_that_asks_and_large_work_leaves_it() {
+    async fn small_work_runs_on_the_caller_thread_and_large_work_elsewhere() {
         let here = thread::current().id();
         let offload = Offload::new(2);
         assert_eq!(offload.run(LARGE, || thread::current().id()).await, here);
@@ -129,13 +130,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn beyond_the_cap_work_waits_until_a_thread_ends_even_if_its_caller_left() {
+    async fn work_beyond_the_cap_waits_for_a_thread_even_if_its_caller_was_dropped() {
         let offload = Offload::new(1);
         let (release, held) = mpsc::channel::<()>();
         let first = offload.elsewhere(move || held.recv_timeout(Duration::from_secs(30)).is_ok());
         let mut first = Box::pin(first);
         assert!(first.as_mut().now_or_never().is_none());
-        drop(first); // its caller gives up; its thread goes on
+        drop(first); // the caller stops waiting; the thread continues
         let mut second = Box::pin(offload.elsewhere(|| 2));
         assert!(second.as_mut().now_or_never().is_none());
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn texts_are_the_same_whether_large_or_not() {
+    async fn text_is_the_same_for_small_and_large_values() {
         let offload = Offload::default();
         for length in [10, LARGE, 3 * LARGE] {
             let value = serde_json::json!({ "text": "x".repeat(length), "n": [1, null] });

@@ -1,7 +1,7 @@
-//! A run as it stands, node by node, for whoever watches it.
+//! The state of a run and its nodes, for display.
 //!
-//! What must stay true: an overview decides nothing; it reads the journal as recovery does. However large the outputs
-//! of a run are, only a few of them are in memory at the same time.
+//! What must stay true: an overview decides nothing; it replays the journal as recovery does. However large the outputs of a
+//! run are, only a few of them are in memory at the same time.
 
 mod skips;
 
@@ -26,40 +26,40 @@ pub struct Overview {
     pub failed_nodes: usize,
 }
 
-/// How a node stands.
+/// The state of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeOverview {
     /// Its name.
     pub node: NodeId,
-    /// In one word of its dialect.
+    /// Its status in the words of its dialect.
     pub status: String,
     /// Whether it waits for a callback.
     pub is_waiting: bool,
-    /// The attempt that is due, runs or was the last; none before it is reached and if it is skipped.
+    /// The attempt that is due, executes or was the last; `None` if the node was not reached or was skipped.
     pub attempt: Option<u32>,
-    /// When its first attempt began, or the sleep or wait did.
+    /// When its first attempt, sleep or wait began.
     pub started_at: Option<Timestamp>,
     /// When its last attempt ended.
     pub ended_at: Option<Timestamp>,
-    /// When a sleep is over, a wait is given up, or the next attempt begins.
+    /// When a sleep ends, a wait times out, or the next attempt is due.
     pub until: Option<Timestamp>,
-    /// What a service answered to the last attempt.
+    /// The HTTP status of the response to the last attempt.
     pub status_code: Option<u16>,
-    /// Whether its answer was longer than is kept.
+    /// Whether the body of that response was truncated.
     pub is_truncated: bool,
-    /// Why it failed, or why the attempt before did.
+    /// Why it failed, or why its last attempt failed.
     pub failure: Option<Failure>,
-    /// Why it was skipped, in words.
+    /// Why it was skipped.
     pub skip_reason: Option<String>,
 }
 
 impl Reads<'_> {
-    /// A run as it stands.
+    /// The state of a run and its nodes.
     pub async fn overview(&self, id: RunId) -> Result<Overview, EngineError> {
         let store = &self.engine.shared.store;
         let run = self.run(id).await?;
         let (state, skips) = self.state(&run).await?;
-        let mut nodes: Vec<NodeOverview> = state.plan().indices().map(|ix| stands(&state, ix)).collect();
+        let mut nodes: Vec<NodeOverview> = state.plan().indices().map(|ix| view_of(&state, ix)).collect();
         for node in &mut nodes {
             node.skip_reason = skips.why(&node.node);
         }
@@ -89,7 +89,7 @@ impl Reads<'_> {
         })
     }
 
-    /// What the journal of a run adds up to, and why nodes were skipped.
+    /// Replays the journal of a run; also returns why nodes were skipped.
     async fn state(&self, run: &RunRecord) -> Result<(Run, SkipReasons), EngineError> {
         let workflows = self.engine.workflows();
         let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
@@ -111,7 +111,7 @@ fn failed(phase: &Phase) -> bool {
     matches!(phase, Phase::Finished { outcome, .. } if !outcome.is_success())
 }
 
-fn stands(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
+fn view_of(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
     let (node, now) = (state.plan().node(ix), state.node(ix));
     let mut view = NodeOverview {
         node: node.id.clone(),
@@ -139,8 +139,8 @@ fn stands(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
 }
 
 impl NodeOverview {
-    /// Adds what the row of its last attempt says. If the node is not over, that of an earlier one tells only what was
-    /// answered. If it is, its last attempt may be an earlier one than the one that was due when the run was stopped.
+    /// Adds the row of the last recorded attempt. While the node is open, a row of an earlier attempt adds only the response.
+    /// If the node has ended, the last recorded attempt may be earlier than the one that was due when the run stopped.
     fn learn(&mut self, row: &ActionRecord, is_over: bool) {
         #[derive(Deserialize)]
         struct Answered {

@@ -1,10 +1,10 @@
-//! The runner of this process: works on what it claims, sends heartbeats, tells drivers of their messages, and hands back
-//! what it holds.
+//! The runner of this process: claims runs, sends heartbeats, wakes drivers whose runs have messages, and releases all runs
+//! when the process stops.
 //!
 //! What must stay true:
-//! * A heartbeat is there before anything is held, and until everything is handed back; nothing is taken while none gets
-//!   through (`lease_gate.rs`, `heartbeat.rs`).
-//! * No hint is needed: whatever another process does is seen after `poll_interval`.
+//! * Heartbeats are confirmed before any run is held and until all are released; nothing is claimed while they are not
+//!   (`lease_gate.rs`, `heartbeat.rs`).
+//! * Hints only save time: what another process does is found after `poll_interval` at the latest.
 
 mod claim_size;
 mod claims;
@@ -27,7 +27,7 @@ use heartbeat::End;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Works until the process is told to stop and everything has been handed back.
+/// Runs until the process stops and has released all runs.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let hints = shared.store.changes();
     let (end, ending) = oneshot::channel();
@@ -37,7 +37,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         runners::warn_of_other_addresses(&shared).await;
         let claims = Claims::new(shared.clone());
         tokio::select! {
-            biased; // the same every time, so that a simulation repeats
+            biased; // the same order every time, so that a simulation can be repeated
             () = shared.shutdown.abandon.cancelled() => {}
             () = shared.shutdown.stopping.cancelled(), if !shared.settings.role.works() => {}
             () = claims.run(hints), if shared.settings.role.works() => {}
@@ -47,33 +47,33 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     tokio::select! {
         biased;
         () = working => {}
-        () = &mut beating => {} // also while work is handed back, or others would take it
+        () = &mut beating => {} // also while runs are released, or other runners would take them over
         () = message_loop(&shared) => {}
         () = retention::run(&shared) => {}
     }
-    let _ = end.send(if in_order { End::Retire } else { End::Leave }); // it may have ended
+    let _ = end.send(if in_order { End::Retire } else { End::Leave }); // the heartbeat may have ended
     if in_order {
         beating.await;
     }
 }
 
-/// Lets drivers finish what they do for a while. What they still hold then is free once this runner has retired.
-/// False if it ends as in a crash.
+/// Lets drivers finish within the grace period. Runs that they still hold then are free once this runner has retired.
+/// False if the process ends as in a crash.
 async fn hand_back(shared: &Shared) -> bool {
     shared.shutdown.tasks.close();
     let grace = shared.settings.shutdown_grace;
     let late = tokio::time::timeout(grace, shared.shutdown.tasks.wait()).await.is_err();
     let in_order = !shared.shutdown.abandon.is_cancelled();
     if late {
-        tracing::warn!("some actions did not finish in time; their attempts will be repeated");
+        tracing::warn!("some actions did not finish within the grace period; their attempts will be repeated");
         shared.shutdown.abandon.cancel();
         shared.shutdown.tasks.wait().await;
     }
     in_order
 }
 
-/// Wakes the drivers of runs that have messages which this process was not told of: they came through another one, or
-/// there were too many notifications.
+/// Wakes the drivers of runs with pending messages for which no hint arrived: they came through another process, or hints
+/// were missed.
 async fn message_loop(shared: &Shared) {
     let mut failed = false;
     loop {
@@ -103,7 +103,7 @@ async fn message_loop(shared: &Shared) {
     }
 }
 
-/// A commit that only says what becomes of the lease.
+/// A commit that changes only the lease.
 pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -> RunCommit {
     RunCommit {
         run,
@@ -115,7 +115,7 @@ pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: 0, // what was consumed stays so
+        inbox_seen: 0, // consumed messages stay consumed
         status: None,
         dead_letter: None,
         then,

@@ -1,32 +1,31 @@
-//! Conditions that the native subset does not cover, evaluated by a full JavaScript engine in processes that can be
-//! killed.
+//! Conditions beyond the native subset, evaluated by a full JavaScript engine in child processes that can be killed.
 //!
-//! **What is defended against.** A condition is written by a tenant, and so is the data it reads. It may loop for ever,
-//! fill the memory, nest without end, spend minutes inside one builtin that no interrupt reaches, or crash the engine.
-//! None of this may stop the server, hold up other runs for long, or show one tenant's data to another. What it can
-//! damage is its own verdict: it is false then, and says why.
+//! **Threats.** A tenant writes the condition and may control the data it reads. It may loop for ever, exhaust memory, nest
+//! without end, spend minutes inside one builtin that no interrupt reaches, or crash the engine. None of this may stop the
+//! server, delay other runs for long, or show one tenant's data to another. A condition can only damage its own verdict, which
+//! is false then, with the error recorded.
 //!
-//! **How.** The engine runs in a child: the same binary, started as `fermata sandbox` ([`serve_child`]). It gets a
-//! question on stdin and answers on stdout; it has no environment, 256 MiB, and before the first question it gives up
-//! everything else (`confine.rs`): root and capabilities, files, sockets, processes, threads and executable memory, by a
-//! seccomp filter that lists what is left, and by Landlock. Every question carries only the paths its source reads, and gets a runtime of its own that
-//! is thrown away after the answer. The time limit is kept twice: in the child by the engine's interrupt, and in the
-//! parent ([`Sandbox`]) by SIGKILL a moment later. A child that dies is replaced; a question whose child died by
-//! something else than its deadline is asked once more, which is safe because evaluating has no effects.
+//! **Defence.** The engine runs in a child: the same binary, started as `fermata sandbox` ([`serve_child`]). It reads requests
+//! from stdin and writes responses to stdout. It has no environment variables and 256 MiB of memory. Before the first request
+//! it drops everything else (`confine.rs`): root and capabilities, files, sockets, processes, threads and executable memory,
+//! by a seccomp filter that allows only a list of system calls, and by Landlock. A request contains only the data that its
+//! source reads, and gets its own JavaScript runtime, which is dropped after the response. The time limit is enforced twice:
+//! in the child by the engine's interrupt, and in the parent ([`Sandbox`]) by SIGKILL shortly afterwards. A child that dies is
+//! replaced. A request whose child died before the deadline is sent once more, which is safe because evaluation has no effects.
 //!
-//! **What is not.** A hole in QuickJS that lets a script take over the child lets it compute, read later questions of
-//! other tenants that the same child is asked, answer them wrongly, and try the kernel's bugs behind the few system calls
-//! that are left (memory, clocks, signals to itself). Where the kernel lacks seccomp, Landlock or the right to change the
-//! user, the rest is done all the same, and a warning in the log names what is missing. The filter is there on Linux (x86-64,
-//! ARM64, RISC-V); elsewhere only the limits are.
+//! **Limits of the defence.** A script that exploits a bug in QuickJS and takes over the child can compute, read later requests
+//! of other tenants to the same child, answer them wrongly, and attack the kernel through the few allowed system calls (memory,
+//! clocks, signals to itself). If the kernel lacks seccomp, Landlock or the right to change the user, the other steps are done
+//! all the same, and a warning in the log names what is missing. The filter exists on Linux (x86-64, ARM64, RISC-V); other
+//! systems have only the resource limits.
 //!
-//! **Differences to the native evaluator.** Statements (500) and call depth (10) cannot be counted in QuickJS. The time
-//! limit stands in for the first, a stack of 256 KiB (a few hundred calls) for the second. Memory is what the engine
-//! has allocated at a time, not the total that was ever made.
+//! **Differences to the native evaluator.** QuickJS cannot count statements (500) and call depth (10). The time limit replaces
+//! the first, a stack of 256 KiB (a few hundred calls) the second. The memory limit applies to what the engine has allocated at
+//! a time, not to the total of all allocations.
 //!
-//! The language is that of scripts: sloppy mode, the value of the last statement. There is no `eval`, no `Function`
-//! (by any way to it), no `Math.random`, no `Proxy`, no `WeakRef`, no typed arrays or shared memory, no modules. `Date`
-//! exists for sources that write its name; it does not know the current time, and its time zone is UTC.
+//! The language is that of scripts: sloppy mode; the value of the last statement is the result. There is no `eval`, no
+//! `Function` (however it is reached), no `Math.random`, no `Proxy`, no `WeakRef`, no typed arrays or shared memory, no
+//! modules. `Date` exists for sources that contain its name; it does not know the current time, and its time zone is UTC.
 
 mod child;
 mod confine;
@@ -43,12 +42,12 @@ use std::{path::PathBuf, time::Duration};
 /// How sandbox processes are started and kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
-    /// The program and its arguments; this program with `sandbox` if not given.
+    /// The program and its arguments; by default this program with the argument `sandbox`.
     pub command: Option<(PathBuf, Vec<String>)>,
-    /// How many evaluations may go on at once, each in a process of its own. More wait. A tenant or workflow that has
-    /// none may start one of a few more at once, when all are taken.
+    /// How many evaluations may run at the same time, each in its own process. Further ones wait. When all processes are busy, a
+    /// tenant or workflow without one may use one of a small reserve.
     pub max_children: usize,
-    /// A process that was not needed for this long ends.
+    /// A process that was idle for this long is ended.
     pub idle_timeout: Duration,
 }
 
@@ -65,25 +64,25 @@ impl Default for SandboxSettings {
 /// Why there is no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// The source is no program.
+    /// The source is not a valid program.
     #[error("SyntaxError: {}", .0.message)]
     Syntax(SyntaxError),
-    /// The program threw or met a limit.
+    /// The program threw or exceeded a limit.
     #[error("{}", .0.message)]
     Failed(EvalError),
-    /// It did not end in time and was killed.
-    #[error("took longer than {0:?}; the process that evaluated it was killed")]
+    /// It exceeded its time limit and was killed.
+    #[error("took longer than {0:?}; the sandbox process was killed")]
     Killed(Duration),
-    /// The process ended without an answer, twice.
-    #[error("the process that evaluated it ended without an answer ({0})")]
+    /// The process ended without a response, twice.
+    #[error("the sandbox process ended without a response ({0})")]
     Crashed(String),
-    /// There is no process to ask.
+    /// The process cannot be started.
     #[error("the sandbox cannot be started: {0}")]
     Unavailable(String),
 }
 
 impl SandboxError {
-    /// Whether the time limit was met, wherever that was noticed.
+    /// Whether the time limit was exceeded, in the child or in the parent.
     pub fn is_timeout(&self) -> bool {
         match self {
             SandboxError::Killed(_) => true,

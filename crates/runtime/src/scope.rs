@@ -1,7 +1,7 @@
-//! What expressions see of a run, and evaluating them. Has no effects.
+//! The data that expressions of a run see, and their evaluation. Has no effects.
 //!
-//! An expression sees the context as of a place in the completion order, never as it happens to be: so a
-//! repetition after a crash renders the same bytes and reads the same values.
+//! An expression sees the context as of a position in the completion order, not the current one. So a repetition after a
+//! crash renders the same bytes and reads the same values.
 
 use crate::{
     compiled::{Compiled, Condition, Needs, Nodes},
@@ -17,27 +17,27 @@ use fermata_expr::{Data, DataRef, EvalErrorKind, Limits, ReadPath, Segment, temp
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// The texts a run's expressions can see.
+/// The payloads that a run's expressions can see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Payloads {
     pub trigger: Arc<Value>,
     pub spec: Option<Arc<Value>>,
-    /// Entries of those nodes that were needed so far or ended here.
+    /// Entries of nodes that were needed so far or ended in this process.
     pub entries: BTreeMap<NodeIx, Arc<Value>>,
-    /// Where the callbacks of waits go; `None` if that was not needed so far.
+    /// The callback URLs of waits; `None` if they were not needed so far.
     waits: Option<Value>,
-    /// How many bytes the trigger and the spec take as JSON.
+    /// The size of the trigger and the spec as JSON.
     given_bytes: usize,
-    /// The same of the larger entries.
+    /// The size of larger entries as JSON.
     entry_bytes: BTreeMap<NodeIx, usize>,
     counted: Counted,
 }
 
-/// What payloads are counted as. A copy shares them, so it is not counted again.
+/// The memory that payloads are counted as. A clone shares the values, so it is not counted again.
 #[derive(Debug, Default)]
 struct Counted {
     share: Option<Share>,
-    /// Without the entries.
+    /// The size without entries.
     least: u64,
 }
 
@@ -47,7 +47,7 @@ impl Clone for Counted {
     }
 }
 
-/// Entries up to this many bytes are not counted.
+/// The sizes of entries up to this many bytes are not kept.
 const SMALL_ENTRY: usize = 1024;
 
 /// The `spec` of a run that was started without one.
@@ -55,7 +55,7 @@ static NO_SPEC: Value = Value::Null;
 
 impl Payloads {
     /// `spec` is also visible as `trigger.spec`, unless the trigger has a `spec` of its own.
-    /// `bytes` is what both take as JSON.
+    /// `bytes` is the size of both as JSON.
     pub fn new(mut trigger: Arc<Value>, spec: Option<Arc<Value>>, bytes: usize) -> Self {
         if let (true, Some(spec)) = (trigger.is_object(), &spec)
             && let Value::Object(map) = Arc::make_mut(&mut trigger)
@@ -73,12 +73,12 @@ impl Payloads {
         }
     }
 
-    /// About what the trigger and the spec take in memory.
+    /// About the memory of the trigger and the spec.
     pub fn size(&self) -> u64 {
         memory::size(&self.trigger) + self.spec.as_deref().map_or(0, memory::size)
     }
 
-    /// The same, counted as this share for as long as they are held.
+    /// The same payloads, counted as this share until they are dropped.
     pub fn counted(mut self, share: Share) -> Payloads {
         self.counted = Counted {
             least: share.bytes(),
@@ -87,14 +87,14 @@ impl Payloads {
         self
     }
 
-    /// Forgets all entries if there is no memory for them.
+    /// Drops all entries if the memory budget is used up.
     pub fn forget_if_scarce(&mut self) {
         if !self.entries.is_empty() && self.counted.share.as_ref().is_some_and(Share::is_scarce) {
             self.forget_entries();
         }
     }
 
-    /// Keeps the entry of a node that ended, which takes `bytes` as JSON.
+    /// Keeps the entry of a node that ended. Its size as JSON is `bytes`.
     pub fn learn(&mut self, ix: NodeIx, entry: Arc<Value>, bytes: usize) {
         if let Some(share) = &mut self.counted.share {
             share.grow(memory::size(&entry));
@@ -105,7 +105,7 @@ impl Payloads {
         }
     }
 
-    /// Forgets the entries; they can be fetched again.
+    /// Drops all entries; they can be fetched again.
     pub fn forget_entries(&mut self) {
         self.entries.clear();
         self.entry_bytes.clear();
@@ -123,7 +123,7 @@ impl Payloads {
         self.given_bytes + entries
     }
 
-    /// About how many bytes the entries of these nodes take.
+    /// About the size of the entries of these nodes.
     pub fn bytes_of(&self, nodes: &[NodeIx]) -> usize {
         nodes.iter().filter_map(|ix| self.entry_bytes.get(ix)).sum()
     }
@@ -132,7 +132,7 @@ impl Payloads {
         self.waits.is_some()
     }
 
-    /// Keeps where callbacks go: the tokens must be those that are durable.
+    /// Keeps the callback URLs. The tokens must be the durable ones.
     pub fn learn_waits<'a>(&mut self, tokens: impl Iterator<Item = (&'a NodeId, &'a str)>, public_url: &str) {
         let base = public_url.trim_end_matches('/');
         let address = |(node, token): (&NodeId, &str)| {
@@ -142,7 +142,7 @@ impl Payloads {
         self.waits = Some(Value::Object(tokens.map(address).collect()));
     }
 
-    /// The nodes that an expression needs, that ended before `sees`, and whose entries are not here.
+    /// The nodes that an expression reads, that ended before `sees`, and whose entries are not in memory.
     pub fn missing(&self, run: &Run, needs: &Needs, sees: u32) -> Vec<NodeIx> {
         let visible = &run.completed()[..(sees as usize).min(run.completed().len())];
         let absent = |ix: &NodeIx| !self.entries.contains_key(ix);
@@ -156,7 +156,7 @@ impl Payloads {
         }
     }
 
-    /// What stands where, as the plan says.
+    /// The data that expressions see, built from the plan's scope.
     fn scope<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
         let mut roots = BTreeMap::new();
         for name in &compiled.plan.scope.names {
@@ -191,7 +191,7 @@ impl Payloads {
         })
     }
 
-    /// The trigger, with what each node gave written over it.
+    /// The trigger, merged with the outputs of the nodes in completion order.
     fn state<'a>(&'a self, run: &'a Run, sees: u32) -> Data<'a> {
         let ended = run.completed().iter().take(sees as usize);
         let succeeded = ended.filter(|ix| {
@@ -221,7 +221,7 @@ impl Payloads {
         template
             .render(&scope, &compiled.templates)
             .map_err(|(pointer, error)| match run.plan().language {
-                // It names the path, which says all.
+                // The message names the path.
                 Language::Paths => refuse(error.message),
                 Language::Script => {
                     let place = if pointer.is_empty() { "parameters" } else { &pointer };
@@ -230,7 +230,7 @@ impl Payloads {
             })
     }
 
-    /// Evaluates a condition, or says what the sandbox must be asked. What cannot be evaluated is false.
+    /// Evaluates a condition, or prepares it for the sandbox. A condition that cannot be evaluated is false.
     pub fn judge(
         &self,
         compiled: &Compiled,
@@ -269,9 +269,9 @@ impl Payloads {
     }
 }
 
-/// What became of a condition.
+/// The result of evaluating a condition in this process.
 pub(crate) enum Judgement {
-    /// It was evaluated here.
+    /// It was evaluated.
     Here(Verdict),
     /// Only the sandbox can evaluate it.
     Elsewhere(Question),
@@ -286,7 +286,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// A condition of which nothing was read.
+    /// A condition without data.
     pub fn about(edge: u32, condition: &Condition) -> Question {
         Question {
             edge,
@@ -296,13 +296,13 @@ impl Question {
         }
     }
 
-    /// Asks the sandbox; also says how long the evaluation took, without the time it waited for a process.
+    /// Evaluates the condition in the sandbox. Also returns how long that took, without the wait for a sandbox process.
     pub async fn ask(self, sandbox: &Sandbox, limits: &Limits) -> (Verdict, Duration) {
         let (tested, took) = sandbox.test(&self.source, &self.data, limits).await;
         (self.answered(tested.map_err(|error| error.to_string())), took)
     }
 
-    /// The verdict that follows from an answer.
+    /// The verdict for a result.
     pub fn answered(self, result: Result<bool, String>) -> Verdict {
         let error = result.as_ref().err().map(|error| format!("`{}`: {error}", self.source));
         Verdict {
@@ -314,7 +314,7 @@ impl Question {
     }
 }
 
-/// Puts data where an expression finds it under `path`.
+/// Inserts data at `path`.
 fn place<'a>(object: &mut BTreeMap<&'a str, Data<'a>>, path: &'a [String], data: Data<'a>) {
     match path {
         [] => {}
@@ -337,7 +337,7 @@ fn order(run: &Run, ix: NodeIx) -> u32 {
     }
 }
 
-/// Refuses to read a body of which only the beginning was kept, or to look into one that should be JSON and is not.
+/// Refuses reads of a truncated body, and reads into a body that should be JSON and is not.
 fn unreadable(names: &Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<String> {
     let places = names.places(&Source::Entries).map(|place| place.len() + 1);
     let read_in = |depth| reads.iter().map(move |read| (read, depth));
@@ -367,7 +367,7 @@ fn unreadable(names: &Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<Str
 
 const SHOWN_VALUE: usize = 200;
 
-/// The values a condition read, cut to what a person wants to see.
+/// The values that a condition read, shortened for display.
 fn saw(scope: &Data<'_>, reads: &[ReadPath]) -> Map<String, Value> {
     let value_at = |read: &ReadPath| match scope.at(&read.segments)? {
         DataRef::Json(Value::String(text)) if text.len() > SHOWN_VALUE => {

@@ -1,4 +1,4 @@
-//! What an engine can be told about how to work. The defaults are the spec's (§5.1, §6.1, §8.4, §10).
+//! The settings of an engine. The defaults are the spec's (§5.1, §6.1, §8.4, §10).
 
 use crate::{mask::Mask, sandbox::SandboxSettings};
 use fermata_dialects::Settings as DialectSettings;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{fmt, time::Duration};
 
-/// What a process is there for.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// It accepts requests and works on runs.
     #[default]
     All,
-    /// It accepts requests; others work on the runs.
+    /// It accepts requests; other processes work on the runs.
     Api,
-    /// It works on runs that others accepted.
+    /// It works on runs that other processes accepted.
     Runner,
 }
 
@@ -38,40 +38,40 @@ impl fmt::Display for Role {
     }
 }
 
-/// How an engine works.
+/// The settings of an engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Actions that execute at the same time in this process.
     pub max_parallel_actions: usize,
-    /// Runs this process holds at the same time. More wait in the store.
+    /// Runs that this process holds at the same time. Further runs wait in the store.
     pub max_active_runs: usize,
     /// A run with nothing to do for longer than this leaves memory.
     pub park_after: Duration,
-    /// How often the store is asked for work without a hint.
+    /// How often the store is polled without a hint.
     pub poll_interval: Duration,
-    /// What this process is there for.
+    /// The role of this process.
     pub role: Role,
-    /// A runner that did not say it lives for this long is dead.
+    /// A runner without a heartbeat for this long is dead.
     pub lease_ttl: Duration,
-    /// Whether heartbeats have a thread of their own, so that busy workers do not delay them. Not under simulated time.
+    /// Whether heartbeats have their own thread, so that busy workers do not delay them. Must be false under simulated time.
     pub heartbeat_thread: bool,
-    /// A run that was claimed more often than this in a row without a commit is given up.
+    /// A run that was claimed more often than this in a row without a commit is dead-lettered.
     pub max_poison_retries: u32,
-    /// How long a run rests that could not be advanced.
+    /// How long a run that cannot be advanced is quarantined.
     pub poison_delay: Duration,
-    /// What the log calls the dead letters in which runs are kept that are given up; `None` if they are not kept.
+    /// The name of the dead-letter queue in the log; `None` if dead letters are not kept.
     pub dead_letters: Option<String>,
-    /// How long running actions may take to finish when the process is told to stop.
+    /// How long running actions may take to finish when the process stops.
     pub shutdown_grace: Duration,
-    /// How long running actions may take to finish when their run is stopped by a failure elsewhere.
+    /// How long running actions may take to finish when another node's failure stops their run.
     pub stop_grace: Duration,
     /// Limits of conditions.
     pub conditions: Limits,
-    /// The processes that evaluate conditions beyond the native subset.
+    /// The sandbox processes, which evaluate conditions beyond the native subset.
     pub sandbox: SandboxSettings,
     /// How documents compile.
     pub dialects: DialectSettings,
-    /// Seed of the jitter in retry delays; drawn if not given.
+    /// Seed of the jitter in retry delays; random if not given.
     pub seed: Option<u64>,
     /// What expressions see as `vars`.
     pub vars: Map<String, Value>,
@@ -82,13 +82,13 @@ pub struct Settings {
     /// Memory for the payloads of runs that this process holds. Beyond it, runs are stored without being held, nothing is
     /// claimed, and outputs are read from the store each time they are needed.
     pub payload_bytes: u64,
-    /// Memory for what services answered, until it is recorded. Beyond it, answers are not read.
+    /// Memory for responses of services until they are recorded. While it is used up, responses are not read.
     pub response_bytes: u64,
     /// How long finished runs and dead letters are kept.
     pub retention: Retention,
     /// The time between two searches for runs that are kept no longer.
     pub retention_interval: Duration,
-    /// How others reach this server: callbacks come to `/wh/{token}` below it.
+    /// The URL under which services reach this server: callbacks are sent to `/wh/{token}` below it.
     pub public_url: String,
 }
 

@@ -1,17 +1,17 @@
-//! A number of slots that are shared fairly: the slots for actions of a process, and its sandbox processes.
+//! Slots that are shared fairly: the action slots of a process, and its sandbox processes.
 //!
-//! Whoever wants a slot belongs to two groups, a tenant and a workflow. A workflow is one group over all its tenants, so
-//! invented tenant ids do not multiply a caller's share.
+//! Each request for a slot belongs to two groups, a tenant and a workflow. A workflow is one group for all its tenants, so that
+//! a caller cannot get a larger share by inventing tenant ids. Requests of the same tenant and workflow form a line.
 //!
 //! What must stay true:
-//! * A slot is never free while anything waits.
-//! * A free slot goes to the waiting line whose busier group holds the fewest slots, then to the one that was served least
-//!   recently, within a line to the highest priority and then to the longest wait. So a tenant or workflow that holds half
-//!   of the slots gets no more while anything else waits that holds less; alone it may hold all of them.
-//! * What runs is not interrupted. So that a group that holds everything does not keep others out until something of it
-//!   ends, there is a *reserve* beyond the slots ([`reserve_of`]): its first half is for a tenant or a workflow that holds
-//!   nothing, the rest for those of which both the tenant and the workflow hold nothing. When all slots are taken, such a
-//!   group starts one at once.
+//! * A slot is never free while a request waits.
+//! * A free slot goes to the line whose busier group holds the fewest slots, then to the line that was served least recently;
+//!   within a line to the highest priority, then to the oldest request. So a tenant or workflow that holds half of the slots
+//!   gets no more while a request of a smaller one waits. While no other waits, it may hold all slots.
+//! * Slots are not revoked. So that a group that holds all slots does not exclude the others until one of its slots becomes
+//!   free, there is a *reserve* beyond the slots ([`reserve_of`]): its first half is for a tenant or a workflow that holds
+//!   no slot, the rest for requests of which neither the tenant nor the workflow holds one. When all slots are taken, such a
+//!   group gets one at once.
 
 use std::{
     cmp::Reverse,
@@ -31,13 +31,13 @@ pub(crate) struct Slots {
     freed: Arc<Notify>,
 }
 
-/// One slot, for as long as this lives.
+/// One slot. Released when this is dropped.
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     groups: Groups,
 }
 
-/// On whose behalf a slot is wanted.
+/// On whose behalf a slot is requested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Behalf<'a> {
     pub tenant: &'a str,
@@ -55,7 +55,7 @@ struct Groups {
 #[derive(Default)]
 struct State {
     used: usize,
-    /// Counts what was asked for and what was given, to tell what came first.
+    /// Counts requests and grants, to order them.
     clock: u64,
     tenants: HashMap<u64, Group>,
     workflows: HashMap<u64, Group>,
@@ -67,15 +67,15 @@ struct State {
 struct Group {
     holds: usize,
     waits: usize,
-    /// When it last got a slot, or appeared.
+    /// When it last got a slot, or was added.
     served: u64,
 }
 
-/// Those of one tenant and workflow that wait, in their order.
+/// The waiting requests of one tenant and workflow, in order.
 type Line = BTreeMap<Place, oneshot::Sender<Slot>>;
 type Place = (Reverse<i32>, u64);
 
-/// How many slots there are beyond `count`, for groups that hold nothing. None where one thing at a time is wanted.
+/// How many slots there are beyond `count`, for groups that hold none. Zero if `count` is one.
 pub(crate) fn reserve_of(count: usize) -> usize {
     (count / 10).max(2).min(count / 2)
 }
@@ -92,12 +92,12 @@ impl Slots {
         })
     }
 
-    /// A slot at once, or a place among those who wait.
+    /// A slot at once, or a place in line.
     pub fn take(self: &Arc<Self>, behalf: Behalf<'_>) -> Result<Slot, Waiter> {
         let groups = self.groups(behalf);
         let mut state = self.state();
         state.clock += 1;
-        // While one is free nothing waits, and no one with a claim to the reserve waits while it has room.
+        // No request waits while a slot is free, or while the reserve has room for it.
         if state.used < self.room(&state, groups) {
             state.give(groups);
             drop(state);
@@ -117,19 +117,19 @@ impl Slots {
         })
     }
 
-    /// How many slots are free for everybody.
+    /// How many slots are free, without the reserve.
     pub fn idle(&self) -> usize {
         self.count.saturating_sub(self.state().used)
     }
 
-    /// Whether a slot would be given at once.
+    /// Whether a slot would be granted at once.
     pub fn has_room_for(&self, behalf: Behalf<'_>) -> bool {
         let groups = self.groups(behalf);
         let state = self.state();
         state.used < self.room(&state, groups)
     }
 
-    /// How many slots may be in use for these groups to get one more.
+    /// These groups get a slot while fewer slots than this are in use.
     fn room(&self, state: &State, groups: Groups) -> usize {
         let (tenant, workflow) = state.holds(groups);
         match (tenant, workflow) {
@@ -151,7 +151,7 @@ impl Slots {
         }
     }
 
-    /// A slot was given back: the next in line gets it, or it is free.
+    /// A slot was released: the next request gets it, or it is free.
     fn release(self: &Arc<Self>, groups: Groups) {
         let mut state = self.state();
         state.used -= 1;
@@ -166,7 +166,7 @@ impl Slots {
             self.freed.notify_one();
         }
         for (groups, give) in given {
-            // A waiter that left just now: its slot is dropped here and released again.
+            // If the waiter was dropped just now, its slot is dropped here and released again.
             let _ = give.send(self.slot(groups));
         }
     }
@@ -186,7 +186,7 @@ impl State {
         )
     }
 
-    /// What decides between two lines: the smaller one is served first.
+    /// The order of lines: the smallest rank is served first.
     fn rank(&self, groups: Groups) -> impl Ord + use<> {
         let served = |group: Option<&Group>| group.map_or(0, |group| group.served);
         let (tenant, workflow) = (
@@ -200,7 +200,7 @@ impl State {
         )
     }
 
-    /// Takes out the next that may have a slot, and counts it as given.
+    /// Removes the next request that may have a slot, and counts the slot as granted.
     fn next(&mut self, slots: &Slots) -> Option<(Groups, oneshot::Sender<Slot>)> {
         let may = |groups: &&Groups| self.used < slots.room(self, **groups);
         let groups = *self.lines.keys().filter(may).min_by_key(|groups| self.rank(**groups))?;
@@ -224,7 +224,7 @@ impl State {
         });
     }
 
-    /// Changes both groups, which may be new.
+    /// Changes both groups, adding them if they are new.
     fn appear(&mut self, groups: Groups, change: impl Fn(&mut Group)) {
         let new = Group {
             served: self.clock,
@@ -238,7 +238,7 @@ impl State {
         change(self.workflows.entry(groups.workflow).or_insert(new));
     }
 
-    /// Changes both groups, and forgets one that neither holds nor waits.
+    /// Changes both groups, and removes one that neither holds a slot nor waits.
     fn leave(&mut self, groups: Groups, change: impl Fn(&mut Group)) {
         for (all, key) in [
             (&mut self.tenants, groups.tenant),
@@ -260,7 +260,7 @@ impl Drop for Slot {
     }
 }
 
-/// A place in line. It is given up when this is dropped.
+/// A place in line. Removed when this is dropped.
 pub(crate) struct Waiter {
     slots: Arc<Slots>,
     groups: Groups,
@@ -269,14 +269,14 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// The slot, when it comes.
+    /// Waits for the slot.
     pub async fn slot(mut self) -> Slot {
         (&mut self.given)
             .await
-            .unwrap_or_else(|_| unreachable!("a line gives slots to all that stay"))
+            .unwrap_or_else(|_| unreachable!("the sender stays in its line until it sends"))
     }
 
-    /// The slot, if it came already.
+    /// The slot, if it was granted already.
     #[cfg(test)]
     pub fn try_slot(&mut self) -> Option<Slot> {
         self.given.try_recv().ok()
@@ -289,7 +289,7 @@ impl Drop for Waiter {
         let Some(line) = state.lines.get_mut(&self.groups) else {
             return;
         };
-        // One that was given a slot is no longer there; the slot is dropped with the receiver, or was taken.
+        // A request that was granted is no longer in line; its slot is dropped with the receiver, or was taken.
         if line.remove(&self.place).is_some() {
             if line.is_empty() {
                 state.lines.remove(&self.groups);

@@ -1,10 +1,10 @@
-//! The journal as people read it: one line for each event, with a level and a category.
+//! The journal for people: one entry for each event, with a level and a category.
 
 use fermata_core::{Event, NodeId, Outcome, Plan, SkipReason, Status, Timestamp, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// How much an event matters to a person.
+/// The severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub enum Level {
@@ -13,32 +13,32 @@ pub enum Level {
     Error,
 }
 
-/// An event as people read it.
+/// An event, described for people.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The journal row it stands in.
+    /// The journal row of the event.
     pub seq: u32,
     /// When it was decided.
     #[serde(skip)]
     pub at: Timestamp,
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
     /// `Orchestrator`, or `Action:` and the node's action.
     pub category: String,
-    /// What happened, in words.
+    /// A description.
     pub message: String,
     /// The event itself.
     pub data: Value,
 }
 
-/// How many entries [`entries`] makes of these events.
+/// How many entries [`entries`] returns for these events.
 pub fn count(events: &[Event]) -> usize {
     let broken = |event| broken_conditions(event).len();
     events.iter().map(|event| 1 + broken(event)).sum()
 }
 
-/// The entries of one journal row. Each condition that could not be evaluated has one of its own. The journal holds the
+/// The entries of one journal row. Each condition that could not be evaluated has its own. The journal holds the
 /// configured `vars` because replay needs them; they may be secrets and are not shown.
 pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -> Vec<Entry> {
     let entry = |level, category, message, data| Entry {
@@ -52,7 +52,7 @@ pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -
     let mut entries = Vec::with_capacity(events.len());
     for event in events {
         for (node, verdict, error) in broken_conditions(event) {
-            let message = format!("a condition of {node} could not be evaluated and counts as false: {error}");
+            let message = format!("a condition of {node} could not be evaluated and is false: {error}");
             let verdict = serde_json::to_value(verdict).map_or(Value::Null, without_vars);
             let data = json!({ "type": "conditionFailed", "node": node, "verdict": verdict });
             entries.push(entry(Level::Warn, "Orchestrator".to_owned(), message, data));
@@ -131,7 +131,10 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
         }
         Event::Slept { node, .. } => (Level::Info, format!("{node} sleeps")),
         Event::Began { node, attempt, .. } => (Level::Info, format!("attempt {attempt} of {node} starts")),
-        Event::Answered { node, .. } => (Level::Info, format!("a callback for {node} came early and is kept")),
+        Event::Answered { node, .. } => (
+            Level::Info,
+            format!("a callback for {node} arrived before the node opened and is kept"),
+        ),
         Event::Retried {
             node, attempt, failure, ..
         } => (
@@ -154,7 +157,7 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
             let targets: Vec<_> = targets.collect();
             match taken.is_empty() {
                 true => (Level::Info, format!("no edge of {node} is taken")),
-                false => (Level::Info, format!("{node} leads to {}", targets.join(", "))),
+                false => (Level::Info, format!("{node} continues with {}", targets.join(", "))),
             }
         }
         Event::Stopping {

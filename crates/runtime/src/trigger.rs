@@ -1,9 +1,9 @@
 //! Checking triggers against the `triggerSchema` of their workflow, within a budget.
 //!
 //! Combinators and references can make a small schema take exponential time. Publishing refuses schemas that do so for every
-//! trigger (`dialects`); what depends on the trigger, such as a recursive schema, is bounded here. The validator has no budget of
-//! its own, so each schema that applies others gets one keyword more, [`STEP`], which counts and looks at the clock. When the budget is
-//! used up it unwinds to [`TriggerSchema::check`]: that ends the work, so no thread is lost to a hostile schema.
+//! trigger (`dialects`). What depends on the trigger, such as a recursive schema, is bounded here. The validator has no budget
+//! of its own, so each schema that applies others gets an additional keyword, [`STEP`], which counts and checks the time. When
+//! the budget is used up it unwinds to [`TriggerSchema::check`], so a hostile schema cannot occupy a thread.
 
 use crate::{
     compiled::Compiled,
@@ -22,15 +22,15 @@ use std::{
 /// The keyword that counts.
 const STEP: &str = "x-fermata-step";
 
-/// Schemas that one check may apply, and how long it may take.
+/// How many schemas one check may apply, and how long it may take.
 const MAX_STEPS: u64 = 5_000_000;
 const MAX_TIME: Duration = Duration::from_secs(2);
-const STEPS_PER_LOOK: u64 = 256;
+const STEPS_PER_TIME_CHECK: u64 = 256;
 
-/// Problems that are reported at once.
+/// The largest number of problems that are reported.
 const MAX_PROBLEMS: usize = 20;
 
-/// Keywords that apply other schemas to the same value. Schemas with them are checked off the async workers.
+/// Keywords that apply other schemas to the same value. Schemas with them are checked on a blocking thread.
 const COMBINATORS: &[&str] = &[
     "$ref",
     "$dynamicRef",
@@ -61,7 +61,7 @@ const MAPS: &[&str] = &[
     "dependentRequired",
 ];
 
-/// Checks a trigger against the schema of its workflow; off the async workers if that may take long.
+/// Checks a trigger against the schema of its workflow; on a blocking thread if that may take long.
 pub(crate) async fn check_trigger(
     offload: &Offload,
     compiled: &Arc<Compiled>,
@@ -88,14 +88,14 @@ pub(crate) async fn check_trigger(
     }
 }
 
-/// A trigger schema, ready to be used.
+/// A compiled trigger schema.
 pub(crate) struct TriggerSchema {
     validator: Validator,
     /// Whether it has combinators.
     pub is_complex: bool,
 }
 
-/// Where a trigger does not fit, and why.
+/// A JSON pointer into the trigger, and what is wrong there.
 pub(crate) type Problem = (String, String);
 
 impl TriggerSchema {
@@ -112,11 +112,11 @@ impl TriggerSchema {
         })
     }
 
-    /// What is wrong with a trigger, as far as the budget reaches.
+    /// The problems of a trigger, as far as they are found within the budget.
     pub fn check(&self, trigger: &Value) -> Vec<Problem> {
         BUDGET.set(Some(Budget {
             steps: MAX_STEPS,
-            next_look: MAX_STEPS - STEPS_PER_LOOK,
+            next_time_check: MAX_STEPS - STEPS_PER_TIME_CHECK,
             until: Instant::now() + MAX_TIME,
         }));
         let checked = catch_unwind(AssertUnwindSafe(|| {
@@ -135,13 +135,13 @@ impl TriggerSchema {
 
 fn exhausted() -> String {
     format!(
-        "checking it against the triggerSchema takes more than {MAX_STEPS} steps or {} s; simplify the schema's anyOf, oneOf, \
-         allOf and $ref, or send less",
+        "checking the trigger against the triggerSchema takes more than {MAX_STEPS} steps or {} s; simplify the schema's anyOf, oneOf, \
+         allOf and $ref, or send a smaller trigger",
         MAX_TIME.as_secs()
     )
 }
 
-/// Adds the counting keyword to every schema that applies others; whether there is a combinator.
+/// Adds the counting keyword to every schema that applies others. True if there is a combinator.
 fn instrument(schema: &mut Value) -> bool {
     match schema {
         Value::Array(schemas) => schemas.iter_mut().fold(false, |any, schema| instrument(schema) | any),
@@ -173,7 +173,7 @@ fn instrument(schema: &mut Value) -> bool {
 #[derive(Clone, Copy)]
 struct Budget {
     steps: u64,
-    next_look: u64,
+    next_time_check: u64,
     until: Instant,
 }
 
@@ -181,7 +181,7 @@ struct Budget {
 struct Exhausted;
 
 thread_local! {
-    /// What is left for the check that this thread does. The validator is shared by threads, so it cannot hold this.
+    /// The remaining budget of this thread's check. The validator is shared by threads, so it cannot hold it.
     static BUDGET: Cell<Option<Budget>> = const { Cell::new(None) };
 }
 
@@ -200,11 +200,11 @@ impl Count {
     fn step() {
         let Some(mut budget) = BUDGET.get() else { return };
         budget.steps = budget.steps.saturating_sub(1);
-        if budget.steps <= budget.next_look {
+        if budget.steps <= budget.next_time_check {
             if budget.steps == 0 || Instant::now() >= budget.until {
                 resume_unwind(Box::new(Exhausted)); // not a panic: the hook is not called
             }
-            budget.next_look = budget.steps.saturating_sub(STEPS_PER_LOOK);
+            budget.next_time_check = budget.steps.saturating_sub(STEPS_PER_TIME_CHECK);
         }
         BUDGET.set(Some(budget));
     }
@@ -273,10 +273,6 @@ mod tests {
         let problems = schema.check(&trigger);
         assert_eq!(problems.len(), 1);
         assert!(problems[0].1.contains("steps"), "{problems:?}");
-        assert_eq!(
-            schema.check(&json!({ "a": 1 })),
-            [],
-            "the next one has a budget of its own"
-        );
+        assert_eq!(schema.check(&json!({ "a": 1 })), [], "each check has its own budget");
     }
 }

@@ -1,8 +1,10 @@
-//! Workflows: saving drafts, publishing versions, and the plans they compile to. The other steps of their lives are in
-//! [`lifecycle`], and what is different without drafts in [`release`].
+//! Workflows: saving drafts, publishing versions, and the compiled plans. The other lifecycle commands are in [`lifecycle`],
+//! and workflows of dialects without drafts in [`release`].
 //!
-//! A workflow is known by its uid. Callers give a *reference*: its name or its uid, with or without `wf_` before it
-//! ([`Workflows::resolve`]). What must stay true: nothing is kept by name beyond what the store checks again.
+//! A workflow is identified by its uid. Callers use a *reference*: its name or its uid, with or without the prefix `wf_`
+//! ([`Workflows::resolve`]).
+//!
+//! What must stay true: what is cached by name is checked again by the store.
 
 mod lifecycle;
 mod release;
@@ -39,13 +41,13 @@ pub struct Workflows {
     settings: Settings,
     clock: Arc<dyn Clock>,
     sandbox: Sandbox,
-    /// By name, and by uid where runs were started so.
+    /// By the reference that callers used: name or uid.
     heads: Mutex<HashMap<String, Head>>,
-    /// By (workflow, version); versions are immutable, so these never go stale.
+    /// By (workflow, version). Versions are immutable, so these are never out of date.
     plans: Mutex<HashMap<(Uuid, u32), Arc<Compiled>>>,
 }
 
-/// What is believed of a workflow. The store checks it again when a run is enqueued.
+/// The cached state of a workflow. The store checks it again when a run is enqueued.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub uid: Uuid,
@@ -70,7 +72,7 @@ pub struct SavedWorkflow {
     pub created: bool,
     /// The draft's checksum.
     pub checksum: String,
-    /// What is odd about it.
+    /// Warnings about the document.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -85,7 +87,7 @@ pub struct PublishedWorkflow {
     pub created: bool,
     /// How many nodes it has.
     pub nodes: usize,
-    /// What is odd about it.
+    /// Warnings about the document.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -101,17 +103,17 @@ impl PublishedWorkflow {
     }
 }
 
-/// Plans in memory; beyond this the cache begins anew.
+/// The cache of plans is cleared when it has more entries than this.
 const MAX_PLANS: usize = 1000;
 
-/// Documents larger than this are compiled where they hold up nobody else.
+/// Documents larger than this are compiled without blocking other tasks.
 const LARGE: usize = 64 * 1024;
 
-/// About what a node takes in a document.
+/// About the size of a node in a document.
 const NODE_BYTES: usize = 300;
 
-/// Work that grows with a document. The worker's other tasks move to another one while a large document is compiled; a
-/// runtime of one thread has no other.
+/// Runs work whose cost grows with a document. For a large document the other tasks of this worker move to another worker,
+/// unless the runtime has only one thread.
 fn aside<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     let flavor = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
     match flavor {
@@ -139,7 +141,7 @@ impl Workflows {
         }
     }
 
-    /// Reads and checks a document completely, without storing anything.
+    /// Parses and checks a document completely, without storing it.
     pub async fn check_document(
         &self,
         source: &[u8],
@@ -168,21 +170,21 @@ impl Workflows {
         aside(document.source().len(), compile).map_err(Refusal::InvalidDocument)
     }
 
-    /// Reads and checks a document, except for the syntax of conditions that only the sandbox knows.
+    /// Parses and checks a document, except for the syntax of conditions that only the sandbox can parse.
     pub fn check(&self, source: &[u8], name: &str, stage: Stage) -> Result<(Document, CompiledDocument), EngineError> {
         let document = self.parse(source, name)?;
         let compiled = self.compile(&document, stage)?;
         Ok((document, compiled))
     }
 
-    /// Creates a workflow as a draft, or changes one that still is. For documents of any dialect.
+    /// Creates a workflow as a draft, or changes one that still is a draft. For documents of any dialect.
     pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
         let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
         let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
         self.keep(source, &document, compiled, rule, None).await
     }
 
-    /// Saves a draft that was checked.
+    /// Saves a checked draft.
     async fn keep(
         &self,
         source: &[u8],
@@ -221,7 +223,7 @@ impl Workflows {
         }
     }
 
-    /// Makes the draft a version and, with `activate`, the one that new runs use.
+    /// Publishes the draft as a version and, with `activate`, makes it the version of new runs.
     pub async fn publish(&self, reference: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
         let workflow = self.resolve(reference).await?;
         let (uid, id) = (workflow.uid, workflow.id.as_str());
@@ -230,7 +232,7 @@ impl Workflows {
         }
         let (source, checksum) = match (self.store.draft(uid).await?, workflow.latest_version) {
             (Some(draft), _) => (draft.source, draft.checksum),
-            // Published already: doing it again changes nothing, but may activate it.
+            // Published already: repeating it changes nothing, but may activate the version.
             (None, Some(latest)) => {
                 let definition = self.definition(uid, id, latest).await?;
                 (definition.source, definition.checksum)
@@ -263,8 +265,8 @@ impl Workflows {
         definition.ok_or_else(|| self.no_version(id, version))
     }
 
-    /// The plan of a version of the workflow `uid`, whose name is `id`, ready to run. It depends on what was stored when the
-    /// version was published, not on the settings of today. Unknown actions do not prevent it: their nodes will fail.
+    /// The compiled plan of a version of the workflow `uid`, whose name is `id`. It depends on what was stored when the version
+    /// was published, not on the current settings. A node with an unknown action fails when it runs.
     pub async fn compiled(&self, uid: Uuid, id: &str, version: u32) -> Result<Arc<Compiled>, EngineError> {
         let key = (uid, version);
         if let Some(compiled) = self.lock_plans().get(&key) {
@@ -318,7 +320,7 @@ impl Workflows {
         compiled.map(Arc::new).map_err(|error| error.to_string())
     }
 
-    /// Makes a plan that was built by hand known as a version of the workflow `uid`, as if it had been compiled.
+    /// Installs a plan that was built by hand as a version of the workflow `uid`, as if it had been compiled.
     pub fn install(&self, uid: Uuid, plan: Plan, version: u32) -> Result<(), EngineError> {
         let workflow = plan.workflow.clone();
         let unusable = |what| EngineError::Unusable {
@@ -331,7 +333,7 @@ impl Workflows {
         Ok(())
     }
 
-    /// What is believed of the workflow that a reference leads to.
+    /// The cached state of the workflow of a reference; read from the store if it is not cached or `refresh` is set.
     pub(crate) async fn head(&self, reference: &str, refresh: bool) -> Result<Head, EngineError> {
         if !refresh && let Some(known) = self.lock_heads().get(reference) {
             return Ok(known.clone());
@@ -348,14 +350,14 @@ impl Workflows {
             status: workflow.status,
             enabled: workflow.enabled,
         };
-        // Other ways to write the same reference are not kept: there are too many.
+        // Other spellings of the same reference are not cached: there are too many.
         if reference == head.id || reference == head.uid.to_string() {
             self.lock_heads().insert(reference.to_owned(), head.clone());
         }
         Ok(head)
     }
 
-    /// Forgets what is believed of a workflow that changes.
+    /// Removes the cached state of a workflow that changes.
     fn forget_head(&self, uid: Uuid) {
         self.lock_heads().retain(|_, head| head.uid != uid);
     }

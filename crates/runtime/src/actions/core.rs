@@ -46,15 +46,15 @@ impl TypedAction for Echo {
     }
 }
 
-/// Pauses the run. Nodes that name it compile to a durable sleep, so it is in the catalog to be found and
-/// checked, and never called.
+/// Pauses the run. Nodes with this action compile to a durable sleep. It is in the catalog for validation and is never
+/// called.
 pub struct Delay;
 
-/// What [`Delay`] takes.
+/// The parameters of [`Delay`].
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DelayParameters {
-    /// How long, in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
 }
 
@@ -67,7 +67,7 @@ impl TypedAction for Delay {
         info(
             "core.delay",
             "Delay",
-            "Pauses, durably, for the given time. Holds no memory while it is long.",
+            "Pauses durably for the given time. A long pause uses no memory.",
             &["time"],
         )
     }
@@ -77,17 +77,17 @@ impl TypedAction for Delay {
     }
 }
 
-/// Fails, always.
+/// Always fails.
 pub struct Fail;
 
-/// What [`Fail`] takes.
+/// The parameters of [`Fail`].
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailParameters {
-    /// What the error says.
+    /// The error message.
     #[serde(default = "default_message")]
     pub message: String,
-    /// Whether the failure may pass, so that the node is tried again.
+    /// Whether the failure is retriable.
     #[serde(default)]
     pub retriable: bool,
 }
@@ -114,21 +114,21 @@ impl TypedAction for Fail {
     }
 }
 
-/// Fails some attempts and not others, the same ones each time for the same seed.
+/// Fails some attempts; which ones depends on the seed only.
 pub struct SometimesFails;
 
-/// What [`SometimesFails`] takes. Anything else is returned as it came.
+/// The parameters of [`SometimesFails`]. Any others are returned unchanged.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SometimesFailsParameters {
-    /// The part of attempts that fail, from 0 to 1.
+    /// The fraction of attempts that fail, from 0 to 1.
     #[serde(default = "half", deserialize_with = "double")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub failure_rate: f64,
     /// Chooses which attempts fail.
     #[serde(default)]
     pub seed: u64,
-    /// Returned as it came.
+    /// Returned unchanged.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -145,7 +145,7 @@ fn double<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         .ok_or_else(|| D::Error::custom(format!("{number} is too large")))
 }
 
-/// What [`SometimesFails`] gives.
+/// The outputs of [`SometimesFails`].
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SometimesFailsOutputs {
     /// The attempt that succeeded.
@@ -161,8 +161,7 @@ impl TypedAction for SometimesFails {
     type Outputs = SometimesFailsOutputs;
 
     fn describe(&self) -> ActionInfo {
-        let what =
-            "Fails some attempts, chosen by the seed, with a failure that may pass; returns its other parameters.";
+        let what = "Fails some attempts, chosen by the seed, with a retriable failure; returns its other parameters.";
         info("core.sometimes-fails", "Sometimes fails", what, &["test", "retry"])
     }
 
@@ -174,7 +173,7 @@ impl TypedAction for SometimesFails {
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
-        let mut hasher = DefaultHasher::new(); // its keys are fixed, so this is the same in every process
+        let mut hasher = DefaultHasher::new(); // its keys are fixed, so the result is the same in every process
         (parameters.seed, call.attempt).hash(&mut hasher);
         let drawn = (hasher.finish() >> 11) as f64 / (1u64 << 53) as f64;
         if drawn < parameters.failure_rate {

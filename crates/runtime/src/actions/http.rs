@@ -1,9 +1,9 @@
 //! `http.request`: calls an HTTP service.
 //!
-//! A 2xx answer is a success. Connection errors, timeouts, 408, 425, 429 and 5xx may pass; any other answer
-//! will not, nor will an address that must not be called. An answer that is a failure is recorded with it. At most
-//! [`MAX_BODY`] bytes of an answer are kept: beyond that the outputs say `isTruncated`, and an expression that reads the
-//! body fails instead of working with half of it.
+//! A 2xx response is a success. Connection errors, timeouts, 408, 425, 429 and 5xx are retriable failures. Any other response,
+//! and an address that must not be called, is a permanent failure. A response that is a failure is recorded with the attempt.
+//! At most [`MAX_BODY`] bytes of a body are kept. A longer one is marked `isTruncated`, and an expression that reads it fails
+//! instead of working with a part of it.
 
 mod answer;
 mod client;
@@ -35,19 +35,18 @@ use serde_json::{Map, Value};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use url::Url;
 
-/// The most that is kept of an answer's body.
+/// How much of a response's body is kept.
 pub const MAX_BODY: usize = 256 * 1024;
 
-/// What an answer is in memory at the same time: as it came, as a value, as text, and on its way into the database.
+/// How many copies of a response are in memory at the same time: the bytes, the value, its text, and the one that is being stored.
 const COPIES: u64 = 4;
-/// What reading an answer may take: its copies, and the structure of a value that is all structure.
+/// The most memory that reading a response may need: its copies, and a value with as many members as possible.
 const READING_BYTES: u64 = 8 * MAX_BODY as u64;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const CORRELATION_ID: &str = "x-correlation-id";
 const X_ATTEMPT: &str = "x-attempt";
-/// Headers that the client sets itself. Another length or host than the request has could be taken for the begin of
-/// another request by what stands in between.
+/// Headers that the client sets itself. A proxy could take a wrong length or host for the begin of another request.
 const SET_BY_CLIENT: [header::HeaderName; 4] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -55,16 +54,16 @@ const SET_BY_CLIENT: [header::HeaderName; 4] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// How requests are made.
+/// Settings of `http.request`.
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
-    /// What the `User-Agent` header says unless a node sets it.
+    /// The `User-Agent` header, unless a node sets it.
     pub user_agent: String,
-    /// Whether requests may go to addresses that are not public: loopback, private networks, a cloud's metadata.
-    /// Off unless every author of a workflow may call what the engine can reach.
+    /// Whether requests may go to addresses that are not public: loopback, private networks, a cloud's metadata service. Enable
+    /// it only if every author of a workflow may call everything that this process can reach.
     pub allow_private_networks: bool,
-    /// Names that stand for services of this process, with their addresses. They are called there whatever port a
-    /// URL names, and pass the guard.
+    /// Host names of services inside this process, with their addresses. The port of a URL is ignored for them, and they pass
+    /// the guard.
     pub stand_ins: Vec<(String, SocketAddr)>,
 }
 
@@ -87,7 +86,7 @@ pub struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// With a connection pool of its own.
+    /// The action with its own connection pool.
     pub fn new(settings: &HttpSettings) -> Result<Self, rustls::Error> {
         let guard = match settings.allow_private_networks {
             true => Guard::OPEN,
@@ -111,14 +110,14 @@ impl HttpRequest {
     }
 }
 
-/// What `http.request` takes.
+/// The parameters of `http.request`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpParameters {
-    /// `GET` unless said otherwise.
+    /// The method; `GET` by default.
     #[serde(default = "get")]
     pub method: String,
-    /// Where to.
+    /// The URL.
     pub url: String,
     /// Headers to send; numbers and booleans are written as text.
     #[serde(default)]
@@ -126,29 +125,29 @@ pub struct HttpParameters {
     /// Added to the URL's query.
     #[serde(default)]
     pub query: Map<String, Value>,
-    /// Text is sent as it is, anything else as JSON.
+    /// The body. Text is sent unchanged, any other value as JSON.
     #[serde(default)]
     pub body: Option<Value>,
-    /// Whether the answer's body is read as JSON.
+    /// Whether the response's body is read as JSON.
     #[serde(default)]
     pub parse_body: ParseBody,
     /// Which redirects are followed.
     #[serde(default)]
     pub redirects: Redirects,
-    /// For this request; the node's own timeout applies as well.
+    /// The timeout of this request; the node's own timeout applies as well.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub timeout_ms: Option<u64>,
 }
 
-/// When an answer's body is read as JSON. What is not JSON stays text.
+/// When a response's body is read as JSON. A body that is not JSON stays text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ParseBody {
-    /// If its media type says so.
+    /// If its media type is JSON.
     #[default]
     Auto,
-    /// Whatever its media type says.
+    /// Whatever its media type is.
     Json,
     /// Never.
     Text,
@@ -158,20 +157,20 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What `http.request` gives.
+/// The outputs of `http.request`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpOutputs {
     /// The status code.
     pub status: u16,
-    /// The answer's headers, names in lower case.
+    /// The response's headers, names in lower case.
     pub headers: Map<String, Value>,
-    /// Parsed, if it is to be read as JSON and is; else text.
+    /// The body: a value if it was read as JSON, else text.
     pub body: Value,
-    /// Why the body is text although it was to be read as JSON. Expressions that look into such a body fail.
+    /// Why the body is text although it was to be read as JSON. Expressions that read members of such a body fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_error: Option<String>,
-    /// Whether the body was longer than is kept.
+    /// Whether the body was truncated.
     pub is_truncated: bool,
 }
 
@@ -191,7 +190,7 @@ impl TypedAction for HttpRequest {
         ActionInfo {
             id: "http.request".to_owned(),
             display_name: "HTTP request".to_owned(),
-            description: "Calls an HTTP service and gives its status, headers and body.".to_owned(),
+            description: "Calls an HTTP service and returns its status, headers and body.".to_owned(),
             category: "Data".to_owned(),
             connector_id: "http".to_owned(),
             version: "1.0.0".to_owned(),
@@ -263,12 +262,12 @@ impl HttpRequest {
                 .map_err(|_| refuse(format!("`{name}` is not a header name")))?;
             if SET_BY_CLIENT.contains(&name) {
                 return Err(refuse(format!(
-                    "header `{name}` is set by the client and cannot be given"
+                    "header `{name}` is set by the client; remove it from the parameters"
                 )));
             }
             let value = text_of(value).parse().map_err(|_| {
                 refuse(format!(
-                    "the value of header `{name}` has characters a header cannot carry"
+                    "the value of header `{name}` has characters that are not allowed in a header"
                 ))
             })?;
             headers.append(name, value);
@@ -310,7 +309,7 @@ impl HttpRequest {
     async fn send(&self, mut request: Request, redirects: Redirects) -> Result<Response, Failure> {
         for hop in 0..=MAX_REDIRECTS {
             if guard::is_stand_in(&self.stand_ins, &request.url) {
-                // The connector prefers a port of the URL, which would lead to any service of this machine.
+                // The connector would prefer the port of the URL, and that could be any service of this machine.
                 let _ = request.url.set_port(None);
             }
             let checked = self.guard.check(&request.url);
@@ -326,7 +325,7 @@ impl HttpRequest {
                 return Ok(response);
             }
         }
-        let message = format!("the service sent the request on more than {MAX_REDIRECTS} times");
+        let message = format!("the service redirected the request more than {MAX_REDIRECTS} times");
         Err(Failure::permanent("TOO_MANY_REDIRECTS", message))
     }
 }
@@ -352,7 +351,7 @@ fn timed_out(limit: Duration) -> Failure {
     Failure::retriable(code::TIMEOUT, message)
 }
 
-/// The name and password of a URL as the header that they are sent in.
+/// The user name and password of a URL, as an `Authorization` header.
 fn take_credentials(url: &mut Url) -> Option<String> {
     let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
     let name = decoded(url.username());
@@ -360,7 +359,7 @@ fn take_credentials(url: &mut Url) -> Option<String> {
     if name.is_empty() && password.is_none() {
         return None;
     }
-    // A URL with a host can be without them.
+    // This cannot fail for a URL with a host.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     let credentials = [name, b":".to_vec(), password.unwrap_or_default()].concat();

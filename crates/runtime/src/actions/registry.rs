@@ -1,4 +1,4 @@
-//! The catalog: every action this program knows, in one list.
+//! The catalog: the list of all actions of this program.
 
 use super::{Action, ActionInfo, Delay, Echo, Fail, HttpRequest, HttpSettings, SometimesFails, Typed, TypedAction};
 use fermata_dialects::{Catalog, CatalogEntry};
@@ -27,7 +27,7 @@ impl Registry {
         Registry::default()
     }
 
-    /// The actions every Fermata has.
+    /// The built-in actions.
     pub fn builtin(http: &HttpSettings) -> Result<Self, rustls::Error> {
         Ok(Registry::empty()
             .with(Echo)
@@ -42,7 +42,7 @@ impl Registry {
         self.with_action(Arc::new(Typed::new(action)))
     }
 
-    /// Adds an action that takes JSON as it is.
+    /// Adds an action with untyped parameters.
     pub fn with_action(mut self, action: Arc<dyn Action>) -> Self {
         self.actions.insert(action.info().id.clone(), action);
         self
@@ -53,7 +53,7 @@ impl Registry {
         self.actions.get(id)
     }
 
-    /// Every action's entry, by name.
+    /// The catalog entries, sorted by name.
     pub fn infos(&self) -> impl Iterator<Item = &ActionInfo> {
         self.actions.values().map(|action| action.info())
     }

@@ -10,25 +10,25 @@ use serde_json::Value;
 /// An action with typed parameters and outputs.
 #[async_trait]
 pub trait TypedAction: Send + Sync + 'static {
-    /// What it takes.
+    /// The parameters.
     type Parameters: DeserializeOwned + JsonSchema + Send;
-    /// What it gives.
+    /// The outputs.
     type Outputs: Serialize + JsonSchema + Send;
 
     /// Its name, description and tags. Schemas are filled in from the types.
     fn describe(&self) -> ActionInfo;
 
-    /// What the types cannot say about the parameters.
+    /// Checks what the types of the parameters cannot express.
     fn validate(&self, parameters: &Self::Parameters) -> Result<(), String> {
         let _ = parameters;
         Ok(())
     }
 
-    /// Does it once.
+    /// Executes it once.
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed>;
 }
 
-/// What a typed action gave.
+/// The result of a typed action.
 #[derive(Debug)]
 pub struct Done<T> {
     /// What later nodes see.
@@ -79,7 +79,7 @@ impl<A: TypedAction> Action for Typed<A> {
 
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
         let refuse = |what: String| {
-            let message = format!("the parameters do not fit {}: {what}", self.info.id);
+            let message = format!("the parameters of {} are invalid: {what}", self.info.id);
             Failure::permanent(code::INVALID_PARAMETERS, message)
         };
         let parameters: A::Parameters =
@@ -89,7 +89,7 @@ impl<A: TypedAction> Action for Typed<A> {
         let outputs = serde_json::to_value(done.outputs).map_err(|error| {
             Failure::permanent(
                 "INVALID_OUTPUTS",
-                format!("{} gave outputs that are not JSON: {error}", self.info.id),
+                format!("{} returned outputs that are not JSON: {error}", self.info.id),
             )
         })?;
         Ok(Success {

@@ -1,4 +1,4 @@
-//! Attempts: rendering parameters, calling actions, and what comes back.
+//! One attempt: rendering its parameters, calling its action, and its report.
 
 use super::{Driver, StepError, judge::Rendered, step::Step};
 use crate::{
@@ -18,32 +18,32 @@ use futures::FutureExt;
 use serde_json::Value;
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-/// What became of an attempt. Without a result it never began.
+/// The outcome of an attempt. Without a result the attempt never began.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
     pub node: NodeIx,
     pub attempt: u32,
-    /// What it was called with, as it is stored: without secrets.
+    /// Its parameters as they are stored: without secrets.
     pub parameters: Option<String>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Timestamp,
-    pub result: Option<Result<Given, Failed>>,
-    /// What the result is counted as, until it is recorded.
+    pub result: Option<Result<ActionOutputs, Failed>>,
+    /// The memory of the result, counted until it is recorded.
     pub _memory: Reserved,
 }
 
-/// What an action gave, and its text.
+/// The outputs of an action, with their text.
 #[derive(Debug, Clone)]
-pub(super) struct Given {
+pub(super) struct ActionOutputs {
     pub outputs: Arc<Value>,
     pub text: String,
     pub links: Vec<ResourceLink>,
 }
 
-impl Given {
-    async fn new(success: Success, offload: &Offload) -> Given {
+impl ActionOutputs {
+    async fn new(success: Success, offload: &Offload) -> ActionOutputs {
         let outputs = Arc::new(success.outputs);
-        Given {
+        ActionOutputs {
             text: offload.to_text(outputs.clone()).await,
             outputs,
             links: success.links,
@@ -77,12 +77,12 @@ impl Report {
         }
     }
 
-    /// Whether it never began although the run still wants it.
+    /// Whether it never began although the run is not stopping.
     pub fn is_left_undone(&self, run: &Run) -> bool {
         self.result.is_none() && run.stop().is_none()
     }
 
-    pub fn success(&self) -> Option<&Given> {
+    pub fn success(&self) -> Option<&ActionOutputs> {
         self.result.as_ref().and_then(|result| result.as_ref().ok())
     }
 
@@ -90,7 +90,7 @@ impl Report {
         self.result.as_ref().and_then(|result| result.as_ref().err())
     }
 
-    /// The same attempt, failed because what it created belongs to another run.
+    /// The same attempt, failed because a resource that it linked belongs to another run.
     pub fn with_link_conflict(&self, link: &Link, owner: RunId) -> Report {
         let message = format!(
             "{} {} `{}` is already linked to execution {owner}",
@@ -104,7 +104,7 @@ impl Report {
 }
 
 impl Driver {
-    /// Puts an attempt on its way. It waits for its slot itself, unless it has one.
+    /// Starts an attempt. Its future waits for a slot, unless the attempt has one.
     pub(super) async fn start(&mut self, ix: NodeIx, attempt: u32) -> Result<(), StepError> {
         if self.run.must_record_start(ix) {
             self.queue_for_slot(ix, attempt);
@@ -181,7 +181,7 @@ impl Driver {
             }
             if shared.held.is_lost(call.run, epoch) {
                 drop(slot);
-                return std::future::pending().await; // its driver is about to be dropped
+                return std::future::pending().await; // the driver is about to be dropped
             }
             let memory = call.memory.clone();
             let started_at = shared.clock.now();
@@ -200,7 +200,7 @@ impl Driver {
             drop(slot);
             let ended_at = shared.clock.now();
             let result = match result {
-                Ok(success) => Ok(Given::new(success, &shared.offload).await),
+                Ok(success) => Ok(ActionOutputs::new(success, &shared.offload).await),
                 Err(failed) => Err(failed),
             };
             Report {
@@ -216,7 +216,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for a slot. Only then is the start of the attempt recorded and are its parameters rendered.
+    /// Waits for a slot, before the start of the attempt is recorded and its parameters are rendered.
     fn queue_for_slot(&mut self, ix: NodeIx, attempt: u32) {
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
         let no_new = self.stopping.no_new.clone();
@@ -238,7 +238,7 @@ impl Driver {
         self.attempts.queue(ix, attempt, wait.boxed());
     }
 
-    /// Fetches what an expression needs and is not in memory.
+    /// Fetches the data that an expression needs and that is not in memory.
     pub(super) async fn ensure(&mut self, needs: &Needs, sees: u32, step: &Step) -> Result<(), StepError> {
         if needs.waits && !self.payloads.knows_waits() {
             let waits = self.shared.store.waits(self.meta.id).await;
@@ -253,7 +253,7 @@ impl Driver {
         self.fetch(missing, step).await
     }
 
-    /// Keeps what later nodes see of a node that ended and gave `bytes`.
+    /// Keeps the entry of a node that ended, for later nodes. Its output has `bytes` bytes.
     pub(super) fn learn(&mut self, ix: NodeIx, result: NodeResult<'_>, bytes: usize) {
         let entry = entry(&self.compiled.plan, ix, result);
         self.payloads.learn(ix, entry, bytes);
@@ -289,7 +289,7 @@ impl Driver {
     }
 }
 
-/// Parameters, and the text of them that is stored.
+/// The parameters, and their masked text, which is stored.
 async fn masked(shared: &Arc<Shared>, parameters: Value) -> (Value, String) {
     match short_text(&shared.settings.mask.of(&parameters)) {
         Some(text) => (parameters, text),
@@ -304,11 +304,11 @@ async fn masked(shared: &Arc<Shared>, parameters: Value) -> (Value, String) {
     }
 }
 
-/// How long an attempt may take.
+/// The time limits of an attempt.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     timeout: Duration,
-    /// When the time of the whole run is up.
+    /// The deadline of the run.
     deadline: Option<Timestamp>,
 }
 
@@ -338,7 +338,7 @@ async fn invoke(
             Err(Failure::permanent(code::ACTION_PANICKED, format!("the action panicked: {what}")).into())
         }
         Err(_) if at_most < limit.timeout => {
-            // The run stops at its deadline, so that must be over for everyone who looks at the clock.
+            // The run stops at its deadline, so this must return only when the clock has reached it.
             while let Some(early) = limit
                 .deadline
                 .map(|deadline| until(clock.now(), deadline))
@@ -359,7 +359,7 @@ fn stopped(why: &str) -> Failure {
     Failure::permanent(code::CANCELLED, why)
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -240,7 +240,7 @@ fn outputs(entries: &BTreeMap<NodeIx, Arc<Value>>, results: &[NodeIx]) -> String
     to_text(&merged)
 }
 
-/// What is kept of the context.
+/// The context snapshot.
 fn snapshot(plan: &Plan, entries: &BTreeMap<NodeIx, Arc<Value>>, kept: &[(NodeId, snapshot::Keep)]) -> String {
     let entry = |(id, keep): &(NodeId, snapshot::Keep)| {
         let value = match keep {

@@ -1,4 +1,4 @@
-//! What happens to a held run, and whether its driver goes on.
+//! What may happen to a held run, and whether its driver continues.
 
 use super::attempt::Report;
 use crate::slots::Slot;
@@ -11,18 +11,18 @@ pub(super) enum Incoming {
     Start,
     Report(Arc<Report>),
     StoredMessage(StoredMessage),
-    /// What the sandbox says of the conditions of a node.
+    /// The result of an evaluation that did not finish within its step.
     Verdicts(Fact),
-    /// An attempt whose start must be recorded has its slot, or lost its place in the queue.
+    /// An attempt whose start must be recorded has its slot; without one the run or the process is stopping.
     Slot(NodeIx, u32, Option<Slot>),
     Tick,
-    /// The workflow was archived before the run began.
+    /// The workflow was archived before the run started.
     Archived,
 }
 
 impl Incoming {
     pub fn is_cancel(&self) -> bool {
-        matches!(self, Incoming::StoredMessage(mail) if matches!(mail.message, InboxMessage::Cancel { .. }))
+        matches!(self, Incoming::StoredMessage(message) if matches!(message.message, InboxMessage::Cancel { .. }))
     }
 
     pub fn into_report(self) -> Option<Arc<Report>> {
@@ -33,26 +33,26 @@ impl Incoming {
     }
 }
 
-/// Whether the driver goes on.
+/// Whether the driver continues.
 pub(super) enum Next {
     Go(Vec<Incoming>),
     Leave,
 }
 
-/// Why a driver cannot go on with its run as it is in memory.
+/// Why a driver cannot continue with its run as it is in memory.
 pub(super) enum StepError {
-    /// It must be loaded again; these reports are still to be decided.
+    /// The run must be loaded again; these reports must be decided again.
     Reload(Vec<Arc<Report>>),
-    /// It is not ours any more.
+    /// Another runner holds the run.
     Lost,
-    /// It cannot be advanced by this program.
+    /// This program cannot advance the run.
     Stuck(String),
-    /// The store refuses what it has to record, and would refuse it again.
+    /// The store rejects the commit, and would reject it again.
     Rejected(String),
 }
 
 impl StepError {
-    /// The same error, with more reports that are still to be decided.
+    /// The same error, with more reports that must be decided again.
     pub fn with(self, more: impl IntoIterator<Item = Incoming>) -> StepError {
         match self {
             StepError::Reload(mut reports) => {

@@ -1,9 +1,9 @@
 //! Evaluating conditions and the durations of sleeps.
 //!
-//! What reads little and this process can evaluate itself is decided at once, in the step that asked for it. What reads much
-//! (`offload.rs`), and what only the sandbox can evaluate, may take seconds. It runs beside everything else: the step that
-//! ended the node is committed first, and mail, time and a stop are heeded meanwhile. Having no effects, an evaluation that is
-//! forgotten is asked for again.
+//! An expression that reads little data and that this process can evaluate itself is decided at once, in the step that needs
+//! it. One that reads much (`offload.rs`) or needs the sandbox may take seconds. It runs concurrently: the step that ended the
+//! node is committed first, and messages, timers and a stop are handled meanwhile. Evaluations have no effects, so one that is
+//! dropped is started again.
 
 use super::{Driver, StepError, step::Step};
 use crate::{
@@ -18,29 +18,29 @@ use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// The conditions of one node together may take as long as this many of them.
+/// The conditions of one node may together take this many times the limit of one.
 const PATIENCE: u32 = 5;
 
-/// What becomes of an evaluation.
+/// The result of an evaluation, now or later.
 pub(super) enum Judged {
-    /// It is known.
+    /// The result.
     Now(Fact),
-    /// It will be known.
+    /// The evaluation takes longer.
     Later(BoxFuture<'static, Fact>),
 }
 
 /// Conditions of one node that are evaluated together.
-struct Asked {
+struct Evaluation {
     ix: NodeIx,
-    /// The edges they belong to; without them it is the guard.
+    /// The edges of the conditions; `None` for the guard.
     edges: Option<Vec<u32>>,
-    /// Whether the first one that is true ends it.
+    /// Whether the evaluation ends with the first condition that is true.
     first_only: bool,
-    /// How many entries of the completion order they see.
+    /// How many nodes of the completion order the conditions see.
     sees: u32,
 }
 
-impl Asked {
+impl Evaluation {
     fn conditions<'a>(&self, compiled: &'a Compiled) -> Vec<(u32, &'a (Condition, Needs))> {
         let node = &compiled.nodes[self.ix.at()];
         match &self.edges {
@@ -52,7 +52,7 @@ impl Asked {
         }
     }
 
-    /// Evaluates what this process can.
+    /// Evaluates the conditions that this process can evaluate.
     fn evaluate(&self, compiled: &Compiled, payloads: &Payloads, run: &Run, limits: &Limits) -> Vec<Judgement> {
         let budget = limits.timeout * PATIENCE;
         let until = Instant::now() + budget;
@@ -89,13 +89,14 @@ impl Driver {
             Phase::Finished { order, .. } => order + 1,
             _ => 0,
         };
-        let asked = Asked {
+        let evaluation = Evaluation {
             ix,
             edges: Some(edges),
             first_only,
             sees,
         };
-        self.ask(asked, step, |verdicts| Fact::Judged { node, verdicts }).await
+        self.evaluate_all(evaluation, step, |verdicts| Fact::Judged { node, verdicts })
+            .await
     }
 
     /// Evaluates the guard of a node.
@@ -105,7 +106,7 @@ impl Driver {
             let verdict = Verdict::plain(0, true);
             return Ok(Judged::Now(Fact::Guarded { node, verdict }));
         };
-        let asked = Asked {
+        let evaluation = Evaluation {
             ix,
             edges: None,
             first_only: false,
@@ -115,36 +116,36 @@ impl Driver {
             node,
             verdict: verdicts.pop().unwrap_or_else(|| Verdict::plain(0, false)),
         };
-        self.ask(asked, step, fact).await
+        self.evaluate_all(evaluation, step, fact).await
     }
 
-    async fn ask(
+    async fn evaluate_all(
         &mut self,
-        asked: Asked,
+        evaluation: Evaluation,
         step: &Step,
         fact: impl FnOnce(Vec<Verdict>) -> Fact + Send + 'static,
     ) -> Result<Judged, StepError> {
         let compiled = self.compiled.clone();
         let mut bytes = 0;
-        for (_, (_, needs)) in asked.conditions(&compiled) {
-            self.ensure(needs, asked.sees, step).await?;
+        for (_, (_, needs)) in evaluation.conditions(&compiled) {
+            self.ensure(needs, evaluation.sees, step).await?;
             bytes = self.payloads.bytes(needs).max(bytes);
         }
         let limits = self.shared.settings.conditions;
-        let first_only = asked.first_only;
+        let first_only = evaluation.first_only;
         if bytes > LARGE {
             let (payloads, run, offload) = (self.payloads.clone(), self.run.clone(), self.shared.offload.clone());
             let sandbox = self.sandbox();
-            let evaluate = move || asked.evaluate(&compiled, &payloads, &run, &limits);
+            let evaluate = move || evaluation.evaluate(&compiled, &payloads, &run, &limits);
             return Ok(Judged::Later(
                 async move {
                     let found = offload.elsewhere(evaluate).await;
-                    fact(ask_all(found, first_only, &sandbox, &limits).await)
+                    fact(ask_sandbox(found, first_only, &sandbox, &limits).await)
                 }
                 .boxed(),
             ));
         }
-        let found = asked.evaluate(&compiled, &self.payloads, &self.run, &limits);
+        let found = evaluation.evaluate(&compiled, &self.payloads, &self.run, &limits);
         if found.iter().all(|judgement| matches!(judgement, Judgement::Here(_))) {
             let here = found.into_iter().filter_map(|judgement| match judgement {
                 Judgement::Here(verdict) => Some(verdict),
@@ -154,17 +155,17 @@ impl Driver {
         }
         let sandbox = self.sandbox();
         Ok(Judged::Later(
-            async move { fact(ask_all(found, first_only, &sandbox, &limits).await) }.boxed(),
+            async move { fact(ask_sandbox(found, first_only, &sandbox, &limits).await) }.boxed(),
         ))
     }
 
-    /// The sandbox, asked on behalf of this run's tenant and workflow.
+    /// The sandbox, used on behalf of this run's tenant and workflow.
     fn sandbox(&self) -> Sandbox {
         let workflow = &self.compiled.plan.workflow;
         self.shared.sandbox.on_behalf_of(&self.meta.tenant, workflow)
     }
 
-    /// How long a sleep is to last.
+    /// The duration of a sleep.
     pub(super) async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Judged, StepError> {
         let node = self.compiled.plan.node(ix).id.clone();
         let fact = |rendered: Result<Value, Failure>| Fact::Timed {
@@ -177,7 +178,7 @@ impl Driver {
         })
     }
 
-    /// Renders a node's parameters with what it may see.
+    /// Renders a node's parameters.
     pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Rendered, StepError> {
         let compiled = self.compiled.clone();
         let Some((_, needs)) = &compiled.nodes[ix.at()].parameters else {
@@ -197,11 +198,11 @@ impl Driver {
     }
 }
 
-/// What becomes of parameters.
+/// Rendered parameters, now or later.
 pub(super) enum Rendered {
-    /// They are rendered.
+    /// The parameters.
     Now(Result<Value, Failure>),
-    /// They will be.
+    /// Rendering takes longer.
     Later(BoxFuture<'static, Result<Value, Failure>>),
 }
 
@@ -227,7 +228,7 @@ fn duration_of(parameters: &Value) -> Result<u64, Failure> {
     })
 }
 
-async fn ask_all(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, limits: &Limits) -> Vec<Verdict> {
+async fn ask_sandbox(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, limits: &Limits) -> Vec<Verdict> {
     let budget = limits.timeout * PATIENCE;
     let mut spent = Duration::ZERO;
     let mut verdicts = Vec::with_capacity(found.len());

@@ -1,4 +1,4 @@
-//! Deciding: what happened becomes events and the rows that belong to them.
+//! Deciding: what happened becomes events and their rows.
 
 use super::{Driver, Incoming, Report, StepError, judge::Judged};
 use crate::{
@@ -10,7 +10,7 @@ use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
-/// What one commit will hold.
+/// The content of one commit.
 pub(super) struct Step {
     pub at: Timestamp,
     pub events: Vec<Event>,
@@ -18,9 +18,9 @@ pub(super) struct Step {
     pub links: Vec<Link>,
     pub waits: Vec<WaitChange>,
     pub inbox_seen: u64,
-    /// What was decided, in case it must be decided again.
+    /// The reports that were decided, in case they must be decided again.
     pub reports: Vec<Arc<Report>>,
-    /// Whether the run leaves memory, and until when.
+    /// Whether the run leaves memory, and when it is due again.
     pub parks: Option<Option<Timestamp>>,
     /// Whether messages were consumed, which the store must record.
     pub read_messages: bool,
@@ -50,7 +50,7 @@ impl Step {
 }
 
 impl Driver {
-    /// Decides what follows from all that came in, evaluating conditions on the way.
+    /// Decides everything that came in, and evaluates the conditions that this requires.
     pub(super) async fn decide(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Step, StepError> {
         let mut step = Step {
             inbox_seen: self.inbox.seen,
@@ -58,19 +58,19 @@ impl Driver {
         };
         let mut queue: VecDeque<Incoming> = incoming.into();
         if self.run.deadline().is_some_and(|deadline| deadline <= step.at) {
-            queue.push_front(Incoming::Tick); // what comes in at the same time leads nowhere any more
+            queue.push_front(Incoming::Tick); // the deadline is decided before everything else
         }
         let mut touched = touched;
-        let mut looked_at = 0;
+        let mut examined = 0;
         loop {
             while let Some(incoming) = queue.pop_front() {
                 if let Err(error) = self.take(incoming, &mut step).await {
                     return Err(error.with(queue));
                 }
             }
-            touched.extend(self.touched_by(&step.events[looked_at..]));
-            looked_at = step.events.len();
-            // What was decided just now is due by now.
+            touched.extend(self.touched_by(&step.events[examined..]));
+            examined = step.events.len();
+            // Attempts of nodes that were opened just now are due: the time is read again.
             queue.extend(self.plan_work(&touched, self.shared.clock.now()));
             touched.clear();
             if !self.evaluate(&mut step).await? && queue.is_empty() {
@@ -152,13 +152,15 @@ impl Driver {
         StepError::Reload(step.reports.clone())
     }
 
-    /// Advances the run and notes the rows that belong to its events.
+    /// Advances the run and records the rows of its events.
     async fn advance(&mut self, fact: Fact, report: Option<&Report>, step: &mut Step) -> Result<(), StepError> {
         let input = self.input(fact);
         let events = match advance(&mut self.run, input) {
             Ok(events) => events,
             Err(illegal) => {
-                return Err(StepError::Stuck(format!("the conductor contradicts itself: {illegal}")));
+                return Err(StepError::Stuck(format!(
+                    "the conductor decided an illegal event: {illegal}"
+                )));
             }
         };
         for event in events {
@@ -232,7 +234,7 @@ impl Driver {
                     self.learn(ix, NodeResult::Failed(failure, outputs), bytes);
                 }
                 if report.is_none() && is_action {
-                    return Ok(()); // it ends with a failure that was recorded before: no attempt ran
+                    return Ok(()); // no attempt ran: the node ends with a failure that was recorded before
                 }
             }
         }
@@ -244,7 +246,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The nodes for which these events mean work.
+    /// The nodes that may have work after these events.
     fn touched_by(&self, events: &[Event]) -> Vec<NodeIx> {
         if events.iter().any(|event| matches!(event, Event::Stopping { .. })) {
             return self.run.active().collect();
@@ -258,7 +260,7 @@ impl Driver {
         opened.collect()
     }
 
-    /// Evaluates what must be evaluated before the run can go on; false if nothing came of it now.
+    /// Evaluates conditions and durations. True if at least one was decided at once.
     async fn evaluate(&mut self, step: &mut Step) -> Result<bool, StepError> {
         let untimed = self.evaluations.take_untimed();
         let mut any = false;
@@ -288,7 +290,7 @@ impl Driver {
         Ok(any)
     }
 
-    /// Decides what an evaluation says, or keeps it going; whether it was decided.
+    /// Decides the result of an evaluation, or keeps it running. True if it was decided.
     async fn take_judged(&mut self, node: NodeId, judged: Judged, step: &mut Step) -> Result<bool, StepError> {
         match judged {
             Judged::Now(fact) => {
@@ -302,7 +304,7 @@ impl Driver {
         }
     }
 
-    /// Whether the run has nothing to do here, and until when.
+    /// Whether the run can leave memory, and when it is due again.
     fn parks(&self, now: Timestamp) -> Option<Option<Timestamp>> {
         if self.run.status().is_terminal() || self.attempts.any_running() {
             return None;

@@ -1,13 +1,13 @@
-//! Heartbeats: written so that others do not take over what this process holds.
+//! Heartbeats: while they are confirmed, other runners do not take over the runs of this process.
 //!
 //! What must stay true:
-//! * Neither busy workers nor busy connections delay a heartbeat: it has a thread and a connection of its own. Under
-//!   simulated time it is a task like others.
+//! * Neither busy workers nor busy connections delay a heartbeat: it has its own thread and connection. Under simulated time it
+//!   is an ordinary task.
 //! * A heartbeat is dated before it is sent (`lease_gate.rs`).
-//! * After a gap the runs that this process drives are compared with the list of those that it holds, read after the new
-//!   heartbeat; what is missing there is dropped, without a word to the store. Leases that were asked for before the gap
-//!   and arrive after this comparison are refused by [`HeldRuns::hold`](crate::engine::HeldRuns::hold).
-//! * The last heartbeat is followed by the retirement, on the same connection.
+//! * After a gap the list of held runs is read from the store, after the new heartbeat. Drivers of runs that are missing there
+//!   are dropped without a commit. Leases that were requested before the gap and arrive after this comparison are refused by
+//!   [`HeldRuns::hold`](crate::engine::HeldRuns::hold).
+//! * The runner retires after its last heartbeat, on the same connection.
 
 use crate::engine::Shared;
 use fermata_core::RunId;
@@ -21,19 +21,19 @@ use tokio::{
 
 /// Leases are read in pages of this size.
 const PAGE: u32 = 1000;
-/// How long it takes until the list of held runs is asked for again.
+/// The pause before the list of held runs is read again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How a heartbeat ends.
+/// How the heartbeats of a process end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Everything was handed back: others need not wait for this runner.
+    /// All runs were released: other runners need not wait for this one to expire.
     Retire,
     /// As in a crash.
     Leave,
 }
 
-/// Beats until `end` says how to stop, or is gone.
+/// Sends heartbeats until `end` is received or its sender is dropped.
 pub(super) fn beat(shared: &Arc<Shared>, end: oneshot::Receiver<End>) -> BoxFuture<'static, ()> {
     let heartbeat = Heartbeat {
         store: control(shared),
@@ -45,7 +45,7 @@ pub(super) fn beat(shared: &Arc<Shared>, end: oneshot::Receiver<End>) -> BoxFutu
     }
 }
 
-/// The store through connections that nothing else uses.
+/// The store through connections of its own.
 pub(super) fn control(shared: &Shared) -> Arc<dyn Store> {
     shared.store.control().unwrap_or_else(|| shared.store.clone())
 }
@@ -55,14 +55,14 @@ fn on_thread(heartbeat: Heartbeat, end: oneshot::Receiver<End>) -> BoxFuture<'st
     let work = move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(heartbeat.run(end)),
-            Err(error) => tracing::error!(%error, "no heartbeats: their runtime cannot be made"),
+            Err(error) => tracing::error!(%error, "heartbeats cannot be sent: their runtime cannot be created"),
         }
-        let _ = over.send(()); // the runner may be gone
+        let _ = over.send(()); // the runner may have ended
     };
     match std::thread::Builder::new().name("heartbeat".to_owned()).spawn(work) {
         Ok(_) => ended.map(drop).boxed(),
         Err(error) => {
-            tracing::error!(%error, "no heartbeats: their thread cannot be made");
+            tracing::error!(%error, "heartbeats cannot be sent: their thread cannot be created");
             std::future::ready(()).boxed()
         }
     }
@@ -76,19 +76,21 @@ struct Heartbeat {
 impl Heartbeat {
     async fn run(mut self, end: oneshot::Receiver<End>) {
         let end = tokio::select! {
-            biased; // the same every time, so that a simulation repeats
+            biased; // the same order every time, so that a simulation can be repeated
             end = end => end.unwrap_or(End::Leave),
             () = self.beats() => End::Leave,
         };
         if end == End::Retire {
             let retired = timeout(self.limit(), self.store.retire(self.shared.runner.id)).await;
             if !matches!(retired, Ok(Ok(()))) {
-                tracing::warn!("this runner could not retire; what it held waits until its lease is over");
+                tracing::warn!(
+                    "this runner could not retire; runs that it still holds are claimed by others after `lease_ttl`"
+                );
             }
         }
     }
 
-    /// For ever.
+    /// Never returns.
     async fn beats(&mut self) {
         let shared = self.shared.clone();
         let mut beat = tokio::time::interval((shared.settings.lease_ttl / 3).max(Duration::from_millis(10)));
@@ -103,7 +105,7 @@ impl Heartbeat {
         }
     }
 
-    /// What takes longer is of no use.
+    /// A heartbeat that takes longer is confirmed too late to be of use.
     fn limit(&self) -> Duration {
         self.shared.settings.lease_ttl * 2 / 3
     }
@@ -131,7 +133,7 @@ impl Heartbeat {
         }
     }
 
-    /// After a gap: drops the runs that were taken over.
+    /// After a gap: drops the drivers of runs that were taken over.
     async fn check_held(&self, gap: u64) {
         let driven = self.shared.held.leases();
         let held = match driven.is_empty() {
@@ -139,7 +141,7 @@ impl Heartbeat {
             false => timeout(self.limit(), self.held()).await.ok().flatten(),
         };
         let Some(held) = held else {
-            tracing::warn!("the runs that this runner holds cannot be read; nothing starts until they can");
+            tracing::warn!("the list of runs that this runner holds cannot be read; nothing starts until it can");
             tokio::time::sleep(PAUSE).await;
             self.shared.admission.lease_gate.want();
             return;
@@ -151,7 +153,7 @@ impl Heartbeat {
         if lost > 0 {
             tracing::warn!(
                 lost,
-                "no heartbeat was confirmed for a while, and other runners took runs over; they are dropped here"
+                "no heartbeat was confirmed for a while, and other runners took runs over; their drivers here were dropped"
             );
         }
         self.shared.admission.lease_gate.checked(gap);

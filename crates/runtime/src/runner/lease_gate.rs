@@ -1,13 +1,14 @@
-//! Whether this process may start something: an attempt, a run, a claim. And whether it may take runs from others.
+//! The lease gate: whether this process may start an attempt, a run or a claim, and whether it may expire the leases of other
+//! runners.
 //!
-//! Commits are fenced by epochs, effects are not. So nothing starts unless it is certain that no other process has taken
-//! over: the last confirmed heartbeat, dated before it was sent, must be younger than two thirds of `lease_ttl`. Its age
-//! is taken by `CLOCK_BOOTTIME`, which counts while the machine is suspended, and by the wall clock, which is corrected
-//! after a virtual machine was paused. After a *gap*, a time without such a heartbeat, nothing starts until a new one is
+//! Commits are fenced by epochs, effects are not. So nothing starts unless no other process can have taken over: the last
+//! confirmed heartbeat, dated before it was sent, must be younger than two thirds of `lease_ttl`. Its age is measured with
+//! `CLOCK_BOOTTIME`, which counts while the machine is suspended, and with the wall clock, which is corrected after a virtual
+//! machine was paused. A time without such a heartbeat is a *gap*. After a gap nothing starts until a new heartbeat is
 //! confirmed and the list of held runs was read after it (`heartbeat.rs`). Runs that are missing there are dropped.
 //!
 //! While heartbeats cannot be written, no runner may expire another. After recovery, and after the database's clock was
-//! set, one `lease_ttl` passes before leases of others expire. The same holds for a new process.
+//! set, one `lease_ttl` passes before leases of other runners expire. The same holds for a new process.
 
 use crate::{clock::Clock, engine::lock};
 use fermata_core::Timestamp;
@@ -20,12 +21,12 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// The heartbeats of this process that are known to be in the store.
+/// What is known of the confirmed heartbeats of this process.
 pub(crate) struct LeaseGate {
     lease_ttl: i64,
     machine: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// How many gaps there were. Changes before the list of held runs is read.
+    /// How many gaps there were. Counted before the list of held runs is read.
     gaps: AtomicU64,
     changed: Notify,
     wanted: Notify,
@@ -35,7 +36,7 @@ pub(crate) struct LeaseGate {
 struct State {
     /// When the last confirmed heartbeat was sent.
     last: Option<Moment>,
-    /// Since then there was no gap, by `since_boot`.
+    /// When the last gap ended, by `since_boot`.
     steady_since: i64,
     /// How far the database's clock is ahead of `since_boot`.
     ahead: i64,
@@ -43,7 +44,7 @@ struct State {
     checked: bool,
 }
 
-/// What the machine's clocks show, in microseconds.
+/// The times of the machine's clocks, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment {
     boot: i64,
@@ -62,7 +63,7 @@ impl LeaseGate {
         }
     }
 
-    /// The clocks now. To be asked before a heartbeat is sent.
+    /// The current times. Call this before a heartbeat is sent.
     pub fn moment(&self) -> Moment {
         Moment {
             boot: self.machine.since_boot(),
@@ -70,8 +71,8 @@ impl LeaseGate {
         }
     }
 
-    /// A heartbeat that was sent then is in the store; the database's clock shows `database` now. If there was a gap
-    /// before it, its number: the list of held runs must be read.
+    /// A heartbeat that was sent at `sent` is confirmed; the database's clock shows `database` now. If there was a gap before
+    /// it, returns the number of the gap: the list of held runs must be read.
     pub fn beat(&self, sent: Moment, database: Timestamp) -> Option<u64> {
         let mut state = lock(&self.state);
         let ahead = database.0.saturating_sub(self.machine.since_boot());
@@ -94,7 +95,7 @@ impl LeaseGate {
         None
     }
 
-    /// The list of held runs was read after the heartbeat that ended this gap, and what is missing there was dropped.
+    /// The list of held runs was read after the heartbeat that ended this gap, and runs that are missing there were dropped.
     pub fn checked(&self, gap: u64) {
         let mut state = lock(&self.state);
         state.checked = self.gaps() == gap;
@@ -102,12 +103,12 @@ impl LeaseGate {
         self.changed.notify_waiters();
     }
 
-    /// How many gaps there were. A lease that was asked for before a gap may be lost.
+    /// How many gaps there were. A lease that was requested before a gap may be lost.
     pub fn gaps(&self) -> u64 {
         self.gaps.load(Ordering::SeqCst)
     }
 
-    /// Waits for the first heartbeat.
+    /// Waits for the first confirmed heartbeat.
     pub async fn begun(&self) {
         loop {
             let changed = self.changed.notified();
@@ -118,14 +119,14 @@ impl LeaseGate {
         }
     }
 
-    /// Whether something may start now.
+    /// Whether attempts, runs and claims may start now.
     pub fn is_open(&self) -> bool {
         let now = self.moment();
         let state = lock(&self.state);
         state.checked && state.last.is_some_and(|last| self.is_young(last, now))
     }
 
-    /// Waits until something may start. Asked right before it does.
+    /// Waits until the gate is open. Call this right before something starts.
     pub async fn opens(&self) {
         loop {
             let changed = self.changed.notified();
@@ -137,18 +138,18 @@ impl LeaseGate {
         }
     }
 
-    /// Asks for a heartbeat at once.
+    /// Requests a heartbeat at once.
     pub fn want(&self) {
         self.wanted.notify_one();
     }
 
-    /// Waits until a heartbeat is asked for.
+    /// Waits until a heartbeat is requested.
     pub async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// By database time: runners whose last heartbeat is older are dead. Only those that are not known at all, if the
-    /// others had no chance to send one.
+    /// By database time: runners whose last heartbeat is older are dead. While other runners may have had no chance to send
+    /// one, this is the beginning of time: then only runners without any heartbeat are dead.
     pub fn dead_before(&self, now: Timestamp) -> Timestamp {
         let moment = self.moment();
         let state = lock(&self.state);
@@ -160,7 +161,7 @@ impl LeaseGate {
         }
     }
 
-    /// There are three heartbeats in a `lease_ttl`; one may be missed. A wall clock that was set is a gap.
+    /// Three heartbeats are sent in a `lease_ttl`; one may be missed. A change of the wall clock counts as a gap.
     fn is_young(&self, sent: Moment, now: Moment) -> bool {
         let limit = self.lease_ttl.unsigned_abs().saturating_mul(2) / 3;
         now.boot.abs_diff(sent.boot) < limit && now.wall.abs_diff(sent.wall) < limit
@@ -175,7 +176,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
 
-    /// Clocks that tests set.
+    /// Clocks that are set by tests.
     #[derive(Default)]
     struct Set {
         boot: AtomicI64,
@@ -205,7 +206,7 @@ mod tests {
         (set.clone(), LeaseGate::new(Duration::from_secs(15), set))
     }
 
-    /// By database time, which is another.
+    /// Database time, which differs from the machine's.
     fn database(seconds: i64) -> Timestamp {
         Timestamp((7000 + seconds) * SECOND)
     }
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_starts_after_a_gap_until_held_runs_were_read() {
+    fn gate_is_closed_after_a_gap_until_held_runs_were_read() {
         let (set, gate) = gate();
         assert!(!gate.is_open(), "a heartbeat comes first");
         assert_eq!(beat(&set, &gate, 1000), Some(1));
@@ -232,14 +233,14 @@ mod tests {
         assert_eq!(beat(&set, &gate, 1040), Some(2));
         assert!(!gate.is_open() && gate.opens().now_or_never().is_none());
         gate.checked(1);
-        assert!(!gate.is_open(), "that was read before");
-        assert_eq!(beat(&set, &gate, 1045), Some(2), "it still has to be read");
+        assert!(!gate.is_open(), "the list was read before the gap");
+        assert_eq!(beat(&set, &gate, 1045), Some(2), "the list has not been read yet");
         gate.checked(2);
         assert!(gate.is_open() && gate.opens().now_or_never().is_some());
     }
 
     #[test]
-    fn a_heartbeat_is_as_old_as_its_sending() {
+    fn age_of_a_heartbeat_counts_from_its_sending() {
         let (set, gate) = gate();
         beat(&set, &gate, 1000);
         gate.checked(1);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn both_clocks_count() {
+    fn gate_closes_if_either_clock_jumps() {
         let (set, gate) = gate();
         beat(&set, &gate, 1000);
         gate.checked(1);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn others_expire_after_a_steady_lease_ttl_only() {
+    fn other_runners_expire_only_after_one_lease_ttl_without_gap() {
         let (set, gate) = gate();
         let dead_before = |seconds| {
             set.to(seconds);
@@ -274,11 +275,11 @@ mod tests {
         assert_eq!(
             dead_before(1014),
             Timestamp::default(),
-            "others may not have sent one yet"
+            "other runners may not have sent one yet"
         );
         assert_eq!(dead_before(1015), database(1000));
         assert_eq!(dead_before(1024), database(1009));
-        assert_eq!(dead_before(1026), Timestamp::default(), "our own is too old");
+        assert_eq!(dead_before(1026), Timestamp::default(), "our own heartbeat is too old");
         for seconds in [1037, 1042, 1047] {
             beat(&set, &gate, seconds);
             assert_eq!(dead_before(seconds + 4), Timestamp::default());

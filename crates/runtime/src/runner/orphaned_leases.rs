@@ -1,18 +1,19 @@
-//! Runs that this runner holds, as the store believes, and that nobody here drives: the answer to a claim was lost, or
-//! a driver could not say that it let go. Nobody else may take them while this process lives, so it gives them back.
+//! Orphaned leases: runs that this runner holds according to the store and that no driver of this process drives. The answer
+//! to a claim was lost, or the commit that released a run was. No other runner may claim them while this process is alive, so
+//! this process releases them.
 //!
-//! What is held is read first and what is driven is looked at afterwards, by the task that claims. So a run is taken for
-//! a stray by mistake only if its driver ended in between, and then the store refuses what is said of it:
+//! The claim loop first reads the leases from the store and then compares them with the drivers. So a lease is taken for
+//! orphaned by mistake only if its driver ended in between, and then the store refuses the release. The races:
 //!
-//! * **A run is being born.** It counts as driven before it is sent to the store.
-//! * **A claim is under way.** There is none: the task that would make it is here. One whose answer was lost may still
-//!   be made by the store after this; it is found the next time.
-//! * **A claimed run is not driven yet.** Claimed runs are driven or given back before this task does anything else.
-//! * **A driver has just ended.** The store had its last commit before it ended: the run is over or free, or another
-//!   runner has it under a new epoch. In none of these does it take a commit under this one.
-//! * **A driver drives under an old epoch.** It was robbed, and this runner has claimed the run again and lost the
-//!   answer. The new lease is given back; the driver's next commit tells it to let go.
-//! * **Its driver panicked.** That is told to the store with the panic; what is found here was not told.
+//! * **A run is about to start here.** It counts as driven before it is sent to the store.
+//! * **A claim is in flight.** Not possible: the claim loop itself does this. A claim whose answer was lost may still be
+//!   executed by the store later; its runs are found the next time.
+//! * **A claimed run is not driven yet.** Claimed runs are driven or released before the claim loop does anything else.
+//! * **A driver has just ended.** The store had its last commit before: the run has ended or is free, or another runner holds
+//!   it under a new epoch. In all cases a commit under the old epoch is refused.
+//! * **A driver drives under an old epoch.** The run was taken over, and this runner claimed it again and lost the answer. The
+//!   new lease is released; the driver's next commit is fenced, and the driver ends.
+//! * **A driver panicked.** The run is quarantined then; it is found here only if that commit failed.
 
 use super::{claims::Claims, nothing_but};
 use fermata_store::runs::{CommitAnswer, Then};
@@ -31,7 +32,7 @@ impl Claims {
             let leases = match shared.control.held(shared.runner.id, after, PAGE).await {
                 Ok(leases) => leases,
                 Err(error) => {
-                    tracing::warn!(%error, "what this runner holds cannot be read; trying again");
+                    tracing::warn!(%error, "the leases of this runner cannot be read; trying again");
                     self.check_for_orphaned_leases = now + shared.settings.poll_interval;
                     return;
                 }
@@ -43,7 +44,7 @@ impl Claims {
                 let wake_at = shared.clock.now();
                 let commit = nothing_but(&shared, lease.run, lease.epoch, Then::Decline { wake_at });
                 if let CommitAnswer::Committed { .. } = shared.store.commit(commit).await {
-                    tracing::warn!(run = %lease.run, "nobody drove a run that this runner held; it is given back");
+                    tracing::warn!(run = %lease.run, "this runner held the lease of a run without driving it; the lease is released");
                 }
             }
             after = leases.last().map(|lease| lease.run);

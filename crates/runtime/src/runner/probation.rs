@@ -1,13 +1,12 @@
-//! Runs that may take their process down.
+//! Probation of runs that may crash their process.
 //!
-//! A run that takes its process down takes everything down that the process holds, so each of its tries counts against
-//! all runs that did not come to a commit meanwhile. Therefore runs that were claimed before without a commit are *on
-//! probation*, and whoever is on its last try is the only one on probation in this process; others wait in the store,
-//! which does not count. So a run is dead_lettered as poison only if it was alone with those that nobody has a reason to
-//! suspect.
+//! When a run crashes its process, the takeover is counted for all runs that the process held and that have not committed
+//! since they were claimed. To find the run that causes it, runs that were claimed before without a commit are *on probation*.
+//! A run on its last try is the only one on probation in its process; the others wait in the store, which is not counted as a
+//! try. So a run is dead-lettered as poison only if all other runs of the process were above suspicion.
 //!
-//! A run is trusted again when it comes to a commit, or when its actions have executed for `lease_ttl` without harm; the
-//! store is told, so that what others do is not counted against it. To wait for a turn proves nothing.
+//! Probation ends with a commit, or when the run's actions have executed for `lease_ttl`. That is recorded in the store, so
+//! that later crashes are not counted for this run. Waiting for a slot does not count as executing.
 
 use crate::engine::Shared;
 use fermata_core::Timestamp;
@@ -18,7 +17,7 @@ use std::sync::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// So many runs may be on probation at the same time, if none is on its last try.
+/// How many runs may be on probation at the same time, if none is on its last try.
 pub(crate) const PLACES: u32 = 1 << 20;
 
 /// The place of a run that is on probation.
@@ -32,7 +31,7 @@ pub(crate) struct Probation {
 struct Progress {
     /// Attempts that have not begun to execute.
     queued: AtomicUsize,
-    /// When the last one did, or the probation began.
+    /// When the last attempt began to execute, or the probation began.
     since: AtomicI64,
 }
 
@@ -40,7 +39,7 @@ struct Progress {
 pub(crate) struct Queued(Arc<Progress>);
 
 impl Queued {
-    /// The attempt executes from now on.
+    /// The attempt begins to execute.
     pub fn begin(self, now: Timestamp) {
         self.0.since.store(now.0, Relaxed);
     }
@@ -53,17 +52,17 @@ impl Drop for Queued {
 }
 
 impl Probation {
-    /// Whether a run is suspected.
+    /// Whether a claimed run must be on probation.
     pub(super) fn concerns(run: &StoredRun) -> bool {
         run.takeovers > 1
     }
 
-    /// A place for a run, unless it must wait.
+    /// Probation for a run; `None` if it must wait.
     pub(super) fn of(shared: &Shared, run: &StoredRun) -> Option<Probation> {
         let last = run.takeovers >= shared.settings.max_poison_retries;
         let places = if last { PLACES } else { 1 };
         let place = shared.admission.probation.clone().try_acquire_many_owned(places).ok()?;
-        tracing::warn!(run = %run.id, takeovers = run.takeovers, last, "a run is claimed again without a commit");
+        tracing::warn!(run = %run.id, takeovers = run.takeovers, last, "a run was claimed again without a commit since its last claim; it may crash this process");
         let progress = Progress {
             queued: AtomicUsize::new(0),
             since: AtomicI64::new(shared.clock.now().0),
@@ -81,12 +80,12 @@ impl Probation {
         Queued(self.progress.clone())
     }
 
-    /// Whether the run has lived for long enough.
+    /// Whether the run has executed for long enough.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.check_at(now) <= now
     }
 
-    /// When it may have.
+    /// When that is checked next.
     pub fn check_at(&self, now: Timestamp) -> Timestamp {
         let since = match self.progress.queued.load(Relaxed) {
             0 => Timestamp(self.progress.since.load(Relaxed)),

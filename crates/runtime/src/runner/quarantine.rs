@@ -1,14 +1,14 @@
-//! Runs that this program cannot advance: their plan or journal cannot be read, or their driver failed.
+//! Quarantine of runs that this program cannot advance: their plan or journal cannot be read, or their driver failed.
 //!
-//! | what is found | what follows |
+//! | condition | result |
 //! | --- | --- |
 //! | a cancel in the inbox | the run ends as `Cancelled` |
-//! | its deadline has passed | the run ends as `Failed`, reason `timeout` |
-//! | it was claimed `max_poison_retries` times in a row without a commit | the run ends as a dead letter |
-//! | none of these | it is released, and due again after `poison_delay`, at its deadline, or with the next message |
+//! | the run's deadline has passed | the run ends as `Failed`, reason `timeout` |
+//! | the run was claimed `max_poison_retries` times in a row without a commit | the run is dead-lettered |
+//! | none of these | the run is released, and due again after `poison_delay`, at its deadline, or with the next message |
 //!
-//! What must stay true: ending a run needs its row, its inbox and the deadline in its journal, but not its plan, and it is
-//! not replayed. So it ends without a journal row, as a dead letter does. Each claim counts toward the poison limit.
+//! What must stay true: such a run is ended from its row, its inbox and the deadline in its journal, without its plan and
+//! without replay. So it ends without a journal row, like a dead-lettered run. Each claim counts toward the poison limit.
 
 use super::nothing_but;
 use crate::{
@@ -33,14 +33,14 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
         Ok(Some(stored)) if stored.owner == Some(shared.runner.id) && stored.epoch == epoch => stored,
         Ok(_) => return,
         Err(error) => {
-            return tracing::error!(%run, %what, %error, "a run cannot be advanced, nor read; it is given back");
+            return tracing::error!(%run, %what, %error, "a run can be neither advanced nor read; its lease is released later");
         }
     };
     let examined = match ended(shared, &stored).await {
         Ok(Some(examined)) => examined,
         Ok(None) => return,
         Err(error) => {
-            return tracing::error!(%run, %what, %error, "a run cannot be advanced, nor read; it is given back");
+            return tracing::error!(%run, %what, %error, "a run can be neither advanced nor read; its lease is released later");
         }
     };
     let settings = &shared.settings;
@@ -52,17 +52,17 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
     let pause = settings.poison_delay;
     tracing::error!(
         %run, %what, takeovers = stored.takeovers,
-        "a run cannot be advanced; it is quarantined for {} s, and can be cancelled", pause.as_secs()
+        "a run cannot be advanced; it is quarantined for {} s and can be cancelled", pause.as_secs()
     );
-    let rested = shared.clock.now().plus_millis(pause.as_millis() as u64);
-    let wake_at = recorded_deadline(&stored.journal).map_or(rested, |deadline| deadline.min(rested));
+    let retry_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
+    let wake_at = recorded_deadline(&stored.journal).map_or(retry_at, |deadline| deadline.min(retry_at));
     let then = Then::GiveUp { wake_at, examined };
     let commit = nothing_but(shared, run, epoch, then);
-    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+    shared.store.commit(commit).await; // if it fails, the lease is found as orphaned
 }
 
-/// Ends a claimed run that was cancelled or whose time is up, without replay. If there is no reason to: the newest message
-/// that was looked at.
+/// Ends a claimed run that was cancelled or whose deadline has passed, without replay. Otherwise returns the newest message
+/// that was examined.
 async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, StoreError> {
     let messages = match stored.inbox_seq > stored.inbox_seen {
         true => shared.store.inbox(stored.id, stored.inbox_seen).await?,
@@ -78,14 +78,14 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
     let (status, reason, error) = match cancel {
         Some(reason) => (Status::Cancelled, reason, None),
         None if late => {
-            let message = "the run took longer than it is allowed to, and could not be advanced";
+            let message = "the run exceeded its time limit and could not be advanced";
             let error = json!({ "code": code::RUN_TIMEOUT, "message": message });
             (Status::Failed, "timeout".to_owned(), Some(error.to_string()))
         }
         None => return Ok(Some(examined)),
     };
     tracing::warn!(run = %stored.id, status = status.as_str(), %reason, "a run that could not be advanced was ended");
-    // What is not confirmed comes again as a stray.
+    // If it fails, the lease is found as orphaned.
     end(
         shared,
         stored.id,
@@ -110,17 +110,17 @@ pub(crate) fn change(status: Status, at: Timestamp, reason: String, error: Optio
     }
 }
 
-/// Whether a run has ended.
+/// What came of ending a run.
 pub(crate) enum Settled {
     /// It ended now.
     Ended,
-    /// It was ended before, or another runner has it.
+    /// It had ended before, or another runner holds it.
     Elsewhere,
-    /// It may still be held by this process.
+    /// Not known to have ended: this process may still hold it.
     No,
 }
 
-/// Commits the end of a run that this process holds, and tells those who wait for it.
+/// Commits the end of a run that this process holds and notifies its waiters.
 pub(crate) async fn end(
     shared: &Shared,
     run: RunId,
@@ -143,7 +143,7 @@ pub(crate) async fn end(
             (CommitAnswer::Committed { .. }, _) => break,
             (CommitAnswer::Unknown(_), Some(pause)) => tokio::time::sleep(Duration::from_millis(pause)).await,
             (CommitAnswer::Unknown(_), None) => return Settled::No,
-            // The end of the run counts for more than its letter.
+            // The end of the run is more important than its dead letter.
             (CommitAnswer::Rejected(what), _) if commit.dead_letter.take().is_some() => {
                 tracing::error!(%run, %what, "the dead letter of a run was rejected; the run ends without one");
             }

@@ -1,6 +1,6 @@
-//! What becomes of claimed runs: most are driven, some are dead-lettered, quarantined or declined.
+//! What happens to claimed runs: most are driven; some are dead-lettered, quarantined or declined.
 //!
-//! What must stay true: whatever may take this process down begins after all others are where they belong.
+//! What must stay true: runs that may crash this process start after all other runs of the claim are driven or released.
 
 use super::{nothing_but, probation::Probation, quarantine::quarantine};
 use crate::{
@@ -51,7 +51,7 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64, b
         .partition(|run| run.takeovers > shared.settings.max_poison_retries);
     for run in poison {
         let what = format!(
-            "claimed {} times in a row, and no runner came to a commit; it may have taken them down",
+            "claimed {} times in a row without a commit; it may have crashed the processes that ran it",
             run.takeovers
         );
         dead_letters::dead_letter_run(shared, Held::of(&run), DeadReason::Poison, &what).await;
@@ -72,13 +72,13 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64, b
     }
 }
 
-/// Gives back a run that must wait for its try. A cancel or its deadline takes effect with that try, a few `lease_ttl` later at
-/// most: the run can be replayed, so it ends with a journal row like others.
+/// Releases a run that must wait for its probation. A cancel or its deadline takes effect when it is tried, a few `lease_ttl`
+/// later at most: the run can be replayed, so it ends with a journal row like others.
 async fn decline(shared: &Shared, run: &StoredRun) {
     let pause = shared.settings.lease_ttl / 3;
     let wake_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
-    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+    shared.store.commit(commit).await; // if it fails, the lease is found as orphaned
 }
 
 async fn one(
@@ -97,8 +97,8 @@ async fn one(
         Err(EngineError::Store(error)) => return try_again(shared, &stored, &error, backoff).await,
         Err(error) => return quarantine(shared, stored.id, stored.epoch, &error.to_string()).await,
     };
-    // Also one that a session acquired by SQL and left: it is Running, and nothing was decided yet.
-    let begins = stored.journal.is_empty();
+    // True also of a run that a session acquired by SQL and left: it is Running, and its journal is empty.
+    let starts = stored.journal.is_empty();
     let archived = match stored.status {
         Status::Pending => is_archived(shared, stored.workflow_uid).await,
         _ => Ok(false),
@@ -108,10 +108,10 @@ async fn one(
         Err(error) => return try_again(shared, &stored, &error, backoff).await,
     };
     backoff.reset();
-    let payloads = read_payloads(shared, &compiled, &stored, begins && !archived).await;
+    let payloads = read_payloads(shared, &compiled, &stored, starts && !archived).await;
     let payloads = match payloads {
         Ok(payloads) => payloads,
-        Err(what) if begins && !archived => {
+        Err(what) if starts && !archived => {
             dead_letters::dead_letter_run(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
             return;
         }
@@ -119,13 +119,13 @@ async fn one(
     };
     match Driver::recover(shared.clone(), &stored, compiled, payloads, archived, probation, gaps) {
         Ok(Some(driver)) => driver.spawn(),
-        Ok(None) => {} // if it is still ours, it is given back as a stray
+        Ok(None) => {} // if the lease is still ours, it is found as orphaned
         Err(what) => quarantine(shared, stored.id, stored.epoch, &what).await,
     }
 }
 
-/// Reads what a run was given. With `check` also what is checked when a run is accepted, for those that came to the store another
-/// way.
+/// Parses the payloads of a run. With `check` the trigger is checked against its schema too, for runs that were not accepted
+/// by an engine.
 async fn read_payloads(
     shared: &Shared,
     compiled: &Arc<Compiled>,
@@ -148,7 +148,7 @@ async fn read_payloads(
         return Ok(Payloads::new(trigger, spec, bytes));
     }
     let checked = check_trigger(&shared.offload, compiled, &trigger, stored.trigger.len()).await;
-    let told = |refusal: Refusal| match &refusal {
+    let describe = |refusal: Refusal| match &refusal {
         Refusal::InvalidTrigger { problems, .. } => {
             let problems = problems.iter().map(|(pointer, what)| match pointer.as_str() {
                 "" => what.clone(),
@@ -158,20 +158,20 @@ async fn read_payloads(
         }
         _ => refusal.to_string(),
     };
-    checked.map_err(told).map(|()| Payloads::new(trigger, spec, bytes))
+    checked.map_err(describe).map(|()| Payloads::new(trigger, spec, bytes))
 }
 
-/// Runs of a workflow that was deleted go on, whatever state it was in.
+/// Runs of a deleted workflow continue, whatever its status was.
 async fn is_archived(shared: &Shared, workflow: Uuid) -> Result<bool, StoreError> {
     let workflow = shared.store.workflow_by_uid(workflow).await?;
     Ok(workflow.is_some_and(|workflow| workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none()))
 }
 
-/// Releases a run that could not be loaded because the store did not answer, to be claimed again soon.
+/// Releases a run that could not be read because the store failed, to be claimed again soon.
 async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError, backoff: &mut ReadBackoff) {
     let delay = backoff.next_ms();
     tracing::warn!(run = %run.id, %error, "a run could not be read; it is claimed again in {delay} ms");
     let wake_at = shared.clock.now().plus_millis(delay);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
-    shared.store.commit(commit).await; // what is not confirmed is found as a stray
+    shared.store.commit(commit).await; // if it fails, the lease is found as orphaned
 }

@@ -1,4 +1,4 @@
-//! The child: reads questions from stdin, answers on stdout, and has nothing else.
+//! The child: reads requests from stdin and writes responses to stdout.
 
 use super::{
     confine::confine,
@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What `fermata sandbox` does: answers until stdin ends. Never call it in a process that does something else too.
+/// The command `fermata sandbox`: responds until stdin ends. It confines the whole process, so the process must do nothing else.
 pub fn serve_child() -> ExitCode {
     let missing = confine();
     match serve(&mut io::stdin().lock(), &mut io::stdout().lock(), missing) {
@@ -31,7 +31,7 @@ fn serve(input: &mut impl Read, output: &mut impl Write, mut missing: Vec<String
         };
         output.write_all(&answer(question.id, outcome, std::mem::take(&mut missing))?)?;
         output.flush()?;
-        // While the parent is busy with the answer.
+        // The next engine is created while the parent handles the response.
         engine = Engine::new(Some(weight)).map_err(fail)?;
         if text.capacity() > 1024 * 1024 {
             text = Vec::new();

@@ -1,21 +1,21 @@
-//! What the child gives up before it reads its first question.
+//! Confinement of the child, before it reads its first request.
 //!
-//! | step | what is gone after it |
+//! | step | what is not possible after it |
 //! | --- | --- |
-//! | privileges | root (the child runs as `nobody` then) and every capability; none can be regained |
-//! | Landlock | files, TCP ports, signals to other processes; a second wall behind the filter |
+//! | privileges | root (the child runs as `nobody`) and all capabilities; none can be regained |
+//! | Landlock | files, TCP ports, signals to other processes; a second defence behind the filter |
 //! | limits | more than 256 MiB, descriptors beyond the standard three, files, core dumps |
-//! | seccomp | every system call that is not listed below: no file, no socket, no process, no thread, no executable memory; only stdin can be read, only stdout and stderr can be written, so inherited descriptors are of no use |
+//! | seccomp | every system call that is not listed below: no file, no socket, no process, no thread, no executable memory; only stdin can be read, only stdout and stderr can be written, so inherited descriptors are useless |
 //!
-//! A step that the system refuses is left out and reported: the parent logs it with the first answer. The deadline that
-//! the parent keeps does not depend on any of this.
+//! A step that the system refuses is skipped and reported: the parent logs it with the first response. The deadline in the
+//! parent does not depend on any of this.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// How much address space a child may take beyond what it has when it starts.
+/// How much address space a child may use beyond what it has at its start.
 const ADDRESS_SPACE: u64 = 256 * 1024 * 1024;
 
-/// Takes all steps. Returns what could not be done, in words.
+/// Takes all steps. Returns descriptions of those that failed.
 pub(super) fn confine() -> Vec<String> {
     let mapped = mapped();
     let mut missing = Vec::new();
@@ -52,7 +52,7 @@ fn limit_resources(mapped: u64, missing: &mut Vec<String>) {
     }
 }
 
-/// Bytes of address space in use, as far as the system tells. Allocators reserve much more than they use.
+/// Bytes of address space in use, as reported by the system. Allocators reserve much more than they use.
 fn mapped() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
@@ -95,12 +95,12 @@ mod linux {
         step("it may gain privileges", set_no_new_privs(true));
         let not_dumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         step("it can be traced", not_dumpable);
-        // Last: a change of user takes it back.
+        // Last: a change of the user resets it.
         let death = set_parent_process_death_signal(Some(Signal::KILL));
         step("it outlives its parent", death);
     }
 
-    /// Only where the parent, which has the same rights, can still kill it afterwards.
+    /// Only if the parent, which has the same rights, can still kill the child afterwards.
     fn become_nobody() -> Result<(), String> {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
         let has = capabilities(None).map_err(|error| error.to_string())?;
@@ -116,7 +116,7 @@ mod linux {
 
     pub(super) fn landlock(missing: &mut Vec<String>) {
         let restricted = || -> Result<RulesetStatus, RulesetError> {
-            // What this kernel does not know of it is left out by the crate.
+            // The crate leaves out what this kernel does not support.
             let rules = Ruleset::default()
                 .handle_access(AccessFs::from_all(ABI::V6))?
                 .handle_access(AccessNet::from_all(ABI::V6))?
@@ -148,7 +148,7 @@ mod linux {
             BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCondition, SeccompFilter,
             SeccompRule, apply_filter,
         };
-        /// What allocating, computing, waiting and ending need.
+        /// The system calls for allocating, computing, waiting and exiting.
         const ALLOWED: [i64; 20] = [
             libc::SYS_brk,
             libc::SYS_clock_gettime,
@@ -185,7 +185,7 @@ mod linux {
         );
         rules.insert(libc::SYS_mmap, vec![rule(2, executable.clone(), 0)?]);
         rules.insert(libc::SYS_mprotect, vec![rule(2, executable, 0)?]);
-        // What `abort` ends the process with.
+        // `abort` uses it.
         rules.insert(libc::SYS_tgkill, vec![rule(0, equal, own)?]);
         let refused = SeccompAction::Errno(libc::EPERM as u32);
         let target = std::env::consts::ARCH.try_into()?;
@@ -207,10 +207,10 @@ mod tests {
         process::Command,
     };
 
-    /// What the process does that a test starts: see [`inside`].
+    /// The variable that selects what the process of a test does: see [`inside`].
     const STEP: &str = "FERMATA_TEST_CONFINE";
 
-    /// Runs [`inside`] in a process of its own, with this step taken, and gives what it wrote.
+    /// Runs [`inside`] in its own process with this step, and returns its output.
     fn outcome(step: &str) -> String {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "sandbox::confine::tests::inside", "--nocapture"])
@@ -220,7 +220,7 @@ mod tests {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Takes a step and tries what must fail after it. Without the variable it does nothing.
+    /// Takes a step and tries what must fail afterwards. Without the variable it does nothing.
     #[test]
     fn inside() {
         let Ok(step) = std::env::var(STEP) else { return };
@@ -253,7 +253,7 @@ mod tests {
             println!("<{what} {result}>");
         }
         println!("<missing {}>", missing.join("; "));
-        // The memory that is left still works.
+        // Memory can still be allocated.
         println!(
             "<allocated {}>",
             vec![1u8; 8 << 20].iter().filter(|byte| **byte == 1).count()
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn files_sockets_and_processes_are_out_of_reach() {
+    fn confined_child_cannot_use_files_sockets_or_processes() {
         let free = outcome("nothing");
         for what in ["open", "inherited", "tcp", "udp", "unix", "thread", "fork"] {
             assert!(free.contains(&format!("<{what} done>")), "the test itself: {free}");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn landlock_keeps_files_closed_by_itself() {
+    fn landlock_alone_denies_files() {
         let restricted = outcome("landlock");
         let refused = format!("<open {}>", libc::EACCES);
         let absent = restricted.contains("<missing this kernel has no Landlock>");

@@ -1,8 +1,8 @@
-//! QuickJS, for one evaluation: a runtime and a context that nobody used before and nobody will use again.
+//! QuickJS for one evaluation: a new runtime and context, used once.
 //!
-//! What must stay true: nothing is kept from one evaluation to the next, so an [`Engine`] is consumed by its use. It
-//! can be made before it is needed, which is what keeps the answer quick. This file trusts QuickJS to be correct but
-//! not to stop: builtins such as `join` ignore the interrupt, and then the parent kills this process.
+//! What must stay true: nothing is kept from one evaluation to the next, so an [`Engine`] is consumed by its use. It is created
+//! before it is needed, which makes the response fast. This file relies on QuickJS to be correct, but not to stop: builtins such
+//! as `join` ignore the interrupt, and then the parent kills this process.
 
 use super::protocol::{EvaluationError, Op, Question};
 use fermata_expr::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
@@ -14,20 +14,20 @@ use rquickjs::{
 use serde_json::value::RawValue;
 use std::{cell::Cell, rc::Rc, time::Instant};
 
-/// What calls and nested values may use of the stack.
+/// The stack for calls and nested values.
 const STACK: usize = 256 * 1024;
-/// What an input may take in memory. The limit of the process is not far above.
+/// The memory for an input. The limit of the process is not much higher.
 const INPUT_MEMORY: usize = 160 * 1024 * 1024;
-/// Inputs up to this size are not measured: for them, every byte counts as [`BYTES_PER_BYTE`].
+/// The memory of inputs up to this size is not measured: each byte of JSON counts as [`BYTES_PER_BYTE`].
 const SMALL_INPUT: usize = 16 * 1024;
-/// What a byte of JSON can become: `[{},{},` in objects.
+/// The most memory that a byte of JSON can need: `[{},{},` as objects.
 const BYTES_PER_BYTE: usize = 64;
-/// Before the source, so that it is compiled and not run.
+/// Prepended to a source that is compiled and not run.
 const DO_NOT_RUN: &str = "throw 0;\n";
-/// Marks the error of a result that is too long.
+/// Marks the error of a too long result.
 const RESULT: &str = "result";
 
-/// Globals that are taken away; a test lists those that remain.
+/// Globals that are removed; a test lists those that remain.
 const REMOVED: [&str; 7] = [
     "eval",
     "Function",
@@ -38,8 +38,8 @@ const REMOVED: [&str; 7] = [
     "SuppressedError",
 ];
 
-/// The builtins there are. Not `Performance` (a clock), `Proxy`, `WeakRef`, `DOMException`, nor `TypedArrays`: nobody
-/// misses them in a condition, and making them costs as much as all the others.
+/// The builtins. Without `Performance` (a clock), `Proxy`, `WeakRef`, `DOMException` and `TypedArrays`: conditions do not need
+/// them, and creating them costs as much as all the others.
 type Intrinsics = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -47,17 +47,17 @@ type Intrinsics = (
     intrinsic::RegExp,
     intrinsic::Json,
     intrinsic::MapSet,
-    // Not for its sake: async functions need it to exist.
+    // Async functions need it to exist.
     intrinsic::Promise,
 );
 
-/// A runtime that was not used yet.
+/// An unused runtime.
 pub(super) struct Engine {
     context: Context,
     runtime: Runtime,
     deadline: Rc<Cell<Option<Instant>>>,
     late: Rc<Cell<bool>>,
-    /// What it weighs before it was given anything.
+    /// The memory that it uses before an evaluation.
     weight: usize,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Engine {
 pub(super) type Outcome = Result<Option<Box<RawValue>>, EvaluationError>;
 
 impl Engine {
-    /// An engine; `weight` is what one weighs, if that is known.
+    /// An engine. `weight` is the memory that one uses before an evaluation, if that is known.
     pub fn new(weight: Option<usize>) -> Result<Engine, Error> {
         let runtime = Runtime::new()?;
         runtime.set_max_stack_size(STACK);
@@ -89,15 +89,15 @@ impl Engine {
         })
     }
 
-    /// What it weighs before it was given anything.
+    /// The memory that it uses before an evaluation.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Answers one question.
+    /// Executes one request.
     pub fn answer(self, question: &Question<'_>) -> Outcome {
         self.deadline.set(Instant::now().checked_add(question.limits.timeout()));
-        // The runtime can only be told something while no context is in use, hence the steps.
+        // The limits of the runtime can only be set while no context is in use, hence the steps.
         let size = self.context.with(|ctx| install(&ctx, question));
         let answered = size.and_then(|size| {
             let held = match size <= SMALL_INPUT {
@@ -109,13 +109,13 @@ impl Engine {
             self.context.with(|ctx| work(&ctx, question))
         });
         answered.map_err(|error| {
-            // Telling what was thrown may need a little memory, and run code of the tenant.
+            // Describing what was thrown may need a little memory, and run code of the tenant.
             self.runtime.set_memory_limit(INPUT_MEMORY);
             self.context.with(|ctx| self.explain(&ctx, question, &error))
         })
     }
 
-    /// What went wrong, for a person.
+    /// The error, described for people.
     fn explain(&self, ctx: &Ctx<'_>, question: &Question<'_>, error: &Error) -> EvaluationError {
         let failed = |kind, message: String| {
             EvaluationError::Failed(EvalError {
@@ -171,10 +171,10 @@ impl Engine {
     }
 }
 
-/// Makes the data global, for reading, and `Date` harmless. Says how long its text is.
+/// Makes the data available as read-only globals, and `Date` deterministic. Returns the size of the data as JSON.
 fn install(ctx: &Ctx<'_>, question: &Question<'_>) -> Result<usize, Error> {
     let globals = ctx.globals();
-    // Making `Date` harmless takes as long as a simple evaluation, so only who asks for it gets it.
+    // Making `Date` deterministic takes as long as a simple evaluation, so it is done only for sources that contain the name.
     match question.source.contains("Date") {
         true => ctx.eval::<(), _>(code(include_str!("date.js")))?,
         false => globals.remove("Date")?,
@@ -199,7 +199,7 @@ fn work<'js>(ctx: &Ctx<'js>, question: &Question<'_>) -> Result<Option<Box<RawVa
     }
     let value = ctx.eval_with_options::<Value<'js>, _>(source, options)?;
     if value.is_promise() {
-        let message = "a condition cannot wait: its value is a promise";
+        let message = "a condition cannot be asynchronous: its value is a promise";
         return Err(rquickjs::Exception::throw_type(ctx, message));
     }
     let text = match question.op {
@@ -218,7 +218,7 @@ fn work<'js>(ctx: &Ctx<'js>, question: &Question<'_>) -> Result<Option<Box<RawVa
         .map_err(|error| Error::new_from_js_message("value", "JSON", error.to_string()))
 }
 
-/// Takes away what makes code out of text, what is random, and what would have to be waited for.
+/// Removes what turns text into code, what is random, and what is asynchronous.
 fn harden(ctx: &Ctx<'_>) -> Result<(), Error> {
     let globals = ctx.globals();
     for name in REMOVED {
@@ -228,7 +228,7 @@ fn harden(ctx: &Ctx<'_>) -> Result<(), Error> {
     ctx.eval(code(include_str!("prelude.js")))
 }
 
-/// A script of ours without its comments, which would be read for every evaluation.
+/// One of our scripts without its comments, which would be parsed for every evaluation.
 fn code(script: &str) -> &str {
     let comments = script.lines().take_while(|line| line.starts_with("//"));
     &script[comments.map(|line| line.len() + 1).sum()..]
@@ -295,7 +295,7 @@ impl Thrown {
 
     fn syntax(self, source: &str, lines_before: usize) -> SyntaxError {
         let Some((line, column)) = self.place else {
-            // Of a regular expression it is not said where it stands.
+            // The position of an invalid regular expression is not reported.
             return SyntaxError {
                 kind: SyntaxKind::Invalid,
                 message: self.message,
@@ -323,7 +323,7 @@ fn place(stack: &str) -> Option<(usize, usize)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// JSON as Rust reads it: half a pair of surrogates, which JavaScript escapes, becomes U+FFFD.
+/// JSON as Rust reads it: an unpaired surrogate, which JavaScript escapes, becomes U+FFFD.
 fn mend(mut text: String) -> String {
     let mut at = 0;
     while let Some(found) = text.get(at..).and_then(|rest| rest.find('\\')) {
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_pair_is_mended_and_a_backslash_is_not() {
+    fn unpaired_surrogate_is_replaced_and_a_backslash_is_not() {
         assert_eq!(mend(r#""a\ud83dz""#.into()), r#""a\ufffdz""#);
         assert_eq!(mend(r#""a\\ud83dz\n\u0001""#.into()), r#""a\\ud83dz\n\u0001""#);
     }

@@ -1,7 +1,7 @@
-//! The parent's side: starts children, asks them, kills them.
+//! The parent's side: starts children, sends them requests, kills them.
 //!
-//! What must stay true: a child answers one question at a time and is used again only after it gave the answer to that
-//! very question. Whatever else happens (the deadline, garbage, a caller that goes away), it is killed.
+//! What must stay true: a child handles one request at a time, and is reused only after its response to exactly that request.
+//! In all other cases (the deadline, an invalid response, a caller that is dropped) it is killed.
 
 use super::{
     SandboxError, SandboxSettings,
@@ -27,16 +27,16 @@ use tokio::{
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
-/// How much later than its own interrupt a child is killed.
+/// How long after its own interrupt a child is killed.
 const MARGIN: Duration = Duration::from_millis(250);
-/// How long a child whose pipes are closed may take to end.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long compiling a source may take, for a check.
+/// How long a child whose pipes are closed may take to exit.
+const EXIT_TIME: Duration = Duration::from_millis(100);
+/// The time limit of a syntax check.
 const CHECK_TIME: Duration = Duration::from_secs(2);
 
-/// Processes that evaluate what this one should not. Cheap to clone; started when first needed.
+/// The sandbox processes. Cheap to clone; they are started when first needed.
 ///
-/// They are shared fairly between tenants and between workflows ([`crate::slots`]): each handle asks on behalf of one.
+/// They are shared fairly between tenants and between workflows ([`crate::slots`]): each handle belongs to one of each.
 #[derive(Clone)]
 pub struct Sandbox {
     pool: Arc<Pool>,
@@ -49,15 +49,15 @@ struct Pool {
     slots: Arc<Slots>,
     idle: Mutex<Idle>,
     ids: AtomicU64,
-    /// Whether it was logged what the children could not give up.
+    /// Whether failed steps of the confinement were logged.
     reported: AtomicBool,
 }
 
 #[derive(Default)]
 struct Idle {
-    /// The last one used is the first one taken, so that the others can end.
+    /// The most recently used child is taken first, so that the others become idle for long enough to end.
     children: Vec<Worker>,
-    /// Whether somebody looks after those that were not needed for long.
+    /// Whether the task that ends idle children is running.
     watched: bool,
 }
 
@@ -78,7 +78,7 @@ impl Sandbox {
         }
     }
 
-    /// The same processes, asked on behalf of this tenant and workflow.
+    /// The same processes, used on behalf of this tenant and workflow.
     pub fn on_behalf_of(&self, tenant: &str, workflow: &str) -> Sandbox {
         Sandbox {
             pool: self.pool.clone(),
@@ -97,7 +97,7 @@ impl Sandbox {
         self.ask(Op::Evaluate, source, data, limits).await.0
     }
 
-    /// Whether the value of a source is truthy, and how long that took once a process was free.
+    /// Whether the value of a source is truthy, and how long that took, without the wait for a process.
     pub async fn test(
         &self,
         source: &str,
@@ -108,7 +108,7 @@ impl Sandbox {
         (value.map(|value| value == Some(Value::Bool(true))), took)
     }
 
-    /// Whether a source is a program; it is not run.
+    /// Checks the syntax of a source without running it.
     pub async fn check(&self, source: &str) -> Result<(), SandboxError> {
         let limits = Limits {
             timeout: CHECK_TIME,
@@ -116,13 +116,13 @@ impl Sandbox {
         };
         let empty = serde_json::Map::new();
         match self.ask(Op::Check, source, &empty, &limits).await.0 {
-            // What it throws is the sign that it was compiled.
+            // The source throws right after it was compiled.
             Ok(_) | Err(SandboxError::Failed(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Asks when a process is free.
+    /// Waits for a free process and sends it the request.
     async fn ask(
         &self,
         op: Op,
@@ -145,12 +145,12 @@ impl Sandbox {
     }
 }
 
-/// Why a child gave no answer.
+/// Why there is no valid response.
 enum Broken {
-    /// It is gone.
+    /// The child ended.
     Gone(String),
-    /// It said what it was not asked.
-    Garbage(String),
+    /// The response is invalid.
+    Invalid(String),
 }
 
 impl Pool {
@@ -183,7 +183,7 @@ impl Pool {
                     if !answer.missing.is_empty() && !self.reported.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             missing = ?answer.missing,
-                            "sandbox processes run with less protection than they should have"
+                            "sandbox processes run with less protection than intended"
                         );
                     }
                     return match answer.error {
@@ -192,8 +192,8 @@ impl Pool {
                         Some(EvaluationError::Failed(error)) => Err(SandboxError::Failed(error)),
                     };
                 }
-                Ok(Err(Broken::Gone(how))) => died = Some(worker.last_words(how).await),
-                Ok(Err(Broken::Garbage(what))) => {
+                Ok(Err(Broken::Gone(how))) => died = Some(worker.exit_status(how).await),
+                Ok(Err(Broken::Invalid(what))) => {
                     worker.end().await;
                     return Err(SandboxError::Crashed(what));
                 }
@@ -224,7 +224,7 @@ impl Pool {
         }
     }
 
-    /// Takes out those that were not needed for long, and says when to look again.
+    /// Removes children that were idle for too long, and returns when to check again.
     fn expired(&self) -> (Vec<Worker>, Option<Instant>) {
         let limit = self.settings.idle_timeout;
         let now = Instant::now();
@@ -243,7 +243,7 @@ impl Pool {
     }
 }
 
-/// Ends children that are not needed, for as long as there are some.
+/// Ends idle children. Returns when there are none.
 async fn watch(pool: Weak<Pool>, limit: Duration) {
     let mut next = Instant::now() + limit;
     loop {
@@ -311,14 +311,14 @@ impl Worker {
         self.input.flush().await.map_err(gone)?;
         let length = self.output.read_u32().await.map_err(gone)? as usize;
         if length > LONGEST_ANSWER {
-            return Err(Broken::Garbage("it sent something else than an answer".to_owned()));
+            return Err(Broken::Invalid("it did not send a response".to_owned()));
         }
         let mut text = vec![0; length];
         self.output.read_exact(&mut text).await.map_err(gone)?;
         match serde_json::from_slice::<Answered>(&text) {
             Ok(answer) if answer.id == id => Ok(answer),
-            Ok(_) => Err(Broken::Garbage("it answered another question".to_owned())),
-            Err(error) => Err(Broken::Garbage(format!("its answer cannot be read: {error}"))),
+            Ok(_) => Err(Broken::Invalid("its response is to another request".to_owned())),
+            Err(error) => Err(Broken::Invalid(format!("its response cannot be parsed: {error}"))),
         }
     }
 
@@ -327,9 +327,9 @@ impl Worker {
         let _ = self.child.kill().await;
     }
 
-    /// How it ended by itself, if it did; its pipes close a little earlier.
-    async fn last_words(mut self, how: String) -> String {
-        match timeout(LAST_WORDS, self.child.wait()).await {
+    /// The exit status of a child that ended by itself; its pipes close shortly before that.
+    async fn exit_status(mut self, how: String) -> String {
+        match timeout(EXIT_TIME, self.child.wait()).await {
             Ok(Ok(status)) => status.to_string(),
             _ => {
                 self.end().await;
@@ -339,7 +339,7 @@ impl Worker {
     }
 }
 
-/// This program as it runs, even if its file was replaced meanwhile: both ends must speak alike.
+/// The running program, even if its file was replaced meanwhile: parent and child must use the same protocol.
 fn this_program() -> io::Result<PathBuf> {
     match cfg!(target_os = "linux") {
         true => Ok(PathBuf::from("/proc/self/exe")),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_named_as_the_reason() {
+    async fn missing_program_is_reported_as_unavailable() {
         let sandbox = Sandbox::new(SandboxSettings {
             command: Some(("/nonexistent/fermata".into(), Vec::new())),
             ..SandboxSettings::default()
@@ -378,24 +378,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn garbage_is_not_an_answer() {
-        let garbage = ask(&pool("echo hello, is it me; sleep 60"), 5000).await;
-        assert!(matches!(garbage, Err(SandboxError::Crashed(_))), "{garbage:?}");
-        // A frame that is no JSON, and one that answers something else.
-        let garbage = ask(&pool(r"printf '\000\000\000\003abc'; sleep 60"), 5000).await;
-        assert!(matches!(garbage, Err(SandboxError::Crashed(_))), "{garbage:?}");
-        let garbage = ask(&pool(r#"printf '\000\000\000\010{"id":0}'; sleep 60"#), 5000).await;
-        assert!(matches!(garbage, Err(SandboxError::Crashed(_))), "{garbage:?}");
+    async fn invalid_response_is_an_error() {
+        let invalid = ask(&pool("echo hello, is it me; sleep 60"), 5000).await;
+        assert!(matches!(invalid, Err(SandboxError::Crashed(_))), "{invalid:?}");
+        // A frame that is not JSON, and a response to another request.
+        let invalid = ask(&pool(r"printf '\000\000\000\003abc'; sleep 60"), 5000).await;
+        assert!(matches!(invalid, Err(SandboxError::Crashed(_))), "{invalid:?}");
+        let invalid = ask(&pool(r#"printf '\000\000\000\010{"id":0}'; sleep 60"#), 5000).await;
+        assert!(matches!(invalid, Err(SandboxError::Crashed(_))), "{invalid:?}");
     }
 
     #[tokio::test]
-    async fn silence_is_ended_by_the_deadline() {
-        let silence = ask(&pool("exec sleep 60"), 50).await;
-        assert_eq!(silence, Err(SandboxError::Killed(Duration::from_millis(50))));
+    async fn silent_child_is_killed_at_the_deadline() {
+        let silent = ask(&pool("exec sleep 60"), 50).await;
+        assert_eq!(silent, Err(SandboxError::Killed(Duration::from_millis(50))));
     }
 
     #[tokio::test]
-    async fn a_child_that_dies_is_asked_twice() {
+    async fn request_is_sent_twice_if_its_child_dies() {
         let died = ask(&pool("exit 3"), 5000).await;
         assert!(matches!(died, Err(SandboxError::Crashed(_))), "{died:?}");
         let died = died.unwrap_err().to_string();

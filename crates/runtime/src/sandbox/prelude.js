@@ -1,3 +1,3 @@
-// Runs in every new context before anything of a tenant does. The constructors of functions make code out of text, and
-// are reached from every function of their kind. Compiled for every evaluation, so it is short.
+// Runs in every new context before the code of a tenant. The constructors of functions turn text into code, and can be
+// reached from every function of their kind. Compiled for every evaluation, so it is short.
 for (const f of [() => {}, function* () {}, async () => {}, async function* () {}]) delete Object.getPrototypeOf(f).constructor

@@ -1,25 +1,25 @@
-//! What parent and child say to each other: frames of a length (four bytes, big endian) and JSON.
+//! The protocol of parent and child: frames of a length (four bytes, big endian) and JSON.
 //!
-//! One question, one answer, in turn. The same binary speaks on both ends, so there is no version.
+//! The parent sends one request at a time and waits for its response. Both ends are the same binary, so there is no version.
 
 use fermata_expr::{EvalError, Limits, SyntaxError};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap, io, time::Duration};
 
-/// Longer frames are not read: whoever sends one is not what was started.
+/// Longer frames are invalid.
 pub(super) const LONGEST_FRAME: usize = 256 * 1024 * 1024;
-/// Longer answers are not read.
+/// Longer responses are invalid.
 pub(super) const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
 
-/// The languages a child speaks.
+/// The languages that a child evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Language {
     Js,
 }
 
-/// What is to be done with a source.
+/// The operation on a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Op {
@@ -27,11 +27,11 @@ pub(super) enum Op {
     Evaluate,
     /// Whether its value is truthy.
     Test,
-    /// Whether it is a program at all; it is not run.
+    /// Whether its syntax is valid; it is not run.
     Check,
 }
 
-/// What an evaluation may use. Statements and depth are not here: see the header of the module above.
+/// The limits of an evaluation. Statements and depth are missing: see the header of `sandbox.rs`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Budget {
@@ -54,7 +54,7 @@ impl Budget {
     }
 }
 
-/// A question as the parent asks it.
+/// A request, as the parent writes it.
 #[derive(Debug, Serialize)]
 pub(super) struct Asked<'a, D> {
     pub id: u64,
@@ -66,7 +66,7 @@ pub(super) struct Asked<'a, D> {
     pub limits: Budget,
 }
 
-/// A question as the child reads it.
+/// A request, as the child reads it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Question<'a> {
     pub id: u64,
@@ -83,13 +83,13 @@ pub(super) struct Question<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum EvaluationError {
-    /// The source is no program.
+    /// The source is not a valid program.
     Syntax(SyntaxError),
     /// The program failed.
     Failed(EvalError),
 }
 
-/// What the child says. Neither value nor error is `undefined`.
+/// A response, as the child writes it. Without value and error the result is `undefined`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer<V> {
     pub id: u64,
@@ -102,12 +102,12 @@ pub(super) struct Answer<V> {
     pub value: Option<V>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<EvaluationError>,
-    /// What the child could not give up. Said once, with its first answer.
+    /// The steps of the confinement that failed. Sent once, with the first response.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
 
-/// An answer as the parent reads it.
+/// A response, as the parent reads it.
 pub(super) type Answered = Answer<Value>;
 
 /// `null` is a value here.
@@ -136,7 +136,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_question_arrives_as_it_was_asked() {
+    fn request_is_read_as_it_was_written() {
         let data = json!({ "trigger": { "a": [1, "\u{1F600}"] }, "vars": null });
         let asked = Asked {
             id: 7,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_undefined_are_different_answers() {
+    fn null_and_undefined_are_different_values() {
         let read = |text: &str| serde_json::from_str::<Answered>(text).unwrap().value;
         assert_eq!(read(r#"{"id":1,"value":null}"#), Some(Value::Null));
         assert_eq!(read(r#"{"id":1}"#), None);

@@ -1,4 +1,4 @@
-//! Who gets the next slot.
+//! Which request gets the next slot.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn slots(count: usize) -> Arc<Slots> {
     Slots::new(count, Arc::default())
 }
 
-/// Asks for `count` slots; those that were given at once, and the waiters.
+/// Requests `count` slots; returns those that were granted at once, and the waiters.
 fn ask(slots: &Arc<Slots>, count: usize, tenant: &str, workflow: &str) -> (Vec<Slot>, Vec<Waiter>) {
     let (mut given, mut waiting) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -26,7 +26,7 @@ fn ask(slots: &Arc<Slots>, count: usize, tenant: &str, workflow: &str) -> (Vec<S
     (given, waiting)
 }
 
-/// Moves the slots that came from the waiters.
+/// Moves granted slots from the waiters to `held`.
 fn collect(waiting: &mut Vec<Waiter>, held: &mut Vec<Slot>) -> usize {
     let before = held.len();
     waiting.retain_mut(|waiter| match waiter.try_slot() {
@@ -39,7 +39,7 @@ fn collect(waiting: &mut Vec<Waiter>, held: &mut Vec<Slot>) -> usize {
     held.len() - before
 }
 
-/// The order in which those who wait are served, when there is only one slot.
+/// The order in which waiters get the only slot.
 fn order(waiting: &[(&str, &str, i32)]) -> Vec<usize> {
     let slots = slots(1);
     let mut held = slots.take(behalf("", "", 0)).ok();
@@ -49,7 +49,7 @@ fn order(waiting: &[(&str, &str, i32)]) -> Vec<usize> {
         .collect();
     let mut order = Vec::new();
     while order.len() < waiting.len() {
-        drop(held.take().expect("a slot was given"));
+        drop(held.take().expect("a slot was granted"));
         for (index, waiter) in waiters.iter_mut().enumerate() {
             if let Some(slot) = waiter.as_mut().and_then(Waiter::try_slot) {
                 held = Some(slot);
@@ -62,24 +62,24 @@ fn order(waiting: &[(&str, &str, i32)]) -> Vec<usize> {
 }
 
 #[test]
-fn the_longest_wait_is_served_first() {
+fn oldest_request_is_served_first() {
     assert_eq!(order(&[("", "w", 0), ("", "w", 0), ("", "w", 0)]), [0, 1, 2]);
 }
 
 #[test]
-fn priority_counts_within_a_workflow_only() {
+fn priority_counts_only_within_a_workflow() {
     let waiting = [("", "a", 0), ("", "a", -1), ("", "a", 9), ("", "b", -9), ("", "b", -9)];
     assert_eq!(order(&waiting), [2, 3, 0, 4, 1]);
 }
 
 #[test]
-fn workflows_of_a_tenant_are_served_one_after_another() {
+fn workflows_of_a_tenant_are_served_in_rotation() {
     let waiting = [("", "a", 0), ("", "a", 0), ("", "a", 0), ("", "b", 0), ("", "c", 0)];
     assert_eq!(order(&waiting), [0, 3, 4, 1, 2]);
 }
 
 #[test]
-fn a_tenant_with_many_workflows_gets_no_more_than_another() {
+fn tenant_with_many_workflows_gets_no_larger_share() {
     let waiting = [
         ("t", "a", 0),
         ("t", "b", 0),
@@ -91,7 +91,7 @@ fn a_tenant_with_many_workflows_gets_no_more_than_another() {
 }
 
 #[test]
-fn a_workflow_with_many_tenants_gets_no_more_than_another() {
+fn workflow_with_many_tenants_gets_no_larger_share() {
     let tenants: Vec<String> = (0..320).map(|tenant| format!("invented-{tenant}")).collect();
     let mut waiting: Vec<_> = tenants.iter().map(|tenant| (tenant.as_str(), "flood", 0)).collect();
     waiting.extend([("honest", "own", 0), ("honest", "own", 0)]);
@@ -101,13 +101,17 @@ fn a_workflow_with_many_tenants_gets_no_more_than_another() {
 }
 
 #[test]
-fn a_group_holds_all_slots_alone_and_half_of_them_while_another_waits() {
+fn group_holds_all_slots_alone_and_half_while_another_waits() {
     let slots = slots(100);
     let (mut large, mut large_waits) = ask(&slots, 300, "large", "a");
-    assert_eq!((large.len(), large_waits.len()), (100, 200), "alone it may use all");
+    assert_eq!(
+        (large.len(), large_waits.len()),
+        (100, 200),
+        "while no other waits it may use all slots"
+    );
     let (mut small, mut small_waits) = ask(&slots, 300, "small", "b");
-    assert_eq!(small.len(), 1, "the reserve has one for a newcomer");
-    // What ends goes to the other until both hold half.
+    assert_eq!(small.len(), 1, "the reserve has one slot for a group without slots");
+    // Released slots go to the other group until both hold half.
     while small.len() < 50 {
         drop(large.pop());
         collect(&mut small_waits, &mut small);
@@ -121,7 +125,7 @@ fn a_group_holds_all_slots_alone_and_half_of_them_while_another_waits() {
         collect(&mut large_waits, &mut large);
         assert_eq!((large.len(), small.len()), (50, 50));
     }
-    // When the other no longer waits, all slots are used again.
+    // When the other group no longer waits, the first uses all slots again.
     drop(small_waits);
     small.clear();
     collect(&mut large_waits, &mut large);
@@ -129,7 +133,7 @@ fn a_group_holds_all_slots_alone_and_half_of_them_while_another_waits() {
 }
 
 #[test]
-fn a_newcomer_does_not_wait_for_slots_that_hang() {
+fn group_without_slots_does_not_wait_for_slots_that_hang() {
     let slots = slots(10);
     let (_hanging, _waits) = ask(&slots, 12, "one", "hang");
     for _ in 0..20 {
@@ -141,7 +145,7 @@ fn a_newcomer_does_not_wait_for_slots_that_hang() {
 }
 
 #[test]
-fn another_tenant_of_a_workflow_and_another_workflow_of_a_tenant_are_newcomers_too() {
+fn new_tenant_of_a_workflow_and_new_workflow_of_a_tenant_may_use_the_reserve() {
     let slots = slots(100);
     let (_hanging, _waits) = ask(&slots, 200, "one", "hang");
     assert_eq!(ask(&slots, 1, "other", "hang").0.len(), 1);
@@ -149,7 +153,7 @@ fn another_tenant_of_a_workflow_and_another_workflow_of_a_tenant_are_newcomers_t
 }
 
 #[test]
-fn invented_tenants_and_workflows_leave_half_of_the_reserve_to_others() {
+fn invented_tenants_and_workflows_leave_half_of_the_reserve() {
     let slots = slots(100);
     let (_hanging, _waits) = ask(&slots, 100, "one", "hang");
     let mut held = Vec::new();
@@ -163,7 +167,7 @@ fn invented_tenants_and_workflows_leave_half_of_the_reserve_to_others() {
 }
 
 #[test]
-fn a_waiter_of_a_busy_group_does_not_hide_one_that_may_use_the_reserve() {
+fn waiter_of_a_busy_group_does_not_block_one_that_may_use_the_reserve() {
     let slots = slots(10);
     let (mut busy, _busy_waits) = ask(&slots, 5, "busy", "b");
     let (_rest, _rest_waits) = ask(&slots, 9, "one", "hang");
@@ -182,12 +186,12 @@ fn a_waiter_of_a_busy_group_does_not_hide_one_that_may_use_the_reserve() {
 }
 
 #[test]
-fn where_one_thing_at_a_time_is_wanted_there_is_no_reserve() {
+fn single_slot_has_no_reserve() {
     assert_eq!([1, 2, 3, 4, 10, 100, 1000].map(reserve_of), [0, 1, 1, 2, 2, 10, 100]);
 }
 
 #[test]
-fn a_dropped_waiter_is_removed() {
+fn dropped_waiter_is_removed() {
     let slots = slots(1);
     let (first, leave) = ask(&slots, 100_001, "", "w");
     let (_, mut stays) = ask(&slots, 1, "", "w");
@@ -196,7 +200,7 @@ fn a_dropped_waiter_is_removed() {
     drop(first);
     let mut held = Vec::new();
     assert_eq!(collect(&mut stays, &mut held), 1);
-    // It was given a slot and never took it.
+    // A waiter that was granted a slot and dropped without taking it.
     let (_, unseen) = ask(&slots, 1, "", "w");
     held.clear();
     assert_eq!(slots.idle(), 0);

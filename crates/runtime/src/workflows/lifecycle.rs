@@ -1,4 +1,4 @@
-//! The life of a workflow: Draft → Active → Archived → Active.
+//! The lifecycle of a workflow: Draft → Active → Archived → Active.
 //!
 //! | command | Draft | Active | Archived |
 //! | --- | --- | --- | --- |
@@ -9,13 +9,13 @@
 //! | reactivate | refused | refused | Active, enabled |
 //! | enable, disable | refused | Active | refused |
 //! | activate a version | Active | Active | refused: reactivate first |
-//! | delete | gone | refused: archive first | gone |
+//! | delete | deleted | refused: archive first | deleted |
 //!
-//! A workflow whose dialect has no drafts is begun, changed and deleted otherwise (see [`super::release`]): it can be
+//! A workflow whose dialect has no drafts is created, replaced and deleted differently (see [`super::release`]): it can be
 //! deleted in any state.
 //!
-//! What must stay true: the store decides, in one transaction, from the state it finds; what is believed of a workflow
-//! here is forgotten with every change. What a run refers to is never deleted.
+//! What must stay true: the store decides from its current state, in one transaction; the cached state here is removed with
+//! every change. What a run refers to is never deleted.
 
 use super::{Head, Workflows, release::has_drafts};
 use crate::error::{EngineError, Refusal};
@@ -26,7 +26,7 @@ use fermata_store::definitions::{
     Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionShown, Workflow,
 };
 
-/// What can be asked of a workflow and depends on its state.
+/// A command whose legality depends on the state of the workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Command {
@@ -50,7 +50,7 @@ impl Command {
         }
     }
 
-    /// What it leads to: the state, if that changes, and whether new runs may start.
+    /// Its result: the new state, if that changes, and whether new runs may start.
     fn change(self) -> (Option<Lifecycle>, Option<bool>) {
         match self {
             Archive => (Some(Lifecycle::Archived), Some(false)),
@@ -95,17 +95,17 @@ impl Command {
     }
 }
 
-/// A document that was looked at and not stored.
+/// A document that was checked and not stored.
 #[derive(Debug)]
 pub struct Validated {
-    /// What it compiles to, and its checksum; or everything that is wrong with it.
+    /// Its plan and its checksum, or all its problems.
     pub outcome: Result<(Plan, String), Diagnostics>,
-    /// What is odd about it.
+    /// Warnings about the document.
     pub warnings: Vec<Diagnostic>,
 }
 
 impl Workflows {
-    /// Active → Archived: takes no new runs, and those that have not begun are cancelled.
+    /// Active → Archived: no new runs start, and pending ones are cancelled.
     pub async fn archive(&self, reference: &str) -> Result<Workflow, EngineError> {
         self.change(reference, Archive, None).await
     }
@@ -115,7 +115,7 @@ impl Workflows {
         self.change(reference, Reactivate, None).await
     }
 
-    /// Lets an active workflow take new runs, or not.
+    /// Allows an active workflow to start new runs, or forbids it.
     pub async fn set_enabled(&self, reference: &str, enabled: bool) -> Result<Workflow, EngineError> {
         self.change(reference, if enabled { Enable } else { Disable }, None)
             .await
@@ -161,8 +161,8 @@ impl Workflows {
         }
     }
 
-    /// Removes a workflow that is a draft or archived and has no runs. Without drafts it is soft: any workflow can go, and
-    /// its runs go on.
+    /// Deletes a workflow that is a draft or archived and has no runs. For dialects without drafts the delete is soft: it is
+    /// possible in any state, and runs continue.
     pub async fn delete(&self, reference: &str) -> Result<(), EngineError> {
         let Workflow { uid, id, dialect, .. } = self.resolve(reference).await?;
         let workflow = id;
@@ -185,7 +185,7 @@ impl Workflows {
         }
     }
 
-    /// Saves a draft beside whatever version there is, if the guard holds.
+    /// Saves a draft beside the current version, if the guard holds.
     pub async fn save_draft(
         &self,
         reference: &str,
@@ -203,7 +203,7 @@ impl Workflows {
         self.keep(source, &document, compiled, rule, guard).await
     }
 
-    /// Looks at a document as publishing would, and stores nothing.
+    /// Checks a document like publishing does, and stores nothing.
     pub async fn validate(&self, source: &[u8], name: &str) -> Result<Validated, EngineError> {
         match self.check_document(source, name, Stage::Publish).await {
             Ok((document, compiled)) => Ok(Validated {
@@ -218,7 +218,7 @@ impl Workflows {
         }
     }
 
-    /// A version of what a draft is now, for a run of it; `None` if it changed meanwhile.
+    /// A version with the current content of a draft, for a run of it; `None` if the draft changed meanwhile.
     pub(crate) async fn snapshot(&self, head: &Head) -> Result<Option<u32>, EngineError> {
         let Some(draft) = self.store.draft(head.uid).await? else {
             let workflow = self.store.workflow_by_uid(head.uid).await?;
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_is_possible() {
+    fn refusal_names_what_is_possible() {
         let states = [Lifecycle::Draft, Lifecycle::Active, Lifecycle::Archived];
         for command in [Publish, Archive, Reactivate, Enable, Disable, Activate, Delete] {
             for status in states.iter().filter(|status| !command.allowed_in().contains(status)) {

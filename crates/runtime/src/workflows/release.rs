@@ -1,7 +1,7 @@
 //! Workflows of dialects without drafts: creating and replacing publish at once, deleting is soft.
 //!
-//! What must stay true: the dialect alone says which way a document goes; nothing after this knows it. A workflow whose
-//! dialect has drafts is never published by a way around them.
+//! What must stay true: whether a workflow has drafts depends on its dialect only. A workflow whose dialect has drafts is never
+//! published without one.
 
 use super::{Command, PublishedWorkflow, SavedWorkflow, Workflows};
 use crate::error::{EngineError, Refusal};
@@ -9,7 +9,7 @@ use fermata_dialects::{Compiled as CompiledDocument, Dialect, Document, Stage};
 use fermata_store::definitions::{DraftRule, Release, ReleaseRule, Released, Workflow};
 use uuid::Uuid;
 
-/// What a new document became.
+/// The result of adding a document.
 #[derive(Debug, Clone)]
 pub enum Added {
     /// A draft, to be published when it is ready.
@@ -18,16 +18,16 @@ pub enum Added {
     Published(PublishedWorkflow),
 }
 
-/// What people may write before the id of a workflow.
+/// An optional prefix of references.
 const PREFIX: &str = "wf_";
 
-/// Whether workflows of this dialect are changed as drafts first. What is not known is treated with more care.
+/// Whether workflows of this dialect have drafts. An unknown dialect is treated as one that has.
 pub(super) fn has_drafts(dialect: &str) -> bool {
     Dialect::parse(dialect).is_none_or(Dialect::has_drafts)
 }
 
 impl Workflows {
-    /// Takes a new document: as a draft if its dialect has drafts, else as the first version of a new workflow.
+    /// Adds a new document: as a draft if its dialect has drafts, else as the first version of a new workflow.
     pub async fn add(&self, source: &[u8], name: &str) -> Result<Added, EngineError> {
         let document = self.parse(source, name)?;
         if document.dialect().is_none_or(Dialect::has_drafts) {
@@ -42,8 +42,8 @@ impl Workflows {
         Ok(Added::Published(published))
     }
 
-    /// Makes a document the current version of a workflow that exists, if its dialect has no drafts. Runs that began
-    /// stay on the version they began with.
+    /// Publishes a document as the current version of an existing workflow whose dialect has no drafts. Started runs stay on
+    /// their version.
     pub async fn replace(&self, reference: &str, source: &[u8], name: &str) -> Result<PublishedWorkflow, EngineError> {
         let workflow = self.resolve(reference).await?;
         let document = self.parse(source, name)?;
@@ -69,7 +69,7 @@ impl Workflows {
         self.release(source, &document, compiled, rule).await
     }
 
-    /// Publishes a document that was checked.
+    /// Publishes a checked document.
     async fn release(
         &self,
         source: &[u8],
@@ -96,7 +96,7 @@ impl Workflows {
         }
     }
 
-    /// The workflow that a reference leads to: by its name, or by its uid; `wf_` may stand before either.
+    /// The workflow of a reference: its name or its uid, with or without the prefix `wf_`.
     pub(crate) async fn resolve(&self, reference: &str) -> Result<Workflow, EngineError> {
         let found = self.find(reference).await?;
         let live = found.filter(|workflow| workflow.deleted_at.is_none());

@@ -3,7 +3,7 @@
 use super::PUBLIC_URL;
 use crate::support::{Server, shared_home};
 
-const WARNING: &str = "tells another address for callbacks";
+const WARNING: &str = "has another callback address";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_with_different_public_urls_are_warned_about() {

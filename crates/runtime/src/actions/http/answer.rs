@@ -1,4 +1,4 @@
-//! What is taken from an answer: its body up to a limit, and when to come again.
+//! Reading a response: its body up to a limit, and its `Retry-After`.
 
 use super::{HttpOutputs, MAX_BODY, ParseBody, client::Response, connection_failure};
 use fermata_core::Failure;
@@ -8,18 +8,18 @@ use jiff::{Timestamp, fmt::rfc2822};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// Services ask for more by mistake, and a run should not seem forgotten.
+/// The largest `Retry-After` that is followed. Longer ones are usually mistakes.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long the service wants to be left alone: `Retry-After` as seconds or as a date.
+/// The delay that the service requests: `Retry-After` as seconds or as a date.
 ///
-/// A date is compared with the answer's own `Date`, so that the clocks of two machines need not agree.
+/// A date is compared with the response's own `Date`, so that the clocks of the two machines need not agree.
 pub(super) fn retry_after_ms(headers: &HeaderMap, now: Timestamp) -> Option<u64> {
     let text = |name| Some(headers.get(name)?.to_str().ok()?.trim());
     let date = |text: &str| rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
     let wanted = text(header::RETRY_AFTER)?;
     let wait = if wanted.bytes().all(|byte| byte.is_ascii_digit()) && !wanted.is_empty() {
-        // Digits that do not fit are a very long time.
+        // A number that does not fit is a very long delay.
         Duration::from_secs(wanted.parse().unwrap_or(u64::MAX))
     } else {
         let now = text(header::DATE).and_then(date).unwrap_or(now);
@@ -28,10 +28,10 @@ pub(super) fn retry_after_ms(headers: &HeaderMap, now: Timestamp) -> Option<u64>
     u64::try_from(wait.min(LONGEST_WAIT).as_millis()).ok()
 }
 
-/// Reads the body until it ends or is longer than is kept.
+/// Reads the body until it ends or exceeds the limit.
 ///
-/// What is counted has been decompressed already, in small pieces: an answer that unpacks to gigabytes costs no
-/// more than one that is cut at the same place, and the rest of it is never read.
+/// Decompressed bytes are counted, in small pieces: a body that decompresses to gigabytes costs no more than any other that is
+/// truncated, and the rest of it is never read.
 pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<HttpOutputs, Failure> {
     let status = response.status().as_u16();
     let mut headers = Map::new();
@@ -73,7 +73,7 @@ pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<Htt
         true => json_or_text(&bytes),
         false => (text(&bytes), None),
     };
-    // Where text is read as JSON if it happens to be, other text is nothing to complain about.
+    // With `ParseBody::Always` a body that is not JSON is no error.
     let body_error = error.filter(|_| says_json);
     Ok(HttpOutputs {
         status,
@@ -88,8 +88,8 @@ fn text(bytes: &[u8]) -> Value {
     Value::String(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// A body that is said to be JSON; one that cannot be read as JSON is kept as text, with the reason. An empty body is no
-/// JSON, but nothing is lost by that.
+/// A body whose media type is JSON. If it cannot be parsed it is kept as text, with the reason. An empty body has no reason:
+/// nothing is lost.
 fn json_or_text(bytes: &[u8]) -> (Value, Option<String>) {
     let json = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match serde_json::from_slice(json) {

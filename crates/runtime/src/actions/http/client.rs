@@ -1,6 +1,6 @@
-//! The client of `http.request`: connections to permitted addresses, kept for later requests where that is safe.
+//! The client of `http.request`: connections to permitted addresses, kept for later requests if that is safe.
 //!
-//! Put together from the parts of `hyper`, because its connections are watched ([`Framed`]).
+//! It is composed of parts of `hyper`, because its connections are wrapped ([`Framed`]).
 
 use super::{
     framing::Framed,
@@ -33,16 +33,16 @@ use tower_http::decompression::{Decompression, DecompressionBody};
 use tower_service::Service;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept that has nothing to do.
+/// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An answer whose body is decompressed as it is read.
+/// A response whose body is decompressed as it is read.
 pub(super) type Response = http::Response<DecompressionBody<Incoming>>;
 
-/// Sends requests. One client belongs to one guard: a kept connection has passed it.
+/// Sends requests. A client belongs to one guard: each kept connection has passed it.
 #[derive(Clone)]
 pub(super) struct Client(Decompression<Pool<Connector, Full<Bytes>>>);
 
@@ -72,7 +72,7 @@ impl Client {
         Ok(Client(Decompression::new(pool)))
     }
 
-    /// Sends a request and reads the head of its answer.
+    /// Sends a request and reads the head of the response.
     pub(super) async fn send(&self, request: &Request) -> Result<Response, Failure> {
         let uri = Uri::try_from(request.url.as_str())
             .map_err(|error| Failure::permanent(code::INVALID_PARAMETERS, error.to_string()))?;
@@ -80,7 +80,7 @@ impl Client {
         *sent.method_mut() = request.method.clone();
         *sent.uri_mut() = uri;
         *sent.headers_mut() = request.headers.clone();
-        // It is always ready: connections are made as they are needed.
+        // The client is always ready: connections are opened as they are needed.
         let response = self.0.clone().call(sent).await;
         response.map_err(|error| match connection_failure(&error) {
             refused if !refused.retriable => refused,
@@ -92,7 +92,7 @@ impl Client {
     }
 }
 
-/// Makes connections.
+/// Opens connections.
 #[derive(Clone)]
 struct Connector(HttpsConnector<HttpConnector<GuardedResolver>>);
 
@@ -110,13 +110,15 @@ impl Service<http::Uri> for Connector {
         Box::pin(async move {
             match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
                 Ok(stream) => Ok(Framed::new(stream?)),
-                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "connecting took too long").into()),
+                Err(_) => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "the connection was not established in time").into())
+                }
             }
         })
     }
 }
 
-/// A failure of what was between this process and the service.
+/// A failure between this process and the service.
 pub(super) fn connection_failure(error: &(dyn Error + 'static)) -> Failure {
     let mut message = String::new();
     let mut timed_out = false;

@@ -1,17 +1,17 @@
-//! Connections end with an answer that has no body.
+//! A connection is not reused after a response without a body.
 //!
-//! An answer to HEAD, and one with status 204 or 304, ends with its head. A service that sends a body all the same leaves
-//! bytes on the connection, and they may arrive after the next request was sent, which can be one of another run: they would
-//! be read as the beginning of its answer. So for the client the stream ends with the head of such an answer, and the
-//! connection is not used again. Answers over HTTP/2 are framed, so nothing is done there.
+//! A response to HEAD, and one with status 204 or 304, ends with its head. A service that sends a body all the same leaves
+//! bytes on the connection. They may arrive after the next request was sent, possibly one of another run, and would be read as
+//! the beginning of its response. So for the client the stream ends with the head of such a response. Responses over HTTP/2 are
+//! framed, so they are not examined.
 //!
-//! | state | request is written | head of an answer with a body | head without a body | 1xx |
+//! | state | request is written | head of a response with a body | head without a body | 1xx |
 //! | --- | --- | --- | --- | --- |
 //! | `Body` | `Head` | | | |
 //! | `Head` | `Head` | `Body` | `Ended` | `Head` |
 //!
-//! A service that sends more than its `Content-Length` is found by the client itself if the rest comes at once or while the
-//! connection is idle; what comes after the next request was sent fails that request.
+//! If a service sends more than its `Content-Length`, the client itself notices it when the rest arrives at once or while the
+//! connection is idle. Bytes that arrive after the next request was sent fail that request.
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -21,10 +21,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// As much as the client reads at first, too.
+/// The client's first read has the same size.
 const HEAD_READ: usize = 8 * 1024;
 
-/// A connection that ends with an answer that has no body.
+/// A connection whose stream ends with a response without a body.
 pub(super) struct Framed<T> {
     stream: T,
     state: State,
@@ -32,13 +32,13 @@ pub(super) struct Framed<T> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// An answer is awaited or its head is being read.
+    /// A response is awaited or its head is being read.
     Head { seen: Vec<u8>, to_head: bool },
-    /// The rest of an answer, or nothing was asked yet.
+    /// The rest of a response, or no request was sent yet.
     Body,
     /// Nothing more is read.
     Ended,
-    /// HTTP/2: nothing is looked at.
+    /// HTTP/2: nothing is examined.
     Multiplexed,
 }
 
@@ -53,7 +53,7 @@ impl<T: Connection> Framed<T> {
 }
 
 impl State {
-    /// A request or a part of one is sent. It begins anew only after an answer, since requests are not pipelined.
+    /// A request or a part of one is sent. A new request begins only after a response, since requests are not pipelined.
     fn sent(&mut self, bytes: &[u8]) {
         if *self == State::Body {
             *self = State::Head {
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// How many of these bytes belong to an answer.
+    /// How many of these bytes belong to a response.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let State::Head { seen, to_head } = self else {
             return bytes.len();
@@ -98,13 +98,13 @@ impl State {
 
 enum Status {
     Known(u16),
-    /// More has to be read.
+    /// More bytes are needed.
     NotYet,
-    /// This is no answer.
+    /// This is not an HTTP/1 response.
     None,
 }
 
-/// The status of the answer that begins here.
+/// The status of the response that begins here.
 fn status(head: &[u8]) -> Status {
     const VERSION: &[u8] = b"HTTP/1.";
     let shared = head.len().min(VERSION.len());
@@ -186,7 +186,7 @@ impl<T: Connection> Connection for Framed<T> {
 mod tests {
     use super::*;
 
-    /// What is handed out of these pieces, and how it stands then.
+    /// The bytes that are passed on of these pieces, and the state afterwards.
     fn read(request: &[u8], pieces: &[&str]) -> (String, State) {
         let mut state = State::Body;
         state.sent(request);

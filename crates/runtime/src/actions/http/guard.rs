@@ -1,21 +1,20 @@
-//! The address guard: requests leave for public addresses only, unless the settings allow private networks.
+//! The address guard: requests go to public addresses only, unless the settings allow private networks.
 //!
-//! A workflow's URL may come from anywhere, and the engine stands inside a network its authors need not see. So
-//! an address is checked where it is last known before a connection is made:
+//! The URL of a workflow may come from anywhere, and the engine runs inside a network that the authors of workflows may not
+//! have access to. So an address is checked at the last moment before a connection is made:
 //!
 //! | the URL's host is | checked by | when |
 //! | --- | --- | --- |
-//! | an IP literal, in any spelling | [`Guard::check`] | before each hop; the connector asks no resolver for it |
+//! | an IP literal, in any spelling | [`Guard::check`] | before each hop; the connector does not resolve it |
 //! | a name | [`GuardedResolver`] | at each lookup; the connector gets checked addresses only |
 //!
-//! What was checked is what is connected to: nothing looks a name up a second time, so an answer that changes
-//! between check and use (DNS rebinding) changes nothing. A kept connection was made by the same client under
-//! the same guard; clients are never shared between guards. There is no proxy that could resolve names itself.
-//! Stand-ins ([`super::HttpSettings::stand_ins`]) are addresses that the program itself listens on; only they pass
-//! unchecked.
+//! Connections go to the address that was checked: a name is not resolved a second time, so DNS rebinding has no effect. A
+//! kept connection was made by the same client under the same guard; clients are never shared between guards. There is no
+//! proxy that could resolve names itself. Stand-ins ([`super::HttpSettings::stand_ins`]) are addresses on which the program
+//! itself listens; only they pass unchecked.
 //!
-//! Addresses are refused by the IANA special-purpose registries. Of IPv6 only global unicast (2000::/3) passes.
-//! IPv4-mapped, NAT64 and 6to4 addresses are as good as the IPv4 address they carry.
+//! Refused addresses are those of the IANA special-purpose registries. Of IPv6 only global unicast (2000::/3) passes.
+//! IPv4-mapped, NAT64 and 6to4 addresses are treated like the IPv4 address that they contain.
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -34,14 +33,14 @@ use url::Url;
 /// Which addresses requests may go to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guard {
-    /// What kind of address this is, if it is refused.
+    /// The kind of this address, if it is refused.
     refusal: fn(IpAddr) -> Option<&'static str>,
 }
 
 /// A host that requests must not go to.
 ///
-/// It names the host and the kind of address, not the address: what a network's own names resolve to is not for
-/// every author of a workflow.
+/// It names the host and the kind of address, not the address: authors of workflows must not learn what internal names resolve
+/// to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{host}` {verb} a private address ({kind}); the operator can allow such calls with \
@@ -54,7 +53,7 @@ pub(super) struct Refused {
 }
 
 impl Guard {
-    /// Refuses whatever is not public.
+    /// Refuses all addresses that are not public.
     pub(super) const PUBLIC: Guard = Guard::new(special_purpose);
     /// Refuses nothing.
     pub(super) const OPEN: Guard = Guard::new(|_| None);
@@ -65,8 +64,8 @@ impl Guard {
 
     /// Checks a URL whose host is an IP literal; names are checked when they are resolved.
     ///
-    /// `Url` has brought every spelling (`0x7f.1`, `2130706433`, `127.1.`, …) into the one that the connector
-    /// parses, so this sees a literal exactly when the connector does.
+    /// `Url` has normalized every spelling (`0x7f.1`, `2130706433`, `127.1.`, …), so this sees a literal exactly when the
+    /// connector does.
     pub(super) fn check(self, url: &Url) -> Result<(), Refused> {
         let host = url.host_str().unwrap_or_default();
         let literal = host.trim_start_matches('[').trim_end_matches(']');
@@ -74,7 +73,7 @@ impl Guard {
         kind.map_or(Ok(()), |kind| Err(refused(host, "is", kind)))
     }
 
-    /// Those of a name's addresses that may be called; an error if it has addresses and none may.
+    /// The addresses of a name that may be called; an error if it has addresses and none may be called.
     fn permitted(self, host: &str, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refused> {
         let mut last = None;
         let permitted: Vec<_> = addresses
@@ -102,14 +101,14 @@ fn refused(host: &str, verb: &'static str, kind: &'static str) -> Refused {
     }
 }
 
-/// Where names become addresses.
+/// Resolves names.
 #[async_trait]
 pub(super) trait Lookup: Send + Sync + 'static {
     /// All addresses of a name; ports are ignored.
     async fn lookup(&self, host: &str) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// The operating system's way.
+/// The resolver of the operating system.
 pub(super) struct SystemLookup;
 
 #[async_trait]
@@ -119,12 +118,12 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// Gives the connector only addresses that the guard permits.
+/// Returns only addresses that the guard permits.
 #[derive(Clone)]
 pub(super) struct GuardedResolver {
     pub(super) guard: Guard,
     pub(super) lookup: Arc<dyn Lookup>,
-    /// Names whose addresses this process gave itself; documents cannot add to them.
+    /// Names whose addresses this process has set itself; documents cannot add any.
     pub(super) stand_ins: Vec<(String, SocketAddr)>,
 }
 
@@ -155,7 +154,7 @@ pub(super) fn is_stand_in(stand_ins: &[(String, SocketAddr)], url: &Url) -> bool
     stand_ins.iter().any(|(host, _)| url.host_str() == Some(host))
 }
 
-/// What kind of special-purpose address this is; `None` if it is public.
+/// The kind of a special-purpose address; `None` if it is public.
 fn special_purpose(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => special_v4(address),
@@ -175,7 +174,7 @@ const V4: [Block<Ipv4Addr>; 18] = [
     (v4(100, 100, 100, 200), 32, "cloud metadata"),
     (v4(100, 64, 0, 0), 10, "carrier-grade NAT"),
     (v4(127, 0, 0, 0), 8, "loopback"),
-    // Azure's host answers every virtual machine at a public address.
+    // Azure's host agent has a public address in every virtual machine.
     (v4(168, 63, 129, 16), 32, "cloud metadata"),
     (v4(169, 254, 169, 254), 32, "cloud metadata"),
     (v4(169, 254, 0, 0), 16, "link-local"),
@@ -188,7 +187,7 @@ const V4: [Block<Ipv4Addr>; 18] = [
     (v4(198, 51, 100, 0), 24, "documentation"),
     (v4(203, 0, 113, 0), 24, "documentation"),
     (v4(224, 0, 0, 0), 4, "multicast"),
-    // Ends with the broadcast address.
+    // Includes the broadcast address.
     (v4(240, 0, 0, 0), 4, "reserved"),
 ];
 
@@ -232,7 +231,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     (!within(net, length)).then_some("reserved")
 }
 
-/// The IPv4 address that packets to this one end up at.
+/// The IPv4 address that packets to this address reach.
 fn carried_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match (address.segments(), address.octets()) {
         // IPv4-mapped; NAT64, by which IPv6-only networks reach all of IPv4.

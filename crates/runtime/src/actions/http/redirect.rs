@@ -1,18 +1,18 @@
-//! Redirects, one hop at a time, so that each is checked as the first request was.
+//! Redirects, followed one hop at a time, so that each hop is checked like the first request.
 //!
-//! | answer | method | body |
+//! | status | method | body |
 //! | --- | --- | --- |
 //! | 301, 302 | POST becomes GET, others stay | dropped with POST, else kept |
 //! | 303 | GET (HEAD stays) | dropped |
 //! | 307, 308 | stays | kept |
 //!
-//! Any other answer, and one without `Location`, is the answer. With [`Redirects::SameOrigin`] only 307 and 308 to the
-//! same origin are followed.
+//! Any other response, and one without `Location`, is the result. With [`Redirects::SameOrigin`] only 307 and 308 to the same
+//! origin are followed.
 //!
-//! Headers are for the origin that they were given for: another origin gets only those of [`SAFE`], since any other one
-//! (`X-Api-Key`) may be a credential. An idempotency key is known to one service, so it stays with its host (also from
-//! http to https, else a repetition there would count as new). A hop from https to http is refused: it would send in the
-//! open what was to be encrypted.
+//! Headers are meant for the origin of the first URL. Another origin gets only those of [`SAFE`], since any other one
+//! (`X-Api-Key`) may be a credential. The idempotency key is sent to the same host only, also from http to https: else the
+//! service would take a repetition for a new request. A hop from https to http is refused, because it would send encrypted data
+//! in the clear.
 
 use super::{CORRELATION_ID, IDEMPOTENCY_KEY, X_ATTEMPT, request::Request};
 use fermata_core::Failure;
@@ -29,14 +29,14 @@ pub enum Redirects {
     /// All of them.
     #[default]
     Follow,
-    /// 307 and 308 to the same origin, which repeat the request as it is; any other redirect is the answer.
+    /// 307 and 308 to the same origin, which repeat the request unchanged; any other redirect is the result.
     SameOrigin,
 }
 
-/// The most hops that are followed.
+/// The largest number of hops.
 pub(super) const MAX_REDIRECTS: usize = 10;
 
-/// The headers that another origin gets too: they describe the body, the client and the call, and open nothing.
+/// The headers that another origin gets too: they describe the body, the client and the call, and are no credentials.
 const SAFE: [&str; 11] = [
     "accept",
     "accept-encoding",
@@ -59,7 +59,7 @@ const ABOUT_THE_BODY: [header::HeaderName; 6] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// Makes `sent` the request that its answer asks for instead. False if it is the answer.
+/// If the response to `sent` is a redirect that is followed, turns `sent` into the next request. False if it is not.
 pub(super) fn follow(
     sent: &mut Request,
     status: StatusCode,
@@ -98,7 +98,7 @@ pub(super) fn follow(
     Ok(true)
 }
 
-/// Whether a redirect leads to the origin that it came from. One that cannot be read does not.
+/// Whether a redirect leads to the same origin. False if its URL is invalid.
 fn stays(from: &Url, location: &[u8]) -> bool {
     target(from, location).is_ok_and(|to| to.origin() == from.origin())
 }
@@ -118,13 +118,13 @@ fn target(from: &Url, location: &[u8]) -> Result<Url, Failure> {
         (_, "http" | "https") => {}
         (_, scheme) => return refuse(format!("leads to a `{scheme}:` URL; only http and https can be called")),
     }
-    // Credentials are the node's to give, not the service's.
+    // Only the node may set credentials, not the service.
     let _ = to.set_username("");
     let _ = to.set_password(None);
     Ok(to)
 }
 
-/// A URL for messages: paths and queries may carry secrets.
+/// A URL for messages, without path and query, which may contain secrets.
 pub(super) fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
