@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_secret_is_the_same_text() {
+    fn value_without_secrets_is_unchanged() {
         let value = json!({ "a": [1, 2.5, null, true, "x & y"], "b": { "ä": "\"" }, "n": 1e300 });
         assert_eq!(Mask::default().to_text(&value), value.to_string());
         assert!(matches!(Mask::default().of_text(&value.to_string()), Cow::Borrowed(_)));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_of_separators_is_masked_in_linear_time() {
+    fn long_text_of_separators_is_masked_in_linear_time() {
         for piece in ["=", "&=", "?", "://", "a=", "://@"] {
             let text = piece.repeat(300_000);
             Mask::default().string(&text);

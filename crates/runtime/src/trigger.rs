@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_changes_nothing_about_what_fits() {
+    fn counting_keyword_does_not_change_validation() {
         let schema = json!({
             "type": "object", "required": ["kind"], "additionalProperties": false,
             "properties": { "kind": { "enum": ["a", { "anyOf": [] }] }, "anyOf": { "type": "integer" },
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_without_combinators_is_not_complex() {
+    fn schema_without_combinators_is_not_complex() {
         let schema =
             json!({ "type": "object", "properties": { "a": { "type": "array", "items": { "type": "string" } } } });
         assert!(!TriggerSchema::new(&schema).unwrap().is_complex);

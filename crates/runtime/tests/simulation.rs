@@ -1,6 +1,6 @@
-//! A seeded simulation: the real engine on the memory store, and everything that can go wrong around it.
+//! A seeded simulation: the real engine on the memory store, with injected faults.
 //!
-//! Time is simulated and all chance comes from a seed, so a seed that fails fails again:
+//! Time is simulated and all randomness comes from a seed, so a seed that fails can be repeated:
 //!
 //! ```text
 //! FERMATA_SIM_SEED=42 cargo test -p fermata-runtime --test simulation -- --nocapture    # one seed, with its trace
@@ -8,12 +8,12 @@
 //! FERMATA_SIM_FIRST=5000 …                                                              # from another seed on
 //! ```
 //!
-//! * `scenario`: what a seed means: plans, wishes, callbacks, cancels, and how bad the weather is.
-//! * `store`: the store that crashes its process, answers Unknown, is slow, and lets others rob a run.
-//! * `world`: what is true whoever crashes; what contradicts a promise at once is noted there.
-//! * `effects`: what is done to the outside, and whether it should be done at that moment.
-//! * `outside`: the people, and what they are told.
-//! * `play`: processes that live and die, people who want things, and the end, when all must settle.
+//! * `scenario`: what a seed decides: plans, requests, callbacks, cancels, and the rates of faults.
+//! * `store`: a store that crashes its process, answers Unknown, is slow, and lets other runners take a run over.
+//! * `world`: the durable truth, independent of processes; violations of a promise are recorded there.
+//! * `effects`: the effects of attempts, and whether each may begin at that moment.
+//! * `outside`: callers, and the answers they get.
+//! * `play`: starts and crashes processes, sends the requests, and waits until everything has settled.
 //! * `check`: the promises, checked at the end.
 
 #[path = "simulation/check.rs"]
@@ -34,7 +34,7 @@ mod store;
 mod world;
 
 use play::play;
-use scenario::{Scenario, Strike};
+use scenario::{CommitFault, Scenario};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -44,12 +44,12 @@ use std::{
     time::Instant,
 };
 
-/// How many seeds every change meets.
+/// How many seeds a test run plays.
 const SEEDS: u64 = 2000;
-/// How many of them have a run that kills.
+/// How many of them have a run that crashes its process.
 const POISONED: u64 = 300;
 
-/// What must happen in some of them, or they show less than they seem to.
+/// What must happen in at least one seed, or the test covers less than it seems to.
 const EVERYTHING: [&str; 29] = [
     "answered conflict",
     "attempt retried",
@@ -70,14 +70,14 @@ const EVERYTHING: [&str; 29] = [
     "link refused",
     "parked for good",
     "read error",
-    "robbed",
+    "forced takeover",
     "run dead-lettered",
     "run cancelled",
     "run failed",
     "run succeeded",
     "run timed out",
     "taken over",
-    "told to stop",
+    "stop requested",
     "unknown, applied",
     "unknown, lost",
 ];
@@ -87,7 +87,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn promises_hold_whatever_goes_wrong() {
+fn promises_hold_under_all_faults() {
     if let Some(seed) = number("FERMATA_SIM_SEED") {
         return show(seed);
     }
@@ -141,15 +141,15 @@ fn promises_hold_whatever_goes_wrong() {
     }
 }
 
-/// One seed with all that happens in it.
+/// Plays one seed and prints its trace.
 fn show(seed: u64) {
     let scenario = Scenario::of(seed);
     println!(
-        "seed {seed}: {:?}, {} process(es), wishes:",
+        "seed {seed}: {:?}, {} process(es), planned_runs:",
         scenario.rates, scenario.slots
     );
-    for wish in &scenario.wishes {
-        println!("  {wish:?}");
+    for planned in &scenario.planned_runs {
+        println!("  {planned:?}");
     }
     for plan in &scenario.plans {
         println!("{}", serde_json::to_string(plan).unwrap_or_default());
@@ -164,25 +164,25 @@ fn show(seed: u64) {
 }
 
 #[test]
-fn every_commit_may_be_the_last() {
-    let strikes = [
-        Strike::CrashBefore,
-        Strike::CrashAfter,
-        Strike::UnknownApplied,
-        Strike::UnknownLost,
-        Strike::Fenced,
-        Strike::FencedAndKept,
-        Strike::Conflict,
+fn process_may_crash_at_every_commit() {
+    let commit_faults = [
+        CommitFault::CrashBefore,
+        CommitFault::CrashAfter,
+        CommitFault::UnknownApplied,
+        CommitFault::UnknownLost,
+        CommitFault::Fenced,
+        CommitFault::FencedAndKept,
+        CommitFault::Conflict,
     ];
     for cancelled in [false, true] {
-        for strike in strikes {
+        for commit_fault in commit_faults {
             let mut index = 0;
             loop {
-                let played = play(Scenario::fixed(cancelled, Some((index, strike))), false);
+                let played = play(Scenario::fixed(cancelled, Some((index, commit_fault))), false);
                 if let Some(violation) = played.violation {
-                    let again = play(Scenario::fixed(cancelled, Some((index, strike))), true);
+                    let again = play(Scenario::fixed(cancelled, Some((index, commit_fault))), true);
                     println!("{}", again.lines.join("\n"));
-                    panic!("{strike:?} at write {index}, cancelled {cancelled}: {violation}");
+                    panic!("{commit_fault:?} at write {index}, cancelled {cancelled}: {violation}");
                 }
                 index += 1;
                 if index >= played.writes {
@@ -194,9 +194,9 @@ fn every_commit_may_be_the_last() {
     }
 }
 
-/// A run that takes its process down is dead_lettered, and nobody with it, however long others take to come to a commit.
+/// A run that crashes its process is dead-lettered, and no other run is, however long others take to commit.
 #[test]
-fn poison_is_buried_alone() {
+fn only_the_poison_run_is_dead_lettered() {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     let first = number("FERMATA_SIM_FIRST").unwrap_or(0);
     let seeds = number("FERMATA_SIM_SEEDS").unwrap_or(POISONED);
@@ -214,14 +214,14 @@ fn poison_is_buried_alone() {
     assert_eq!(seen.get("run dead-lettered"), Some(&seeds));
     assert!(
         seen.contains_key("declined"),
-        "nobody else was on its last try: {seen:?}"
+        "no other run was on its last try: {seen:?}"
     );
 }
 
-/// A letter that came through another process is read within moments, though nobody says a word about it.
+/// A message that was sent through another process is read soon, also if its hint is lost.
 #[test]
-fn mail_arrives_without_a_hint() {
-    let played = play(Scenario::deaf(), true);
+fn message_is_read_without_a_hint() {
+    let played = play(Scenario::lost_hints(), true);
     if let Some(violation) = played.violation {
         println!("{}", played.lines.join("\n"));
         panic!("{violation}");
@@ -230,7 +230,7 @@ fn mail_arrives_without_a_hint() {
 }
 
 #[test]
-fn a_seed_always_plays_the_same() {
+fn seed_is_deterministic() {
     for seed in (0..400).step_by(7) {
         let [one, other] = [(); 2].map(|()| play(Scenario::of(seed), true));
         let differs = one.lines.iter().zip(&other.lines).position(|(one, other)| one != other);

@@ -1,4 +1,4 @@
-//! Who is next when there is more to do than a process can do at once.
+//! Fair use of action slots, and what a process claims while all are taken.
 
 use crate::support::{Bed, PATIENCE, Place, Scripted};
 use fermata_core::{RunId, RunnerId, Status};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 const BACKLOG: usize = 1000;
 
-/// Lets one call pass for each permit, and counts those who came.
+/// Lets one call pass for each permit, and counts calls.
 struct Gate(ActionInfo, Arc<Semaphore>, Came);
 
 #[async_trait::async_trait]
@@ -37,7 +37,7 @@ impl Action for Gate {
     }
 }
 
-/// A runner with a few slots, and an API process before it.
+/// A runner with a few slots, and an API process.
 struct Scene {
     api: Bed,
     runner: Bed,
@@ -68,7 +68,7 @@ async fn until_came(came: &Came, count: usize) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, came).await.expect("a turn");
+    tokio::time::timeout(PATIENCE, came).await.expect("the call is made");
 }
 
 impl Scene {
@@ -106,8 +106,8 @@ impl Scene {
         scene
     }
 
-    /// How many slots others have before this run ends.
-    async fn turns_before(&self, run: RunId) -> usize {
+    /// How many slots other runs get before this run ends.
+    async fn slots_before(&self, run: RunId) -> usize {
         for slots in 0..BACKLOG {
             let record = self.api.store.run(run).await.unwrap().unwrap();
             if record.status == Status::Succeeded {
@@ -117,10 +117,10 @@ impl Scene {
             self.gate.add_permits(1);
             until_came(&self.came, came + 1).await;
         }
-        panic!("it waits for everybody else");
+        panic!("the run waits behind all others");
     }
 
-    /// All that is free and due.
+    /// Claims all runs that are free and due.
     fn claim(&self) -> Claim {
         Claim {
             runner: RunnerId(Uuid::now_v7()),
@@ -139,7 +139,7 @@ impl Scene {
         };
         tokio::time::timeout(PATIENCE, held)
             .await
-            .expect("what cannot act is handed back");
+            .expect("runs without a slot are released");
     }
 
     async fn held(&self) -> u64 {
@@ -160,23 +160,23 @@ async fn ask(bed: &Bed, workflow: &str, tenant: &str, priority: i32) -> RunId {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_the_backlog_of_another() {
+async fn run_does_not_wait_for_the_backlog_of_another_workflow() {
     let scene = Scene::new().await;
     let run = ask(&scene.api, "small", "other", 0).await;
-    let slots = scene.turns_before(run).await;
+    let slots = scene.slots_before(run).await;
     assert!(slots < 50, "{slots} others went first");
 }
 
 #[tokio::test]
-async fn the_urgent_run_of_a_workflow_goes_before_its_backlog() {
+async fn high_priority_run_starts_before_the_backlog_of_its_workflow() {
     let scene = Scene::new().await;
     let run = ask(&scene.api, "big", "crowd", 9).await;
-    let slots = scene.turns_before(run).await;
+    let slots = scene.slots_before(run).await;
     assert!(slots < 50, "{slots} others went first");
 }
 
 #[tokio::test]
-async fn who_cannot_act_soon_waits_in_the_store_for_anybody() {
+async fn runs_without_a_slot_wait_in_the_store() {
     let scene = Scene::new().await;
     for _ in 0..20 {
         let came = scene.came.load(SeqCst);
@@ -186,12 +186,12 @@ async fn who_cannot_act_soon_waits_in_the_store_for_anybody() {
     let held = scene.held().await;
     assert!(
         (1..BACKLOG as u64 / 2).contains(&held),
-        "{held} are held by a process with one turn"
+        "{held} runs are held by a process with one slot"
     );
 }
 
 #[tokio::test]
-async fn what_needs_no_turn_goes_on_while_none_is_free() {
+async fn run_that_needs_no_slot_proceeds_while_none_is_free() {
     let scene = Scene::new().await;
     let run = ask(&scene.api, "rest", "other", 0).await;
     let ended = scene.api.engine.wait(run, PATIENCE).await.unwrap();
@@ -200,7 +200,7 @@ async fn what_needs_no_turn_goes_on_while_none_is_free() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_turn_is_handed_back_and_does_not_begin_when_the_process_stops() {
+async fn runs_waiting_for_a_slot_are_released_when_the_process_stops() {
     let scene = Scene::new().await;
     scene.runner.engine.stop();
     scene.until_held(1).await;
@@ -208,18 +208,18 @@ async fn what_waits_for_a_turn_is_handed_back_and_does_not_begin_when_the_proces
     scene.until_held(0).await;
     assert_eq!(scene.came.load(SeqCst), 1);
     let due = scene.runner.store.claim(scene.claim()).await.unwrap().runs;
-    assert_eq!(due.len(), BACKLOG - 1, "all others are due");
+    assert_eq!(due.len(), BACKLOG - 1, "all other runs are due");
 }
 
-/// One process does not take what it cannot begin, while another has slots for it.
+/// A process does not claim runs that it cannot start while another has slots for them.
 #[tokio::test]
-async fn the_turns_of_several_processes_are_all_used() {
+async fn slots_of_all_processes_are_used() {
     let (registry, _gate, came) = gated();
     let place = Place::new().await;
     let settings = |role| Settings {
         role,
         max_parallel_actions: 2,
-        poll_interval: Duration::from_secs(3600), // nobody is given time to take more
+        poll_interval: Duration::from_secs(3600), // no process polls for more
         ..Settings::default()
     };
     let api = Bed::on(place.clone(), settings(Role::Api), registry.clone());
@@ -234,21 +234,21 @@ async fn the_turns_of_several_processes_are_all_used() {
     }
 }
 
-/// The actions of the backlog hang: no slot is ever given back. The gate stays closed.
+/// The actions of the backlog hang: no slot is ever released. The gate stays closed.
 #[tokio::test]
-async fn another_tenant_starts_while_one_holds_every_slot() {
+async fn another_tenant_starts_while_one_holds_all_slots() {
     let scene = Scene::with_slots(10).await;
     ask(&scene.api, "small", "other", 0).await;
     until_came(&scene.came, 11).await;
 }
 
-/// The same in one process that has many runs waiting: the start is not left behind them in the store.
+/// The same in a process with many waiting runs: the new run does not wait behind them in the store.
 #[tokio::test]
-async fn another_workflow_starts_at_once_in_a_process_that_is_full() {
+async fn another_workflow_starts_at_once_while_all_slots_are_taken() {
     let (registry, _gate, came) = gated();
     let settings = Settings {
         max_parallel_actions: 10,
-        poll_interval: Duration::from_secs(3600), // the store is not asked again
+        poll_interval: Duration::from_secs(3600), // the store is not polled
         ..Settings::default()
     };
     let bed = Bed::on(Place::new().await, settings, registry);

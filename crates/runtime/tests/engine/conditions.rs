@@ -1,4 +1,4 @@
-//! Conditions beyond the native subset when there is no sandbox. With one, they are tested with the real binary.
+//! Conditions beyond the native subset without a sandbox. Tests with a sandbox use the real binary (`crates/fermata/tests`).
 
 use crate::support::{Bed, workflow};
 use fermata_core::Status;
@@ -28,7 +28,7 @@ fn deciding(condition: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_only_the_data_shows_is_false_and_says_why() {
+async fn condition_that_needs_the_sandbox_is_false_with_the_reason() {
     let document = deciding("trigger.go && typeof trigger.name.localeCompare === 'function'");
     let left = without_sandbox()
         .await
@@ -39,7 +39,7 @@ async fn what_only_the_data_shows_is_false_and_says_why() {
         (Status::Succeeded, json!({ "went": "no" }))
     );
     let warning = left.timeline.iter().find(|entry| entry.level == Level::Warn);
-    let warning = warning.expect("the verdict is told");
+    let warning = warning.expect("the verdict is in the timeline");
     assert!(
         warning.message.contains("localeCompare") && warning.message.contains("the sandbox cannot be started"),
         "{}",
@@ -50,7 +50,7 @@ async fn what_only_the_data_shows_is_false_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_condition_that_cannot_be_checked_is_kept_but_not_published() {
+async fn condition_that_cannot_be_checked_is_saved_but_not_published() {
     let bed = without_sandbox().await;
     let text = deciding("/^a/.test(trigger.name)").to_string();
     let saved = bed.engine.workflows().save(text.as_bytes(), "test.json").await.unwrap();

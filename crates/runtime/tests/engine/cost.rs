@@ -1,5 +1,5 @@
-//! What the plain three-step run costs. Whoever makes these numbers larger makes every run slower: measure first, with
-//! `fermata bench`.
+//! The cost of a plain three-step run in rows and commits. If a change makes these numbers larger, every run becomes slower:
+//! measure it with `fermata bench` first.
 
 use crate::support::{PATIENCE, workflow};
 use fermata_core::Status;
@@ -16,10 +16,10 @@ use tokio_postgres::{Client, NoTls};
 /// Longer than the test: nothing but the runs should write.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// How many runs are looked at.
+/// How many runs are measured.
 const RUNS: i64 = 5;
 
-/// `table: inserted, updated, deleted` of each table that was written to. Sessions report what they did when they end.
+/// `table: inserted, updated, deleted` of each table that was written to. Sessions report their counts when they end.
 async fn written(client: &Client) -> Vec<String> {
     let sql = "SELECT relname || ': ' || n_tup_ins || ', ' || n_tup_upd || ', ' || n_tup_del FROM pg_stat_user_tables
         WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND relname NOT IN ('runners', 'fermata_meta') ORDER BY relname";
@@ -36,7 +36,7 @@ async fn forget(client: &Client) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, alone).await.expect("sessions that end");
+    tokio::time::timeout(PATIENCE, alone).await.expect("other sessions end");
 }
 
 async fn engine(database: &Database) -> (Engine, Arc<dyn Store>) {
@@ -58,7 +58,7 @@ async fn engine(database: &Database) -> (Engine, Arc<dyn Store>) {
 
 /// One row of the run, written and updated once; four journal rows, one for each commit; three attempts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_plain_run_is_nine_rows_in_four_commits() {
+async fn plain_run_writes_nine_rows_in_four_commits() {
     let database = Database::new().await;
     let (client, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);

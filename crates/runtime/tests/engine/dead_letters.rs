@@ -1,4 +1,4 @@
-//! Runs that are given up: what cannot be read, what takes its runner down, and asking again.
+//! Dead letters: runs that cannot be read or crash their runner, and requeueing.
 
 use crate::support::{Bed, PATIENCE, Place, workflow};
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -42,8 +42,8 @@ fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// A run that comes to the store without the engine.
-async fn smuggled(store: &Place, trigger: &str) -> NewRun {
+/// A run that is stored without the engine.
+async fn enqueue_directly(store: &Place, trigger: &str) -> NewRun {
     NewRun {
         id: RunId(Uuid::now_v7()),
         workflow_uid: store.workflow("under-test").await.unwrap().unwrap().uid,
@@ -67,7 +67,7 @@ async fn smuggled(store: &Place, trigger: &str) -> NewRun {
     }
 }
 
-async fn letters(engine: &Engine) -> Vec<DeadLetter> {
+async fn dead_letters(engine: &Engine) -> Vec<DeadLetter> {
     let filter = DeadLetterFilter {
         limit: 100,
         ..DeadLetterFilter::default()
@@ -75,7 +75,7 @@ async fn letters(engine: &Engine) -> Vec<DeadLetter> {
     engine.reads().dead_letters(filter).await.unwrap().items
 }
 
-/// Lets a runner claim a run and never be heard of again.
+/// Lets a runner claim a run and then send no heartbeat.
 async fn die_with(store: &Place, run: RunId) -> u32 {
     let claim = Claim {
         runner: RunnerId(Uuid::now_v7()),
@@ -88,7 +88,7 @@ async fn die_with(store: &Place, run: RunId) -> u32 {
 }
 
 #[tokio::test]
-async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
+async fn run_with_an_unreadable_trigger_is_dead_lettered_and_others_continue() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let bad = [
@@ -97,7 +97,7 @@ async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
         ("{}", "\"n\" is a required property"),
     ];
     for (trigger, why) in bad {
-        let run = smuggled(&bed.store, trigger).await;
+        let run = enqueue_directly(&bed.store, trigger).await;
         let id = run.id;
         assert_eq!(bed.store.enqueue(run).await.unwrap(), Enqueued::Created);
         let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -107,20 +107,23 @@ async fn triggers_that_cannot_be_read_are_buried_and_others_go_on() {
         );
         let error: Value = serde_json::from_str(ended.error.as_deref().unwrap()).unwrap();
         assert_eq!(error["code"], "WFENG005");
-        let letter = letters(&bed.engine).await.remove(0);
-        assert_eq!((letter.run, letter.reason), (id, DeadReason::InvalidTrigger));
-        assert!(letter.last_error.as_deref().unwrap().contains(why), "{letter:?}");
+        let dead_letter = dead_letters(&bed.engine).await.remove(0);
+        assert_eq!((dead_letter.run, dead_letter.reason), (id, DeadReason::InvalidTrigger));
+        assert!(
+            dead_letter.last_error.as_deref().unwrap().contains(why),
+            "{dead_letter:?}"
+        );
     }
-    let good = smuggled(&bed.store, "{\"n\": 7}").await;
+    let good = enqueue_directly(&bed.store, "{\"n\": 7}").await;
     let id = good.id;
     bed.store.enqueue(good).await.unwrap();
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
-    assert_eq!(letters(&bed.engine).await.len(), 3);
+    assert_eq!(dead_letters(&bed.engine).await.len(), 3);
 }
 
 #[tokio::test]
-async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
+async fn run_that_crashes_its_runner_is_dead_lettered_and_can_be_requeued() {
     let store = Place::new().await;
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
     let engine = Engine::new(Arc::clone(&store), registry, quick(), Arc::new(SystemClock));
@@ -131,7 +134,7 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
         .await
         .unwrap();
     engine.workflows().publish("under-test", true).await.unwrap();
-    let run = smuggled(&store, "{\"n\": 5}").await;
+    let run = enqueue_directly(&store, "{\"n\": 5}").await;
     let (id, request_id) = (run.id, run.request_id.clone());
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=3 {
@@ -144,13 +147,13 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
         (ended.status, ended.reason.as_deref()),
         (Status::Failed, Some("dead_letter"))
     );
-    let letter = letters(&engine).await.remove(0);
+    let dead_letter = dead_letters(&engine).await.remove(0);
     assert_eq!(
-        (letter.reason, letter.attempts, letter.run),
+        (dead_letter.reason, dead_letter.attempts, dead_letter.run),
         (DeadReason::Poison, 4, id)
     );
-    let letter = engine.reads().dead_letter(letter.id).await.unwrap();
-    let payload: Value = serde_json::from_str(&letter.payload).unwrap();
+    let dead_letter = engine.reads().dead_letter(dead_letter.id).await.unwrap();
+    let payload: Value = serde_json::from_str(&dead_letter.payload).unwrap();
     let expected = json!({
         "workflowId": "under-test", "workflowVersion": 1, "requestId": request_id, "tenantId": "acme",
         "trigger": { "n": 5 }, "spec": { "s": 1 }, "priority": 3, "correlationId": "trace-7",
@@ -158,13 +161,13 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
     });
     assert_eq!(payload, expected);
 
-    let again = engine.requeue(letter.id, Again::Current).await.unwrap();
+    let again = engine.requeue(dead_letter.id, Again::Current).await.unwrap();
     assert!(again.created && again.run != id);
-    assert!(letters(&engine).await.is_empty());
+    assert!(dead_letters(&engine).await.is_empty());
     let ended = engine.wait(again.run, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
     let record = store.run(again.run).await.unwrap().unwrap();
-    assert_eq!(record.request_id, format!("fermata:requeue:{}", letter.id));
+    assert_eq!(record.request_id, format!("fermata:requeue:{}", dead_letter.id));
     assert_eq!((record.tenant.as_str(), record.priority), ("acme", Some(3)));
     assert_eq!(
         (record.trigger.as_str(), record.spec.as_deref()),
@@ -174,19 +177,19 @@ async fn what_takes_its_runner_down_is_buried_and_can_be_asked_for_again() {
         (record.correlation_id.as_deref(), record.principal.user_id.as_str()),
         (Some("trace-7"), "ada")
     );
-    let twice = engine.requeue(letter.id, Again::Current).await.unwrap();
+    let twice = engine.requeue(dead_letter.id, Again::Current).await.unwrap();
     assert_eq!((twice.run, twice.created), (again.run, false));
     assert_eq!(store.run(id).await.unwrap().unwrap().status, Status::Failed, "final");
 }
 
-/// The run that was on its second and third try goes on when nothing happens to it.
+/// A run on its second and third try continues if its runner survives.
 #[tokio::test]
-async fn one_try_less_than_too_many_is_not_poison() {
+async fn run_within_the_poison_limit_continues() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let store = bed.store.clone();
     bed.engine.stop();
-    let run = smuggled(&store, "{\"n\": 5}").await;
+    let run = enqueue_directly(&store, "{\"n\": 5}").await;
     let id = run.id;
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=2 {
@@ -196,21 +199,21 @@ async fn one_try_less_than_too_many_is_not_poison() {
     let next = Bed::on(store, quick(), registry);
     let ended = next.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
-    assert!(letters(&next.engine).await.is_empty());
+    assert!(dead_letters(&next.engine).await.is_empty());
 }
 
 #[tokio::test]
-async fn letters_that_cannot_be_asked_for_again_stay() {
+async fn dead_letters_that_cannot_be_requeued_are_kept() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     for trigger in ["nonsense", "{}"] {
-        let run = smuggled(&bed.store, trigger).await;
+        let run = enqueue_directly(&bed.store, trigger).await;
         let id = run.id;
         bed.store.enqueue(run).await.unwrap();
         bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     }
-    let all = letters(&bed.engine).await;
-    let requeue = |letter: &DeadLetter| bed.engine.requeue(letter.id, Again::Current);
+    let all = dead_letters(&bed.engine).await;
+    let requeue = |dead_letter: &DeadLetter| bed.engine.requeue(dead_letter.id, Again::Current);
     match requeue(&all[1]).await {
         Err(EngineError::Refused(Refusal::DeadLetterUnusable { what, .. })) => assert!(what.contains("trigger")),
         other => panic!("{other:?}"),
@@ -219,7 +222,7 @@ async fn letters_that_cannot_be_asked_for_again_stay() {
         Err(EngineError::Refused(Refusal::InvalidTrigger { .. })) => {}
         other => panic!("{other:?}"),
     }
-    assert_eq!(letters(&bed.engine).await.len(), 2);
+    assert_eq!(dead_letters(&bed.engine).await.len(), 2);
     match bed.engine.requeue(Uuid::now_v7(), Again::Current).await {
         Err(EngineError::Refused(Refusal::DeadLetterNotFound(_))) => {}
         other => panic!("{other:?}"),
@@ -230,21 +233,21 @@ async fn letters_that_cannot_be_asked_for_again_stay() {
     };
     assert_eq!(bed.engine.purge(none).await.unwrap(), 0);
     assert_eq!(bed.engine.purge(DeadLetterFilter::default()).await.unwrap(), 2);
-    assert!(letters(&bed.engine).await.is_empty());
+    assert!(dead_letters(&bed.engine).await.is_empty());
 }
 
-/// The version of the letter is used when it is asked for.
+/// The version of the dead letter is used if requested.
 #[tokio::test]
-async fn the_same_version_or_the_current_one() {
+async fn requeue_uses_the_same_version_or_the_current_one() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let run = smuggled(&bed.store, "{\"n\": \"x\"}").await;
+        let run = enqueue_directly(&bed.store, "{\"n\": \"x\"}").await;
         let id = run.id;
         bed.store.enqueue(run).await.unwrap();
         bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
-        ids.push(letters(&bed.engine).await[0].id);
+        ids.push(dead_letters(&bed.engine).await[0].id);
     }
     let mut lenient = counted();
     lenient["triggerSchema"] = json!({ "type": "object" });
@@ -265,21 +268,21 @@ async fn the_same_version_or_the_current_one() {
     assert_eq!(bed.store.run(run).await.unwrap().unwrap().workflow_version, 2);
 }
 
-/// A workflow that has the name of one that was deleted is not what was asked for.
+/// A new workflow with the name of a deleted one is another workflow.
 #[tokio::test]
-async fn a_dead_letter_of_a_deleted_workflow_is_not_requeued() {
+async fn dead_letter_of_a_deleted_workflow_is_not_requeued() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
-    let run = smuggled(&bed.store, "{}").await;
+    let run = enqueue_directly(&bed.store, "{}").await;
     let (id, old) = (run.id, run.workflow_uid);
     bed.store.enqueue(run).await.unwrap();
     bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     bed.store.soft_delete_workflow(old, now()).await.unwrap();
     bed.publish(&counted()).await;
-    let letter = letters(&bed.engine).await.remove(0);
+    let dead_letter = dead_letters(&bed.engine).await.remove(0);
     let refused = bed
         .engine
-        .requeue(letter.id, Again::Current)
+        .requeue(dead_letter.id, Again::Current)
         .await
         .unwrap_err()
         .to_string();
@@ -299,24 +302,24 @@ async fn a_dead_letter_of_a_deleted_workflow_is_not_requeued() {
 }
 
 #[tokio::test]
-async fn where_no_letters_are_kept_the_run_fails_all_the_same() {
+async fn run_fails_also_if_dead_letters_are_not_kept() {
     let settings = Settings {
         dead_letters: None,
         ..quick()
     };
     let bed = Bed::with(settings, |registry| registry).await;
     bed.publish(&counted()).await;
-    let run = smuggled(&bed.store, "{}").await;
+    let run = enqueue_directly(&bed.store, "{}").await;
     let id = run.id;
     bed.store.enqueue(run).await.unwrap();
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.reason.as_deref(), Some("dead_letter"));
-    assert!(letters(&bed.engine).await.is_empty());
+    assert!(dead_letters(&bed.engine).await.is_empty());
 }
 
-/// A parked run is not poison, however often it is parked and claimed, and its wait closes when it is dead_lettered.
+/// A parked run is not poison, however often it is parked and claimed. Its wait is closed when it is dead-lettered.
 #[tokio::test]
-async fn waiting_runs_are_buried_with_their_waits() {
+async fn dead_lettering_closes_the_waits_of_a_run() {
     let bed = Bed::with(quick(), |registry| registry).await;
     let document = json!({
         "name": "waits", "tasks": { "hook": { "wait_for_webhook": { "timeout": "1h" } } }
@@ -347,7 +350,7 @@ async fn waiting_runs_are_buried_with_their_waits() {
     assert_eq!(next.engine.answer(&token, "{}").await.unwrap(), Answer::Closed);
 }
 
-/// Panics when an attempt of a certain run begins, in the middle of its driver.
+/// Panics inside the driver when an attempt of a certain run begins.
 struct Trap(Mutex<Option<RunId>>);
 
 impl Observer for Trap {
@@ -360,7 +363,7 @@ impl Observer for Trap {
 }
 
 #[tokio::test]
-async fn a_driver_that_panics_gives_its_run_up_until_it_is_buried() {
+async fn run_whose_driver_panics_is_quarantined_and_then_dead_lettered() {
     let store = Place::new().await;
     let trap = Arc::new(Trap(Mutex::new(None)));
     let engine = Engine::with_observer(
@@ -391,10 +394,10 @@ async fn a_driver_that_panics_gives_its_run_up_until_it_is_buried() {
         .start_and_wait(request(RunId(Uuid::now_v7())), PATIENCE)
         .await
         .unwrap();
-    assert_eq!(other.expect("it ends").status, Status::Succeeded, "others go on");
+    assert_eq!(other.expect("it ends").status, Status::Succeeded, "other runs continue");
     let ended = engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.reason.as_deref(), Some("dead_letter"));
-    let letter = letters(&engine).await.remove(0);
-    assert_eq!(letter.attempts, 3, "as often as `max_poison_retries` says");
-    assert!(letter.last_error.unwrap().contains("caught in a trap"));
+    let dead_letter = dead_letters(&engine).await.remove(0);
+    assert_eq!(dead_letter.attempts, 3, "as many as `max_poison_retries`");
+    assert!(dead_letter.last_error.unwrap().contains("caught in a trap"));
 }

@@ -1,4 +1,4 @@
-//! Routes, failures, retries, pauses, cancels: what documents say about the way of a run.
+//! Routing, failures, retries, pauses and cancels of documents.
 
 use crate::support::{Bed, Gated, PATIENCE, Scripted, link, workflow};
 use fermata_core::{Failure, Status};
@@ -60,13 +60,13 @@ async fn outputs_of_parallel_last_nodes_are_merged_in_document_order() {
     bed.until(run, "second", "succeeded").await;
     gate.add_permits(1);
     let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends");
-    // `first` ended last. The members and their order are those of the document all the same.
+    // `first` ended last.
     let outputs = ended.outputs.as_deref();
     assert_eq!(outputs, Some(r#"{"by":"second","a":1,"b":2}"#));
 }
 
 #[tokio::test]
-async fn a_condition_that_throws_is_false_and_a_warning_says_why() {
+async fn condition_that_throws_is_false_with_a_warning() {
     let left = Bed::new()
         .await
         .carry(
@@ -100,7 +100,7 @@ async fn a_condition_that_throws_is_false_and_a_warning_says_why() {
 }
 
 #[tokio::test]
-async fn an_unhandled_failure_stops_the_run_and_skips_the_rest() {
+async fn unhandled_failure_stops_the_run_and_skips_the_rest() {
     let left = Bed::new().await
         .carry(
             workflow(json!([
@@ -123,7 +123,7 @@ async fn an_unhandled_failure_stops_the_run_and_skips_the_rest() {
 }
 
 #[tokio::test]
-async fn on_failure_handles_and_later_nodes_see_the_error() {
+async fn on_failure_handles_a_failure_and_later_nodes_see_the_error() {
     let left = Bed::new().await
         .carry(
             workflow(json!([
@@ -141,7 +141,7 @@ async fn on_failure_handles_and_later_nodes_see_the_error() {
 }
 
 #[tokio::test]
-async fn retries_count_up_and_reuse_the_first_parameters_unless_told_to_render_anew() {
+async fn retries_reuse_the_first_parameters_unless_rerender_on_retry_is_set() {
     for (rerender, last, keys_differ) in [(false, "nothing yet", false), (true, "b is done", true)] {
         let flaky = Scripted::new("test.flaky", |_, call| match call.attempt {
             3 => Ok(Success::from(json!({ "attempt": 3 }))),
@@ -179,7 +179,7 @@ async fn retries_count_up_and_reuse_the_first_parameters_unless_told_to_render_a
 }
 
 #[tokio::test]
-async fn the_last_of_several_attempts_fails_for_good() {
+async fn last_attempt_fails_the_node() {
     let left = Bed::new()
         .await
         .carry(
@@ -195,7 +195,7 @@ async fn the_last_of_several_attempts_fails_for_good() {
 }
 
 #[tokio::test]
-async fn an_attempt_over_its_time_may_be_repeated() {
+async fn attempt_that_times_out_is_retried() {
     let hang = Scripted::new("test.hang", |_, _| Ok(json!({}).into()));
     struct Hang(Scripted);
     #[async_trait::async_trait]
@@ -228,7 +228,7 @@ async fn an_attempt_over_its_time_may_be_repeated() {
 }
 
 #[tokio::test]
-async fn an_action_that_panics_fails_its_node_only() {
+async fn action_that_panics_fails_only_its_node() {
     let bed = Bed::with(Settings::default(), |registry| {
         registry.with_action(Arc::new(Scripted::new("test.panic", |_, _| panic!("oh no"))))
     })
@@ -249,7 +249,7 @@ async fn an_action_that_panics_fails_its_node_only() {
 }
 
 #[tokio::test]
-async fn a_resource_of_another_run_fails_the_node() {
+async fn resource_link_of_another_run_fails_the_node() {
     let bed = Bed::with(Settings::default(), |registry| {
         registry.with_action(Arc::new(Scripted::new("test.create", |_, _| {
             Ok(Success {
@@ -285,7 +285,7 @@ async fn a_resource_of_another_run_fails_the_node() {
 }
 
 #[tokio::test]
-async fn a_long_pause_leaves_memory_and_a_cancel_still_reaches_it() {
+async fn parked_run_can_be_cancelled() {
     let bed = Bed::new().await;
     bed.publish(&workflow(json!([
         { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 3_600_000 - 1 }, "edges": [{ "targetNode": "after" }] },
@@ -319,7 +319,7 @@ async fn a_long_pause_leaves_memory_and_a_cancel_still_reaches_it() {
 }
 
 #[tokio::test]
-async fn a_short_pause_ends_by_itself() {
+async fn short_pause_ends() {
     let left = Bed::new().await
         .carry(
             workflow(json!([
@@ -341,7 +341,7 @@ async fn a_short_pause_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn a_run_over_its_time_fails() {
+async fn run_that_exceeds_its_time_fails() {
     let pause = json!({ "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } });
     let mut document = workflow(json!([pause]));
     document["timeoutMs"] = json!(30);
@@ -354,7 +354,7 @@ async fn a_run_over_its_time_fails() {
 }
 
 #[tokio::test]
-async fn outputs_beyond_the_context_limit_fail_the_run_unless_it_may_prune() {
+async fn outputs_beyond_the_context_limit_fail_the_run_unless_pruning_is_set() {
     for (behavior, status) in [
         ("Fail", Status::Failed),
         ("AutoPruneOldest", Status::Succeeded),
@@ -391,7 +391,7 @@ async fn outputs_beyond_the_context_limit_fail_the_run_unless_it_may_prune() {
 }
 
 #[tokio::test]
-async fn a_run_waits_in_the_store_while_there_is_no_room() {
+async fn run_waits_in_the_store_while_there_is_no_place() {
     let settings = Settings {
         max_active_runs: 1,
         ..Settings::default()
@@ -423,7 +423,7 @@ async fn a_run_waits_in_the_store_while_there_is_no_room() {
 }
 
 #[tokio::test]
-async fn actions_beyond_the_permits_wait_their_turn() {
+async fn actions_beyond_the_slots_wait() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NOW: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -453,11 +453,11 @@ async fn actions_beyond_the_permits_wait_their_turn() {
     nodes.extend((0..20).map(|at| json!({ "id": format!("n{at}"), "actionType": "test.slow" })));
     let left = bed.carry(workflow(Value::Array(nodes)), json!({})).await;
     assert_eq!(left.status(), Status::Succeeded);
-    assert_eq!(MOST.load(Ordering::SeqCst), 3, "three at a time, and not fewer");
+    assert_eq!(MOST.load(Ordering::SeqCst), 3, "exactly three at a time");
 }
 
 #[tokio::test]
-async fn a_spec_that_was_not_given_is_null() {
+async fn absent_spec_is_null() {
     let condition = "spec === null && typeof spec === 'object'";
     let document = workflow(json!([
         { "id": "look", "actionType": "core.echo", "parameters": { "spec": "{{ spec }}" },

@@ -1,4 +1,4 @@
-//! `http.request` against a service on loopback that answers as its test wants.
+//! `http.request` against a service on loopback with scripted responses.
 
 use crate::support::{Bed, Place, workflow};
 use fermata_core::Status;
@@ -13,7 +13,7 @@ use tokio::{
     net::TcpListener,
 };
 
-/// Answers the nth request with the nth answer (the last one again after that); the requests as they came.
+/// Sends the nth response to the nth request (the last one to all further requests). Returns the URL and the requests.
 pub async fn service(answers: Vec<Vec<u8>>) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -72,7 +72,7 @@ fn call(url: &str, more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn it_sends_what_it_is_told_and_gives_what_comes_back() {
+async fn request_is_sent_as_specified_and_response_is_returned() {
     let (url, requests) = service(vec![answer(
         "200 OK",
         "content-type: application/json\r\nx-more: 1\r\n",
@@ -116,7 +116,7 @@ async fn it_sends_what_it_is_told_and_gives_what_comes_back() {
 }
 
 #[tokio::test]
-async fn failures_that_may_pass_are_repeated_and_others_are_not() {
+async fn retriable_failures_are_retried_and_others_are_not() {
     for (status, repeats) in [
         ("503 Busy", true),
         ("429 Slow", true),
@@ -146,7 +146,7 @@ async fn failures_that_may_pass_are_repeated_and_others_are_not() {
                     .unwrap()
                     .to_owned()
             };
-            assert_eq!(key(&requests[0]), key(&requests[1]), "the same key again");
+            assert_eq!(key(&requests[0]), key(&requests[1]), "the retry has the same key");
         } else {
             assert_eq!(
                 (left.status(), requests.lock().unwrap().len()),
@@ -160,7 +160,7 @@ async fn failures_that_may_pass_are_repeated_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_repeated() {
+async fn broken_connection_is_retried() {
     let (url, requests) = service(vec![Vec::new(), answer("200 OK", "", "fine")]).await;
     let left = Bed::new()
         .await
@@ -174,7 +174,7 @@ async fn a_broken_connection_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_long_body_is_cut_and_reading_it_is_an_error() {
+async fn long_body_is_truncated_and_reading_it_is_an_error() {
     let (url, _) = service(vec![answer("200 OK", "", &"x".repeat(300 * 1024))]).await;
     let mut node = call(&url, json!({}));
     node["edges"] = json!([{ "targetNode": "flag" }]);
@@ -199,7 +199,7 @@ async fn a_long_body_is_cut_and_reading_it_is_an_error() {
 }
 
 #[tokio::test]
-async fn looking_into_a_body_that_is_no_json_is_an_error_that_says_so() {
+async fn reading_members_of_a_body_that_is_not_json_is_an_error() {
     let (url, _) = service(vec![answer(
         "200 OK",
         "content-type: application/json\r\n",
@@ -233,9 +233,9 @@ async fn looking_into_a_body_that_is_no_json_is_an_error_that_says_so() {
     );
 }
 
-/// Through the trigger, a template, a request, the answer and a second request, with the store in between.
+/// Through the trigger, a template, a request, the response and a second request, with the store in between.
 #[tokio::test]
-async fn numbers_keep_their_digits_on_their_way() {
+async fn numbers_keep_their_digits() {
     let digits = r#"[5.0,1.50,123456789012345678901234567890,0.1000000000000000055511151231257827,1e+400]"#;
     let json = "content-type: application/json\r\n";
     let (url, requests) = service(vec![answer("200 OK", json, &format!("{{\"n\":{digits}}}"))]).await;
@@ -257,7 +257,7 @@ async fn numbers_keep_their_digits_on_their_way() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_request_is_refused() {
+async fn invalid_request_is_refused() {
     for (parameters, hint) in [
         (json!({ "url": "{{ trigger.u }}" }), "not a URL"),
         (json!({ "url": "ftp://{{ trigger.u }}" }), "only http and https"),
@@ -282,7 +282,7 @@ async fn what_is_not_a_request_is_refused() {
 }
 
 #[tokio::test]
-async fn addresses_that_are_not_public_are_refused_unless_allowed() {
+async fn private_addresses_are_refused_unless_allowed() {
     let (url, requests) = service(vec![answer("200 OK", "", "fine")]).await;
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
     let guarded = Bed::on(Place::new().await, Settings::default(), registry);

@@ -1,4 +1,4 @@
-//! Large payloads and expensive schemas: the async workers keep answering.
+//! Large payloads and expensive schemas: the async workers stay responsive.
 
 use crate::support::{Bed, PATIENCE, Scripted, workflow};
 use fermata_core::Status;
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// Counts how often a task gets its turn while `work` goes on.
+/// Counts how often another task is polled while `work` runs.
 async fn counting<T>(ticks: &Arc<AtomicUsize>, work: impl Future<Output = T>) -> T {
     let ticker = tokio::spawn({
         let ticks = ticks.clone();
@@ -36,17 +36,17 @@ fn request(trigger: Value) -> Request {
     }
 }
 
-/// A condition that meets its time limit on a long text.
+/// A condition that exceeds its time limit on a long text.
 fn slow() -> String {
     let look = |at: usize| format!("trigger.text.lastIndexOf('no{at}') < 0");
     (0..200).map(look).collect::<Vec<_>>().join(" && ")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_conditions_over_large_texts_leave_the_workers_free_and_repeat_nothing() {
+async fn slow_conditions_over_large_texts_do_not_block_workers() {
     let ticks = Arc::new(AtomicUsize::new(0));
     let last_call = Arc::new(AtomicUsize::new(0));
-    // What comes before the conditions does not count.
+    // The time before the conditions is not counted.
     let count = Scripted::new("test.count", {
         let (ticks, last_call) = (ticks.clone(), last_call.clone());
         move |_, _| {
@@ -78,17 +78,17 @@ async fn slow_conditions_over_large_texts_leave_the_workers_free_and_repeat_noth
             .timeline
             .iter()
             .any(|entry| entry.message.contains("took longer than"));
-        assert!(limit, "the condition met its time limit");
+        assert!(limit, "the condition exceeded its time limit");
     }
     assert_eq!(calls.lock().unwrap().len(), 6);
     // After the last action only conditions are left, of two seconds each. Blocked workers would let the ticker run a few
     // times between them.
     let free = ticks.load(SeqCst) - last_call.load(SeqCst);
-    assert!(free > 40, "the ticker had {free} turns");
+    assert!(free > 40, "the ticker ran {free} times");
 }
 
 #[tokio::test]
-async fn templates_and_durations_that_read_large_payloads_are_rendered_as_ever() {
+async fn templates_and_durations_that_read_large_payloads_are_rendered() {
     let bed = Bed::new().await;
     let text = "x".repeat(200_000);
     let left = bed
@@ -115,7 +115,7 @@ async fn templates_and_durations_that_read_large_payloads_are_rendered_as_ever()
 }
 
 #[tokio::test]
-async fn a_template_error_in_large_parameters_fails_the_node() {
+async fn template_error_in_large_parameters_fails_the_node() {
     let nodes = json!([{ "id": "a", "actionType": "core.echo", "parameters": { "x": "{{ trigger.missing }}" } }]);
     let left = Bed::new()
         .await
@@ -135,7 +135,7 @@ fn with_schema(schema: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_schema_with_combinators_is_checked_within_a_budget_beside_everything_else() {
+async fn schema_with_combinators_is_checked_within_a_budget_without_blocking() {
     let bed = Bed::new().await;
     let branch = |name: &str| json!({ "type": "object", "required": [name], "properties": { "next": { "$ref": "#/$defs/node" } } });
     let schema = json!({
@@ -162,11 +162,11 @@ async fn a_schema_with_combinators_is_checked_within_a_budget_beside_everything_
     let result = counting(&ticks, bed.engine.start(request(deep))).await;
     let problems = refused(result);
     assert!(problems[0].1.contains("simplify the schema"), "{problems:?}");
-    assert!(ticks.load(SeqCst) > 10, "the only worker was free");
+    assert!(ticks.load(SeqCst) > 10, "the only worker was not blocked");
 }
 
 #[tokio::test]
-async fn a_schema_that_doubles_with_each_level_is_refused_when_it_is_saved() {
+async fn schema_with_exponential_cost_is_refused_on_save() {
     let mut definitions = serde_json::Map::new();
     for level in 0..21 {
         let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });

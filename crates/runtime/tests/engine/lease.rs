@@ -1,4 +1,4 @@
-//! What a process may start that was away for a while, and whose clock counts.
+//! What a process may start after it was suspended, and which clock is used.
 
 use crate::support::{PATIENCE, Place, Scripted};
 use fermata_core::{RunId, RunnerId, Status, Timestamp};
@@ -42,7 +42,7 @@ impl Clock for Machine {
     }
 }
 
-/// An action that notes whom it acts for, and goes on when it may.
+/// An action that records the name in its parameters and waits for a permit of the test.
 struct Gated {
     info: ActionInfo,
     gate: Arc<Semaphore>,
@@ -96,8 +96,8 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(PATIENCE, holding).await.expect(what);
 }
 
-/// A process that was suspended with attempts in its queue: what another process took over does not start here, the rest
-/// goes on.
+/// A process was suspended with queued attempts. Attempts of runs that another process took over do not start; the others
+/// continue.
 async fn queued_attempts_after(suspend: impl FnOnce(&Machine)) {
     let place = Place::new().await;
     let (gate, came) = (Arc::new(Semaphore::new(0)), Arc::default());
@@ -144,7 +144,7 @@ async fn queued_attempts_after(suspend: impl FnOnce(&Machine)) {
         dead_before: Some(Timestamp(i64::MAX)),
     };
     assert_eq!(place.claim(takeover).await.unwrap().runs.len(), 1);
-    suspend(&machine); // afterwards: a heartbeat in between would read the list of held runs too early
+    suspend(&machine); // after the take-over: a heartbeat in between would read the list of held runs too early
     gate.add_permits(2);
     for run in [runs[0], runs[2]] {
         let ended = engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
@@ -156,17 +156,17 @@ async fn queued_attempts_after(suspend: impl FnOnce(&Machine)) {
 }
 
 #[tokio::test]
-async fn a_suspended_process_starts_nothing_that_was_taken_over() {
+async fn suspended_process_starts_nothing_that_was_taken_over() {
     queued_attempts_after(|machine| machine.boot.store(HOUR, SeqCst)).await;
 }
 
 #[tokio::test]
-async fn a_paused_machine_whose_wall_clock_was_corrected_starts_nothing_that_was_taken_over() {
-    // In memory the wall clock is also the engine's time, so it is not set beyond the deadline of the runs.
+async fn paused_machine_with_corrected_wall_clock_starts_nothing_that_was_taken_over() {
+    // With the memory store the wall clock is also the engine's time, so it is not set beyond the deadline of the runs.
     queued_attempts_after(|machine| machine.wall.store(HOUR / 60, SeqCst)).await;
 }
 
-/// Heartbeats come while no worker of the engine's runtime is free.
+/// Heartbeats are sent while no worker of the engine's runtime is free.
 #[tokio::test]
 async fn busy_workers_do_not_delay_heartbeats() {
     let place = Place::new().await;
@@ -178,7 +178,7 @@ async fn busy_workers_do_not_delay_heartbeats() {
     let engine = spawn(&place, registry, settings, Arc::new(SystemClock));
     engine.ready().await;
     let store = place.control().unwrap_or_else(|| Arc::clone(&place));
-    // This thread is the only worker of the engine's runtime, and waits here.
+    // This thread is the only worker of the engine's runtime, and is blocked here.
     let watching = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -196,9 +196,9 @@ async fn busy_workers_do_not_delay_heartbeats() {
     engine.stop();
 }
 
-/// A runner whose clock is an hour ahead neither ends the sleeps of others nor dates its own wrongly.
+/// A runner whose clock is an hour ahead neither ends sleeps early nor records wrong times.
 #[tokio::test]
-async fn a_wrong_clock_changes_no_times() {
+async fn wrong_machine_clock_changes_no_times() {
     let home = Home::new(Kind::Sqlite);
     let place = Place::on(home).await;
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
@@ -221,7 +221,7 @@ async fn a_wrong_clock_changes_no_times() {
         record().await.status == Status::Running && !record().await.held()
     })
     .await;
-    // Another one is claimed, sleeps and ends meanwhile.
+    // Another run is claimed, sleeps and ends meanwhile.
     let short = start(&api, "short", "").await;
     let ended = api.wait(short, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
@@ -237,9 +237,9 @@ async fn a_wrong_clock_changes_no_times() {
     runner.stop();
 }
 
-/// A callback after the deadline of its wait is refused, though no process has noticed that the wait is over.
+/// A callback after the deadline of its wait is refused, also before a process has closed the wait.
 #[tokio::test]
-async fn a_callback_after_the_deadline_is_refused_before_its_run_goes_on() {
+async fn callback_after_the_deadline_is_refused_before_the_run_is_claimed() {
     let place = Place::new().await;
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
     let settings = |role| Settings {

@@ -1,5 +1,5 @@
-//! The engine end to end: real documents, real actions, the memory store (PostgreSQL for what starts by SQL, and for
-//! all with `FERMATA_TEST_DATABASE=postgres`), an HTTP service on loopback.
+//! The engine end to end: real documents, real actions, the memory store, an HTTP service on loopback. Runs started by SQL use
+//! PostgreSQL, and all tests do with `FERMATA_TEST_DATABASE=postgres`.
 
 mod action_slots;
 mod conditions;

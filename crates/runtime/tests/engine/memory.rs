@@ -1,4 +1,4 @@
-//! Memory: what is not held because of it is stored, and is worked on later.
+//! Memory budgets: runs that do not fit are stored and driven later.
 
 use crate::support::{Bed, PATIENCE, workflow};
 use fermata_core::Status;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 fn settings() -> Settings {
     Settings {
         payload_bytes: 10_000,
-        // What sleeps stays in memory.
+        // Sleeping runs stay in memory.
         park_after: std::time::Duration::from_secs(3600),
         ..Settings::default()
     }
@@ -23,14 +23,14 @@ fn request(size: usize) -> Request {
 }
 
 #[tokio::test]
-async fn a_start_beyond_the_payload_budget_is_stored_without_being_held() {
+async fn run_beyond_the_payload_budget_is_stored_without_being_held() {
     let bed = Bed::with(settings(), |registry| registry).await;
     bed.publish(&workflow(json!([
         { "id": "sleep", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } }
     ])))
     .await;
     let first = bed.engine.start(request(20_000)).await.unwrap();
-    assert_eq!(first.status, Status::Running, "alone it may use more than all");
+    assert_eq!(first.status, Status::Running, "a single run may exceed the budget");
     let second = bed.engine.start(request(5_000)).await.unwrap();
     assert_eq!((second.status, second.created), (Status::Pending, true));
     bed.engine.cancel(first.run, "enough").await.unwrap();
@@ -42,9 +42,9 @@ async fn a_start_beyond_the_payload_budget_is_stored_without_being_held() {
     }
 }
 
-/// Every output is forgotten after its commit, and read again by the nodes that need it.
+/// Every output is dropped after its commit, and read again by the nodes that need it.
 #[tokio::test]
-async fn a_run_whose_outputs_do_not_fit_is_carried_to_its_end() {
+async fn run_whose_outputs_exceed_the_budget_succeeds() {
     let bed = Bed::with(settings(), |registry| registry).await;
     let echo = |id: &str, parameters: Value, next: &str| {
         let edges = match next {

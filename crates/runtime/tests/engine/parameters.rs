@@ -1,4 +1,4 @@
-//! Binding parameters: render, then type, then validate. None of these failures is repeated.
+//! Binding parameters: render, then type, then validate. These failures are not retried.
 
 use crate::support::{Bed, workflow};
 use fermata_core::Status;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 async fn failure(node: Value, trigger: Value) -> (String, String) {
     let left = Bed::new().await.carry(workflow(json!([node])), trigger).await;
     assert_eq!(left.status(), Status::Failed);
-    assert_eq!(left.attempts("a").len(), 1, "it is not repeated");
+    assert_eq!(left.attempts("a").len(), 1, "it is not retried");
     let error = left.error();
     (
         error["code"].as_str().unwrap().to_owned(),
@@ -16,7 +16,7 @@ async fn failure(node: Value, trigger: Value) -> (String, String) {
 }
 
 #[tokio::test]
-async fn an_undefined_name_is_a_template_error_that_names_the_place() {
+async fn undefined_name_is_a_template_error_that_names_the_place() {
     let node = json!({ "id": "a", "actionType": "core.echo", "parameters": { "to": ["{{ trigger.nmae }}"] } });
     let (code, message) = failure(node, json!({ "name": "Ada" })).await;
     assert_eq!(code, "TEMPLATE_ERROR");
@@ -27,7 +27,7 @@ async fn an_undefined_name_is_a_template_error_that_names_the_place() {
 }
 
 #[tokio::test]
-async fn a_value_of_the_wrong_type_is_refused_before_the_action_runs() {
+async fn value_of_the_wrong_type_is_refused_before_the_action_runs() {
     let node =
         json!({ "id": "a", "actionType": "core.sometimes-fails", "parameters": { "seed": "{{ trigger.seed }}" } });
     let (code, message) = failure(node, json!({ "seed": "seven" })).await;
@@ -39,7 +39,7 @@ async fn a_value_of_the_wrong_type_is_refused_before_the_action_runs() {
 }
 
 #[tokio::test]
-async fn what_types_cannot_say_is_validated() {
+async fn constraints_beyond_types_are_validated() {
     let node = json!({ "id": "a", "actionType": "core.sometimes-fails", "parameters": { "failureRate": "{{ trigger.rate }}" } });
     let (code, message) = failure(node, json!({ "rate": 7 })).await;
     assert_eq!(code, "INVALID_PARAMETERS");
@@ -47,7 +47,7 @@ async fn what_types_cannot_say_is_validated() {
 }
 
 #[tokio::test]
-async fn a_pause_needs_a_number() {
+async fn pause_needs_a_number() {
     let node = json!({ "id": "a", "actionType": "core.delay", "parameters": { "durationMs": "{{ trigger.ms }}" } });
     let (code, message) = failure(node, json!({ "ms": "soon" })).await;
     assert_eq!(code, "INVALID_PARAMETERS");
@@ -55,7 +55,7 @@ async fn a_pause_needs_a_number() {
 }
 
 #[tokio::test]
-async fn a_single_expression_keeps_its_type_and_data_is_never_evaluated() {
+async fn single_expression_keeps_its_type_and_data_is_never_evaluated() {
     let left = Bed::new()
         .await
         .carry(

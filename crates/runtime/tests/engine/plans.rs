@@ -1,5 +1,5 @@
-//! Published versions follow the plan they were published with, whatever the settings are by now; and runs whose plan
-//! cannot be read still obey cancel, their deadline and the poison limit.
+//! Published versions follow the plan they were published with, whatever the current settings are. Runs whose plan cannot be
+//! read still obey cancel, their deadline and the poison limit.
 
 use crate::support::{Bed, PATIENCE, Place, workflow};
 use fermata_core::{Kind, RunId, Status, plan::Name, plan::PlanBuilder, plan::Source};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A plan of a program that is not written yet.
+/// A plan of a later program.
 const LATER: &str = r#"{"v":99,"graph":"something else"}"#;
 
-/// Finds work quickly, and parks at once.
+/// Polls often, and parks at once.
 fn quick() -> Settings {
     Settings {
         park_after: Duration::ZERO,
@@ -33,7 +33,7 @@ fn generous() -> Settings {
     settings
 }
 
-/// Everything is forbidden that a document could need.
+/// Forbids everything that a document could need.
 fn strict() -> Settings {
     let mut settings = quick();
     settings.dialects.max_nodes = 1;
@@ -50,12 +50,12 @@ fn next(place: &Place, settings: Settings) -> Bed {
     )
 }
 
-/// Lets an engine hand back what it holds.
+/// Stops an engine and waits until it has released its runs.
 async fn stop(bed: Bed) -> Place {
     bed.engine.stop();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while bed.engine.active_runs() > 0 {
-        assert!(tokio::time::Instant::now() < deadline, "it holds on to its runs");
+        assert!(tokio::time::Instant::now() < deadline, "it does not release its runs");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     bed.store
@@ -73,7 +73,7 @@ async fn uid(bed: &Bed) -> Uuid {
     bed.engine.reads().workflow("under-test").await.unwrap().uid
 }
 
-/// Pauses, then says something that needs a block and a function.
+/// Pauses, then renders a template that needs a block and a function.
 fn wordy() -> Value {
     workflow(json!([
         { "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": "{{ trigger.ms }}" },
@@ -88,7 +88,7 @@ fn said(ended: &fermata_runtime::Ended) -> Value {
 }
 
 #[tokio::test]
-async fn limits_that_were_lowered_do_not_touch_what_was_published() {
+async fn lowered_limits_do_not_affect_published_versions() {
     for forget in [false, true] {
         let bed = Bed::with(generous(), |registry| registry).await;
         bed.publish(&wordy()).await;
@@ -96,7 +96,7 @@ async fn limits_that_were_lowered_do_not_touch_what_was_published() {
         let in_flight = bed.engine.start(ask(trigger.clone())).await.unwrap().run;
         let place = stop(bed).await;
         if forget {
-            // As a program left it that stored no plans.
+            // As left by a program that stored no plans.
             place.home.set_plans(None).await;
         }
         let bed = next(&place, strict());
@@ -109,7 +109,7 @@ async fn limits_that_were_lowered_do_not_touch_what_was_published() {
             (ended.status, said(&ended)),
             (Status::Succeeded, json!({ "text": "ADA BOB " }))
         );
-        // New documents are measured by the limits of today.
+        // New documents are checked against the current limits.
         let text = wordy().to_string();
         match bed
             .engine
@@ -150,7 +150,7 @@ async fn publishing_the_same_document_again_keeps_its_policies() {
     );
 }
 
-/// A run that has begun and sleeps, of a workflow whose plan nobody can read. `timeout_ms` is the run's.
+/// A started run that sleeps, of a workflow whose plan cannot be read. `timeout_ms` is the run's.
 async fn unreadable(settings: Settings, timeout_ms: u64) -> (Bed, RunId) {
     let bed = Bed::with(quick(), |registry| registry).await;
     let mut document = workflow(json!([
@@ -166,7 +166,7 @@ async fn unreadable(settings: Settings, timeout_ms: u64) -> (Bed, RunId) {
     (next(&place, settings), run)
 }
 
-/// Waits until a run was looked at and released.
+/// Waits until a run was claimed and released.
 async fn quarantined(bed: &Bed, run: RunId) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -174,13 +174,13 @@ async fn quarantined(bed: &Bed, run: RunId) {
         if stored.takeovers > 0 && stored.owner.is_none() {
             return;
         }
-        assert!(tokio::time::Instant::now() < deadline, "it is not looked at");
+        assert!(tokio::time::Instant::now() < deadline, "it is not claimed");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn a_run_whose_plan_cannot_be_read_can_be_cancelled() {
+async fn run_with_an_unreadable_plan_can_be_cancelled() {
     let (bed, run) = unreadable(quick(), 3_600_000).await;
     quarantined(&bed, run).await;
     bed.engine.cancel(run, "not needed any more").await.unwrap();
@@ -192,7 +192,7 @@ async fn a_run_whose_plan_cannot_be_read_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_run_whose_plan_cannot_be_read_ends_at_its_deadline() {
+async fn run_with_an_unreadable_plan_ends_at_its_deadline() {
     let (bed, run) = unreadable(quick(), 1_500).await;
     let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(
@@ -203,7 +203,7 @@ async fn a_run_whose_plan_cannot_be_read_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_run_whose_plan_cannot_be_read_is_dead_lettered_after_a_few_tries() {
+async fn run_with_an_unreadable_plan_is_dead_lettered_after_a_few_tries() {
     let settings = Settings {
         poison_delay: Duration::from_millis(20),
         ..quick()
@@ -218,16 +218,19 @@ async fn a_run_whose_plan_cannot_be_read_is_dead_lettered_after_a_few_tries() {
         limit: 10,
         ..DeadLetterFilter::default()
     };
-    let letter = bed.engine.reads().dead_letters(filter).await.unwrap().items.remove(0);
-    assert_eq!((letter.reason, letter.attempts), (DeadReason::Poison, 3));
-    assert!(letter.last_error.unwrap().contains("format 99"), "it says why");
+    let dead_letter = bed.engine.reads().dead_letters(filter).await.unwrap().items.remove(0);
+    assert_eq!((dead_letter.reason, dead_letter.attempts), (DeadReason::Poison, 3));
+    assert!(
+        dead_letter.last_error.unwrap().contains("format 99"),
+        "the dead letter names the cause"
+    );
 }
 
-/// The scope is data: a plan that no dialect makes today has its roots where it says.
+/// The scope is data: a plan that no dialect produces today defines its own roots.
 #[tokio::test]
-async fn a_plan_says_what_its_expressions_see() {
+async fn plan_defines_what_its_expressions_see() {
     let bed = Bed::with(quick(), |registry| registry).await;
-    // A version must be there for runs to refer to.
+    // Runs need a stored version.
     bed.publish(&workflow(
         json!([{ "id": "a", "actionType": "core.echo", "parameters": {} }]),
     ))

@@ -1,4 +1,4 @@
-//! Commits that the store refuses as data: the run ends, once, and nothing is repeated.
+//! Commits whose data the store rejects: the run ends once, and no effect is repeated.
 
 use crate::support::{Bed, PATIENCE, Scripted, link, workflow};
 use fermata_core::{Status, Timestamp};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
-async fn letters(engine: &Engine) -> Vec<DeadLetter> {
+async fn dead_letters(engine: &Engine) -> Vec<DeadLetter> {
     let filter = DeadLetterFilter {
         limit: 100,
         ..DeadLetterFilter::default()
@@ -29,7 +29,7 @@ fn settings() -> Settings {
 }
 
 #[tokio::test]
-async fn a_rejected_commit_fails_the_run_and_leaves_a_dead_letter() {
+async fn rejected_commit_fails_the_run_and_leaves_a_dead_letter() {
     let action = Scripted::new("test.link", |_, _| {
         Ok(Success {
             outputs: json!({}),
@@ -52,16 +52,16 @@ async fn a_rejected_commit_fails_the_run_and_leaves_a_dead_letter() {
         left.attempts("a").is_empty() && left.attempts("b").is_empty(),
         "nothing of the step was recorded"
     );
-    let letter = letters(&bed.engine).await.remove(0);
-    assert_eq!((letter.run, letter.reason), (left.run, DeadReason::Rejected));
-    assert_eq!(letter.last_error.as_deref(), Some(message.as_str()));
+    let dead_letter = dead_letters(&bed.engine).await.remove(0);
+    assert_eq!((dead_letter.run, dead_letter.reason), (left.run, DeadReason::Rejected));
+    assert_eq!(dead_letter.last_error.as_deref(), Some(message.as_str()));
     assert_eq!(calls.lock().unwrap().len(), 1, "the effect is not repeated");
     assert!(bed.store.load(left.run).await.unwrap().unwrap().owner.is_none());
 }
 
-/// A document that was published before ids were checked runs as it did, where the database can store it.
+/// A document that was published before ids were checked still runs, if the database can store its ids.
 #[tokio::test]
-async fn ids_from_before_the_rule() {
+async fn version_with_ids_that_are_no_longer_allowed_still_runs() {
     let bed = Bed::with(settings(), |registry| registry).await;
     let id = "before\u{0}the rule";
     let document = workflow(json!([{ "id": id, "actionType": "core.echo" }]));
@@ -100,7 +100,7 @@ async fn ids_from_before_the_rule() {
     match Kind::asked_for() {
         Some(Kind::Postgres) => {
             assert_eq!(left.error()["code"], "COMMIT_REJECTED", "{:?}", left.ended);
-            assert_eq!(letters(&bed.engine).await.len(), 1);
+            assert_eq!(dead_letters(&bed.engine).await.len(), 1);
         }
         _ => assert_eq!((left.status(), left.error()), (Status::Succeeded, Value::Null)),
     }

@@ -1,4 +1,4 @@
-//! The requests of Runlater tasks: which redirects they follow, and what their templates become.
+//! The requests of Runlater tasks: which redirects they follow, and how their templates are rendered.
 
 use crate::{
     http::{answer, service},

@@ -1,4 +1,4 @@
-//! What a process is there for, and what others see of it.
+//! The roles of processes, and their runner records.
 
 use crate::support::{Bed, PATIENCE, Place, Scripted, workflow};
 use fermata_core::{RunId, Status, Timestamp};
@@ -48,7 +48,7 @@ fn bed(store: &Place, role: Role) -> Bed {
     Bed::on(store.clone(), settings, registry)
 }
 
-/// Looks at the runners until they are as wanted.
+/// Reads the runners until the condition holds.
 async fn runners(store: &Place, wanted: impl Fn(&[RunnerRecord]) -> bool) -> Vec<RunnerRecord> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -56,7 +56,7 @@ async fn runners(store: &Place, wanted: impl Fn(&[RunnerRecord]) -> bool) -> Vec
         if wanted(&runners) {
             return runners;
         }
-        assert!(Instant::now() < deadline, "it never came: {runners:?}");
+        assert!(Instant::now() < deadline, "the condition never held: {runners:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -66,7 +66,7 @@ async fn status(store: &Place, run: RunId) -> Status {
 }
 
 #[tokio::test]
-async fn an_api_process_leaves_the_work_to_others_and_sees_its_end() {
+async fn api_process_leaves_runs_to_runners_and_sees_their_end() {
     let store = Place::new().await;
     let api = bed(&store, Role::Api);
     api.publish(&one("core.echo")).await;
@@ -90,9 +90,9 @@ async fn an_api_process_leaves_the_work_to_others_and_sees_its_end() {
     runners(&store, <[_]>::is_empty).await;
 }
 
-/// Otherwise others would take over what is being handed back.
+/// Otherwise other runners would take over runs that are being released.
 #[tokio::test]
-async fn a_process_that_hands_back_its_work_says_that_it_lives() {
+async fn stopping_process_sends_heartbeats_until_its_runs_are_released() {
     let gate = Arc::new(Semaphore::new(0));
     let settings = Settings {
         lease_ttl: Duration::from_millis(30),
@@ -107,8 +107,8 @@ async fn a_process_that_hands_back_its_work_says_that_it_lives() {
     let run = bed.engine.start(request()).await.unwrap().run;
     runners(&bed.store, |runners| runners.iter().any(|record| record.held == 1)).await;
     bed.engine.stop();
-    let told = SystemClock.now();
-    let later = |at: Timestamp| at.micros_since(told) > 100_000;
+    let stopped_at = SystemClock.now();
+    let later = |at: Timestamp| at.micros_since(stopped_at) > 100_000;
     runners(&bed.store, |runners| {
         runners.iter().any(|record| later(record.heartbeat_at))
     })

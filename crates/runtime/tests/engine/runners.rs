@@ -1,4 +1,4 @@
-//! Runners that share a store: who lives, who holds what, and who stops.
+//! Runners that share a store: which are alive, what they hold, and how they stop.
 
 use crate::support::{Bed, PATIENCE, Place, workflow};
 use fermata_core::Status;
@@ -23,7 +23,7 @@ fn on(store: &Place, role: Role) -> Bed {
     )
 }
 
-/// Role, runs held, and whether it lives, of each runner; the newest first.
+/// Role, held runs, and whether it is alive, of each runner; newest first.
 async fn seen(engine: &Engine) -> Vec<(String, u64, bool)> {
     let page = engine.reads().runners(None, 10).await.unwrap();
     let each = page.items.into_iter();
@@ -48,13 +48,13 @@ async fn eventually(engine: &Engine, expected: &[(&str, u64, bool)]) {
 }
 
 #[tokio::test]
-async fn runners_know_each_other_and_say_goodbye() {
+async fn runners_see_each_other_and_retire() {
     let store = Place::new().await;
     let first = on(&store, Role::All);
     eventually(&first.engine, &[("all", 0, true)]).await;
     let second = on(&store, Role::Runner);
     eventually(&first.engine, &[("runner", 0, true), ("all", 0, true)]).await;
-    // A pause that is too short to be parked for keeps the run in memory.
+    // The pause is too short for parking, so the run stays in memory.
     let document = workflow(json!([
         { "id": "a", "actionType": "core.delay", "parameters": { "durationMs": 3000 } },
     ]));
@@ -79,7 +79,7 @@ async fn runners_know_each_other_and_say_goodbye() {
 }
 
 #[tokio::test]
-async fn a_runner_that_crashed_is_seen_as_dead_and_loses_its_runs() {
+async fn crashed_runner_is_dead_and_loses_its_runs() {
     let store = Place::new().await;
     let (first, second) = (on(&store, Role::All), on(&store, Role::Runner));
     eventually(&first.engine, &[("runner", 0, true), ("all", 0, true)]).await;

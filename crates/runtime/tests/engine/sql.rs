@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
 const ALL: Window = Window { limit: 1000, offset: 0 };
-/// Longer than any test: what happens meanwhile was not found by looking.
+/// Longer than any test: what happens within it was not found by polling.
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// An engine, its database, and a session of an application.
@@ -82,23 +82,23 @@ impl Bed {
             tasks,
             _database: database,
         };
-        bed.until_heard().await;
+        bed.until_notified().await;
         bed
     }
 
-    /// Waits until the engine hears what is told in the database.
-    async fn until_heard(&self) {
-        let mut news = self.store.changes();
-        let heard = async {
+    /// Waits until the engine receives notifications of the database.
+    async fn until_notified(&self) {
+        let mut hints = self.store.changes();
+        let notified = async {
             loop {
                 self.sql("NOTIFY fermata_news, 'test d0'").await;
-                let told = tokio::time::timeout(Duration::from_millis(50), news.recv()).await;
-                if let Ok(Ok(ChangeHint::Due(_))) = told {
+                let hint = tokio::time::timeout(Duration::from_millis(50), hints.recv()).await;
+                if let Ok(Ok(ChangeHint::Due(_))) = hint {
                     return;
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, heard).await.expect("news are heard");
+        tokio::time::timeout(PATIENCE, notified).await.expect("a notification");
     }
 
     async fn publish(&self, document: Value) {
@@ -139,7 +139,7 @@ impl Bed {
         self.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends")
     }
 
-    /// What was said, in order.
+    /// The values that were recorded, in order.
     fn said(&self) -> Vec<Value> {
         let calls = self.calls.lock().unwrap();
         calls.iter().map(|(parameters, _)| parameters["what"].clone()).collect()
@@ -154,9 +154,9 @@ fn outputs(ended: &Ended) -> Value {
     serde_json::from_str(ended.outputs.as_deref().unwrap_or("null")).unwrap()
 }
 
-/// Without looking: the commit itself tells the engine.
+/// Without polling: the commit itself notifies the engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_starts_a_run_and_a_rollback_leaves_nothing() {
+async fn commit_starts_a_run_and_rollback_does_not() {
     let bed = Bed::new(NEVER).await;
     bed.publish(says_it()).await;
     bed.sql("CREATE TABLE orders (id integer)").await;
@@ -180,7 +180,7 @@ async fn a_commit_starts_a_run_and_a_rollback_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_transaction_may_start_many() {
+async fn one_transaction_may_start_many_runs() {
     let bed = Bed::new(NEVER).await;
     bed.publish(says_it()).await;
     bed.sql("BEGIN").await;
@@ -198,7 +198,7 @@ async fn one_transaction_may_start_many() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_heard_is_found_by_looking() {
+async fn run_without_notification_is_found_by_polling() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     bed.publish(says_it()).await;
     bed.sql("SET fermata.notify = off").await;
@@ -206,9 +206,9 @@ async fn what_was_not_heard_is_found_by_looking() {
     assert_eq!(bed.end(run).await.status, Status::Succeeded);
 }
 
-/// Tokens of waits are made with the first commit of the run.
+/// Tokens of waits are created with the first commit of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callbacks_have_an_address() {
+async fn callbacks_of_a_run_started_by_sql_have_an_address() {
     let ok = answer("200 OK", "content-type: application/json\r\n", "{}");
     let (url, requests) = service(vec![ok]).await;
     let bed = Bed::new(Duration::from_millis(20)).await;
@@ -226,7 +226,7 @@ async fn callbacks_have_an_address() {
     };
     tokio::time::timeout(PATIENCE, asked)
         .await
-        .expect("the service is asked");
+        .expect("the service is called");
     let body = |at: usize| -> Value {
         let requests = requests.lock().unwrap();
         serde_json::from_str(requests[at].split_once("\r\n\r\n").unwrap().1).unwrap()
@@ -243,9 +243,9 @@ async fn callbacks_have_an_address() {
     assert_eq!(body(1), json!({ "sum": 12 }));
 }
 
-/// What the API would have refused is given up before it begins.
+/// A request that the API would refuse is dead-lettered before the run starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn triggers_that_do_not_fit_go_to_the_dead_letters() {
+async fn run_with_an_invalid_trigger_is_dead_lettered() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     let mut document = says_it();
     document["triggerSchema"] = json!({ "type": "object", "required": ["what"] });
@@ -254,7 +254,7 @@ async fn triggers_that_do_not_fit_go_to_the_dead_letters() {
     let sql = "SELECT execution_id FROM sp_start_workflow_execution('under-test', 'deep', $1::text::jsonb)";
     let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
     let deep = RunId(bed.app.query_one(sql, &[&deep]).await.unwrap().get(0));
-    // Nor does a session that leaves its run make a wrong trigger right.
+    // The same for a run that a session acquired and left.
     bed.sql("BEGIN").await;
     let left = bed.start("left", json!("what")).await;
     assert!(bed.acquire(left).await);
@@ -276,15 +276,15 @@ async fn triggers_that_do_not_fit_go_to_the_dead_letters() {
         limit: 10,
         ..DeadLetterFilter::default()
     };
-    let letters = bed.engine.reads().dead_letters(filter).await.unwrap().items;
-    let dead_lettered: BTreeSet<RunId> = letters.iter().map(|letter| letter.run).collect();
+    let dead_letters = bed.engine.reads().dead_letters(filter).await.unwrap().items;
+    let dead_lettered: BTreeSet<RunId> = dead_letters.iter().map(|dead_letter| dead_letter.run).collect();
     assert_eq!(dead_lettered, BTreeSet::from([wrong, deep, left]));
     assert_eq!(bed.said(), [json!(1)]);
 }
 
-/// A workflow that was archived while the transaction was open takes no run any more.
+/// The workflow was archived while the transaction was open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_an_archived_workflow_is_cancelled() {
+async fn run_of_an_archived_workflow_is_cancelled() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     bed.publish(says_it()).await;
     bed.sql("BEGIN").await;
@@ -299,16 +299,16 @@ async fn a_run_of_an_archived_workflow_is_cancelled() {
     assert_eq!(bed.said(), Vec::<Value>::new());
 }
 
-/// The engine leaves a run alone that a session holds, and shows its end.
+/// The engine does not touch a run that a session holds, and shows its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_may_do_the_work_itself() {
+async fn session_may_execute_a_run_itself() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     bed.publish(says_it()).await;
     bed.sql("BEGIN").await;
     let held = bed.start("held", json!({ "what": "not by the engine" })).await;
     assert!(bed.acquire(held).await);
     bed.sql("COMMIT").await;
-    // The engine looks for work, and for what the dead have left.
+    // The engine polls for due runs and for runs of dead runners.
     let others = bed.start("other", json!({ "what": "by the engine" })).await;
     assert_eq!(bed.end(others).await.status, Status::Succeeded);
     let sql = "SELECT sp_record_action_attempt($1, 'say', 'test.say', 'Succeeded', p_outputs => '{\"said\": 1}')";
@@ -317,7 +317,7 @@ async fn a_session_may_do_the_work_itself() {
     bed.app.query_one(sql, &[&held.0]).await.unwrap();
     assert_eq!(bed.end(held).await.status, Status::Succeeded);
     assert_eq!(bed.said(), [json!("by the engine")]);
-    // What people read of it.
+    // The overview and the timeline.
     bed.engine.reads().overview(held).await.unwrap();
     let (rows, _) = bed.store.events(held, ALL).await.unwrap();
     let lines: Vec<String> = rows
@@ -328,9 +328,9 @@ async fn a_session_may_do_the_work_itself() {
     assert_eq!(lines, ["the run started", "the run ended: Succeeded"]);
 }
 
-/// When a session is silent for too long, the engine begins the run anew.
+/// When a session sends no heartbeat for too long, the engine starts the run again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_a_session_left_is_run_by_the_engine() {
+async fn engine_takes_over_a_run_that_a_session_left() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     bed.publish(says_it()).await;
     bed.sql("BEGIN").await;
@@ -356,9 +356,9 @@ async fn a_run_that_a_session_left_is_run_by_the_engine() {
     assert_eq!(error.code().map(|state| state.code()), Some("WF002"));
 }
 
-/// A session that is over is not waited for.
+/// The engine does not wait for a session that has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_a_session_that_is_over_is_run_by_the_engine() {
+async fn engine_takes_over_a_run_whose_session_ended() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     bed.publish(says_it()).await;
     bed.sql("BEGIN").await;
@@ -373,9 +373,9 @@ async fn a_run_of_a_session_that_is_over_is_run_by_the_engine() {
     );
 }
 
-/// A session cannot read mail, so the engine takes the run from it, and ends it.
+/// A session cannot read messages, so the engine takes the run over and ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_a_session_holds_can_be_cancelled() {
+async fn run_held_by_a_session_can_be_cancelled() {
     let bed = Bed::new(Duration::from_millis(20)).await;
     bed.publish(says_it()).await;
     bed.sql("BEGIN").await;

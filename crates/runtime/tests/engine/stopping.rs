@@ -1,4 +1,4 @@
-//! What becomes of attempts when their run stops, and what later attempts are called with.
+//! What happens to attempts when their run stops, and the parameters of later attempts.
 
 use crate::support::{Bed, Left, PATIENCE, Scripted, workflow};
 use fermata_core::{Failure, RunId, Status};
@@ -17,7 +17,7 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-/// An action that returns when the test lets it, and notes when it is dropped before that.
+/// An action that waits for a permit of the test, and counts when it is dropped before that.
 #[derive(Clone)]
 struct Hold {
     info: ActionInfo,
@@ -77,7 +77,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     };
     tokio::time::timeout(PATIENCE, wait)
         .await
-        .unwrap_or_else(|_| panic!("waited in vain: {what}"));
+        .unwrap_or_else(|_| panic!("timed out waiting: {what}"));
 }
 
 async fn begin(bed: &Bed, nodes: Value) -> RunId {
@@ -101,7 +101,7 @@ async fn has_row(bed: &Bed, run: RunId, node: &str) -> bool {
     rows.iter().any(|row| row.node.as_str() == node)
 }
 
-/// The code of the error that is recorded for an attempt.
+/// The recorded error code of a node's attempt.
 fn code(left: &Left, node: &str) -> Value {
     let row = left
         .actions
@@ -119,7 +119,7 @@ fn patient() -> Value {
 }
 
 #[tokio::test]
-async fn a_cancel_stops_a_running_action_at_once_and_frees_its_slot() {
+async fn cancel_stops_a_running_action_at_once_and_frees_its_slot() {
     let hold = Hold::new();
     let settings = Settings {
         max_parallel_actions: 1,
@@ -160,7 +160,7 @@ async fn a_cancel_stops_a_running_action_at_once_and_frees_its_slot() {
 }
 
 #[tokio::test]
-async fn the_deadline_of_the_run_stops_a_running_action() {
+async fn run_deadline_stops_a_running_action() {
     let hold = Hold::new();
     let mut settings = Settings {
         stop_grace: LONG,
@@ -201,7 +201,7 @@ fn failing() -> Value {
 }
 
 #[tokio::test]
-async fn after_a_failure_elsewhere_a_running_action_is_stopped_when_its_grace_period_is_over() {
+async fn failure_of_another_node_stops_a_running_action_after_the_grace_period() {
     let hold = Hold::new();
     let settings = Settings {
         stop_grace: Duration::from_millis(100),
@@ -222,7 +222,7 @@ async fn after_a_failure_elsewhere_a_running_action_is_stopped_when_its_grace_pe
 }
 
 #[tokio::test]
-async fn within_its_grace_period_a_running_action_may_finish() {
+async fn running_action_may_finish_within_the_grace_period() {
     let hold = Hold::new();
     let settings = Settings {
         stop_grace: LONG,
@@ -241,7 +241,7 @@ async fn within_its_grace_period_a_running_action_may_finish() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_grace_period() {
+async fn cancel_ends_the_grace_period() {
     let hold = Hold::new();
     let settings = Settings {
         stop_grace: LONG,
@@ -264,7 +264,7 @@ async fn a_cancel_ends_the_grace_period() {
 }
 
 #[tokio::test]
-async fn a_node_that_waits_for_a_retry_ends_with_its_last_error_and_no_further_attempt() {
+async fn node_waiting_for_a_retry_ends_with_its_last_error() {
     let bed = Bed::new().await;
     let run = begin(
         &bed,
@@ -288,7 +288,7 @@ async fn a_node_that_waits_for_a_retry_ends_with_its_last_error_and_no_further_a
 }
 
 #[tokio::test]
-async fn the_timeout_of_a_delay_counts() {
+async fn timeout_of_a_delay_is_enforced() {
     let bed = Bed::new().await;
     let nap = |millis: u64, timeout: u64| {
         json!([
@@ -312,7 +312,7 @@ async fn the_timeout_of_a_delay_counts() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_renders_again_sees_what_ended_before_it_has_its_slot() {
+async fn rerendered_attempt_sees_nodes_that_ended_before_it_got_its_slot() {
     let hold = Hold::new();
     let flaky = Scripted::new("test.flaky", |_, call| match call.attempt {
         1 => Err(Failure::retriable("FLAKY", "not yet")),
@@ -363,14 +363,14 @@ async fn an_attempt_that_renders_again_sees_what_ended_before_it_has_its_slot() 
 }
 
 #[tokio::test]
-async fn secrets_are_masked_where_parameters_are_stored_and_a_retry_still_sends_them() {
+async fn secrets_are_masked_in_stored_parameters_and_sent_by_retries() {
     let flaky = Scripted::new("test.flaky", |_, call| match call.attempt {
         1 => Err(Failure::retriable("FLAKY", "not yet")),
         _ => Ok(json!({}).into()),
     });
     let calls = flaky.calls.clone();
     let settings = Settings {
-        park_after: Duration::ZERO, // the second attempt belongs to a run that was loaded again
+        park_after: Duration::ZERO, // the run is loaded again before the second attempt
         ..Settings::default()
     };
     let bed = Bed::with(settings, |registry| registry.with_action(Arc::new(flaky))).await;

@@ -1,4 +1,4 @@
-//! An engine to try things on, and what is left of a run.
+//! An engine for tests, and the records of a run.
 
 use fermata_core::{Failure, RunId, Status, decode};
 use fermata_runtime::{
@@ -25,7 +25,7 @@ const ALL: Window = Window { limit: 1000, offset: 0 };
 
 type Script = dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync;
 
-/// An action that does what its test says.
+/// An action that executes a closure of its test.
 pub struct Scripted {
     info: ActionInfo,
     script: Box<Script>,
@@ -55,7 +55,7 @@ impl Scripted {
         }
     }
 
-    /// An action that gives nothing.
+    /// Empty outputs.
     pub fn nothing() -> Success {
         Success {
             outputs: json!({}),
@@ -101,7 +101,7 @@ pub fn link(id: &str) -> ResourceLink {
     }
 }
 
-/// A store in memory, or where `FERMATA_TEST_DATABASE` says. Engines may share it.
+/// A store in memory, or the one that `FERMATA_TEST_DATABASE` names. Engines may share it.
 #[derive(Clone)]
 pub struct Place {
     store: Arc<dyn Store>,
@@ -130,13 +130,13 @@ impl Deref for Place {
     }
 }
 
-/// An engine that runs until the test is over.
+/// An engine that runs until the test ends.
 pub struct Bed {
     pub engine: Engine,
     pub store: Place,
 }
 
-/// What is left of a run.
+/// The records of a run that ended.
 pub struct Left {
     pub run: RunId,
     pub ended: Arc<Ended>,
@@ -168,7 +168,7 @@ impl Bed {
         Bed { engine, store }
     }
 
-    /// Waits until it takes runs.
+    /// Waits until it accepts runs.
     async fn ready(&self) {
         let ready = self.engine.ready();
         tokio::time::timeout(PATIENCE, ready).await.expect("a heartbeat");
@@ -182,7 +182,7 @@ impl Bed {
         self.engine.workflows().publish(&saved.workflow.id, true).await.unwrap();
     }
 
-    /// Publishes a document, runs it once and says what is left.
+    /// Publishes a document, runs it once and returns the records.
     pub async fn carry(&self, document: Value, trigger: Value) -> Left {
         self.publish(&document).await;
         let request = Request {

@@ -1,4 +1,4 @@
-//! Tasks with `needs` and `if`: what they see of each other, of callbacks and of answers that are failures.
+//! Tasks with `needs` and `if`: what they see of each other, of callbacks and of responses that are failures.
 
 use crate::{
     http::{answer, service},
@@ -58,7 +58,7 @@ fn body_of(request: &str) -> Value {
 }
 
 #[tokio::test]
-async fn templates_see_the_trigger_and_earlier_answers_with_their_types() {
+async fn templates_see_the_trigger_and_earlier_responses_with_their_types() {
     let (url, requests) = service(vec![
         answer(
             "200 OK",
@@ -90,14 +90,14 @@ async fn templates_see_the_trigger_and_earlier_answers_with_their_types() {
     );
     assert_eq!(body_of(&requests[0]), json!({ "order": 123 }));
     assert!(requests[1].contains("x-code: 200"));
-    // JSON counts as JSON whatever its media type.
+    // A JSON body is parsed whatever its media type.
     let expected = r#"{"amount":12.50,"tags":["a"],"text":"success: a"}"#;
     assert_eq!(body_of(&requests[1]).to_string(), expected);
     assert_eq!(overview.nodes[0].status_code, Some(200));
 }
 
 #[tokio::test]
-async fn conditions_see_an_answer_that_is_a_failure() {
+async fn conditions_see_a_response_that_is_a_failure() {
     let (url, requests) = service(vec![
         json_answer("402 Payment Required", json!({ "why": "card" })),
         json_answer("200 OK", json!({})),
@@ -127,7 +127,7 @@ async fn conditions_see_an_answer_that_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_condition_sees_null_of_what_was_skipped() {
+async fn condition_sees_null_for_a_skipped_task() {
     let bed = Bed::new().await;
     let run = bed
         .trigger(
@@ -148,7 +148,7 @@ async fn a_condition_sees_null_of_what_was_skipped() {
 }
 
 #[tokio::test]
-async fn a_path_that_leads_nowhere_is_a_template_error_with_its_name() {
+async fn missing_path_is_a_template_error_that_names_it() {
     let (url, requests) = service(vec![json_answer("200 OK", json!({ "orderId": 1, "none": null }))]).await;
     let bed = Bed::new().await;
     let run = bed
@@ -163,7 +163,11 @@ async fn a_path_that_leads_nowhere_is_a_template_error_with_its_name() {
         )
         .await;
     let (status, overview) = bed.end(run).await;
-    assert_eq!(status, Status::Failed, "it skipped a task, and nothing handled that");
+    assert_eq!(
+        status,
+        Status::Failed,
+        "it caused a task to be skipped, and nothing handled the failure"
+    );
     assert_eq!(word(&overview, "next"), "template_error");
     let text = message(&overview, "next");
     let start =
@@ -177,7 +181,7 @@ async fn a_path_that_leads_nowhere_is_a_template_error_with_its_name() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_is_not_read() {
+async fn truncated_response_cannot_be_read() {
     let long = format!("{{\"amount\": 1, \"more\": \"{}\"}}", "x".repeat(300_000));
     let (url, requests) = service(vec![answer("200 OK", "content-type: application/json\r\n", &long)]).await;
     let bed = Bed::new().await;
@@ -200,7 +204,7 @@ async fn an_answer_that_was_cut_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_callback_has_an_address_before_its_wait_and_brings_its_body() {
+async fn callback_url_exists_before_its_wait_opens() {
     let (url, requests) = service(vec![json_answer("200 OK", json!({}))]).await;
     let settings = Settings {
         public_url: "https://flows.example/".to_owned(),
@@ -234,7 +238,7 @@ async fn a_callback_has_an_address_before_its_wait_and_brings_its_body() {
         Answer::Accepted { .. }
     ));
     assert_eq!(bed.engine.answer(token, "1").await.unwrap(), Answer::Closed);
-    assert_eq!(bed.engine.answer("nobody", "1").await.unwrap(), Answer::NotFound);
+    assert_eq!(bed.engine.answer("unknown", "1").await.unwrap(), Answer::NotFound);
     let (status, overview) = bed.end(run).await;
     assert_eq!(status, Status::Succeeded);
     let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
@@ -243,7 +247,7 @@ async fn a_callback_has_an_address_before_its_wait_and_brings_its_body() {
 }
 
 #[tokio::test]
-async fn a_parked_run_still_knows_the_address_of_its_callbacks() {
+async fn parked_run_keeps_its_callback_urls() {
     let (url, requests) = service(vec![json_answer("200 OK", json!({}))]).await;
     let settings = Settings {
         park_after: Duration::ZERO,
@@ -264,7 +268,7 @@ async fn a_parked_run_still_knows_the_address_of_its_callbacks() {
 }
 
 #[tokio::test]
-async fn a_wait_that_nobody_answers_times_out_and_others_branch_on_it() {
+async fn unanswered_wait_times_out_and_tasks_branch_on_it() {
     let bed = Bed::new().await;
     let tasks = json!({
         "answer": { "wait_for_webhook": { "timeout": 0.05 } },
@@ -285,7 +289,7 @@ async fn a_wait_that_nobody_answers_times_out_and_others_branch_on_it() {
 }
 
 #[tokio::test]
-async fn what_tasks_learned_is_there_after_the_run_left_memory() {
+async fn task_results_are_available_after_the_run_left_memory() {
     let (url, requests) = service(vec![
         json_answer("402 Payment Required", json!({ "why": "card" })),
         json_answer("200 OK", json!({ "n": 7 })),

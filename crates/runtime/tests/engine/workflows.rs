@@ -1,4 +1,4 @@
-//! The lives of workflows with and without drafts, as callers inside this process see them.
+//! The lifecycle of workflows with and without drafts, through the engine's own interface.
 
 use crate::support::{Bed, workflow};
 use fermata_core::Timestamp;
@@ -22,7 +22,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, EngineError>) -> Refusal {
     }
 }
 
-/// As `fermata run` and `dev` do with every file.
+/// As `fermata run` and `dev` do it with every file.
 #[tokio::test]
 async fn any_document_can_be_saved_and_published() {
     let bed = Bed::new().await;
@@ -53,7 +53,7 @@ async fn any_document_can_be_saved_and_published() {
 }
 
 #[tokio::test]
-async fn the_dialect_says_what_becomes_of_a_document() {
+async fn dialect_decides_whether_a_document_becomes_a_draft() {
     let bed = Bed::new().await;
     let workflows = bed.engine.workflows();
     let text = nodes().to_string();
@@ -79,9 +79,9 @@ async fn the_dialect_says_what_becomes_of_a_document() {
     assert!(matches!(refused, Refusal::HasDrafts(_)), "{refused}");
 }
 
-/// A workflow whose draft is of another dialect is what it is until the draft is published.
+/// The dialect of a workflow changes when the draft is published, not when it is saved.
 #[tokio::test]
-async fn a_draft_may_change_the_dialect() {
+async fn draft_may_change_the_dialect() {
     let bed = Bed::new().await;
     let workflows = bed.engine.workflows();
     workflows.add(&tasks(true, 0), "w.json").await.unwrap();
@@ -113,9 +113,9 @@ async fn a_draft_may_change_the_dialect() {
     assert!(matches!(refused, Refusal::IllegalTransition { .. }), "{refused}");
 }
 
-/// What this process believes of a name may be what another process has deleted and created again.
+/// The cached workflow of a name may have been deleted and created again by another process.
 #[tokio::test]
-async fn a_name_created_again_elsewhere_is_another_workflow() {
+async fn workflow_recreated_by_another_process_is_another_workflow() {
     let bed = Bed::new().await;
     let workflows = bed.engine.workflows();
     let start = async |workflow: &str, request_id: &str| {

@@ -1,4 +1,4 @@
-//! The promises, checked when everything is over.
+//! The promises, checked at the end of a simulation.
 
 use super::{
     scenario::{Ending, HORIZON_MS},
@@ -21,7 +21,7 @@ const ALL: Window = Window {
     limit: u32::MAX,
     offset: 0,
 };
-/// Mail is read within this, once nothing goes wrong.
+/// Messages are read within this time once there are no more faults.
 const PROMPTLY_MS: u64 = 10_000;
 
 type Checked = Result<(), String>;
@@ -76,7 +76,7 @@ fn text(error: StoreError) -> String {
     error.to_string()
 }
 
-/// All that is stored of a run.
+/// Everything that is stored of a run.
 struct Story<'a> {
     id: RunId,
     tracked: &'a Tracked,
@@ -86,7 +86,7 @@ struct Story<'a> {
 }
 
 async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeMap<String, RunId>) -> Checked {
-    let record = memory.run(id).await.map_err(text)?.ok_or("it is gone")?;
+    let record = memory.run(id).await.map_err(text)?.ok_or("its row is missing")?;
     let journal = memory.events(id, ALL).await.map_err(text)?.0;
     let rows = memory.actions(id, ALL).await.map_err(text)?.0;
     let links = memory.links(id).await.map_err(text)?;
@@ -95,7 +95,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
         limit: 1000,
         ..DeadLetterFilter::default()
     };
-    let letters = memory.dead_letters(all).await.map_err(text)?.items;
+    let dead_letters = memory.dead_letters(all).await.map_err(text)?.items;
     let inner = world.lock();
     let tracked = &inner.runs[&id];
     let mut events = Vec::new();
@@ -112,7 +112,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     ensure!(record.status.is_terminal(), "it is {}", record.status);
     ensure!(
         !record.held() && record.wake_at.is_none(),
-        "it is over, and yet somebody is to wake it"
+        "it has ended, and still has a wake-up time"
     );
     ensure!(
         waits.iter().all(|wait| !wait.open),
@@ -125,7 +125,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
         record.status,
         tracked.status()
     );
-    if let Some((killer, Ending::Kill)) = &world.scenario.doom {
+    if let Some((killer, Ending::Kill)) = &world.scenario.fixed_ending {
         let kills = *killer == tracked.request.1;
         ensure!(
             kills == tracked.dead_lettered,
@@ -133,7 +133,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
             tracked.dead_lettered
         );
     }
-    let dead_lettered = letters.iter().filter(|letter| letter.run == id).count();
+    let dead_lettered = dead_letters.iter().filter(|dead_letter| dead_letter.run == id).count();
     ensure!(
         dead_lettered == usize::from(tracked.dead_lettered),
         "{dead_lettered} dead letters, dead-lettered: {}",
@@ -145,7 +145,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
             "its reason is {:?}",
             record.reason
         );
-        return Ok(()); // what it had done until then is in its journal; the rest never was
+        return Ok(()); // it was dead-lettered without a journal row, so there is nothing more to check
     }
     story.one_outcome_for_each_node()?;
     story.expressions_saw_what_is_recorded()?;
@@ -166,7 +166,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
         true => Timestamp::default(),
         false => world.clock_begin().plus_millis(HORIZON_MS),
     };
-    // Where runs wait for room, mail is read when there is time. Hints that are lost do not matter.
+    // While runs wait for a place, messages may be read later. Lost hints must not matter.
     let promptly = world.scenario.max_active_runs >= 100;
     for callback in inner.callbacks.iter().filter(|callback| callback.run == id) {
         let late = callback.at.max(calm_at).plus_millis(PROMPTLY_MS);
@@ -268,7 +268,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Whether this ends a node that waited for a retry when its run stopped: no attempt belongs to it.
+    /// Whether this event ends a node that waited for a retry when its run stopped: there is no attempt for it.
     fn cut_short(&self, event: &Event) -> bool {
         let Event::Finished { node, attempt, .. } = event else {
             return false;
@@ -282,7 +282,7 @@ impl Story<'_> {
         self.rows.iter().find(|row| row.node == *node && row.attempt == attempt)
     }
 
-    /// What a node shows to later ones as `v`.
+    /// The value `v` that later nodes see of a node.
     fn value(&self, node: &NodeId) -> Option<Value> {
         let row = self
             .rows
@@ -292,7 +292,7 @@ impl Story<'_> {
         outputs.get("v").cloned()
     }
 
-    /// The shallow merge of what the leaves gave, in document order.
+    /// The shallow merge of the outputs of the leaves, in document order.
     fn outputs(&self) -> Value {
         let mut merged = Map::new();
         for ix in self.tracked.run.result_nodes() {
@@ -309,7 +309,7 @@ impl Story<'_> {
         Value::Object(merged)
     }
 
-    /// Parameters and verdicts follow from what is recorded, as of the right moment and of nothing else.
+    /// Parameters and verdicts follow from the recorded outputs as of the right position in the completion order.
     fn expressions_saw_what_is_recorded(&self) -> Checked {
         let mut completed: Vec<&NodeId> = Vec::new();
         let mut from: BTreeMap<(&NodeId, u32), Value> = BTreeMap::new();
@@ -423,11 +423,11 @@ impl Story<'_> {
             AttemptStatus::Failed if error.is_some_and(|error| error["code"] == code::RESOURCE_LINK_CONFLICT) => {
                 let taken = |thing: &String| owners.get(thing).is_some_and(|owner| *owner != self.id);
                 let mut things = effects.iter().flat_map(|effect| &effect.link);
-                ensure!(things.any(taken), "{place} failed for a link that nobody else has");
+                ensure!(things.any(taken), "{place} failed for a link that no other run has");
             }
             AttemptStatus::Failed => {}
             AttemptStatus::Skipped => {
-                // A call that a crash cut off may end as never begun, if the run was stopped before it was repeated.
+                // A call that a crash interrupted may be recorded as never begun, if the run was stopped before the repetition.
                 let known = |effect: &&&&Effect| effect.epoch == self.tracked.epoch && !effect.mistaken;
                 ensure!(
                     !effects.iter().any(|effect| known(&effect)),
@@ -438,11 +438,11 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// An accepted callback was used, unless its node never came or the run stopped first.
+    /// An accepted callback was used, unless its node never opened or the run stopped first.
     fn callback(&self, node: &NodeId, payload: &str, late: Option<Timestamp>) -> Checked {
         let mut rows = self.rows.iter().filter(|row| row.node == *node);
         let Some(row) = rows.next_back() else {
-            return Ok(()); // cancelled before it began
+            return Ok(()); // cancelled before it started
         };
         match row.status {
             AttemptStatus::Skipped => Ok(()),

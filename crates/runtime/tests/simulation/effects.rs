@@ -1,4 +1,4 @@
-//! What the engine does to the outside: each attempt that begins is looked at, at the only moment that counts.
+//! The effects of the engine: each attempt is checked at the moment it begins.
 
 use super::{
     scenario::Script,
@@ -8,7 +8,7 @@ use fermata_core::{Phase, Status, Timestamp};
 use fermata_runtime::actions::Call;
 
 impl World {
-    /// An attempt begins: the only moment at which the engine touches the world.
+    /// An attempt begins. Only attempts have effects.
     pub fn begin(&self, life: Life, call: &Call, parameters: String) -> (usize, Script) {
         let now = self.now();
         let mut inner = self.lock();
@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// Why this attempt should not begin now.
+/// Why this attempt must not begin now.
 fn objection(tracked: &Tracked, call: &Call, life: Life, now: Timestamp) -> Option<String> {
     let ix = tracked.run.plan().find(call.node.as_str())?;
     if tracked.holder != Some(life) {
@@ -95,7 +95,7 @@ fn objection(tracked: &Tracked, call: &Call, life: Life, now: Timestamp) -> Opti
     if tracked.run.status() != Status::Running {
         return Some(format!("the run is {}", tracked.run.status()));
     }
-    if tracked.stop_told {
+    if tracked.stop_known {
         return Some("the run is stopping".to_owned());
     }
     match &tracked.run.node(ix).phase {

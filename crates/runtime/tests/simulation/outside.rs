@@ -1,4 +1,4 @@
-//! What comes from outside, and what the outside is told: starts, callbacks, cancels.
+//! Callers: starts, callbacks and cancels, and the answers to them.
 
 use super::world::{Callback, Tracked, World};
 use fermata_core::{Kind, NodeId, RunId, Status};
@@ -25,8 +25,8 @@ impl World {
         inner.acknowledged.push((key, run));
     }
 
-    /// Somebody was told how a run ended.
-    pub fn told_end(&self, run: RunId, status: Status) {
+    /// A caller got the end of a run.
+    pub fn answered_end(&self, run: RunId, status: Status) {
         let now = self.now();
         let mut inner = self.lock();
         inner.count("end awaited");
@@ -37,7 +37,7 @@ impl World {
         }
     }
 
-    /// The run behind a request, if it is durable.
+    /// The run of a request, if it is durable.
     pub fn run_of(&self, tenant: &str, request: &str) -> Option<RunId> {
         let inner = self.lock();
         let mut runs = inner.runs.iter();
@@ -45,7 +45,7 @@ impl World {
         found.map(|(id, _)| *id)
     }
 
-    /// Somebody answers the wait of a node.
+    /// Sends a callback to the wait of a node.
     pub async fn call_back(&self, run: RunId, node: &NodeId) {
         let memory = self.lock().memory.clone();
         let waits = memory.waits(run).await.unwrap_or_default();
@@ -79,18 +79,18 @@ impl World {
                 });
             }
             Answer::Closed => inner.count("callback too late"),
-            Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is forgotten")),
+            Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is unknown")),
         }
     }
 
-    /// Somebody wants a run to stop.
+    /// Cancels a run.
     pub async fn cancel(&self, run: RunId) {
         let memory = self.lock().memory.clone();
         let now = self.now();
-        let letter = InboxMessage::Cancel {
+        let message = InboxMessage::Cancel {
             reason: "enough".to_owned(),
         };
-        let delivery = memory.deliver(run, letter, now).await;
+        let delivery = memory.deliver(run, message, now).await;
         let mut inner = self.lock();
         let short = inner.short(run);
         inner.note(now, || format!("cancel of {short}: {delivery:?}"));
@@ -99,25 +99,25 @@ impl World {
         }
     }
 
-    /// What people do at the worst moment, right before or after a commit.
-    pub async fn meddle(&self, commit: &RunCommit) {
+    /// Sends callbacks and cancels right before or after a commit.
+    pub async fn interfere(&self, commit: &RunCommit) {
         let closes = commit.waits.iter().find_map(|change| match change {
             WaitChange::Close { node } => Some(node.clone()),
             WaitChange::Open { .. } | WaitChange::Limit { .. } => None,
         });
         let (callback, cancel) = {
             let mut inner = self.lock();
-            if !inner.rough || self.scenario.rates.meddle == 0 {
+            if !inner.rough || self.scenario.rates.interfere == 0 {
                 return;
             }
             let often = if closes.is_some() {
                 400
             } else {
-                self.scenario.rates.meddle
+                self.scenario.rates.interfere
             };
             (
                 inner.rng.chance(often),
-                inner.rng.chance(self.scenario.rates.meddle / 6),
+                inner.rng.chance(self.scenario.rates.interfere / 6),
             )
         };
         if callback {

@@ -1,9 +1,9 @@
-//! Plays a scenario: processes that live and die, people who want things, and the end of it.
+//! Plays a scenario: starts and crashes processes, sends requests, and waits for the end.
 
 use super::{
     check,
     rng::{Rng, table},
-    scenario::{ACTION, Blow, Ending, HORIZON_MS, Scenario, Wish},
+    scenario::{ACTION, Ending, HORIZON_MS, PlannedRun, ProcessFault, Scenario},
     store::FaultyStore,
     world::{Inner, Life, MAX_CLAIMS, Process, World},
 };
@@ -25,17 +25,17 @@ use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// A run that has not moved for this long, with nothing to wait for, will never move.
+/// A run that made no progress for this long, with nothing to wait for, is stuck.
 const STUCK_AFTER_MS: u64 = 150_000;
-/// Slow calls from before have all come back after this.
+/// All slow calls have returned after this time.
 const LATE_CALLS_MS: u64 = 15_000;
-/// No scenario takes longer than this.
+/// The longest duration of a scenario.
 const END_MS: u64 = 3 * 60 * 60 * 1000;
 
-/// How it went.
+/// The result of a scenario.
 pub struct Played {
     pub violation: Option<String>,
-    /// The same for the same seed.
+    /// A digest of the trace; the same for the same seed.
     pub trace: u64,
     pub lines: Vec<String>,
     pub writes: u64,
@@ -73,7 +73,7 @@ fn uid(index: usize) -> Uuid {
     Uuid::from_u128(index as u128)
 }
 
-/// The workflows are there before anything happens. Their documents do not matter: the plans are installed.
+/// Creates the workflows. Their documents do not matter: the plans are installed.
 async fn prepare(world: &World) {
     let memory = world.lock().memory.clone();
     for (index, plan) in world.scenario.plans.iter().enumerate() {
@@ -100,22 +100,22 @@ async fn run(world: &Arc<World>) {
     for slot in 0..world.scenario.slots {
         tokio::spawn(live(world.clone(), slot));
     }
-    for (at, slot, blow) in world.scenario.blows.clone() {
-        tokio::spawn(strike(world.clone(), at, slot, blow));
+    for (at, slot, fault) in world.scenario.process_faults.clone() {
+        tokio::spawn(inject(world.clone(), at, slot, fault));
     }
-    let mut people = Vec::new();
-    for wish in &world.scenario.wishes {
-        people.extend(wish_for(world, wish));
+    let mut callers = Vec::new();
+    for planned in &world.scenario.planned_runs {
+        callers.extend(send_requests(world, planned));
     }
     sleep(Duration::from_millis(HORIZON_MS)).await;
     world.lock().rough = false;
     world.note(|| "calm from here".to_owned());
-    settle(world, people).await;
+    settle(world, callers).await;
 }
 
 // ── processes ───────────────────────────────────────────────────────────────────────────────────
 
-/// One process after the other.
+/// Runs one process after the other in a slot.
 async fn live(world: Arc<World>, slot: usize) {
     loop {
         let process = boot(&world, slot);
@@ -171,7 +171,7 @@ fn boot(world: &Arc<World>, slot: usize) -> Process {
     process
 }
 
-/// The clock of a machine, which nobody should rely on.
+/// The wrong clock of a machine, which must not matter.
 struct WrongClock {
     right: TokioClock,
     /// In microseconds.
@@ -190,21 +190,21 @@ impl Clock for WrongClock {
     }
 }
 
-async fn strike(world: Arc<World>, at: u64, slot: usize, blow: Blow) {
+async fn inject(world: Arc<World>, at: u64, slot: usize, fault: ProcessFault) {
     sleep(Duration::from_millis(at)).await;
     let process = world.lock().alive.get(&slot).cloned();
-    match (process, blow) {
+    match (process, fault) {
         (None, _) => {}
-        (Some(process), Blow::Stop) => {
-            world.note(|| format!("{} is told to stop", process.life));
-            world.lock().count("told to stop");
+        (Some(process), ProcessFault::Stop) => {
+            world.note(|| format!("{} must stop", process.life));
+            world.lock().count("stop requested");
             process.engine.stop();
         }
-        (Some(process), Blow::Crash) => world.crash(process.life),
+        (Some(process), ProcessFault::Crash) => world.crash(process.life),
     }
 }
 
-/// The one action: it does what the scenario says, and the world sees it.
+/// The only action: it follows the script of the scenario, and the world records it.
 struct Step {
     world: Arc<World>,
     life: Life,
@@ -251,7 +251,7 @@ impl Action for Step {
         };
         tokio::select! {
             biased;
-            () = call.cancelled.cancelled(), if script.obedient => return Err(Failure::permanent("STOPPED", "told to stop").into()),
+            () = call.cancelled.cancelled(), if script.obedient => return Err(Failure::permanent("STOPPED", "stop requested").into()),
             () = work => {}
         }
         match script.ending {
@@ -281,48 +281,48 @@ impl Action for Step {
     }
 }
 
-// ── people ──────────────────────────────────────────────────────────────────────────────────────
+// ── callers ──────────────────────────────────────────────────────────────────────────────────────
 
-fn wish_for(world: &Arc<World>, wish: &Wish) -> Vec<JoinHandle<()>> {
-    let mut people = Vec::new();
-    for (nth, at) in wish.starts_ms.iter().copied().enumerate() {
-        people.push(tokio::spawn(start(world.clone(), wish.clone(), nth, at)));
+fn send_requests(world: &Arc<World>, planned: &PlannedRun) -> Vec<JoinHandle<()>> {
+    let mut callers = Vec::new();
+    for (nth, at) in planned.starts_ms.iter().copied().enumerate() {
+        callers.push(tokio::spawn(start(world.clone(), planned.clone(), nth, at)));
     }
-    for (at, node) in wish.callbacks.iter().cloned() {
-        let (world, wish) = (world.clone(), wish.clone());
-        people.push(tokio::spawn(async move {
+    for (at, node) in planned.callbacks.iter().cloned() {
+        let (world, planned) = (world.clone(), planned.clone());
+        callers.push(tokio::spawn(async move {
             sleep(Duration::from_millis(at)).await;
-            if let Some(run) = world.run_of(&wish.tenant, &wish.request) {
+            if let Some(run) = world.run_of(&planned.tenant, &planned.request) {
                 world.call_back(run, &node).await;
             }
         }));
     }
-    if let Some(at) = wish.cancel_ms {
-        let (world, wish) = (world.clone(), wish.clone());
-        people.push(tokio::spawn(async move {
+    if let Some(at) = planned.cancel_ms {
+        let (world, planned) = (world.clone(), planned.clone());
+        callers.push(tokio::spawn(async move {
             sleep(Duration::from_millis(at)).await;
-            if let Some(run) = world.run_of(&wish.tenant, &wish.request) {
+            if let Some(run) = world.run_of(&planned.tenant, &planned.request) {
                 world.cancel(run).await;
             }
         }));
     }
-    people
+    callers
 }
 
-/// Asks for a run until somebody says that it will be done.
-async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
+/// Requests a run until the request is acknowledged.
+async fn start(world: Arc<World>, planned: PlannedRun, nth: usize, at: u64) {
     sleep(Duration::from_millis(at)).await;
-    let mut rng = table(world.scenario.seed, &["start", &wish.request, &nth.to_string()]);
+    let mut rng = table(world.scenario.seed, &["start", &planned.request, &nth.to_string()]);
     loop {
         let Some(process) = world.some_process() else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
         let request = Request {
-            workflow_id: world.scenario.plans[wish.workflow].workflow.clone(),
-            request_id: Some(wish.request.clone()),
-            trigger: wish.trigger.clone(),
-            tenant: wish.tenant.clone(),
+            workflow_id: world.scenario.plans[planned.workflow].workflow.clone(),
+            request_id: Some(planned.request.clone()),
+            trigger: planned.trigger.clone(),
+            tenant: planned.tenant.clone(),
             id: Some(run_id(&mut rng)),
             ..Request::default()
         };
@@ -341,19 +341,19 @@ async fn start(world: Arc<World>, wish: Wish, nth: usize, at: u64) {
         match answer {
             Some(Ok((accepted, ended))) => {
                 if let Some(ended) = ended {
-                    world.told_end(accepted.run, ended.status);
+                    world.answered_end(accepted.run, ended.status);
                 }
-                world.note(|| format!("{} is acknowledged to caller {nth}", wish.request));
-                return world.acknowledge(&wish.tenant, &wish.request, accepted.run);
+                world.note(|| format!("{} is acknowledged to caller {nth}", planned.request));
+                return world.acknowledge(&planned.tenant, &planned.request, accepted.run);
             }
             Some(Err(EngineError::Store(_) | EngineError::Stopping)) | None => {}
-            Some(Err(error)) => return world.violate(format!("{} was refused: {error}", wish.request)),
+            Some(Err(error)) => return world.violate(format!("{} was refused: {error}", planned.request)),
         }
         sleep(Duration::from_millis(rng.between(5, 500))).await;
     }
 }
 
-/// Asks for a run, and sometimes stays to hear how it ended.
+/// Requests a run, and sometimes waits for its end.
 async fn ask(
     engine: &Engine,
     request: Request,
@@ -371,8 +371,8 @@ fn run_id(rng: &mut Rng) -> RunId {
 
 // ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
-/// Nothing goes wrong any more: everything must come to its end.
-async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
+/// There are no more faults: everything must end.
+async fn settle(world: &Arc<World>, callers: Vec<JoinHandle<()>>) {
     let begin = world.now();
     loop {
         sleep(Duration::from_millis(500)).await;
@@ -380,7 +380,7 @@ async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
             return;
         }
         let now = world.now();
-        let answered = people.iter().all(JoinHandle::is_finished);
+        let answered = callers.iter().all(JoinHandle::is_finished);
         if now > begin.plus_millis(END_MS) {
             return world.violate("there is no end of it".to_owned());
         }
@@ -405,14 +405,14 @@ async fn settle(world: &Arc<World>, people: Vec<JoinHandle<()>>) {
             Err(stuck) => return world.violate(stuck),
         }
         if !answered && now > begin.plus_millis(STUCK_AFTER_MS) {
-            return world.violate("somebody's start is never answered".to_owned());
+            return world.violate("a start is never answered".to_owned());
         }
     }
     sleep(Duration::from_millis(LATE_CALLS_MS)).await;
-    none_in_memory(world, "all runs are over");
+    none_in_memory(world, "all runs have ended");
 }
 
-/// Whether all these runs rightly wait for people who will not come; an error if one is stuck.
+/// Whether all these runs wait for callbacks that will not be sent; an error if one is stuck.
 fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String> {
     let mut all = true;
     for id in open {

@@ -1,4 +1,4 @@
-//! All chance of a simulation comes from its seed, through here.
+//! The random numbers of a simulation. All of them come from its seed.
 
 /// A splitmix64 sequence.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True so many times in a thousand.
+    /// True with a probability of `permille` in a thousand.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
@@ -40,13 +40,13 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// FNV-1a, to go on from `state`.
+/// FNV-1a, continued from `state`.
 pub fn digest(state: u64, bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(state, step)
 }
 
-/// Chance that depends on these alone, whenever it is asked for.
+/// Random numbers that depend on the seed and these parts only.
 pub fn table(seed: u64, parts: &[&str]) -> Rng {
     let hash = parts.iter().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, part| {
         digest(digest(hash, part.as_bytes()), b"\0")

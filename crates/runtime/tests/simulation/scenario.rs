@@ -1,4 +1,4 @@
-//! What a seed means: workflows, who wants what and when, and how bad the weather is.
+//! What a seed decides: workflows, requests and their times, and the rates of faults.
 
 use super::rng::{Rng, table};
 use fermata_core::{
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 /// The action that every plan here calls.
 pub const ACTION: &str = "sim.step";
-/// After this much simulated time nothing goes wrong any more.
+/// After this simulated time there are no more faults.
 pub const HORIZON_MS: u64 = 25_000;
 
-/// How often each thing goes wrong, in a thousand calls.
+/// The rate of each fault, per thousand calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rates {
     pub crash_before: u64,
@@ -24,21 +24,21 @@ pub struct Rates {
     pub conflict: u64,
     pub read_error: u64,
     pub claim_error: u64,
-    /// Claims that are made and never answered.
+    /// Claims that are executed and never answered.
     pub claim_lost: u64,
     pub heartbeat_error: u64,
     pub slow: u64,
     /// Callbacks and cancels right before and after a commit.
-    pub meddle: u64,
-    /// Callers who give up on a start before it is answered.
+    pub interfere: u64,
+    /// Callers that stop waiting for a start before it is answered.
     pub impatient: u64,
     /// Hints of the store that do not arrive.
-    pub deaf: u64,
+    pub lost_hints: u64,
 }
 
-/// What one commit of a fixed scenario meets.
+/// The fault at one commit of a fixed scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strike {
+pub enum CommitFault {
     CrashBefore,
     CrashAfter,
     UnknownApplied,
@@ -48,23 +48,23 @@ pub enum Strike {
     Conflict,
 }
 
-/// Somebody wants a run.
+/// A request for a run, with what its caller does later.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct PlannedRun {
     pub request: String,
     pub tenant: String,
     pub workflow: usize,
     pub trigger: Value,
-    /// When it is asked for, again and again.
+    /// When it is requested, possibly several times.
     pub starts_ms: Vec<u64>,
     /// Callbacks for these nodes.
     pub callbacks: Vec<(u64, NodeId)>,
     pub cancel_ms: Option<u64>,
 }
 
-/// What happens to a process, whatever it is doing.
+/// A fault of a process, at any moment.
 #[derive(Debug, Clone, Copy)]
-pub enum Blow {
+pub enum ProcessFault {
     Stop,
     Crash,
 }
@@ -74,17 +74,17 @@ pub enum Blow {
 pub struct Scenario {
     pub seed: u64,
     pub plans: Vec<Plan>,
-    pub wishes: Vec<Wish>,
+    pub planned_runs: Vec<PlannedRun>,
     pub rates: Rates,
     /// Processes that work on the same store.
     pub slots: usize,
-    /// Whether a restart finds the runners of the time before forgotten.
+    /// Whether a restart removes the runners of earlier processes.
     pub reopen: bool,
-    pub blows: Vec<(u64, usize, Blow)>,
-    pub strike: Option<(u64, Strike)>,
-    /// How every call of this request's run ends.
-    pub doom: Option<(String, Ending)>,
-    /// Cancels must be read within so many milliseconds, whatever goes wrong.
+    pub process_faults: Vec<(u64, usize, ProcessFault)>,
+    pub commit_fault: Option<(u64, CommitFault)>,
+    /// The fixed ending of every call of this request's run.
+    pub fixed_ending: Option<(String, Ending)>,
+    /// Cancels must be read within this many milliseconds, also under faults.
     pub prompt_ms: Option<u64>,
     pub max_active_runs: usize,
     pub max_parallel_actions: usize,
@@ -97,26 +97,28 @@ impl Scenario {
         let plans: Vec<Plan> = (0..rng.between(1, 2))
             .filter_map(|at| plan(&mut rng, &format!("w{at}")).ok())
             .collect();
-        let wishes = (0..rng.between(1, 4)).map(|at| wish(&mut rng, at, &plans)).collect();
+        let planned_runs = (0..rng.between(1, 4))
+            .map(|at| planned_run(&mut rng, at, &plans))
+            .collect();
         let slots = if rng.chance(250) { 2 } else { 1 };
         let rates = rates(&mut rng);
-        let mut blows = Vec::new();
+        let mut process_faults = Vec::new();
         if rates.is_rough() {
             for _ in 0..rng.below(3) {
-                let blow = rng.pick(&[Blow::Stop, Blow::Stop, Blow::Crash]);
-                blows.push((rng.below(HORIZON_MS), rng.below(slots as u64) as usize, blow));
+                let fault = rng.pick(&[ProcessFault::Stop, ProcessFault::Stop, ProcessFault::Crash]);
+                process_faults.push((rng.below(HORIZON_MS), rng.below(slots as u64) as usize, fault));
             }
         }
         Scenario {
             seed,
             plans,
-            wishes,
+            planned_runs,
             rates,
             slots,
             reopen: slots == 1 && rng.chance(700),
-            blows,
-            strike: None,
-            doom: None,
+            process_faults,
+            commit_fault: None,
+            fixed_ending: None,
             prompt_ms: None,
             max_active_runs: rng.pick(&[1, 2, 100, 100]),
             max_parallel_actions: rng.pick(&[1, 2, 10, 10]),
@@ -124,8 +126,8 @@ impl Scenario {
         }
     }
 
-    /// A small scenario with a bit of everything, in which exactly one commit is struck.
-    pub fn fixed(cancelled: bool, strike: Option<(u64, Strike)>) -> Scenario {
+    /// A small scenario with all kinds of nodes, and a fault at exactly one commit.
+    pub fn fixed(cancelled: bool, commit_fault: Option<(u64, CommitFault)>) -> Scenario {
         let retried = Retry {
             max_attempts: 3,
             base_delay_ms: 700,
@@ -165,7 +167,7 @@ impl Scenario {
                 json!({ "own": 4, "from": "{{ context.data['n1'].v ?? 'none' }}" }),
             )
             .build();
-        let wish = Wish {
+        let planned = PlannedRun {
             request: "r0".to_owned(),
             tenant: String::new(),
             workflow: 0,
@@ -177,13 +179,13 @@ impl Scenario {
         Scenario {
             seed: 4,
             plans: plan.into_iter().collect(),
-            wishes: vec![wish],
+            planned_runs: vec![planned],
             rates: Rates::default(),
             slots: 1,
             reopen: true,
-            blows: Vec::new(),
-            strike,
-            doom: None,
+            process_faults: Vec::new(),
+            commit_fault,
+            fixed_ending: None,
             prompt_ms: None,
             max_active_runs: 100,
             max_parallel_actions: 10,
@@ -191,7 +193,7 @@ impl Scenario {
         }
     }
 
-    /// Nothing goes wrong but one run, which begins with an action that takes its process down.
+    /// No faults except for one run, whose first action crashes its process.
     pub fn poisoned(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed ^ 0x0dead);
         let mut scenario = Scenario::of(seed);
@@ -202,13 +204,13 @@ impl Scenario {
             .with(|node| node.policies.timeout_ms = 3000);
         scenario.plans.extend(deadly.build());
         let last = scenario.plans.len() - 1;
-        scenario.wishes.retain(|wish| wish.workflow < last);
+        scenario.planned_runs.retain(|planned| planned.workflow < last);
         for at in 0..rng.between(1, 4) {
             scenario
-                .wishes
-                .push(wish(&mut rng, 10 + at, &scenario.plans[..last.max(1)]));
+                .planned_runs
+                .push(planned_run(&mut rng, 10 + at, &scenario.plans[..last.max(1)]));
         }
-        scenario.wishes.push(Wish {
+        scenario.planned_runs.push(PlannedRun {
             request: "killer".to_owned(),
             tenant: String::new(),
             workflow: last,
@@ -219,36 +221,39 @@ impl Scenario {
         });
         Scenario {
             rates: Rates::default(),
-            blows: Vec::new(),
-            doom: Some(("killer".to_owned(), Ending::Kill)),
+            process_faults: Vec::new(),
+            fixed_ending: Some(("killer".to_owned(), Ending::Kill)),
             max_active_runs: 100,
             ..scenario
         }
     }
 
     /// A run is cancelled while its action hangs, and no hint arrives.
-    pub fn deaf() -> Scenario {
+    pub fn lost_hints() -> Scenario {
         let plan = built("w0")
             .action_with("n0", ACTION, json!({ "own": 0, "from": "none" }))
             .with(|node| node.policies.timeout_ms = 3_600_000);
         let mut scenario = Scenario::fixed(false, None);
         scenario.plans = plan.build().into_iter().collect();
-        scenario.wishes[0].callbacks.clear();
-        scenario.wishes[0].cancel_ms = Some(5000);
+        scenario.planned_runs[0].callbacks.clear();
+        scenario.planned_runs[0].cancel_ms = Some(5000);
         Scenario {
             rates: Rates {
-                deaf: 1000,
+                lost_hints: 1000,
                 ..Rates::default()
             },
-            doom: Some(("r0".to_owned(), Ending::Hang)),
+            fixed_ending: Some(("r0".to_owned(), Ending::Hang)),
             prompt_ms: Some(1100),
             ..scenario
         }
     }
 
-    /// Whether nothing at all goes wrong.
+    /// Whether there are no faults at all.
     pub fn is_calm(&self) -> bool {
-        !self.rates.is_rough() && self.blows.is_empty() && self.strike.is_none() && self.doom.is_none()
+        !self.rates.is_rough()
+            && self.process_faults.is_empty()
+            && self.commit_fault.is_none()
+            && self.fixed_ending.is_none()
     }
 
     /// How an attempt behaves when it is called for the `repetition`th time.
@@ -268,8 +273,8 @@ impl Scenario {
             87..=93 => Ending::Broken,
             _ => Ending::Hang,
         };
-        // It kills before it has lived for so long that nobody suspects it any more.
-        let (millis, ending) = match &self.doom {
+        // It crashes the process before its probation would end.
+        let (millis, ending) = match &self.fixed_ending {
             Some((doomed, ending)) if doomed == request => (millis.map(|millis| millis.min(2500)), *ending),
             _ => (millis, ending),
         };
@@ -284,14 +289,14 @@ impl Scenario {
     }
 }
 
-/// How one call of the action goes.
+/// The script of one call of the action.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// How long it takes; `None` does not even yield.
+    /// How long it takes; with `None` it does not even yield.
     pub millis: Option<u64>,
     pub ending: Ending,
     pub link: Option<String>,
-    /// Whether it stops when it is told to.
+    /// Whether it returns when the run stops.
     pub obedient: bool,
     pub value: u64,
 }
@@ -299,12 +304,12 @@ pub struct Script {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Success,
-    /// Fails, and may succeed later; sometimes not before so many milliseconds.
+    /// Fails with a retriable failure, sometimes with a minimum delay in milliseconds.
     Flaky(Option<u64>),
     Broken,
-    /// Never comes back.
+    /// Never returns.
     Hang,
-    /// Takes its process down.
+    /// Crashes its process.
     Kill,
 }
 
@@ -320,16 +325,16 @@ impl Rates {
             + self.claim_error
             + self.claim_lost
             + self.heartbeat_error
-            + self.deaf
+            + self.lost_hints
             > 0
     }
 }
 
-/// Some seeds are calm, some have one kind of trouble, most have several.
+/// Some seeds have no faults, some have one kind, most have several.
 fn rates(rng: &mut Rng) -> Rates {
     let mut rates = Rates {
         slow: rng.pick(&[0, 100, 300]),
-        meddle: rng.pick(&[0, 20, 60]),
+        interfere: rng.pick(&[0, 20, 60]),
         ..Rates::default()
     };
     if rng.chance(120) {
@@ -347,11 +352,11 @@ fn rates(rng: &mut Rng) -> Rates {
     rates.claim_lost = some(&[50, 300]);
     rates.heartbeat_error = some(&[100, 700]);
     rates.impatient = some(&[100, 400]);
-    rates.deaf = some(&[0, 0, 300]);
+    rates.lost_hints = some(&[0, 0, 300]);
     rates
 }
 
-fn wish(rng: &mut Rng, at: u64, plans: &[Plan]) -> Wish {
+fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
     let workflow = rng.below(plans.len() as u64) as usize;
     let first = rng.below(4000);
     let mut starts_ms = vec![first];
@@ -367,7 +372,7 @@ fn wish(rng: &mut Rng, at: u64, plans: &[Plan]) -> Wish {
             }
         }
     }
-    Wish {
+    PlannedRun {
         request: format!("r{at}"),
         tenant: rng.pick(&["", "", "t1"]).to_owned(),
         workflow,
@@ -393,7 +398,7 @@ fn plan(rng: &mut Rng, id: &str) -> Result<Plan, GraphError> {
     for at in 0..count {
         builder = node(rng, builder, at);
         for target in at + 1..count {
-            // Mostly short hops, so that most nodes are reached and joins meet.
+            // Mostly short edges, so that most nodes are reached and joins have several parents.
             let near = if target == at + 1 { 700 } else { 180 };
             if rng.chance(near) {
                 let when = rng.pick(&[
@@ -412,7 +417,7 @@ fn plan(rng: &mut Rng, id: &str) -> Result<Plan, GraphError> {
     builder.build()
 }
 
-/// Whether a node gave more than a number. Which node and which number, the checks read out of it again.
+/// A condition that compares the value of a node with a number. The checks parse both from its text.
 fn condition(rng: &mut Rng, before: u64) -> String {
     let node = rng.below(before);
     let above = rng.pick(&[-1, 2, 4]);

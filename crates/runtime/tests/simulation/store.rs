@@ -1,7 +1,7 @@
-//! A store that goes wrong. What it lets through goes to a memory store that all processes share.
+//! A store with faults, in front of a memory store that all processes share.
 
 use super::{
-    scenario::Strike,
+    scenario::CommitFault,
     world::{Life, World},
 };
 use async_trait::async_trait;
@@ -27,20 +27,20 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// At most this many crashes for each seed, so that it comes to an end.
+/// The largest number of crashes for each seed, so that it ends.
 const MAX_CRASHES: u32 = 12;
 
-/// The store as one life of one process sees it.
+/// The store of one process.
 pub struct FaultyStore {
     pub memory: MemoryStore,
     pub world: Arc<World>,
     pub life: Life,
-    /// Set when the process is dead: its calls never return.
+    /// Set when the process has crashed: its calls never return.
     pub died: CancellationToken,
 }
 
 impl FaultyStore {
-    /// What comes before every call: the process may be dead, the way may be long.
+    /// Delays a call, or never returns if the process has crashed.
     async fn arrive(&self) {
         self.stay_if_dead().await;
         let pause = {
@@ -61,7 +61,7 @@ impl FaultyStore {
     }
 
     async fn stay_if_dead(&self) {
-        if self.died.is_cancelled() || !self.world.bears_it() {
+        if self.died.is_cancelled() || !self.world.count_call() {
             std::future::pending::<()>().await;
         }
     }
@@ -71,13 +71,13 @@ impl FaultyStore {
         std::future::pending::<()>().await;
     }
 
-    /// What this write of a run meets.
-    fn fate(&self) -> Option<Strike> {
+    /// The fault at this write of a run.
+    fn next_fault(&self) -> Option<CommitFault> {
         let mut inner = self.world.lock();
         let index = inner.writes;
         inner.writes += 1;
-        if let Some((at, strike)) = self.world.scenario.strike {
-            return (at == index).then_some(strike);
+        if let Some((at, commit_fault)) = self.world.scenario.commit_fault {
+            return (at == index).then_some(commit_fault);
         }
         if !inner.rough {
             return None;
@@ -87,23 +87,30 @@ impl FaultyStore {
         let crashes = inner.crashes < MAX_CRASHES;
         let kept = inner.rng.chance(300);
         let odds = [
-            (rates.crash_before * u64::from(crashes), Strike::CrashBefore),
-            (rates.crash_after * u64::from(crashes), Strike::CrashAfter),
-            (rates.unknown_applied, Strike::UnknownApplied),
-            (rates.unknown_lost, Strike::UnknownLost),
-            (rates.fenced, if kept { Strike::FencedAndKept } else { Strike::Fenced }),
-            (rates.conflict, Strike::Conflict),
+            (rates.crash_before * u64::from(crashes), CommitFault::CrashBefore),
+            (rates.crash_after * u64::from(crashes), CommitFault::CrashAfter),
+            (rates.unknown_applied, CommitFault::UnknownApplied),
+            (rates.unknown_lost, CommitFault::UnknownLost),
+            (
+                rates.fenced,
+                if kept {
+                    CommitFault::FencedAndKept
+                } else {
+                    CommitFault::Fenced
+                },
+            ),
+            (rates.conflict, CommitFault::Conflict),
         ];
-        for (odd, strike) in odds {
+        for (odd, commit_fault) in odds {
             if left < odd {
-                return Some(strike);
+                return Some(commit_fault);
             }
             left -= odd;
         }
         None
     }
 
-    /// Reads fail now and then.
+    /// Reads fail sometimes.
     async fn read(&self, what: &str) -> Result<()> {
         self.arrive().await;
         self.maybe(self.world.scenario.rates.read_error, what)
@@ -120,7 +127,7 @@ impl FaultyStore {
         Ok(())
     }
 
-    /// Whether the answer to a claim that was made does not arrive.
+    /// Whether the answer to an executed claim is lost.
     fn loses_claim(&self) -> bool {
         let now = self.world.now();
         let mut inner = self.world.lock();
@@ -132,8 +139,8 @@ impl FaultyStore {
         lost
     }
 
-    /// Another runner takes the run over. It gives it back at once, or never says a word again.
-    async fn rob(&self, run: RunId, keep: bool) {
+    /// Another runner takes the run over. It releases the run at once, or sends no heartbeat again.
+    async fn take_over(&self, run: RunId, keep: bool) {
         let now = self.world.now();
         let thief = RunnerId(Uuid::from_u128(7));
         let claim = Claim {
@@ -178,12 +185,12 @@ impl FaultyStore {
     }
 
     async fn apply_commit(&self, commit: &RunCommit) -> CommitAnswer {
-        self.world.meddle(commit).await;
+        self.world.interfere(commit).await;
         let answer = self.memory.commit(commit.clone()).await;
         if let CommitAnswer::Committed { .. } = answer {
             self.world.committed(commit, self.life);
         }
-        self.world.meddle(commit).await;
+        self.world.interfere(commit).await;
         answer
     }
 }
@@ -205,21 +212,21 @@ impl RetentionStore for FaultyStore {
 impl RunStore for FaultyStore {
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued> {
         self.arrive().await;
-        let fate = self.fate();
+        let fault = self.next_fault();
         self.world
-            .note(|| format!("enqueue {} by {}: {fate:?}", run.request_id, self.life));
-        self.world.count_fate(fate);
-        match fate {
-            Some(Strike::CrashBefore) => self.die().await,
-            Some(Strike::CrashAfter) => {
+            .note(|| format!("enqueue {} by {}: {fault:?}", run.request_id, self.life));
+        self.world.count_fault(fault);
+        match fault {
+            Some(CommitFault::CrashBefore) => self.die().await,
+            Some(CommitFault::CrashAfter) => {
                 self.apply_enqueue(run.clone()).await?;
                 self.die().await;
             }
-            Some(Strike::UnknownApplied) => {
+            Some(CommitFault::UnknownApplied) => {
                 self.apply_enqueue(run.clone()).await?;
                 return Err(StoreError::Unknown("by lot".to_owned()));
             }
-            Some(Strike::UnknownLost) => return Err(StoreError::Unknown("by lot".to_owned())),
+            Some(CommitFault::UnknownLost) => return Err(StoreError::Unknown("by lot".to_owned())),
             _ => {}
         }
         let answer = self.apply_enqueue(run).await;
@@ -241,32 +248,32 @@ impl RunStore for FaultyStore {
 
     async fn commit(&self, commit: RunCommit) -> CommitAnswer {
         self.arrive().await;
-        let fate = self.fate();
-        self.world.count_fate(fate);
+        let fault = self.next_fault();
+        self.world.count_fault(fault);
         let unknown = CommitAnswer::Unknown("by lot".to_owned());
         {
             let now = self.world.now();
             let mut inner = self.world.lock();
             let short = inner.short(commit.run);
             inner.note(now, || {
-                format!("commit {short} by {}: {fate:?} then {:?}", self.life, commit.then)
+                format!("commit {short} by {}: {fault:?} then {:?}", self.life, commit.then)
             });
         }
-        match fate {
+        match fault {
             None => {}
-            Some(Strike::CrashBefore) => self.die().await,
-            Some(Strike::CrashAfter) => {
+            Some(CommitFault::CrashBefore) => self.die().await,
+            Some(CommitFault::CrashAfter) => {
                 self.apply_commit(&commit).await;
                 self.die().await;
             }
-            Some(Strike::UnknownApplied) => {
+            Some(CommitFault::UnknownApplied) => {
                 self.apply_commit(&commit).await;
                 return unknown;
             }
-            Some(Strike::UnknownLost) => return unknown,
-            Some(Strike::Fenced) => self.rob(commit.run, false).await,
-            Some(Strike::FencedAndKept) => self.rob(commit.run, true).await,
-            Some(Strike::Conflict) => return CommitAnswer::Conflict(Conflict::Seq),
+            Some(CommitFault::UnknownLost) => return unknown,
+            Some(CommitFault::Fenced) => self.take_over(commit.run, false).await,
+            Some(CommitFault::FencedAndKept) => self.take_over(commit.run, true).await,
+            Some(CommitFault::Conflict) => return CommitAnswer::Conflict(Conflict::Seq),
         }
         let answer = self.apply_commit(&commit).await;
         match &answer {
@@ -283,14 +290,14 @@ impl RunStore for FaultyStore {
             };
             format!("answer: {word}")
         });
-        // Between commit and act: the run is durable, its runner does not know yet.
+        // Between commit and act: the commit is durable, and its runner does not know yet.
         self.arrive().await;
-        self.world.told(commit.run);
+        self.world.answered(commit.run);
         answer
     }
 
-    async fn deliver(&self, run: RunId, letter: InboxMessage, at: Timestamp) -> Result<Delivery> {
-        self.memory.deliver(run, letter, at).await
+    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+        self.memory.deliver(run, message, at).await
     }
 
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
@@ -299,7 +306,7 @@ impl RunStore for FaultyStore {
 
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
         self.read("load").await?;
-        self.world.told(run);
+        self.world.answered(run);
         self.memory.load(run).await
     }
 
@@ -482,31 +489,31 @@ impl Store for FaultyStore {
         self.memory.ping().await
     }
 
-    /// What the clocks of processes show does not matter: some of them are wrong.
+    /// Database time: the clocks of some processes are wrong.
     fn now(&self) -> Option<Timestamp> {
         Some(self.world.now())
     }
 
     fn changes(&self) -> broadcast::Receiver<ChangeHint> {
         let mut all = self.memory.changes();
-        let deaf = self.world.scenario.rates.deaf;
-        if deaf == 0 {
+        let lost_hints = self.world.scenario.rates.lost_hints;
+        if lost_hints == 0 {
             return all;
         }
-        let (tell, told) = broadcast::channel(1024);
+        let (sender, receiver) = broadcast::channel(1024);
         let world = self.world.clone();
         tokio::spawn(async move {
-            while let Ok(news) = all.recv().await {
+            while let Ok(hint) = all.recv().await {
                 let lost = {
                     let mut inner = world.lock();
-                    inner.rough && inner.rng.chance(deaf)
+                    inner.rough && inner.rng.chance(lost_hints)
                 };
-                if !lost && tell.send(news).is_err() {
+                if !lost && sender.send(hint).is_err() {
                     return;
                 }
             }
         });
-        told
+        receiver
     }
 
     async fn close(&self) -> Result<()> {

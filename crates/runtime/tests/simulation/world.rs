@@ -1,11 +1,11 @@
-//! What is true, whoever crashes: what is durable, what was done to the outside, what was promised to whom.
+//! The truth of a simulation, independent of processes: what is durable, which effects happened, what was acknowledged.
 //!
-//! The store wrapper tells the world what became durable, the action tells it what it does, and the outside
-//! tells it what it was answered. What contradicts a promise at once is noted at once, as a violation.
+//! The store wrapper reports what became durable, the action its effects, and callers the answers they got. What contradicts a
+//! promise at once is recorded as a violation at once.
 
 use super::{
     rng::{Rng, digest},
-    scenario::{Scenario, Strike},
+    scenario::{CommitFault, Scenario},
 };
 use fermata_core::{Event, NodeId, Outcome, Run, RunId, SkipReason, Status, Timestamp, apply, code};
 use fermata_runtime::{
@@ -23,12 +23,12 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One life of one process.
+/// The number of a process; each restart gets a new one.
 pub type Life = u32;
 
-/// More calls to the store than this in one moment lead nowhere.
+/// More calls to the store than this at the same simulated time are an endless loop.
 const TOO_BUSY: u32 = 5000;
-/// Runs are given up when they were claimed more often than this without a commit.
+/// Runs are dead-lettered when they were claimed more often than this without a commit.
 pub const MAX_CLAIMS: u32 = 3;
 /// When every simulation begins.
 const BEGIN: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -41,9 +41,9 @@ pub struct World {
 
 pub struct Inner {
     pub rng: Rng,
-    /// The newest handle: what another, healthy process would use.
+    /// The newest handle, for calls without faults.
     pub memory: MemoryStore,
-    /// Whether things go wrong.
+    /// Whether there are faults.
     pub rough: bool,
     pub crashes: u32,
     /// Writes of runs so far.
@@ -54,18 +54,18 @@ pub struct Inner {
     pub effects: Vec<Effect>,
     pub callbacks: Vec<Callback>,
     pub cancels: Vec<(RunId, Timestamp)>,
-    /// (tenant, request) and the run it was told of.
+    /// (tenant, request) and the run that was acknowledged.
     pub acknowledged: Vec<((String, String), RunId)>,
-    /// The moment of the last call to the store, and how many there were in that moment.
+    /// The simulated time of the last call to the store, and the number of calls at that time.
     pub busy: (Timestamp, u32),
-    /// How often what happened.
+    /// How often each thing happened.
     pub seen: BTreeMap<&'static str, u64>,
     pub trace: u64,
     pub lines: Option<Vec<String>>,
     violation: Option<String>,
 }
 
-/// A process that lives.
+/// A running process.
 #[derive(Clone)]
 pub struct Process {
     pub life: Life,
@@ -73,28 +73,28 @@ pub struct Process {
     pub died: CancellationToken,
 }
 
-/// A run as far as it is durable.
+/// The durable state of a run.
 pub struct Tracked {
     pub request: (String, String),
     pub run: Run,
     pub rows: u32,
     pub epoch: u64,
     pub holder: Option<Life>,
-    /// Processes that may believe wrongly that they hold it.
+    /// Processes that may wrongly assume that they hold it.
     pub mistaken: BTreeSet<Life>,
-    /// When it last moved.
+    /// When it last made progress.
     pub moved_at: Timestamp,
     pub stopped_at: Option<Timestamp>,
-    /// Whether its runner was told that it stops: until then, what was queued may still begin.
-    pub stop_told: bool,
+    /// Whether its runner knows that it stops: until then, queued attempts may still begin.
+    pub stop_known: bool,
     /// Claims since the last commit.
     pub claims: u32,
-    /// Whether it was given up.
+    /// Whether it was dead-lettered.
     pub dead_lettered: bool,
 }
 
 impl Tracked {
-    /// What its row must say.
+    /// The status that its row must have.
     pub fn status(&self) -> Status {
         match self.dead_lettered {
             true => Status::Failed,
@@ -103,7 +103,7 @@ impl Tracked {
     }
 }
 
-/// Something that was done to the outside.
+/// An effect.
 #[derive(Debug, Clone)]
 pub struct Effect {
     pub run: RunId,
@@ -128,7 +128,7 @@ pub struct Callback {
 
 impl World {
     pub fn new(scenario: Scenario, memory: MemoryStore, verbose: bool) -> Arc<World> {
-        let rough = !scenario.is_calm() || scenario.rates.meddle > 0 || scenario.rates.slow > 0;
+        let rough = !scenario.is_calm() || scenario.rates.interfere > 0 || scenario.rates.slow > 0;
         let inner = Inner {
             rng: Rng::new(scenario.seed ^ 0x5eed),
             memory,
@@ -168,7 +168,7 @@ impl World {
         self.clock.now()
     }
 
-    /// One more line of what happened. Nothing in it may come from outside the seed.
+    /// Adds a line to the trace. It must depend on the seed only.
     pub fn note(&self, line: impl FnOnce() -> String) {
         self.lock().note(self.now(), line);
     }
@@ -178,15 +178,15 @@ impl World {
         self.lock().violate(now, what);
     }
 
-    pub fn count_fate(&self, fate: Option<Strike>) {
-        let Some(fate) = fate else { return };
-        self.lock().count(match fate {
-            Strike::CrashBefore => "crash before commit",
-            Strike::CrashAfter => "crash between commit and act",
-            Strike::UnknownApplied => "unknown, applied",
-            Strike::UnknownLost => "unknown, lost",
-            Strike::Fenced | Strike::FencedAndKept => "robbed",
-            Strike::Conflict => "conflict",
+    pub fn count_fault(&self, fault: Option<CommitFault>) {
+        let Some(fault) = fault else { return };
+        self.lock().count(match fault {
+            CommitFault::CrashBefore => "crash before commit",
+            CommitFault::CrashAfter => "crash between commit and act",
+            CommitFault::UnknownApplied => "unknown, applied",
+            CommitFault::UnknownLost => "unknown, lost",
+            CommitFault::Fenced | CommitFault::FencedAndKept => "forced takeover",
+            CommitFault::Conflict => "conflict",
         });
     }
 
@@ -194,8 +194,8 @@ impl World {
         self.lock().violation.clone()
     }
 
-    /// One more call to the store; false if there is no end of them while time stands still.
-    pub fn bears_it(&self) -> bool {
+    /// Counts a call to the store; false if there are too many at the same simulated time.
+    pub fn count_call(&self) -> bool {
         let now = self.now();
         let mut inner = self.lock();
         inner.busy = match inner.busy {
@@ -209,7 +209,7 @@ impl World {
         bears
     }
 
-    /// An outage of one process: nothing it does from now on has any effect.
+    /// Crashes a process: nothing it does from now on has any effect.
     pub fn crash(&self, life: Life) {
         let now = self.now();
         let mut inner = self.lock();
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// A process is gone, crashed or not.
+    /// A process has ended, crashed or not.
     pub fn gone(&self, life: Life) {
         let mut inner = self.lock();
         inner.alive.retain(|_, process| process.life != life);
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// Some process that lives.
+    /// A random running process.
     pub fn some_process(&self) -> Option<Process> {
         let mut inner = self.lock();
         let count = inner.alive.len() as u64;
@@ -252,7 +252,7 @@ impl World {
         let mut inner = self.lock();
         let plans = &self.scenario.plans;
         let Some(plan) = plans.iter().find(|plan| plan.workflow == new.workflow_id) else {
-            return inner.violate(now, format!("a run of {}, which nobody wanted", new.workflow_id));
+            return inner.violate(now, format!("a run of {} that was not requested", new.workflow_id));
         };
         let request = (new.tenant.clone(), new.request_id.clone());
         if inner.runs.values().any(|tracked| tracked.request == request) {
@@ -267,7 +267,7 @@ impl World {
             mistaken: BTreeSet::new(),
             moved_at: now,
             stopped_at: None,
-            stop_told: false,
+            stop_known: false,
             claims: 0,
             dead_lettered: false,
         };
@@ -283,21 +283,27 @@ impl World {
         for stored in &claimed.runs {
             let holder_lives = |inner: &Inner, life: Life| inner.alive.values().any(|process| process.life == life);
             let before = inner.runs.get(&stored.id).and_then(|tracked| tracked.holder);
-            let robbed = before.filter(|before| holder_lives(&inner, *before));
+            let deprived = before.filter(|before| holder_lives(&inner, *before));
             let Some(tracked) = inner.runs.get_mut(&stored.id) else {
                 inner.violate(now, format!("{} was claimed but never created", stored.id));
                 continue;
             };
-            tracked.mistaken.extend(robbed);
+            tracked.mistaken.extend(deprived);
             let taken_over = tracked.holder.is_some();
             let fits = stored.epoch == tracked.epoch + 1 && stored.journal.len() as u32 == tracked.rows;
             tracked.epoch = stored.epoch;
-            tracked.stop_told = tracked.run.stop().is_some();
+            tracked.stop_known = tracked.run.stop().is_some();
             tracked.holder = Some(life);
             tracked.claims += 1;
             let terminal = tracked.status().is_terminal() || stored.takeovers != tracked.claims;
             if !fits || terminal {
-                inner.violate(now, format!("{} was claimed out of turn", stored.id));
+                inner.violate(
+                    now,
+                    format!(
+                        "{} was claimed after its end, or with a wrong epoch, journal or claim count",
+                        stored.id
+                    ),
+                );
             }
             if taken_over {
                 inner.count("taken over");
@@ -323,8 +329,8 @@ impl World {
                 format!("{id} was advanced by {life}, which does not hold it, or after its end"),
             );
         }
-        if let Some(letter) = &commit.dead_letter {
-            return inner.dead_lettered(now, commit, letter.reason);
+        if let Some(dead_letter) = &commit.dead_letter {
+            return inner.dead_lettered(now, commit, dead_letter.reason);
         }
         inner.advance(now, id, &commit.events);
         let Some(tracked) = inner.runs.get_mut(&id) else { return };
@@ -346,10 +352,10 @@ impl World {
         }
     }
 
-    /// A runner was told how a run stands.
-    pub fn told(&self, run: RunId) {
+    /// A runner got the current state of a run.
+    pub fn answered(&self, run: RunId) {
         if let Some(tracked) = self.lock().runs.get_mut(&run) {
-            tracked.stop_told = tracked.run.stop().is_some();
+            tracked.stop_known = tracked.run.stop().is_some();
         }
     }
 }
@@ -372,7 +378,7 @@ impl Inner {
         self.violation.get_or_insert(what);
     }
 
-    /// A run's name that is the same whenever the seed is.
+    /// A name of a run that depends on the seed only.
     pub fn short(&self, run: RunId) -> String {
         match self.runs.get(&run) {
             Some(tracked) => tracked.request.1.clone(),
@@ -380,7 +386,7 @@ impl Inner {
         }
     }
 
-    /// A run was given up, which must be for a reason.
+    /// A run was dead-lettered, which must have a reason.
     fn dead_lettered(&mut self, now: Timestamp, commit: &RunCommit, reason: DeadReason) {
         self.count("run dead-lettered");
         let short = self.short(commit.run);

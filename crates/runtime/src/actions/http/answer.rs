@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_json_is_kept_as_text_and_says_why() {
+    fn body_that_is_not_json_is_kept_as_text_with_the_reason() {
         let read = |text: &str| json_or_text(text.as_bytes());
         assert_eq!(
             read("\u{feff}{\"a\":1}").0["a"],
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_compared_with_the_clock_of_its_service() {
+    fn retry_date_is_compared_with_the_clock_of_the_service() {
         let headers = [
             ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
             ("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT"),

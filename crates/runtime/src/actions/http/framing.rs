@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_body_ends_the_connection() {
+    fn response_without_a_body_ends_the_stream() {
         let no_content = "HTTP/1.1 204 No Content\r\nA: b\r\n\r\n";
         let fine = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
         for (request, answer, rest, ends) in [
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_request_awaits_a_head_again() {
+    fn next_request_awaits_a_head() {
         let mut state = State::Body;
         state.sent(b"HEAD /");
         state.sent(b"more of it");

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_left_to_the_resolver_and_nonsense_to_nobody() {
+    fn names_are_checked_by_the_resolver_and_invalid_hosts_are_no_urls() {
         for name in [
             "localhost",
             "metadata.google.internal",
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_names_addresses_only_public_ones_are_used() {
+    fn only_public_addresses_of_a_name_are_used() {
         let permitted = |list: &[&str]| Guard::PUBLIC.permitted("name", addresses(list));
         assert_eq!(
             permitted(&["10.0.0.1", "1.1.1.1", "::1", "2606:4700::1111"]),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_decides_about_method_and_body() {
+    fn status_decides_method_and_body() {
         for (status, sent, method, keeps_body) in [
             (301, Method::POST, Method::GET, false),
             (302, Method::POST, Method::GET, false),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_answers() {
+    fn response_that_is_no_redirect_is_the_result() {
         for status in [200, 300, 304, 305, 306, 404] {
             assert!(
                 next(request(Method::GET, "http://a/"), status, "/b").unwrap().is_none(),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_one_service_does_not_reach_another() {
+    fn credentials_are_not_sent_to_another_origin() {
         let credentials = [
             "authorization",
             "cookie",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_gives_no_credentials() {
+    fn redirect_url_cannot_set_credentials() {
         let next = next(request(Method::GET, "http://a/"), 302, "http://user:secret@b/").unwrap();
         assert_eq!(next.unwrap().url.as_str(), "http://b/");
     }

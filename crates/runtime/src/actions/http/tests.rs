@@ -1,5 +1,5 @@
-//! The action itself, with names and guards of the test. 127.0.0.2 is what must not be called here; nothing
-//! outside loopback ever is.
+//! The action with a resolver and a guard of the test. 127.0.0.2 is the address that must not be called. All addresses are
+//! loopback.
 
 use super::*;
 use crate::memory::{Budget, Reserved};
@@ -26,7 +26,7 @@ const GUARD: Guard = Guard::new(|address| (address == REFUSED_HERE).then_some("t
 
 type Heads = Arc<Mutex<Vec<String>>>;
 
-/// Answers one request per connection with what the test says; the requests as they came.
+/// Sends a scripted response to one request per connection. Returns the address and the requests.
 async fn service(at: &str, answer: impl Fn(usize) -> String + Send + 'static) -> (SocketAddr, Heads) {
     let listener = TcpListener::bind(at).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +53,7 @@ fn fine() -> String {
     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".to_owned()
 }
 
-/// Gives the nth answer to the nth lookup; none is an error.
+/// Returns the nth list of addresses for the nth lookup; an absent one is an error.
 #[derive(Default)]
 struct Names {
     answers: Mutex<VecDeque<Vec<&'static str>>>,
@@ -122,7 +122,7 @@ fn assert_refused(failure: &Failure, hints: &[&str]) {
 }
 
 #[tokio::test]
-async fn literals_are_refused_before_anything_is_sent() {
+async fn refused_literal_is_not_called() {
     let (address, requests) = service("127.0.0.2:0", |_| fine()).await;
     for host in [
         "127.0.0.2",
@@ -139,7 +139,7 @@ async fn literals_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn the_default_is_to_refuse() {
+async fn private_addresses_are_refused_by_default() {
     let (address, requests) = service("127.0.0.1:0", |_| fine()).await;
     let action = HttpRequest::new(&HttpSettings::default()).unwrap();
     let failure = get(&action, format!("http://{address}/")).await.unwrap_err();
@@ -154,7 +154,7 @@ async fn the_default_is_to_refuse() {
 }
 
 #[tokio::test]
-async fn a_stand_in_is_called_where_it_listens_whatever_the_url_says() {
+async fn stand_in_is_called_at_its_own_address() {
     let (address, requests) = service("127.0.0.2:0", |_| fine()).await;
     let (other, others) = service("127.0.0.2:0", |_| fine()).await;
     let settings = HttpSettings {
@@ -169,7 +169,7 @@ async fn a_stand_in_is_called_where_it_listens_whatever_the_url_says() {
     assert_eq!(get(&action, elsewhere).await.unwrap().status, 200);
     assert_eq!((requests.lock().unwrap().len(), others.lock().unwrap().len()), (3, 0));
     assert!(requests.lock().unwrap()[0].contains("host: stand-in.test\r\n"));
-    // Its address is as refused as ever, and so is every other name.
+    // Its address itself is refused, and so is every other name.
     let failure = get(&action, format!("http://{address}/")).await.unwrap_err();
     assert_refused(&failure, &["`127.0.0.2` is a private address (test)"]);
     let failure = get(&action, "http://x.stand-in.test/".to_owned()).await.unwrap_err();
@@ -177,7 +177,7 @@ async fn a_stand_in_is_called_where_it_listens_whatever_the_url_says() {
 }
 
 #[tokio::test]
-async fn names_that_resolve_to_refused_addresses_are_refused() {
+async fn name_that_resolves_to_a_refused_address_is_refused() {
     let (address, requests) = service("127.0.0.2:0", |_| fine()).await;
     let action = action(&Names::new(&[&["127.0.0.2", "127.0.0.2"]]));
     let failure = get(&action, format!("http://inside.test:{}/?secret", address.port()))
@@ -192,7 +192,7 @@ async fn names_that_resolve_to_refused_addresses_are_refused() {
 }
 
 #[tokio::test]
-async fn of_several_addresses_only_permitted_ones_are_called() {
+async fn only_permitted_addresses_of_a_name_are_called() {
     let (address, permitted) = service("127.0.0.1:0", |_| fine()).await;
     let (_, refused) = service(&format!("127.0.0.2:{}", address.port()), |_| fine()).await;
     let names = Names::new(&[&["127.0.0.2", "127.0.0.1"], &["127.0.0.1", "127.0.0.2"]]);
@@ -205,9 +205,9 @@ async fn of_several_addresses_only_permitted_ones_are_called() {
     assert_eq!((permitted.lock().unwrap().len(), refused.lock().unwrap().len()), (2, 0));
 }
 
-/// The name's second answer is refused. It is not asked for while the first is in use.
+/// The second lookup would return a refused address. The name is not resolved again.
 #[tokio::test]
-async fn the_address_that_was_checked_is_the_one_that_is_called() {
+async fn checked_address_is_the_one_that_is_called() {
     let (address, permitted) = service("127.0.0.1:0", |_| fine()).await;
     let (_, refused) = service(&format!("127.0.0.2:{}", address.port()), |_| fine()).await;
     let names = Names::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
@@ -220,7 +220,7 @@ async fn the_address_that_was_checked_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn names_that_cannot_be_resolved_may_pass() {
+async fn failed_resolution_is_retriable() {
     for names in [Names::new(&[]), Names::new(&[&[]])] {
         let failure = get(&action(&names), "http://nowhere.test/?secret".to_owned())
             .await
@@ -236,7 +236,7 @@ async fn names_that_cannot_be_resolved_may_pass() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_a_refused_address_is_refused_and_named() {
+async fn redirect_to_a_refused_address_is_refused_and_named() {
     let (inside, requests) = service("127.0.0.2:0", |_| fine()).await;
     let port = inside.port();
     for (location, lookups, hints) in [
@@ -273,7 +273,7 @@ async fn a_redirect_to_a_refused_address_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn redirects_carry_what_they_should() {
+async fn redirects_send_only_safe_headers_to_another_origin() {
     let (there, arrived) = service("127.0.0.1:0", |_| fine()).await;
     let (here, left) = service("127.0.0.1:0", move |number| match number {
         0 => redirect_to(308, "/same"),
@@ -311,7 +311,7 @@ async fn redirects_carry_what_they_should() {
 }
 
 #[tokio::test]
-async fn a_post_that_is_seen_other_becomes_a_get() {
+async fn redirect_303_turns_post_into_get() {
     let (address, requests) = service("127.0.0.1:0", |number| match number {
         0 => redirect_to(303, "/seen"),
         _ => fine(),
@@ -329,7 +329,7 @@ async fn a_post_that_is_seen_other_becomes_a_get() {
 }
 
 #[tokio::test]
-async fn ten_redirects_are_followed_and_no_more() {
+async fn at_most_ten_redirects_are_followed() {
     for (hops, works) in [(MAX_REDIRECTS, true), (MAX_REDIRECTS + 1, false)] {
         let (address, requests) = service("127.0.0.1:0", move |number| match number < hops {
             true => redirect_to(302, "/on"),
@@ -348,10 +348,10 @@ async fn ten_redirects_are_followed_and_no_more() {
     }
 }
 
-/// A timeout for each hop anew would let a chain of slow services hold an attempt ten times as long. All hops
-/// together take longer than the timeout and none alone does, on a slow machine too.
+/// With a timeout for each hop, a chain of slow services could take ten times as long. All hops together exceed the timeout
+/// and no single hop does, also on a slow machine.
 #[tokio::test]
-async fn one_timeout_is_for_all_hops() {
+async fn timeout_covers_all_hops() {
     let (address, requests) = service("127.0.0.1:0", |_| {
         std::thread::sleep(Duration::from_millis(60));
         redirect_to(302, "/on")
@@ -367,7 +367,7 @@ async fn one_timeout_is_for_all_hops() {
     assert!(requests.lock().unwrap().len() <= 4);
 }
 
-/// Sends pieces as one chunked body until the other side hangs up or there are no more.
+/// Sends pieces as one chunked body until the client closes the connection or there are no more.
 async fn stream(encoding: &str, mut piece: impl FnMut() -> Option<Vec<u8>> + Send + 'static) -> SocketAddr {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ntransfer-encoding: chunked\r\n\r\n");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -396,7 +396,7 @@ fn assert_cut(outputs: &HttpOutputs) {
 }
 
 #[tokio::test]
-async fn an_answer_that_unpacks_to_very_much_is_cut() {
+async fn decompression_bomb_is_truncated() {
     let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..100 {
         bomb.write_all(&vec![0; 1 << 20]).unwrap();
@@ -412,9 +412,9 @@ async fn an_answer_that_unpacks_to_very_much_is_cut() {
     );
 }
 
-/// It could never be read to its end, so the test ends only if reading stops.
+/// The body never ends, so the test ends only if reading stops.
 #[tokio::test]
-async fn an_answer_without_end_is_not_read_on() {
+async fn endless_body_is_not_read_to_its_end() {
     fn endless<E: Write + Send + 'static>(
         mut encoder: E,
         take: fn(&mut E) -> &mut Vec<u8>,
@@ -442,8 +442,8 @@ async fn an_answer_without_end_is_not_read_on() {
     }
 }
 
-/// Keeps its connections. A request for `/rude` gets the head that it asks for; a body that must not be there comes with
-/// the answer to the next request. How many connections were made.
+/// A service that keeps its connections. A request for `/rude` gets a response without a body; the body that must not be there
+/// is sent with the response to the next request. Returns the number of connections.
 async fn rude_service(head: &'static str) -> (SocketAddr, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -475,7 +475,7 @@ async fn rude_service(head: &'static str) -> (SocketAddr, Arc<Mutex<usize>>) {
 }
 
 #[tokio::test]
-async fn a_body_that_must_not_be_there_fails_no_other_request() {
+async fn unexpected_body_does_not_affect_the_next_request() {
     for (method, head) in [
         ("POST", "HTTP/1.1 204 No Content\r\n\r\n"),
         ("GET", "HTTP/1.1 304 Not Modified\r\netag: a\r\n\r\n"),
@@ -504,7 +504,7 @@ async fn a_body_that_must_not_be_there_fails_no_other_request() {
 }
 
 #[tokio::test]
-async fn an_answer_is_read_when_there_is_memory_for_it() {
+async fn response_is_read_when_there_is_memory_for_it() {
     let (address, _) = service("127.0.0.1:0", |_| {
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned()
     })
