@@ -119,13 +119,18 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
         last_error: Some(what.to_owned()),
         payload: serde_json::to_string(&KeptRequest::of(record)).unwrap_or_else(|error| error.to_string()),
     };
-    let id = dead_letter.id;
+    let (id, workflow) = (dead_letter.id, dead_letter.workflow_id.clone());
     let queue = shared.settings.dead_letters.as_deref();
     let dead_letter = queue.map(|_| Box::new(dead_letter));
     let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
     match quarantine::end(shared, held.run, held.epoch, change, dead_letter).await {
         Settled::Ended => {
-            tracing::error!(run = %held.run, queue, dead_letter = %id, reason = reason.as_str(), %what, "a run failed and was dead-lettered");
+            // What is wrong with a trigger may quote it, and payloads are not logged.
+            let what = (reason != DeadReason::InvalidTrigger).then_some(what);
+            tracing::error!(
+                run = %held.run, workflow, code, reason = reason.as_str(), queue, dead_letter = %id, what,
+                "a run failed and was dead-lettered"
+            );
             true
         }
         Settled::Elsewhere => true,

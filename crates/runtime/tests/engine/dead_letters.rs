@@ -1,6 +1,9 @@
 //! Dead letters: runs that cannot be read or crash their runner, and requeueing.
 
-use crate::support::{Bed, PATIENCE, Place, workflow};
+use crate::{
+    log_capture::LogCapture,
+    support::{Bed, PATIENCE, Place, workflow},
+};
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use fermata_runtime::{
     Again, Engine, EngineError, Observer, Refusal, Request, Settings,
@@ -42,8 +45,8 @@ fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// A run that is stored without the engine.
-async fn enqueue_directly(store: &Place, trigger: &str) -> NewRun {
+/// A run to be stored without the checks of the engine.
+async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
     NewRun {
         id: RunId(Uuid::now_v7()),
         workflow_uid: store.workflow("under-test").await.unwrap().unwrap().uid,
@@ -89,15 +92,16 @@ async fn die_with(store: &Place, run: RunId) -> u32 {
 
 #[tokio::test]
 async fn run_with_an_unreadable_trigger_is_dead_lettered_and_others_continue() {
+    let log = LogCapture::begin();
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     let bad = [
         ("{\"n\": ", "not JSON"),
-        ("{\"n\": \"one\"}", "/n"),
+        ("{\"n\": \"s3cret\"}", "/n"),
         ("{}", "\"n\" is a required property"),
     ];
     for (trigger, why) in bad {
-        let run = enqueue_directly(&bed.store, trigger).await;
+        let run = unchecked_run(&bed.store, trigger).await;
         let id = run.id;
         assert_eq!(bed.store.enqueue(run).await.unwrap(), Enqueued::Created);
         let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -114,12 +118,16 @@ async fn run_with_an_unreadable_trigger_is_dead_lettered_and_others_continue() {
             "{dead_letter:?}"
         );
     }
-    let good = enqueue_directly(&bed.store, "{\"n\": 7}").await;
+    let good = unchecked_run(&bed.store, "{\"n\": 7}").await;
     let id = good.id;
     bed.store.enqueue(good).await.unwrap();
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
     assert_eq!(dead_letters(&bed.engine).await.len(), 3);
+    let lines = log.take();
+    let logged = lines.iter().filter(|line| line.contains("dead-lettered"));
+    assert_eq!(logged.count(), 3, "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
 }
 
 #[tokio::test]
@@ -134,7 +142,7 @@ async fn run_that_crashes_its_runner_is_dead_lettered_and_can_be_requeued() {
         .await
         .unwrap();
     engine.workflows().publish("under-test", true).await.unwrap();
-    let run = enqueue_directly(&store, "{\"n\": 5}").await;
+    let run = unchecked_run(&store, "{\"n\": 5}").await;
     let (id, request_id) = (run.id, run.request_id.clone());
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=3 {
@@ -189,7 +197,7 @@ async fn run_within_the_poison_limit_continues() {
     bed.publish(&counted()).await;
     let store = bed.store.clone();
     bed.engine.stop();
-    let run = enqueue_directly(&store, "{\"n\": 5}").await;
+    let run = unchecked_run(&store, "{\"n\": 5}").await;
     let id = run.id;
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=2 {
@@ -207,7 +215,7 @@ async fn dead_letters_that_cannot_be_requeued_are_kept() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
     for trigger in ["nonsense", "{}"] {
-        let run = enqueue_directly(&bed.store, trigger).await;
+        let run = unchecked_run(&bed.store, trigger).await;
         let id = run.id;
         bed.store.enqueue(run).await.unwrap();
         bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -243,7 +251,7 @@ async fn requeue_uses_the_same_version_or_the_current_one() {
     bed.publish(&counted()).await;
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let run = enqueue_directly(&bed.store, "{\"n\": \"x\"}").await;
+        let run = unchecked_run(&bed.store, "{\"n\": \"x\"}").await;
         let id = run.id;
         bed.store.enqueue(run).await.unwrap();
         bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -273,7 +281,7 @@ async fn requeue_uses_the_same_version_or_the_current_one() {
 async fn dead_letter_of_a_deleted_workflow_is_not_requeued() {
     let bed = Bed::with(quick(), |registry| registry).await;
     bed.publish(&counted()).await;
-    let run = enqueue_directly(&bed.store, "{}").await;
+    let run = unchecked_run(&bed.store, "{}").await;
     let (id, old) = (run.id, run.workflow_uid);
     bed.store.enqueue(run).await.unwrap();
     bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
@@ -309,7 +317,7 @@ async fn run_fails_also_if_dead_letters_are_not_kept() {
     };
     let bed = Bed::with(settings, |registry| registry).await;
     bed.publish(&counted()).await;
-    let run = enqueue_directly(&bed.store, "{}").await;
+    let run = unchecked_run(&bed.store, "{}").await;
     let id = run.id;
     bed.store.enqueue(run).await.unwrap();
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
