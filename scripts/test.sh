@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests. Needs a Rust toolchain, a C compiler and PostgreSQL; installs the last two where they are missing.
-# FERMATA_TEST_POSTGRES=postgres://… uses a PostgreSQL server that is there already.
+# FERMATA_TEST_POSTGRES=postgres://… uses an existing PostgreSQL server instead of starting its own.
 #
 #   scripts/test.sh                 everything, and the integration tests a second time on PostgreSQL
 #   scripts/test.sh -p fermata-core one crate (arguments go to cargo test)
@@ -14,23 +14,23 @@ fi
 
 if [ -z "${FERMATA_TEST_POSTGRES:-}" ] && ! command -v initdb >/dev/null 2>&1 \
   && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
-  echo "the tests start PostgreSQL servers of their own; installing postgresql" >&2
+  echo "the tests start their own PostgreSQL servers; installing postgresql" >&2
   apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null
 fi
 
-# Whatever tests leave behind when they are interrupted is below here. PostgreSQL may run as another user. A server that ends
-# may still write.
+# Files that interrupted tests leave behind are removed with this folder. PostgreSQL may run as another user, so it must be
+# readable. A server that is ending may still write, so removing it is tried for ten seconds.
 TMPDIR=$(mktemp -d)
 export TMPDIR
 chmod 755 "$TMPDIR"
 trap 'for _ in {1..100}; do rm -rf "$TMPDIR" 2>/dev/null && break; sleep 0.1; done' EXIT
 
-# Tests are a process group of their own, so that an interrupt ends all of them, wherever it came from. PostgreSQL servers
-# end with the process that started them.
+# The tests run in their own process group, so that an interrupt ends all of them. PostgreSQL servers end with the process
+# that started them.
 tests=
 trap '[ -z "$tests" ] || kill -KILL -- "-$tests" 2>/dev/null; wait; exit 130' INT TERM HUP
 
-# All of one test binary's failures are worth seeing, so later binaries run even when an earlier one fails.
+# Later test binaries run even when an earlier one failed, so that one run shows all failures.
 run() {
   set -m
   cargo test --no-fail-fast "$@" &
@@ -46,9 +46,9 @@ fi
 
 result=0
 run --workspace --all-features || result=$?
-server=${FERMATA_TEST_POSTGRES:+the server that is there already}
+server=${FERMATA_TEST_POSTGRES:+the existing server}
 echo "── the integration tests again, on PostgreSQL (${server:-throw-away clusters})"
-# Those of several processes are on PostgreSQL anyway.
+# The skipped tests use several processes and always run on PostgreSQL.
 FERMATA_TEST_DATABASE=postgres run --workspace --all-features --test engine --test api --test it \
   -- --skip chaos:: --skip postgres:: || result=$?
 exit "$result"
