@@ -154,7 +154,11 @@ fn a_migration_is_not_undone_if_data_would_be_lost() {
             "INSERT INTO workflow_version_marks VALUES ('w', 7)",
             "1 workflows whose versions would be numbered from 1 again",
         ),
-        (1, "SELECT 1 WHERE 0", "migration 1 (first) stays: it made all there is"),
+        (
+            1,
+            "SELECT 1 WHERE 0",
+            "migration 1 (first) stays: it created the whole schema",
+        ),
     ] {
         let connection = Connection::open_in_memory().unwrap();
         let program = Program::this(&MIGRATIONS[..number]);
