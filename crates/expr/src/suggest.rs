@@ -1,12 +1,12 @@
 //! "Did you mean": the known name that is closest to a misspelt one.
 
-/// Longer names get no suggestion: comparing is quadratic, and a document can hold thousands of names.
+/// Longer names get no suggestion: the comparison is quadratic, and a document can have thousands of names.
 const LONGEST: usize = 48;
 /// More edits than this are not a typing error.
 const MOST_EDITS: usize = 5;
 
-/// The name closest to `wanted`, if at most a third of its characters differ. Letter case, `-` and `_` do not count.
-/// Of equally close ones the first, so that the suggestion does not change between calls.
+/// The name closest to `wanted`, if at most a third of its characters differ. Upper and lower case, `-` and `_` are
+/// ignored. Of several names at the same distance, the first is returned, so the suggestion is always the same.
 ///
 /// ```
 /// assert_eq!(fermata_expr::nearest("chrage", ["refund", "charge"]), Some("charge"));
@@ -34,8 +34,8 @@ pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Op
 }
 
 fn fold(name: &str) -> String {
-    let letters = name.chars().filter(|c| !matches!(c, '-' | '_'));
-    letters.flat_map(char::to_lowercase).collect()
+    let characters = name.chars().filter(|c| !matches!(c, '-' | '_'));
+    characters.flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]

@@ -239,6 +239,7 @@ fn unfit(problems: &[(String, String)]) -> Usage {
         };
         text.push_str(&format!("\n  {place}: {}", clean(what)));
     }
+    text.push_str("\ngive values with --input NAME=VALUE, or all of them with --input @FILE");
     Usage(text)
 }
 

@@ -376,6 +376,7 @@ fn saw(scope: &Data<'_>, reads: &[ReadPath]) -> Map<String, Value> {
         }
         DataRef::Json(value @ (Value::Array(_) | Value::Object(_))) => {
             let size = match value {
+                Value::Array(items) if items.len() == 1 => "[1 item]".to_owned(),
                 Value::Array(items) => format!("[{} items]", items.len()),
                 other => format!("{{{} members}}", other.as_object().map_or(0, Map::len)),
             };

@@ -1,10 +1,10 @@
-//! Throw-away PostgreSQL servers, for tests, benchmarks and the fault rig.
+//! Temporary PostgreSQL servers, for tests, benchmarks and the fault rig.
 //!
 //! What must stay true:
-//! * A server ends with the process that started it, also when that is killed: a shell holds a pipe from us, and when
-//!   the pipe closes it ends the server and removes its files. It is always ended by its process id.
-//! * A missing server is an error that says what to do.
-//! * Nothing is reachable from outside: servers listen on the loopback address only.
+//! * A server ends with the process that started it, even if that process is killed. A shell reads a pipe from the
+//!   process. When the pipe closes, the shell stops the server by its process id and removes its files.
+//! * If PostgreSQL is not installed, the error explains what to do.
+//! * Servers listen on the loopback address only.
 
 mod place;
 #[cfg(test)]
@@ -25,42 +25,42 @@ use uuid::Uuid;
 
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(20);
-/// What a standby is called by the server that it follows.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The `cluster_name` of a standby, which its primary uses in `synchronous_standby_names`.
 pub const STANDBY: &str = "fermata_standby";
-/// Waits for words on its input, each a signal for the server. When the input ends without one, its owner is gone, and
-/// so is the need for the files.
+/// Reads the name of a signal from its input and sends it to the server. If the input ends without a signal, the owner
+/// has ended: the files are removed, too.
 const WATCHDOG: &str = r#"
 folder=$1; shift
 "$@" </dev/null >>"$folder/log" 2>&1 &
 server=$!
 how=
 while read -r signal; do how=$signal; done
-# What a shell starts beside itself ignores these signals until it handles them: one that is young is told again.
+# A background process of a shell ignores these signals until it installs its handlers. So the signal is repeated.
 while kill -s "${how:-QUIT}" "$server" 2>/dev/null; do sleep 0.05; done
 wait "$server"
 [ -n "$how" ] || rm -rf "$folder" 2>/dev/null
 "#;
 
-/// A server that cannot be had.
+/// A server could not be created or controlled.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ClusterError(String);
 
 type Result<T> = std::result::Result<T, ClusterError>;
 
-/// How a server ends.
+/// How a server is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It cuts all connections and writes everything down.
+    /// Fast shutdown: it closes all connections and writes a checkpoint.
     Fast,
-    /// It drops everything, as in a power cut.
+    /// Immediate shutdown: it writes nothing more, as in a power failure.
     Immediate,
-    /// Its first process is killed, and the others find out.
+    /// The postmaster gets SIGKILL; its other processes end when they notice that.
     Kill,
 }
 
-/// A server of our own.
+/// A temporary server.
 pub struct Cluster {
     folder: PathBuf,
     user: Option<(u32, u32)>,
@@ -70,19 +70,23 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A new server, with its files in a folder of its own below `root`. `durable` is for those who kill or measure it;
-    /// others need not wait for the disk. `options` are settings such as `max_connections=20`.
+    /// Creates and starts a server, with its files in a new folder in `root`. Without `durable` it does not wait for
+    /// the disk; tests that kill it and benchmarks need `durable`. `options` are settings such as `max_connections=20`.
     pub fn create(root: &Path, durable: bool, options: &[&str]) -> Result<Cluster> {
         let cluster = Cluster::empty(root, durable, options)?;
         let data = cluster.folder.join("data");
         let mut initdb = cluster.command(binary("initdb")?);
-        let words = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
-        initdb.arg("--username=fermata").args(words).arg("--pgdata").arg(data);
-        done("initdb", initdb)?;
-        cluster.on_some_port()
+        let arguments = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
+        initdb
+            .arg("--username=fermata")
+            .args(arguments)
+            .arg("--pgdata")
+            .arg(data);
+        run("initdb", initdb)?;
+        cluster.start_on_free_port()
     }
 
-    /// A server that follows this one, and takes reads only until it is promoted. Its settings are its own.
+    /// Creates and starts a standby of this server. It is read-only until it is promoted, and has its own settings.
     pub fn standby(&self, root: &Path, durable: bool, options: &[&str]) -> Result<Cluster> {
         let mut standby = Cluster::empty(root, durable, options)?;
         standby.options.push(format!("cluster_name={STANDBY}"));
@@ -91,8 +95,8 @@ impl Cluster {
         copy.args(["--wal-method=stream", "--checkpoint=fast", "--no-sync"]);
         copy.arg(format!("--port={}", self.port));
         copy.arg("--pgdata").arg(standby.folder.join("data"));
-        done("pg_basebackup", copy)?;
-        standby.on_some_port()
+        run("pg_basebackup", copy)?;
+        standby.start_on_free_port()
     }
 
     fn empty(root: &Path, durable: bool, options: &[&str]) -> Result<Cluster> {
@@ -109,7 +113,7 @@ impl Cluster {
             all.extend(["fsync=off", "full_page_writes=off"].map(str::to_owned));
         }
         all.extend(options.iter().map(|option| (*option).to_owned()));
-        // From here on the folder is removed with this.
+        // From here on, dropping the cluster removes the folder.
         let mut cluster = Cluster {
             folder,
             user: None,
@@ -124,8 +128,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Somebody may take a free port before the server does.
-    fn on_some_port(mut self) -> Result<Cluster> {
+    /// Tries several ports, because another process may use a free port before the server does.
+    fn start_on_free_port(mut self) -> Result<Cluster> {
         for _ in 0..5 {
             self.port = free_port()?;
             if self.spawn()? {
@@ -135,7 +139,7 @@ impl Cluster {
         Err(ClusterError(format!("PostgreSQL did not start:\n{}", self.log())))
     }
 
-    /// Where a database of this server is.
+    /// The URL of a database of this server.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://fermata@127.0.0.1:{}/{database}", self.port)
     }
@@ -145,12 +149,12 @@ impl Cluster {
         self.port
     }
 
-    /// Where its files are; `data` in it is the server's, and `log` is what it says.
+    /// The folder with its files: the data directory `data` and the log file `log`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Ends the server and keeps its files. Blocks until it is gone.
+    /// Stops the server and keeps its files. Blocks until it has ended.
     pub fn stop(&self, how: Stop) {
         let Some(mut watchdog) = self.watchdog().take() else {
             return;
@@ -161,30 +165,30 @@ impl Cluster {
             Stop::Kill => "KILL\n",
         };
         if let Some(mut input) = watchdog.stdin.take() {
-            // A server that is gone already needs no signal.
+            // A server that has ended already needs no signal.
             let _ = input.write_all(signal.as_bytes());
         }
         let _ = watchdog.wait();
     }
 
-    /// Starts the server again, on the same port. After [`Stop::Kill`] it waits until the last of its processes is gone.
+    /// Starts the server again on the same port. After [`Stop::Kill`] it waits until all of its processes have ended.
     pub fn restart(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !self.spawn()? {
             if Instant::now() > deadline {
                 return Err(ClusterError(format!("PostgreSQL did not start again:\n{}", self.log())));
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// Makes a standby take writes. Blocks until it does.
+    /// Promotes a standby. Blocks until it accepts writes.
     pub fn promote(&self) -> Result<()> {
         let mut promote = self.command(binary("pg_ctl")?);
         promote.args(["promote", "--wait", "--timeout=60", "--pgdata"]);
         promote.arg(self.folder.join("data"));
-        done("pg_ctl promote", promote)
+        run("pg_ctl promote", promote)
     }
 
     fn watchdog(&self) -> MutexGuard<'_, Option<Child>> {
@@ -200,7 +204,7 @@ impl Cluster {
         command
     }
 
-    /// Whether the server accepts connections.
+    /// Starts the server. Returns whether it accepts connections.
     fn spawn(&self) -> Result<bool> {
         let data = self.folder.join("data");
         let mut command = self.command("sh");
@@ -209,10 +213,10 @@ impl Cluster {
         for option in self.options.iter().cloned().chain([format!("port={}", self.port)]) {
             command.arg("-c").arg(option);
         }
-        // The server writes its process id and its state into this file. One that was killed leaves it behind.
+        // The server writes its process id and its state to this file. A killed server does not remove it.
         let state = data.join("postmaster.pid");
         let before = fs::read_to_string(&state).unwrap_or_default();
-        let said = self.log().len();
+        let log_start = self.log().len();
         let watchdog = command.stdin(Stdio::piped()).spawn();
         let mut watchdog = watchdog.map_err(|error| failed("start a shell", &error))?;
         let deadline = Instant::now() + PATIENCE;
@@ -222,11 +226,11 @@ impl Cluster {
             if accepts && now.lines().next() != before.lines().next() {
                 break true;
             }
-            let gone = self.gave_up(said) || watchdog.try_wait().is_ok_and(|status| status.is_some());
+            let gone = self.has_failed(log_start) || watchdog.try_wait().is_ok_and(|status| status.is_some());
             if gone || Instant::now() > deadline {
                 break false;
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         };
         *self.watchdog() = Some(watchdog);
         if !started {
@@ -235,20 +239,20 @@ impl Cluster {
         Ok(started)
     }
 
-    /// Whether the server ended by itself, by what it said after so many bytes.
-    fn gave_up(&self, said: usize) -> bool {
+    /// Whether the log shows, from this position on, that the server could not start.
+    fn has_failed(&self, log_start: usize) -> bool {
         let log = self.log();
-        let end = log.get(said..).unwrap_or_default();
-        let last_words = [
+        let end = log.get(log_start..).unwrap_or_default();
+        let messages = [
             "could not create any TCP/IP sockets",
             "database system is shut down",
             "is still in use",
             "already exists",
         ];
-        let gave_up = |line: &str| last_words.iter().any(|words| line.contains(words));
+        let is_failure = |line: &str| messages.iter().any(|message| line.contains(message));
         end.lines()
             .filter(|line| line.contains("FATAL") || line.contains("LOG"))
-            .any(gave_up)
+            .any(is_failure)
     }
 
     fn log(&self) -> String {
@@ -260,24 +264,24 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let watchdog = self.watchdog().take();
         if let Some(mut watchdog) = watchdog {
-            // The end of its input tells the watchdog to end the server and remove the files.
+            // When its input ends, the watchdog stops the server and removes the files.
             drop(watchdog.stdin.take());
             let _ = watchdog.wait();
         }
-        // The server's user may not be allowed to remove the folder itself from where it stands.
+        // The server's user may lack the permission to remove the folder from its parent.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn done(name: &str, mut command: Command) -> Result<()> {
+fn run(name: &str, mut command: Command) -> Result<()> {
     let output = command
         .output()
         .map_err(|error| failed(&format!("run {name}"), &error))?;
     match output.status.success() {
         true => Ok(()),
         false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(ClusterError(format!("{name} failed: {}", said.trim())))
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            Err(ClusterError(format!("{name} failed: {}", stderr.trim())))
         }
     }
 }

@@ -23,8 +23,8 @@ pub trait RunStore: Send + Sync {
     /// it claims, or other runners treat it as dead. The claiming runner itself counts as alive.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
-    /// Advances a run by one journal row and everything that belongs to it. If the run is dead-lettered, the dead
-    /// letter is part of the same commit.
+    /// Advances a run by one journal row and everything that belongs to it. The dead letter of a dead-lettered run is
+    /// part of the same commit.
     async fn commit(&self, commit: RunCommit) -> CommitAnswer;
 
     /// Adds a message to the inbox of a run and wakes the run.

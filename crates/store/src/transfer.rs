@@ -1,14 +1,14 @@
-//! Moving everything from one database to another: SQLite to PostgreSQL, or any other pair of the two.
+//! Moves all data from one database to another: SQLite to PostgreSQL, or any other pair of the two.
 //!
-//! Tables are streamed in the order of their keys and written in transactions that also say how far they came, so an
-//! interrupted transfer is resumed where it was. Then both databases count and sum up every table by themselves, and only
-//! if they agree does the source say that it was moved and the target open.
+//! Tables are streamed in the order of their keys. Each transaction that writes rows also stores the progress, so an
+//! interrupted transfer can be resumed. At the end each database computes the row count and checksum of every table.
+//! Only if they are equal is the source marked as moved and the target opened.
 //!
 //! What must stay true:
-//! * The source is read only, apart from its mark (`mark.rs`).
-//! * At no moment can both be served.
-//! * Nothing is kept of who holds a run: leases are released and epochs stay, so that they go on growing. Runners are not
-//!   moved. All else is the same, tokens of waits included.
+//! * The source is only read, apart from its mark (`mark.rs`).
+//! * At no time can both databases be served.
+//! * Leases are released and runners are not moved. Epochs are kept, so that they continue to grow. All other data is
+//!   the same, including the tokens of waits.
 //! * Memory does not grow with the database.
 
 pub(crate) mod end;
@@ -32,10 +32,10 @@ use tables::{TABLES, Table};
 use tokio::sync::mpsc;
 use value::{Sum, Value, check_postgres};
 
-/// So many rows that a target cannot hold are named.
+/// At most this many rows that the target cannot store are named.
 const SHOWN: usize = 10;
 
-/// A database that can be moved, or moved to.
+/// A database that can be the source or the target.
 #[derive(Clone)]
 pub enum Place {
     /// A file.
@@ -44,18 +44,18 @@ pub enum Place {
     Postgres {
         /// Its address, as [`crate::postgres::PostgresStore::connect`] takes it.
         url: String,
-        /// How it is connected to.
+        /// The connection settings.
         settings: PostgresSettings,
     },
 }
 
-/// Why nothing was moved, or not everything.
+/// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// A database failed. What was moved stays, and the transfer can be resumed.
+    /// A database failed. Moved rows are kept, and the transfer can be resumed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It cannot be done with these two databases as they are.
+    /// The current state of the two databases does not allow it.
     #[error("{0}")]
     Refused(String),
     /// A table is not the same on both sides.
@@ -64,7 +64,7 @@ pub enum TransferError {
          rows with checksum {arrived_checksum} in the target"
     )]
     Mismatch {
-        /// Which one.
+        /// The table.
         table: &'static str,
         /// Its rows in the source.
         left: u64,
@@ -79,24 +79,24 @@ pub enum TransferError {
 
 type Result<T, E = TransferError> = std::result::Result<T, E>;
 
-/// What a transfer tells while it goes on.
+/// A progress report of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// So many rows have to be moved, and so many of them were before.
+    /// The transfer starts.
     Begins {
         /// All rows of the source.
         rows: u64,
-        /// What an earlier, interrupted transfer moved.
+        /// Rows that an earlier, interrupted transfer has moved.
         before: u64,
     },
-    /// A table comes next.
+    /// A table is copied next.
     Table {
         /// Its name.
         name: &'static str,
         /// Its rows in the source.
         rows: u64,
     },
-    /// So many rows more are durable in the target.
+    /// This many more rows are durable in the target.
     Moved(u64),
     /// A table is compared.
     Compares {
@@ -105,30 +105,30 @@ pub enum Step {
     },
 }
 
-/// Who is told.
+/// The receiver of progress reports.
 pub type Watch = Arc<dyn Fn(Step) + Send + Sync>;
 
-/// A table and what is in it.
+/// The row count and checksum of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableReport {
     /// Its name.
     pub name: &'static str,
     /// How many rows it has.
     pub rows: u64,
-    /// The checksum that both databases agree on; none if nothing was moved.
+    /// The checksum, the same in both databases; `None` for a dry run.
     pub checksum: Option<String>,
 }
 
-/// What was moved, or would be.
+/// The result of a transfer or of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The source, in words.
+    /// The source, as shown to users.
     pub from: String,
-    /// The target, in words.
+    /// The target, as shown to users.
     pub to: String,
     /// Every table.
     pub tables: Vec<TableReport>,
-    /// How many rows an earlier transfer, which was interrupted, had moved.
+    /// How many rows an earlier, interrupted transfer had moved.
     pub before: u64,
 }
 
@@ -139,19 +139,20 @@ impl Report {
     }
 }
 
-/// From where to where.
+/// A transfer from one database to another.
 #[derive(Clone)]
 pub struct Transfer {
     /// The source.
     pub from: Place,
-    /// The target, which has to be empty.
+    /// The target. It must be empty.
     pub to: Place,
-    /// Whether to go on with a transfer between the two that was interrupted.
+    /// Whether to resume an interrupted transfer between the two.
     pub resume: bool,
 }
 
 impl Transfer {
-    /// Counts what would be moved, if it can be, and looks for rows that the target could not hold. Changes nothing.
+    /// Checks whether the transfer is possible, counts the rows, and finds rows that the target cannot store. Changes
+    /// nothing.
     ///
     /// # Errors
     /// As [`Transfer::run`].
@@ -187,11 +188,11 @@ impl Transfer {
         })
     }
 
-    /// Moves everything, and marks the source as moved.
+    /// Moves all data and marks the source as moved.
     ///
     /// # Errors
-    /// [`TransferError`]. Neither database can be served then, unless it was refused: the transfer can be resumed, or the
-    /// source taken back with [`reopen`].
+    /// [`TransferError`]. After an error other than [`TransferError::Refused`], neither database can be served: resume
+    /// the transfer, or reopen the source with [`reopen`].
     pub async fn run(&self, watch: &Watch) -> Result<Report> {
         self.run_at(Pace::default(), watch).await
     }
@@ -206,7 +207,7 @@ impl Transfer {
         for table in TABLES {
             counts.push(source.count(table).await?);
         }
-        let before = already(&arrival, &counts);
+        let before = rows_moved_before(&arrival, &counts);
         watch(Step::Begins {
             rows: counts.iter().sum(),
             before,
@@ -224,11 +225,11 @@ impl Transfer {
     }
 }
 
-/// Takes the mark of a transfer away, so that the database can be served again, as it was when it was moved; whether there
-/// was one.
+/// Removes the mark of a transfer, so that the database can be served again with the data from before the transfer.
+/// Returns whether there was a mark.
 ///
 /// # Errors
-/// [`TransferError::Refused`] if it is a target that does not have everything.
+/// [`TransferError::Refused`] if the database is the target of an unfinished transfer.
 pub async fn reopen(place: &Place) -> Result<bool> {
     let mut end = place.open(Side::Source, false).await?;
     let mark = end.mark().await?;
@@ -244,15 +245,15 @@ pub async fn reopen(place: &Place) -> Result<bool> {
 }
 
 impl Place {
-    async fn open(&self, side: Side, look: bool) -> Result<Box<dyn End>> {
+    async fn open(&self, side: Side, dry_run: bool) -> Result<Box<dyn End>> {
         Ok(match self {
-            Place::Sqlite(path) => Box::new(SqliteEnd::open(path, side, look)?),
-            Place::Postgres { url, settings } => Box::new(PostgresEnd::open(url, settings, look).await?),
+            Place::Sqlite(path) => Box::new(SqliteEnd::open(path, side, dry_run)?),
+            Place::Postgres { url, settings } => Box::new(PostgresEnd::open(url, settings, dry_run).await?),
         })
     }
 }
 
-/// Refuses a source with rows that PostgreSQL could not hold; names some of them.
+/// Refuses a source with rows that PostgreSQL cannot store. The error names some of them.
 async fn refuse_unholdable(source: &mut dyn End, counted: &[TableReport]) -> Result<()> {
     let mut found = Vec::new();
     for (table, _) in TABLES.iter().zip(counted).filter(|(_, report)| report.rows > 0) {
@@ -279,8 +280,8 @@ async fn refuse_unholdable(source: &mut dyn End, counted: &[TableReport]) -> Res
     Err(TransferError::Refused(found.join("\n")))
 }
 
-/// How many rows were moved before.
-fn already(arrival: &Arrival, counts: &[u64]) -> u64 {
+/// How many rows an earlier transfer has moved.
+fn rows_moved_before(arrival: &Arrival, counts: &[u64]) -> u64 {
     let Some(done) = &arrival.done else {
         return 0;
     };
@@ -291,7 +292,7 @@ fn already(arrival: &Arrival, counts: &[u64]) -> u64 {
     earlier.map(|(_, count)| count).sum::<u64>() + done.rows
 }
 
-/// Copies every table, from where the arrival stands.
+/// Copies every table, from the progress in `arrival` on.
 async fn copy(
     source: &mut dyn End,
     target: &mut dyn End,
@@ -320,13 +321,13 @@ async fn copy(
             limit: pace.chunk,
             into,
         };
-        let told = watch.clone();
+        let report = watch.clone();
         let writing = Writing {
             table,
             chunks,
             limit: pace.transaction,
             arrival,
-            on_progress: Box::new(move |rows| told(Step::Moved(rows))),
+            on_progress: Box::new(move |rows| report(Step::Moved(rows))),
         };
         let (read, written) = tokio::join!(source.read(reading), target.write(writing));
         arrival = written?;
@@ -335,7 +336,7 @@ async fn copy(
     Ok(arrival)
 }
 
-/// The key that a mark names.
+/// The values of a key that a mark stores as texts.
 fn key(table: &Table, texts: &[String]) -> Result<Vec<Value>> {
     let values = texts.iter().zip(table.key_columns());
     let values: Option<Vec<Value>> = values
@@ -346,7 +347,7 @@ fn key(table: &Table, texts: &[String]) -> Result<Vec<Value>> {
         .ok_or_else(|| TransferError::Refused(format!("the target names no row of {}: {texts:?}", table.name)))
 }
 
-/// Counts and sums up every table on both sides.
+/// Compares the row count and checksum of every table.
 async fn compare(source: &dyn End, target: &dyn End, watch: &Watch) -> Result<Vec<TableReport>> {
     let mut tables = Vec::new();
     for table in TABLES {
@@ -371,7 +372,7 @@ async fn compare(source: &dyn End, target: &dyn End, watch: &Watch) -> Result<Ve
     Ok(tables)
 }
 
-/// Closes the source for good, and only then opens the target.
+/// Marks the source as moved, and only then opens the target.
 async fn finish(source: &mut dyn End, target: &mut dyn End, arrival: &Arrival) -> Result<()> {
     let moved = Mark::Moved {
         transfer: arrival.transfer,

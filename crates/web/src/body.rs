@@ -41,9 +41,12 @@ fn ends_with(media: &str, ending: &str) -> bool {
         .is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
+/// The types of a body that is a document, for messages.
+pub(crate) const DOCUMENT_TYPES: &str = "`Content-Type: application/json` or `Content-Type: application/yaml`";
+
 /// The error for a missing type, plain text, or a form (the defaults of curl and browsers).
 pub(crate) fn media_type(expected: &str) -> ApiError {
-    let message = format!("the `Content-Type` of the body is missing or not accepted; send `Content-Type: {expected}`");
+    let message = format!("the `Content-Type` of the body is missing or not accepted; send {expected}");
     ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
 }
 

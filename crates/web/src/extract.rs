@@ -2,7 +2,7 @@
 
 use crate::{
     Web,
-    body::{is_document, is_json, media_type, read},
+    body::{DOCUMENT_TYPES, is_document, is_json, media_type, read},
     envelope,
     error::ApiError,
 };
@@ -187,7 +187,7 @@ impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Web> for Option
             return Ok(OptionalJson(T::default(), received.share));
         }
         if !media {
-            return Err(media_type("application/json"));
+            return Err(media_type("`Content-Type: application/json`"));
         }
         received.expand()?;
         let length = received.bytes.len();
@@ -256,7 +256,7 @@ impl FromRequest<Web> for DocumentBytes {
             return Err(ApiError::invalid("the body is empty; send the workflow document"));
         }
         if !media {
-            return Err(media_type("application/json or application/yaml"));
+            return Err(media_type(DOCUMENT_TYPES));
         }
         received.expand()?;
         Ok(DocumentBytes(received.bytes, received.share))

@@ -12,7 +12,7 @@
 
 use crate::{
     Web,
-    body::{content_length, discard, is_document, media_type},
+    body::{DOCUMENT_TYPES, content_length, discard, is_document, media_type},
     envelope::CALLBACKS,
     error::ApiError,
 };
@@ -96,7 +96,7 @@ fn refusal(names: &HostNames, request: &Request) -> Option<ApiError> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     // The media type of a body of unknown length is checked when it is read.
     let has_body = content_length(headers).is_some_and(|length| length > 0);
-    (!is_read && has_body && !is_document(headers)).then(|| media_type("application/json or application/yaml"))
+    (!is_read && has_body && !is_document(headers)).then(|| media_type(DOCUMENT_TYPES))
 }
 
 /// The host name that the client used; `None` if there is none, which HTTP/1.0 allows.

@@ -52,7 +52,15 @@ impl Database {
     pub async fn open(&self, migrate: Migrate, settings: PostgresSettings) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Database::Sqlite(path) => Arc::new(SqliteStore::open_with(path, migrate)?),
-            Database::Postgres(address) => Arc::new(PostgresStore::connect(address.as_str(), settings).await?),
+            Database::Postgres(address) => {
+                let connected = PostgresStore::connect(address.as_str(), settings).await;
+                Arc::new(connected.map_err(|error| match error {
+                    StoreError::Unavailable(what) => StoreError::Unavailable(format!(
+                        "{what}; check that the server runs, and that `--database` or `database.url` names it"
+                    )),
+                    other => other,
+                })?)
+            }
             Database::Memory => Arc::new(MemoryStore::new()),
         })
     }

@@ -1,4 +1,4 @@
-//! `fermata bench` from outside: that it measures, not what.
+//! `fermata bench`, run as a process. Tests check that values are reported, not how large they are.
 
 use crate::support::{Server, fermata, folder, text};
 use fermata_core::Status;
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
-fn it_measures_everything_that_was_asked_for() {
+fn every_requested_section_is_reported() {
     let folder = folder();
     let sections = ["--only", "main,one,fanout", "--dir", text(folder.path())];
     let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];
@@ -48,11 +48,11 @@ fn it_measures_everything_that_was_asked_for() {
         "{report:#}"
     );
     let left = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(left, 0, "the scratch database is gone");
+    assert_eq!(left, 0, "the scratch database is removed");
 }
 
 #[test]
-fn http_steps_stand_next_to_the_client_alone() {
+fn http_steps_are_compared_with_plain_requests() {
     let folder = folder();
     let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];
     let measured = fermata(&[&size[..], &["--only", "steps", "--dir", text(folder.path())]].concat());
@@ -72,7 +72,7 @@ fn http_steps_stand_next_to_the_client_alone() {
 }
 
 #[test]
-fn sleepers_are_parked_and_wake() {
+fn sleeping_runs_are_parked_and_woken() {
     let folder = folder();
     let sleepers = ["--only", "sleepers", "--sleepers", "20", "--spread", "3s"];
     let measured = fermata(&[&["bench", "--json", "--dir", text(folder.path())], &sleepers[..]].concat());
@@ -89,7 +89,7 @@ fn sleepers_are_parked_and_wake() {
 }
 
 #[test]
-fn a_section_that_is_not_there_is_refused() {
+fn unknown_section_is_refused() {
     let refused = fermata(&["bench", "--only", "main,lunch"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("sleepers"), "{}", refused.stderr);
@@ -109,7 +109,7 @@ const SMALL: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn postgres_runners_stand_next_to_the_raw_limit() {
+async fn postgres_runners_are_compared_with_the_raw_limit() {
     let database = Database::new().await;
     let measured = fermata(&[&SMALL[..], &["--database", &database.url]].concat());
     assert_eq!(measured.code, Some(0), "{measured:?}");
@@ -127,8 +127,8 @@ async fn postgres_runners_stand_next_to_the_raw_limit() {
         );
         assert!(at("p50Ms") > 0.0 && at("p50Ms") <= at("p99Ms"), "{report:#}");
     }
-    for way in ["sameProcess", "otherProcess"] {
-        assert!(number(&format!("/starts/{way}/p99Ms")) > 0.0, "{report:#}");
+    for start in ["sameProcess", "otherProcess"] {
+        assert!(number(&format!("/starts/{start}/p99Ms")) > 0.0, "{report:#}");
     }
     assert_eq!((number("/memory/parked"), number("/memory/active")), (20.0, 4.0));
     assert!(
@@ -136,19 +136,19 @@ async fn postgres_runners_stand_next_to_the_raw_limit() {
         "{report:#}"
     );
 
-    // What is left: the sleepers, and otherwise whole runs, those of the raw limit too.
+    // The sleeping runs are left. All other runs are complete, including those of the raw limit.
     let store = database.store().await;
     let filter = |statuses: &[Status]| RunFilter {
         statuses: statuses.to_vec(),
         limit: 1000,
         ..RunFilter::default()
     };
-    let living = store
+    let live = store
         .runs(filter(&[Status::Pending, Status::Running]))
         .await
         .unwrap()
         .items;
-    assert_eq!(living.len(), 20, "{living:#?}");
+    assert_eq!(live.len(), 20, "{live:#?}");
     let ended = store.runs(filter(&[])).await.unwrap().items;
     for run in ended.iter().filter(|run| run.workflow_id == "bench-three") {
         let all = Window { limit: 10, offset: 0 };
@@ -166,7 +166,7 @@ async fn postgres_runners_stand_next_to_the_raw_limit() {
 }
 
 #[tokio::test]
-async fn postgres_a_database_that_somebody_uses_is_left_alone() {
+async fn postgres_database_with_other_workflows_is_refused() {
     let home = Database::new().await;
     let server = Server::start(&["--database", &home.url]);
     server
@@ -181,7 +181,7 @@ async fn postgres_a_database_that_somebody_uses_is_left_alone() {
 }
 
 #[test]
-fn postgres_a_server_of_its_own_is_gone_afterwards() {
+fn postgres_temporary_server_is_removed_afterwards() {
     let folder = folder();
     // The server may run as another user.
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -203,8 +203,8 @@ fn postgres_a_server_of_its_own_is_gone_afterwards() {
 }
 
 #[test]
-fn calls_that_measure_nothing_are_refused() {
-    for (arguments, word) in [
+fn invalid_arguments_are_refused() {
+    for (arguments, message) in [
         (&["--only", "runners"][..], "--postgres"),
         (&["--postgres", "--only", "main"], "main"),
         (&["--database", "sqlite:bench.db"], "PostgreSQL"),
@@ -212,7 +212,7 @@ fn calls_that_measure_nothing_are_refused() {
     ] {
         let refused = fermata(&[&["bench"], arguments].concat());
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.stderr.contains(word), "{}", refused.stderr);
+        assert!(refused.stderr.contains(message), "{}", refused.stderr);
         assert!(!refused.stderr.contains("secret"), "{}", refused.stderr);
     }
 }

@@ -1,7 +1,8 @@
-//! The native evaluator against QuickJS: the same value, or both throw, on expressions and data that were made up.
+//! Compares the native evaluator with QuickJS on generated expressions and data: both return the same value, or both
+//! throw.
 //!
-//! The data is sent as [`scan_reads`] projects it, so the same cases show that an expression cannot tell its
-//! projection from the whole. `FERMATA_DIFFERENTIAL=200000` asks for more cases, `FERMATA_SEED` for others.
+//! QuickJS gets the data as [`scan_reads`] projects it, so the same cases show that the projection has everything that
+//! an expression reads. `FERMATA_DIFFERENTIAL=200000` sets the number of cases, `FERMATA_SEED` selects other cases.
 
 mod generate;
 
@@ -11,12 +12,12 @@ use fermata_expr::{
     js::{Expression, scan_reads},
 };
 use fermata_runtime::sandbox::SandboxError;
-use generate::Maker;
+use generate::Generator;
 use serde_json::Value;
 
 const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
 
-/// What came of an evaluation; errors are alike.
+/// The result of an evaluation. All thrown errors are equal.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Value(Option<Value>),
@@ -27,7 +28,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// The native answer; `None` if it does not count.
+/// The native result; `None` if the case is not compared, for example because it exceeds a limit.
 fn native(expression: &Expression, scope: &Data<'_>, limits: &Limits) -> Option<Outcome> {
     match expression.evaluate(scope, limits) {
         Ok(value) => Some(Outcome::Value(value)),
@@ -37,7 +38,7 @@ fn native(expression: &Expression, scope: &Data<'_>, limits: &Limits) -> Option<
 }
 
 #[tokio::test]
-async fn the_native_evaluator_agrees_with_quickjs() {
+async fn native_evaluator_agrees_with_quickjs() {
     let cases = number("FERMATA_DIFFERENTIAL", 3000);
     let seed = number("FERMATA_SEED", 1);
     let sandbox = sandbox("differential", 1);
@@ -46,11 +47,11 @@ async fn the_native_evaluator_agrees_with_quickjs() {
         max_depth: 100,
         ..Limits::default()
     };
-    let (mut counted, mut threw, mut wrong) = (0, 0, Vec::new());
+    let (mut compared, mut threw, mut different) = (0, 0, Vec::new());
     for case in 0..cases {
-        let mut maker = Maker::new(seed.wrapping_mul(1_000_003).wrapping_add(case));
-        let data = maker.data();
-        let source = maker.expression();
+        let mut generator = Generator::new(seed.wrapping_mul(1_000_003).wrapping_add(case));
+        let data = generator.data();
+        let source = generator.expression();
         let Ok(expression) = Expression::parse(&source) else {
             continue;
         };
@@ -58,31 +59,34 @@ async fn the_native_evaluator_agrees_with_quickjs() {
         let Some(native) = native(&expression, &scope, &limits) else {
             continue;
         };
-        let guessed = scope.project(&scan_reads(&source, &ROOTS));
-        let quickjs = match sandbox.evaluate(&source, &guessed, &limits).await {
+        let projected = scope.project(&scan_reads(&source, &ROOTS));
+        let quickjs = match sandbox.evaluate(&source, &projected, &limits).await {
             Ok(value) => Outcome::Value(value),
             Err(SandboxError::Failed(error)) if error.kind == EvalErrorKind::Thrown => Outcome::Threw,
             Err(other) => panic!("{source}: {other}"),
         };
-        counted += 1;
+        compared += 1;
         threw += u64::from(native == Outcome::Threw);
-        if !alike(&native, &quickjs) {
+        if !same_outcome(&native, &quickjs) {
             let known = scope.project(expression.reads());
             let data = serde_json::to_string(&known).unwrap();
-            wrong.push(format!(
+            different.push(format!(
                 "{source}\n  native  {native:?}\n  quickjs {quickjs:?}\n  data    {data}"
             ));
         }
     }
-    println!("{counted} of {cases} cases count, {threw} of them throw");
-    let shown = wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n\n");
-    assert!(wrong.is_empty(), "{} differ:\n\n{shown}", wrong.len());
-    assert!(counted * 2 > cases, "most cases should count, not {counted} of {cases}");
-    assert!(threw * 2 < counted, "most cases should have a value");
+    println!("{compared} of {cases} cases compared, {threw} of them throw");
+    let shown = different.iter().take(20).cloned().collect::<Vec<_>>().join("\n\n");
+    assert!(different.is_empty(), "{} differ:\n\n{shown}", different.len());
+    assert!(
+        compared * 2 > cases,
+        "most cases should be compared, not {compared} of {cases}"
+    );
+    assert!(threw * 2 < compared, "most cases should have a value");
 }
 
 /// Numbers are compared as numbers: `1` and `1.0` are one value in JavaScript.
-fn alike(one: &Outcome, other: &Outcome) -> bool {
+fn same_outcome(one: &Outcome, other: &Outcome) -> bool {
     match (one, other) {
         (Outcome::Value(Some(one)), Outcome::Value(Some(other))) => same(one, other),
         _ => one == other,
@@ -96,8 +100,8 @@ fn same(one: &Value, other: &Value) -> bool {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            // The order of members shows in `Object.keys` and `JSON.stringify`, not here: a part of the input is handed
-            // out as it came.
+            // The order of members is not compared here: a part of the input is returned in its own order.
+            // `Object.keys` and `JSON.stringify` show the order.
             let found = |(key, one): (&String, &Value)| other.get(key).is_some_and(|other| same(one, other));
             one.len() == other.len() && one.iter().all(found)
         }

@@ -1,7 +1,7 @@
-//! Several processes of the real binary on one PostgreSQL database, whatever the other tests run on.
+//! Several processes of the real binary share one PostgreSQL database, whichever database the other tests use.
 
 mod hand_over;
-mod mail;
+mod messages;
 mod outage;
 mod public_url;
 mod roles;
@@ -11,16 +11,16 @@ use crate::support::{Server, shared_home};
 use fermata_store::conformance::home::Home;
 use std::sync::Arc;
 
-/// Callbacks come to the process that accepts requests; tests take the path of their address only.
+/// Tests use only the path of a callback URL and send callbacks to the API process.
 const PUBLIC_URL: (&str, &str) = ("FERMATA_SERVER__PUBLIC_URL", "http://fermata.example");
 
-/// A process of a role on a database.
+/// Starts a process with this role on a database.
 fn process(home: &Arc<Home>, role: &str, environment: &[(&str, &str)]) -> Server {
     let environment = [&[PUBLIC_URL], environment].concat();
     Server::on(home, &["--role", role], &environment)
 }
 
-/// A process that accepts requests, one that works, and where their data is.
+/// An API process, a runner process and their database.
 fn pair(environment: &[(&str, &str)]) -> (Server, Server, Arc<Home>) {
     let home = shared_home();
     let api = process(&home, "api", environment);

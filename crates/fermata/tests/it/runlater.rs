@@ -1,4 +1,4 @@
-//! The Runlater dialect from outside: the real server, its data in a database, and a service that it calls.
+//! The Runlater dialect end to end: the real server with a database, and an HTTP service that it calls.
 
 mod callbacks;
 mod crash;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 use service::Service;
 use std::collections::BTreeMap;
 
-/// Retries that do not make a test slow.
+/// Short retry delays, so that tests are fast.
 const QUICK_RETRIES: (&str, &str) = ("FERMATA_ORCHESTRATION__RETRY__INITIAL_DELAY_MS", "5");
 
-/// A server and a service.
+/// A server and the service that it calls.
 struct Stage {
     server: Server,
     service: Service,
 }
 
-/// A run that was acknowledged.
+/// A run that the server has acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
     pub workflow: String,
@@ -29,7 +29,7 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn place(&self) -> String {
+    pub fn path(&self) -> String {
         format!("/api/v1/workflows/{}/runs/{}", self.workflow, self.id)
     }
 }
@@ -39,7 +39,7 @@ impl Stage {
         Stage::with(&[]).await
     }
 
-    /// With variables in the environment of the server.
+    /// Starts a server with these environment variables.
     async fn with(environment: &[(&str, &str)]) -> Stage {
         let environment = [&[QUICK_RETRIES], environment].concat();
         Stage {
@@ -48,21 +48,21 @@ impl Stage {
         }
     }
 
-    /// Adds a workflow of these tasks, and triggers it.
-    async fn play(&self, tasks: Value, trigger: Value) -> Run {
+    /// Adds a workflow with these tasks and triggers a run.
+    async fn trigger_tasks(&self, tasks: Value, trigger: Value) -> Run {
         self.server.add(&json!({ "name": "under-test", "tasks": tasks })).await;
         self.server.trigger("under-test", &trigger).await
     }
 
-    /// The same to the end of the run.
-    async fn carry(&self, tasks: Value, trigger: Value) -> Value {
-        let run = self.play(tasks, trigger).await;
+    /// Adds a workflow with these tasks, triggers a run and waits until it ends. Returns the run.
+    async fn run_tasks(&self, tasks: Value, trigger: Value) -> Value {
+        let run = self.trigger_tasks(tasks, trigger).await;
         self.server.over(&run).await
     }
 }
 
-/// How each task stands, by name.
-fn words(run: &Value) -> BTreeMap<&str, &str> {
+/// The status of each task, by name.
+fn task_statuses(run: &Value) -> BTreeMap<&str, &str> {
     let tasks = run["tasks"].as_object().expect("tasks");
     tasks
         .iter()
@@ -71,14 +71,13 @@ fn words(run: &Value) -> BTreeMap<&str, &str> {
 }
 
 impl Server {
-    /// Adds a workflow that has no draft; what it was answered with.
+    /// Adds a workflow without a draft. Returns the response.
     pub async fn add(&self, document: &Value) -> Value {
         let (status, added) = self.post("/api/v1/workflows", document).await;
         assert_eq!(status, 201, "{added}");
         added
     }
 
-    /// Triggers a run.
     pub async fn trigger(&self, workflow: &str, body: &Value) -> Run {
         let (status, triggered) = self.post(&format!("/api/v1/workflows/{workflow}/trigger"), body).await;
         assert_eq!(status, 201, "{triggered}");
@@ -90,33 +89,33 @@ impl Server {
 
     /// A run with its tasks.
     pub async fn run(&self, run: &Run) -> Value {
-        let (status, mut view) = self.get(&run.place()).await;
+        let (status, mut view) = self.get(&run.path()).await;
         assert_eq!(status, 200, "{view}");
         view["data"].take()
     }
 
-    /// A run once it is as wanted.
-    pub async fn run_when(&self, what: &str, run: &Run, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the run matches. Returns the run.
+    pub async fn run_when(&self, what: &str, run: &Run, matches: impl Fn(&Value) -> bool) -> Value {
         eventually(what, || async {
             let view = self.run(run).await;
-            wanted(&view).then_some(view)
+            matches(&view).then_some(view)
         })
         .await
     }
 
-    /// A run once a task of it stands so.
+    /// Waits until a task has this status. Returns the run.
     pub async fn until(&self, run: &Run, task: &str, status: &str) -> Value {
-        let wanted = |view: &Value| view["tasks"][task]["status"] == status;
-        self.run_when(&format!("{task} {status}"), run, wanted).await
+        let has_status = |view: &Value| view["tasks"][task]["status"] == status;
+        self.run_when(&format!("{task} {status}"), run, has_status).await
     }
 
-    /// A run once it is over.
+    /// Waits until the run has ended. Returns the run.
     pub async fn over(&self, run: &Run) -> Value {
         self.run_when("the end of the run", run, |view| view["status"] != "running")
             .await
     }
 
-    /// A run once there is an event of this type, which then stays.
+    /// Waits until the run has an event of this type. Returns the history.
     async fn recorded(&self, run: &Run, kind: &str) -> History {
         eventually(kind, || async {
             let history = self.history(run).await;
@@ -133,7 +132,7 @@ impl Server {
     }
 }
 
-/// A run as the engine's own API shows it: its recorded attempts and its events.
+/// A run as shown by the engine's own API, with its recorded attempts and its events.
 #[derive(Debug)]
 struct History(Value);
 
@@ -152,7 +151,7 @@ impl History {
         attempts
     }
 
-    /// The events of a type, in their order.
+    /// The events of this type, in order.
     fn events(&self, kind: &str) -> Vec<&Value> {
         let all = self.0["events"].as_array().expect("events");
         all.iter()

@@ -1,21 +1,21 @@
-//! Why nodes were skipped, in words: which step, edge or condition ruled each of them out, with the values that the
-//! condition saw.
+//! Explains why nodes were skipped: which step, edge or condition is the cause, with the values that the condition
+//! read.
 
 use fermata_core::{Edge, Event, Join, Node, NodeId, NodeIx, Outcome, Plan, SkipReason, Verdict, When};
 use std::{collections::HashMap, sync::Arc};
 
-/// More causes than this are counted, not listed.
+/// At most this many causes are listed; the others are counted.
 const LISTED: usize = 4;
-/// What a value that a condition saw takes at most.
+/// The most characters that are shown of a value.
 const LONGEST_VALUE: usize = 80;
 
 /// Explains the skipped nodes of one run from its events.
 pub struct SkipReasons {
     plan: Arc<Plan>,
-    /// For each node, the edges that lead to it: their node, and their position there.
+    /// For each node, its incoming edges: their source node, and their position among its edges.
     incoming: Vec<Vec<(NodeIx, usize)>>,
     ended: HashMap<NodeId, Ended>,
-    /// What the conditions on the edges of a node gave.
+    /// The results of the conditions on the edges of a node.
     verdicts: HashMap<NodeId, Vec<Verdict>>,
 }
 
@@ -25,7 +25,7 @@ enum Ended {
 }
 
 impl SkipReasons {
-    /// For a run of `plan` that has not begun.
+    /// For a run of `plan` without events.
     pub fn new(plan: Arc<Plan>) -> SkipReasons {
         let mut incoming = vec![Vec::new(); plan.nodes.len()];
         for ix in plan.indices() {
@@ -41,7 +41,7 @@ impl SkipReasons {
         }
     }
 
-    /// Takes in the next event of the run.
+    /// Adds the next event of the run.
     pub fn note(&mut self, event: &Event) {
         match event {
             Event::Finished { node, outcome, .. } => {
@@ -68,7 +68,7 @@ impl SkipReasons {
         };
         Some(match (reason, &self.plan.node(ix).join) {
             (SkipReason::Stopped, _) => "the run was stopped".to_owned(),
-            // A guard compares one path with a value: if it saw no value, the path leads nowhere.
+            // A guard compares one path with a value. If it read no value, the path does not exist.
             (SkipReason::Guard, Join::Guard(source)) => match verdict {
                 Some(verdict) if verdict.error.is_none() && verdict.saw.is_empty() => {
                     format!("its condition `{source}` is false: what it reads is not there")
@@ -91,7 +91,7 @@ impl SkipReasons {
         })
     }
 
-    /// A step that did not succeed, with the word of its dialect for that.
+    /// A step that did not succeed, with its status in the terms of the dialect.
     fn unmet(&self, ix: NodeIx) -> Option<String> {
         let node = self.plan.node(ix);
         let words = &self.plan.scope.words;
@@ -120,7 +120,7 @@ impl SkipReasons {
         }
     }
 
-    /// Why an edge that fits the outcome of its node was not taken.
+    /// Why an edge that matches the outcome of its node was not taken.
     fn not_chosen(&self, node: &Node, edge: &Edge, position: usize) -> String {
         let name = &node.id;
         let mut verdicts = self.verdicts.get(name).into_iter().flatten();
@@ -135,8 +135,8 @@ impl SkipReasons {
     }
 }
 
-/// `condition … is false`, with the values it saw, or why it could not be evaluated. The configured `vars` may be
-/// secrets and are left out.
+/// `condition … is false`, with the values it read, or why it could not be evaluated. The configured `vars` may be
+/// secrets, so they are not shown.
 fn condition(source: &str, verdict: Option<&Verdict>) -> String {
     if let Some(Verdict { error: Some(error), .. }) = verdict {
         let prefix = format!("`{source}`: ");
@@ -227,13 +227,13 @@ mod tests {
         let mut verdict = Verdict::plain(0, false);
         verdict.saw.insert("trigger.n".to_owned(), json!(1));
         verdict.saw.insert("vars.limit".to_owned(), json!("secret"));
-        let told = reasons(&[
+        let skips = reasons(&[
             finished("a", false),
             routed(verdict.clone()),
             skipped("b", SkipReason::DeadPath),
             skipped("c", SkipReason::DeadPath),
         ]);
-        let why = |node: &str| told.why(&node.into());
+        let why = |node: &str| skips.why(&node.into());
         assert_eq!(
             why("b").as_deref(),
             Some("no edge to it was taken: after `a`, the condition `trigger.n > vars.limit` is false: trigger.n is 1")
@@ -245,27 +245,27 @@ mod tests {
         assert_eq!(why("a"), None);
 
         verdict.error = Some("no such member".to_owned());
-        let told = reasons(&[
+        let skips = reasons(&[
             finished("a", false),
             routed(verdict),
             skipped("b", SkipReason::DeadPath),
         ]);
-        let why = told.why(&"b".into()).unwrap();
+        let why = skips.why(&"b".into()).unwrap();
         assert!(why.contains("could not be evaluated: no such member"), "{why}");
     }
 
     #[test]
     fn causes_of_all_incoming_edges_are_listed() {
-        let told = reasons(&[
+        let skips = reasons(&[
             finished("a", true),
             skipped("b", SkipReason::DeadPath),
             skipped("d", SkipReason::DeadPath),
         ]);
         assert_eq!(
-            told.why(&"d".into()).as_deref(),
+            skips.why(&"d".into()).as_deref(),
             Some("no edge to it was taken: `a` failed; `b` was skipped")
         );
-        let told = reasons(&[skipped("d", SkipReason::Stopped)]);
-        assert_eq!(told.why(&"d".into()).as_deref(), Some("the run was stopped"));
+        let skips = reasons(&[skipped("d", SkipReason::Stopped)]);
+        assert_eq!(skips.why(&"d".into()).as_deref(), Some("the run was stopped"));
     }
 }

@@ -76,7 +76,7 @@ mod linux {
 
     pub(super) fn drop_privileges(missing: &mut Vec<String>) {
         if geteuid().is_root()
-            && let Err(reason) = become_nobody()
+            && let Err(reason) = change_user()
         {
             missing.push(format!("it runs as root: {reason}"));
         }
@@ -100,8 +100,9 @@ mod linux {
         step("it outlives its parent", death);
     }
 
-    /// Only if the parent, which has the same rights, can still kill the child afterwards.
-    fn become_nobody() -> Result<(), String> {
+    /// Changes the user and group to `nobody`, but only if the parent, which has the same capabilities, can still kill
+    /// the child afterwards.
+    fn change_user() -> Result<(), String> {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
         let has = capabilities(None).map_err(|error| error.to_string())?;
         if !has.effective.contains(needed) {

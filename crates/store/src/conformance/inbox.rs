@@ -63,7 +63,7 @@ pub async fn consumed_messages_are_deleted(store: &Arc<dyn Store>) {
     assert_eq!(
         store.load(run).await.unwrap().unwrap().inbox_seen,
         1,
-        "what was consumed stays consumed"
+        "it never decreases"
     );
     let mut commit = step(run, 1, 4);
     commit.inbox_seen = 2;
@@ -150,7 +150,7 @@ pub async fn a_wait_is_answered_once(store: &Arc<dyn Store>) {
 pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
-    assert_eq!(store.answer("nobody", "1", at(1)).await.unwrap(), Answer::NotFound);
+    assert_eq!(store.answer("unknown", "1", at(1)).await.unwrap(), Answer::NotFound);
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w")];
     committed(store, commit).await;
@@ -188,7 +188,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     assert_eq!(
         store.inbox(run, 0).await.unwrap().len(),
         3,
-        "nothing was written for the others"
+        "refused answers write nothing"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Rows, pages, windows.
+//! Reads of runs, attempts, events and links: filters, pages and windows.
 
 use super::*;
 use crate::{
@@ -40,7 +40,7 @@ pub async fn runs_are_paged_newest_first(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, next).await, (Vec::new(), false));
 }
 
-/// The same list from its other end.
+/// The same list, oldest run first.
 pub async fn runs_are_paged_oldest_first(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut runs = Vec::new();
@@ -58,11 +58,7 @@ pub async fn runs_are_paged_oldest_first(store: &Arc<dyn Store>) {
     page.before = Some(runs[2]);
     assert_eq!(ids(store, page.clone()).await, (Vec::new(), false), "an empty range");
     page.before = Some(runs[1]);
-    assert_eq!(
-        ids(store, page).await,
-        (Vec::new(), false),
-        "a range the wrong way round"
-    );
+    assert_eq!(ids(store, page).await, (Vec::new(), false), "a reversed range");
 }
 
 /// Runs of two workflows, three tenants and all statuses, newest first.
@@ -109,7 +105,7 @@ fn filters(rows: &[RunRecord]) -> Vec<RunFilter> {
     ]);
     let mut filters = Vec::new();
     for statuses in statuses {
-        for workflow_uid in [None, Some(uid(WORKFLOW)), Some(uid("nobody"))] {
+        for workflow_uid in [None, Some(uid(WORKFLOW)), Some(uid("unknown"))] {
             for tenant in [None, some(""), some("acme")] {
                 for (from, before) in [
                     (None, None),
@@ -215,7 +211,7 @@ pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
     assert_eq!(
         ids(store, request.clone()).await,
         (Vec::new(), false),
-        "it came with another one"
+        "the run has another correlation id"
     );
 
     // The same request id of three tenants.
@@ -240,11 +236,11 @@ pub async fn runs_by_correlation_and_request(store: &Arc<dyn Store>) {
     request.before = None;
     request.tenant = Some(rows[20].tenant.clone());
     assert_eq!(ids(store, request.clone()).await, (vec![rows[20].id], false));
-    request.request_id = Some("nobody's".to_owned());
+    request.request_id = Some("unknown".to_owned());
     assert_eq!(ids(store, request).await, (Vec::new(), false));
 }
 
-/// Oldest first, in pages.
+/// Children of a run are listed oldest first, in pages.
 pub async fn children_are_found(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (parent, childless) = (pending(store, "parent").await, pending(store, "childless").await);
@@ -309,7 +305,7 @@ pub async fn attempts_by_node_and_number(store: &Arc<dyn Store>) {
     assert_eq!(store.attempt(run, &"a".into(), 3).await.unwrap(), None);
 }
 
-/// Oldest first, with the total number.
+/// A window of the actions, oldest first, with the total number.
 pub async fn windows_of_actions(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
@@ -334,7 +330,7 @@ pub async fn windows_of_actions(store: &Arc<dyn Store>) {
     assert_eq!(nodes(2, 4).await, (String::new(), 4));
 }
 
-/// Oldest first, with the total number.
+/// A window of the events, oldest first, with the total number.
 pub async fn windows_of_events(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
@@ -350,7 +346,7 @@ pub async fn windows_of_events(store: &Arc<dyn Store>) {
     assert_eq!(places(2, 5).await, (vec![], 5));
 }
 
-/// In the order in which they were made.
+/// Links are listed in the order in which they were created.
 pub async fn links_are_listed(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;

@@ -48,7 +48,7 @@ pub async fn drafts_are_saved_and_published(store: &Arc<dyn Store>) {
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
 }
 
-/// The rule of a draft says which states allow it.
+/// A draft is saved only in the states that its rule allows.
 pub async fn draft_rules(store: &Arc<dyn Store>) {
     assert_eq!(
         store
@@ -103,7 +103,7 @@ pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
     }
 }
 
-/// Publishing X, Y, X creates three versions, and each stays as it was.
+/// Publishing X, Y, X creates three versions. Versions never change.
 pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     for (number, checksum) in [(2, "two"), (3, "one")] {
@@ -124,10 +124,10 @@ pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
     let second = store.definition(uid("w"), 2).await.unwrap().unwrap();
     assert_eq!((second.source.as_slice(), second.version), (b"# two".as_slice(), 2));
     assert_eq!(store.definition(uid("w"), 4).await.unwrap(), None);
-    assert_eq!(store.definition(uid("nobody"), 1).await.unwrap(), None);
+    assert_eq!(store.definition(uid("unknown"), 1).await.unwrap(), None);
 }
 
-/// Also when it is sent again because the response was lost; it still activates.
+/// A repeated publish, for example after a lost response, creates no version. It still activates the workflow.
 pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
     activate(store, "w").await;
     let disable = Enablement {
@@ -201,7 +201,7 @@ pub async fn activation_is_optional(store: &Arc<dyn Store>) {
     assert_eq!(store.workflow("w").await.unwrap().unwrap().current_version, Some(2));
 }
 
-/// Status and flag change together, from the states named.
+/// Status and flag change together, and only from the states that the rule names.
 pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
     let change = Enablement {
         from: vec![Lifecycle::Active],
@@ -225,7 +225,7 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
     );
     assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
     let again = store.set_enablement(uid("w"), change, at(4)).await.unwrap().unwrap();
-    assert_eq!(again, (row, false), "not from here");
+    assert_eq!(again, (row, false), "its rule does not allow this state");
     let enable = Enablement {
         from: vec![Lifecycle::Archived, Lifecycle::Active],
         status: None,
@@ -296,7 +296,7 @@ pub async fn an_older_version_can_be_activated(store: &Arc<dyn Store>) {
     );
 }
 
-/// By id, in pages, in any case.
+/// Workflows are listed by id, in pages. Search and dialect ignore case.
 pub async fn workflows_are_paged_and_filtered(store: &Arc<dyn Store>) {
     for id in ["c", "a", "Ärger", "b"] {
         activate(store, id).await;
@@ -457,7 +457,7 @@ pub async fn workflows_without_runs_are_deleted(store: &Arc<dyn Store>) {
     assert!(store.definition(uid(WORKFLOW), 1).await.unwrap().is_some());
 }
 
-/// In pages, without their documents.
+/// Versions are listed in pages, without their documents.
 pub async fn versions_are_listed_newest_first(store: &Arc<dyn Store>) {
     assert!(store.versions(uid("w"), None, 9).await.unwrap().items.is_empty());
     activate(store, "w").await;

@@ -1,10 +1,10 @@
-//! Makes up data and expressions of the covered subset. Values meet operators they were not meant for on purpose:
-//! the coercions of JavaScript are where evaluators differ.
+//! Generates data and expressions of the supported subset. Operators get values of unexpected types on purpose:
+//! evaluators differ most in the coercions of JavaScript.
 
 use serde_json::{Map, Value, json};
 
-/// A source of luck, and the names that are in scope.
-pub struct Maker {
+/// A seeded random generator, with the local names that are in scope.
+pub struct Generator {
     state: u64,
     locals: Vec<String>,
 }
@@ -51,61 +51,60 @@ const BINARY: [&str; 22] = [
     "+", "===",
 ];
 
-impl Maker {
-    pub fn new(seed: u64) -> Maker {
-        let mut maker = Maker {
+impl Generator {
+    pub fn new(seed: u64) -> Generator {
+        let mut generator = Generator {
             state: seed,
             locals: Vec::new(),
         };
-        // Neighbouring seeds must not lead into each other.
-        let (high, low) = (maker.roll(1 << 32) as u64, maker.roll(1 << 32) as u64);
-        maker.state = (high << 32) | low;
-        maker
+        // The sequences of neighbouring seeds must not overlap.
+        let (high, low) = (generator.random(1 << 32) as u64, generator.random(1 << 32) as u64);
+        generator.state = (high << 32) | low;
+        generator
     }
 
-    fn roll(&mut self, sides: usize) -> usize {
+    fn random(&mut self, bound: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % sides as u64) as usize
+        ((z ^ (z >> 31)) % bound as u64) as usize
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.roll(from.len())]
+        from[self.random(from.len())]
     }
 
-    /// What the roots hold.
+    /// The values of the roots.
     pub fn data(&mut self) -> Value {
         let nodes = json!({ "fetch": self.value(3), "x-y": self.value(2) });
         json!({ "trigger": self.object(3), "context": { "data": nodes }, "vars": self.object(2), "spec": self.value(2) })
     }
 
     fn value(&mut self, depth: usize) -> Value {
-        match self.roll(if depth == 0 { 7 } else { 12 }) {
+        match self.random(if depth == 0 { 7 } else { 12 }) {
             0 => Value::Null,
-            1 => Value::Bool(self.roll(2) == 0),
+            1 => Value::Bool(self.random(2) == 0),
             2 | 3 => Value::from(self.pick(&TEXTS)),
-            4 => json!(self.roll(20) as i64 - 5),
-            5 => json!((self.roll(4000) as f64 - 1000.0) / 8.0),
-            6 => json!(9_007_199_254_740_993_u64 + self.roll(9) as u64),
+            4 => json!(self.random(20) as i64 - 5),
+            5 => json!((self.random(4000) as f64 - 1000.0) / 8.0),
+            6 => json!(9_007_199_254_740_993_u64 + self.random(9) as u64),
             7..=9 => self.object(depth - 1),
-            _ => (0..self.roll(5)).map(|_| self.value(depth - 1)).collect(),
+            _ => (0..self.random(5)).map(|_| self.value(depth - 1)).collect(),
         }
     }
 
     fn object(&mut self, depth: usize) -> Value {
         let mut map = Map::new();
-        for _ in 0..1 + self.roll(5) {
+        for _ in 0..1 + self.random(5) {
             let key = self.pick(&KEYS).to_owned();
             map.insert(key, self.value(depth.saturating_sub(1)));
         }
         Value::Object(map)
     }
 
-    /// An expression.
     pub fn expression(&mut self) -> String {
-        let depth = 1 + self.roll(4);
+        let depth = 1 + self.random(4);
         self.any(depth)
     }
 
@@ -114,7 +113,7 @@ impl Maker {
             return self.leaf();
         }
         let below = depth - 1;
-        match self.roll(20) {
+        match self.random(20) {
             0..=3 => self.leaf(),
             4..=7 => {
                 let operator = self.pick(&BINARY);
@@ -140,7 +139,7 @@ impl Maker {
             18 => self.literal(below),
             _ => {
                 let (object, key) = (self.any(below), self.any(below));
-                match self.roll(3) {
+                match self.random(3) {
                     0 => format!("({object})?.[{key}]"),
                     1 => format!("'{}' in ({object})", self.pick(&KEYS)),
                     _ => format!("({object})[{key}]"),
@@ -150,16 +149,16 @@ impl Maker {
     }
 
     fn leaf(&mut self) -> String {
-        match self.roll(12) {
+        match self.random(12) {
             0 | 1 => self.pick(&NUMBERS).to_owned(),
             2 | 3 => self.text(),
             4 => self
                 .pick(&["null", "undefined", "true", "false", "NaN", "Infinity"])
                 .to_owned(),
             5 | 6 if !self.locals.is_empty() => {
-                let at = self.roll(self.locals.len());
+                let at = self.random(self.locals.len());
                 let local = self.locals[at].clone();
-                match self.roll(2) {
+                match self.random(2) {
                     0 => local,
                     _ => format!("{local}?.{}", self.pick(&["a", "length", "name", "n"])),
                 }
@@ -183,12 +182,12 @@ impl Maker {
             "context.data['x-y']",
         ]);
         let mut path = root.to_owned();
-        for _ in 0..self.roll(4) {
-            let step = match self.roll(8) {
+        for _ in 0..self.random(4) {
+            let step = match self.random(8) {
                 0 => format!("['{}']", self.pick(&KEYS)),
-                1 => format!("[{}]", self.roll(3)),
+                1 => format!("[{}]", self.random(3)),
                 2 => "?.length".to_owned(),
-                3 => format!("?.[{}]", self.roll(3)),
+                3 => format!("?.[{}]", self.random(3)),
                 _ => format!("?.{}", self.pick(&["a", "b", "items", "name", "n", "on"])),
             };
             path.push_str(&step);
@@ -197,14 +196,14 @@ impl Maker {
     }
 
     fn text_method(&mut self, depth: usize) -> String {
-        let on = match self.roll(3) {
+        let on = match self.random(3) {
             0 => self.text(),
             1 => format!("String({})", self.any(depth)),
             _ => format!("({})", self.any(depth)),
         };
         let dot = self.pick(&[".", "?."]);
-        let small = |maker: &mut Maker| (maker.roll(9) as i64 - 3).to_string();
-        match self.roll(12) {
+        let small = |generator: &mut Generator| (generator.random(9) as i64 - 3).to_string();
+        match self.random(12) {
             0 => format!(
                 "{on}{dot}{}()",
                 self.pick(&["trim", "trimStart", "trimEnd", "toUpperCase", "toLowerCase"])
@@ -225,9 +224,9 @@ impl Maker {
             7 => format!("{on}{dot}split({})", self.pick(&["','", "''", "' '", "'b', 2", ""])),
             8 => {
                 let method = self.pick(&["padStart", "padEnd"]);
-                format!("{on}{dot}{method}({}, {})", self.roll(9), self.text())
+                format!("{on}{dot}{method}({}, {})", self.random(9), self.text())
             }
-            9 => format!("{on}{dot}repeat({})", self.roll(4)),
+            9 => format!("{on}{dot}repeat({})", self.random(4)),
             10 => {
                 let method = self.pick(&["replace", "replaceAll"]);
                 let with = self.pick(&["'-'", "'[$&]'", "'$$'", "\"$`|$'\"", "''"]);
@@ -241,7 +240,7 @@ impl Maker {
     }
 
     fn array(&mut self, depth: usize) -> String {
-        match self.roll(4) {
+        match self.random(4) {
             0 => self.literal(depth),
             1 => {
                 let function = self.pick(&["keys", "values", "entries"]);
@@ -263,7 +262,7 @@ impl Maker {
 
     fn array_method(&mut self, depth: usize) -> String {
         let on = self.array(depth);
-        match self.roll(12) {
+        match self.random(12) {
             0..=2 => {
                 let method = self.pick(&["map", "filter", "some", "every", "find", "findIndex", "flatMap"]);
                 let function = self.function(depth, &["x", "i"]);
@@ -277,7 +276,7 @@ impl Maker {
             4 | 5 => {
                 let method = self.pick(&["reduce", "reduceRight"]);
                 let (function, start) = (self.function(depth, &["sum", "x"]), self.leaf());
-                match self.roll(3) {
+                match self.random(3) {
                     0 => format!("{on}.{method}({function})"),
                     _ => format!("{on}.{method}({function}, {start})"),
                 }
@@ -292,12 +291,12 @@ impl Maker {
                 self.pick(&["", "','", "'; '", "null", "undefined", "0"])
             ),
             8 => format!("{on}.concat({}, {})", self.any(depth), self.any(depth)),
-            9 => format!("{on}.slice({}, {})", self.roll(5) as i64 - 2, self.leaf()),
+            9 => format!("{on}.slice({}, {})", self.random(5) as i64 - 2, self.leaf()),
             10 => format!(
                 "{on}.{}",
                 self.pick(&["flat()", "flat(2)", "toReversed()", "at(-1)", "length", "toString()"])
             ),
-            _ => match self.roll(2) {
+            _ => match self.random(2) {
                 0 => format!("{on}.toSorted()"),
                 _ => format!("{on}.map((x) => Number(x)).filter((x) => x === x).toSorted((a, b) => a - b)"),
             },
@@ -306,7 +305,7 @@ impl Maker {
 
     fn builtin(&mut self, depth: usize) -> String {
         let argument = self.any(depth);
-        match self.roll(8) {
+        match self.random(8) {
             0 => format!("{}({argument})", self.pick(&["Number", "String", "Boolean"])),
             1 => format!(
                 "{}({argument})",
@@ -332,28 +331,28 @@ impl Maker {
                 self.any(depth)
             ),
             6 => format!("JSON.stringify({argument})"),
-            _ => match self.roll(2) {
-                0 => format!("({argument}).toFixed?.({})", self.roll(5)),
+            _ => match self.random(2) {
+                0 => format!("({argument}).toFixed?.({})", self.random(5)),
                 _ => format!("({argument})?.hasOwnProperty?.('{}')", self.pick(&KEYS)),
             },
         }
     }
 
     fn literal(&mut self, depth: usize) -> String {
-        if self.roll(2) == 0 {
-            let count = self.roll(4);
+        if self.random(2) == 0 {
+            let count = self.random(4);
             let items: Vec<String> = (0..count).map(|_| self.any(depth)).collect();
             return format!("[{}]", items.join(", "));
         }
-        let parts: Vec<String> = (0..1 + self.roll(3))
-            .map(|_| match self.roll(4) {
-                // QuickJS spreads a string into nothing, which the standard does not.
+        let parts: Vec<String> = (0..1 + self.random(3))
+            .map(|_| match self.random(4) {
+                // QuickJS spreads a string into no members, unlike the standard.
                 0 => format!("...(typeof {0} === 'string' ? null : {0})", self.path()),
                 1 => format!("[{}]: {}", self.leaf(), self.any(depth)),
                 _ => format!("'{}': {}", self.pick(&KEYS), self.any(depth)),
             })
             .collect();
-        match self.roll(3) {
+        match self.random(3) {
             0 => format!("Object.keys({{ {} }})", parts.join(", ")),
             1 => format!("[{{ {} }}]", parts.join(", ")),
             _ => format!("Object.entries({{ {} }})", parts.join(", ")),

@@ -1,8 +1,9 @@
-//! The database is away for longer than a lease lasts. Nobody died, so nothing is taken over or called again.
+//! The database is unreachable for longer than `lease_ttl`. All runners are alive, so no run is taken over and no call
+//! is repeated.
 
 use super::{
     PUBLIC_URL,
-    hand_over::{NOTHING_WAS_TAKEN, WITNESS},
+    hand_over::{ASSERT_NO_TAKEOVERS, RECORD_TAKEOVERS},
 };
 use crate::{
     runlater::service::{Answer, Service},
@@ -16,18 +17,18 @@ use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
 
 const RUNS: usize = 24;
-/// As long as the leases of tests last.
-const LEASE: Duration = Duration::from_secs(3);
+/// The `lease_ttl` of test servers.
+const LEASE_TTL: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_dead_because_the_database_was_away() {
+async fn no_lease_expires_while_the_database_is_unreachable() {
     let cluster = Cluster::start(true, &[]);
     let url = cluster.url("postgres");
     let role = |role| Server::start_with(&["--database", &url, "--role", role], &[PUBLIC_URL]);
     let service = Service::start().await;
     service.script("/slow", [Answer::ok(&json!({})).held()]);
     let api = role("api");
-    execute(&url, WITNESS).await;
+    execute(&url, RECORD_TAKEOVERS).await;
     let _runners = [role("runner"), role("runner"), role("runner")];
     let slow = json!({ "url": service.at("/slow"), "retries": 0, "timeout": "10m" });
     let document = json!({ "name": "long", "tasks": { "slow": slow } });
@@ -40,16 +41,16 @@ async fn nobody_is_dead_because_the_database_was_away() {
 
     for _ in 0..2 {
         cluster.stop(Stop::Fast);
-        tokio::time::sleep(LEASE + LEASE / 2).await;
+        tokio::time::sleep(LEASE_TTL + LEASE_TTL / 2).await;
         cluster.start_again();
-        eventually("a database that takes writes", || async {
+        eventually("a database that accepts writes", || async {
             (api.get("/health/ready").await.0 == 200).then_some(())
         })
         .await;
-        // Whoever takes others for dead does it by now.
-        tokio::time::sleep(LEASE).await;
+        // A runner that wrongly treats others as dead has taken over their runs by now.
+        tokio::time::sleep(LEASE_TTL).await;
     }
-    execute(&url, NOTHING_WAS_TAKEN).await;
+    execute(&url, ASSERT_NO_TAKEOVERS).await;
 
     (0..RUNS).for_each(|_| service.release("/slow"));
     for run in &runs {

@@ -1,4 +1,4 @@
-//! Processes that tell different addresses for callbacks.
+//! Processes with different callback addresses.
 
 use super::PUBLIC_URL;
 use crate::support::{Server, shared_home};
@@ -6,7 +6,7 @@ use crate::support::{Server, shared_home};
 const WARNING: &str = "has another callback address";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_with_different_public_urls_are_warned_about() {
+async fn processes_with_different_public_urls_log_a_warning() {
     let home = shared_home();
     let first = Server::on(&home, &[], &[PUBLIC_URL]);
     let same = Server::on(&home, &[], &[PUBLIC_URL]);

@@ -1,4 +1,4 @@
-//! What the processes of each role do, and what they leave to others.
+//! Which work the processes of each role do.
 
 use super::{PUBLIC_URL, pair, process};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use serde_json::json;
 
 #[tokio::test]
-async fn one_process_accepts_and_another_works() {
+async fn api_process_accepts_runs_and_runner_process_executes_them() {
     let home = shared_home();
     let service = Service::start().await;
     let mut api = process(&home, "api", &[]);
@@ -17,7 +17,11 @@ async fn one_process_accepts_and_another_works() {
     api.add(&document).await;
     let early = api.trigger("call", &json!({})).await;
     let (code, waited) = api.post("/api/v1/workflows/call/execute?wait=200ms", &json!({})).await;
-    assert_eq!((code, &waited["status"]), (202, &json!("Pending")), "nobody works yet");
+    assert_eq!(
+        (code, &waited["status"]),
+        (202, &json!("Pending")),
+        "no runner is up yet"
+    );
     assert_eq!(service.calls().len(), 0);
 
     let mut runner = process(&home, "runner", &[]);
@@ -41,7 +45,7 @@ async fn one_process_accepts_and_another_works() {
 }
 
 #[tokio::test]
-async fn a_runner_need_not_listen() {
+async fn runner_works_without_a_listener() {
     let (api, mut listening, home) = pair(&[]);
     assert_eq!(listening.stop(), Some(0));
     let url = home.url();
@@ -57,7 +61,7 @@ async fn a_runner_need_not_listen() {
 }
 
 #[test]
-fn a_database_of_one_process_has_one_role() {
+fn single_process_databases_refuse_the_roles_api_and_runner() {
     let folder = folder();
     let file = format!("sqlite:{}", text(&folder.path().join("f.db")));
     for database in ["memory:", &file] {
@@ -72,14 +76,14 @@ fn a_database_of_one_process_has_one_role() {
                 role,
             ]);
             assert_eq!(ended.code, Some(2), "{ended:?}");
-            let says = format!("the role `{role}` needs a database that several processes share");
-            assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+            let message = format!("the role `{role}` needs a database that several processes can share");
+            assert!(ended.stderr.contains(&message), "{}", ended.stderr);
             assert!(ended.stderr.contains("--role all"), "{}", ended.stderr);
         }
     }
     assert!(
         !folder.path().join("f.db").exists(),
-        "it is refused before anything is made"
+        "it is refused before a file is created"
     );
     let unknown = fermata(&["serve", "--role", "boss"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
@@ -90,9 +94,9 @@ fn a_database_of_one_process_has_one_role() {
     );
 }
 
-/// Documents tell others where to call back, and whoever works on a run renders them.
+/// Runners render the callback URLs in documents.
 #[test]
-fn a_runner_must_know_where_callbacks_go() {
+fn runner_role_needs_a_public_url() {
     let home = shared_home();
     let url = home.url();
     for listen in [&[][..], &["--listen", "127.0.0.1:0"]] {
@@ -101,7 +105,7 @@ fn a_runner_must_know_where_callbacks_go() {
         assert!(refused.stderr.contains("needs server.public_url"), "{}", refused.stderr);
         assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     }
-    // Whoever accepts requests renders nothing.
+    // An API process renders no documents.
     let api = Process::start(
         &["serve", "--database", &url, "--role", "api", "--listen", "127.0.0.1:0"],
         &[],

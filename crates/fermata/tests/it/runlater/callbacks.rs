@@ -1,7 +1,6 @@
-//! Callbacks from outside: early, late, twice and at the same time; how large they may be; and that nobody reads their
-//! tokens.
+//! Callbacks: early, late, repeated and concurrent ones, their size limit, and the secrecy of their tokens.
 
-use super::{Run, Stage, service::Answer, words};
+use super::{Run, Stage, service::Answer, task_statuses};
 use crate::support::{Server, Signal};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -10,10 +9,10 @@ use tokio::{
     net::TcpStream,
 };
 
-const KEPT: usize = 256 * 1024;
+const PAYLOAD_LIMIT: usize = 256 * 1024;
 
-/// Tells the service where its callback goes, waits for it, and passes on what it brought.
-fn asks(stage: &Stage) -> Value {
+/// Sends the callback URL to the service, waits for the callback, and sends its payload to the service.
+fn callback_tasks(stage: &Stage) -> Value {
     json!({
         "ask": { "url": stage.service.at("/ask"), "body": { "callback": "{{wait.reply.url}}" } },
         "reply": { "needs": ["ask"], "wait_for_webhook": { "timeout": "1h" } },
@@ -22,7 +21,7 @@ fn asks(stage: &Stage) -> Value {
     })
 }
 
-/// A run that waits, and where its callback goes. The first is number 1.
+/// Starts a run that waits. Returns the run and the path of its callback. `number` counts from 1.
 async fn waiting(stage: &Stage, number: usize) -> (Run, String) {
     let run = stage.server.trigger("under-test", &json!({})).await;
     let callback = stage.service.call("/ask", number).await.callback("callback");
@@ -32,7 +31,7 @@ async fn waiting(stage: &Stage, number: usize) -> (Run, String) {
 
 async fn stage() -> Stage {
     let stage = Stage::start().await;
-    let document = json!({ "name": "under-test", "tasks": asks(&stage) });
+    let document = json!({ "name": "under-test", "tasks": callback_tasks(&stage) });
     stage.server.add(&document).await;
     stage
 }
@@ -47,7 +46,7 @@ async fn refused(server: &Server, callback: &str, status: u16, code: &str) {
 }
 
 #[tokio::test]
-async fn a_callback_is_taken_once_and_its_payload_used() {
+async fn callback_is_accepted_once_and_its_payload_is_used() {
     let stage = stage().await;
     let (run, callback) = waiting(&stage, 1).await;
     let payload = json!({ "status": "paid", "items": [1, null, { "a": "ü" }] });
@@ -55,38 +54,41 @@ async fn a_callback_is_taken_once_and_its_payload_used() {
     refused(&stage.server, &callback, 409, "CALLBACK_CLOSED").await;
     let view = stage.server.over(&run).await;
     assert_eq!(
-        (&view["status"], words(&view)["reply"]),
+        (&view["status"], task_statuses(&view)["reply"]),
         (&json!("completed"), "received")
     );
     assert_eq!(
         stage.service.call("/use", 1).await.json(),
         json!({ "status": "received", "got": payload })
     );
-    // When the run is over, and for ever.
+    // It stays closed after the run has ended.
     refused(&stage.server, &callback, 409, "CALLBACK_CLOSED").await;
     assert_eq!(stage.server.run(&run).await, view, "nothing has changed");
     assert_eq!(stage.service.calls_of("/use").len(), 1);
 }
 
 #[tokio::test]
-async fn an_early_callback_is_kept() {
+async fn early_callback_is_kept_until_its_step_waits() {
     let stage = stage().await;
     stage.service.script("/ask", [Answer::ok(&json!({})).held()]);
     let run = stage.server.trigger("under-test", &json!({})).await;
     let callback = stage.service.call("/ask", 1).await.callback("callback");
     let view = stage.server.run(&run).await;
-    assert_eq!((words(&view)["ask"], words(&view)["reply"]), ("running", "pending"));
+    assert_eq!(
+        (task_statuses(&view)["ask"], task_statuses(&view)["reply"]),
+        ("running", "pending")
+    );
     assert_eq!(stage.server.post(&callback, &json!("early")).await, received());
     refused(&stage.server, &callback, 409, "CALLBACK_CLOSED").await;
     assert_eq!(
-        words(&stage.server.run(&run).await)["reply"],
+        task_statuses(&stage.server.run(&run).await)["reply"],
         "pending",
-        "its turn has not come"
+        "the step does not wait yet"
     );
     stage.service.release("/ask");
     let view = stage.server.over(&run).await;
     assert_eq!(
-        (&view["status"], words(&view)["reply"]),
+        (&view["status"], task_statuses(&view)["reply"]),
         (&json!("completed"), "received")
     );
     assert_eq!(
@@ -96,7 +98,7 @@ async fn an_early_callback_is_kept() {
 }
 
 #[tokio::test]
-async fn an_early_callback_for_a_step_that_is_skipped_changes_nothing() {
+async fn early_callback_for_a_skipped_step_changes_nothing() {
     let stage = stage().await;
     stage.service.script("/ask", [Answer::status(422).held()]);
     let run = stage.server.trigger("under-test", &json!({})).await;
@@ -104,21 +106,24 @@ async fn an_early_callback_for_a_step_that_is_skipped_changes_nothing() {
     assert_eq!(stage.server.post(&callback, &json!("early")).await, received());
     stage.service.release("/ask");
     let view = stage.server.over(&run).await;
-    assert_eq!((&view["status"], words(&view)["reply"]), (&json!("failed"), "skipped"));
+    assert_eq!(
+        (&view["status"], task_statuses(&view)["reply"]),
+        (&json!("failed"), "skipped")
+    );
     assert!(stage.service.calls_of("/use").is_empty());
 }
 
 #[tokio::test]
-async fn a_late_callback_is_refused() {
+async fn late_callback_is_refused() {
     let stage = stage().await;
     // After a cancel.
     let (run, callback) = waiting(&stage, 1).await;
-    stage.server.post(&format!("{}/cancel", run.place()), &json!({})).await;
+    stage.server.post(&format!("{}/cancel", run.path()), &json!({})).await;
     assert_eq!(stage.server.over(&run).await["status"], "cancelled");
     refused(&stage.server, &callback, 409, "CALLBACK_CLOSED").await;
 
-    // After a timeout, while the run goes on.
-    let mut tasks = asks(&stage);
+    // After a timeout, while the run continues.
+    let mut tasks = callback_tasks(&stage);
     tasks["reply"]["wait_for_webhook"] = json!({ "timeout": "50ms" });
     tasks["then"] =
         json!({ "needs": ["reply"], "if": "tasks.reply.status == 'timeout'", "url": stage.service.at("/then") });
@@ -131,11 +136,11 @@ async fn a_late_callback_is_refused() {
     stage.service.release("/then");
     let view = stage.server.over(&run).await;
     assert_eq!(
-        (&view["status"], words(&view)["reply"]),
+        (&view["status"], task_statuses(&view)["reply"]),
         (&json!("completed"), "timeout")
     );
 
-    // And one that nobody ever waited for.
+    // An unknown token.
     refused(
         &stage.server,
         &format!("/wh/{}", "0".repeat(64)),
@@ -147,11 +152,11 @@ async fn a_late_callback_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_the_same_time_one_wins() {
-    const RACERS: usize = 25;
+async fn one_of_many_concurrent_callbacks_is_accepted() {
+    const CALLBACKS: usize = 25;
     let stage = stage().await;
     for round in 1..=6 {
-        // Half of the races are run before the step waits.
+        // In every other round the callbacks arrive before the step waits.
         let is_early = round % 2 == 0;
         let script = Answer::ok(&json!({}));
         stage
@@ -162,12 +167,12 @@ async fn of_many_at_the_same_time_one_wins() {
         if !is_early {
             stage.server.until(&run, "reply", "waiting").await;
         }
-        let racers: Vec<Value> = (0..RACERS).map(|number| json!({ "racer": number })).collect();
-        let race = racers.iter().map(|payload| stage.server.post(&callback, payload));
-        let answers = futures::future::join_all(race).await;
-        let won = |(at, (status, _)): (usize, &(u16, Value))| (*status == 200).then_some(at);
-        let winners: Vec<usize> = answers.iter().enumerate().filter_map(won).collect();
-        assert_eq!(winners.len(), 1, "round {round}: {answers:?}");
+        let payloads: Vec<Value> = (0..CALLBACKS).map(|number| json!({ "number": number })).collect();
+        let posts = payloads.iter().map(|payload| stage.server.post(&callback, payload));
+        let answers = futures::future::join_all(posts).await;
+        let accepted = |(at, (status, _)): (usize, &(u16, Value))| (*status == 200).then_some(at);
+        let accepted: Vec<usize> = answers.iter().enumerate().filter_map(accepted).collect();
+        assert_eq!(accepted.len(), 1, "round {round}: {answers:?}");
         let others = answers.iter().filter(|(status, _)| *status != 200);
         assert!(
             others.clone().all(|(status, _)| *status == 409),
@@ -181,11 +186,11 @@ async fn of_many_at_the_same_time_one_wins() {
         let used = stage.service.call("/use", round).await;
         assert_eq!(
             used.json()["got"],
-            racers[winners[0]],
-            "round {round}: who was told so won"
+            payloads[accepted[0]],
+            "round {round}: the accepted payload is used"
         );
     }
-    assert_eq!(stage.service.calls_of("/use").len(), 6, "each run went on once");
+    assert_eq!(stage.service.calls_of("/use").len(), 6, "each run continues once");
 }
 
 #[tokio::test]
@@ -210,33 +215,39 @@ async fn payloads_are_json_or_text_and_have_a_limit() {
     let number = sent.len() + 1;
     let (run, callback) = waiting(&stage, number).await;
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
-    let (status, answer) = stage.server.send("POST", &callback, text(KEPT + 1)).await;
+    let (status, answer) = stage.server.send("POST", &callback, text(PAYLOAD_LIMIT + 1)).await;
     assert_eq!((status, &answer["error"]["code"]), (413, &json!("BODY_TOO_LARGE")));
     for bad in [&b"caf\xe9"[..], b"{\"a\":1,\"a\":2}"] {
         assert_eq!(stage.server.send("POST", &callback, bad).await.0, 400);
     }
-    // Who announces too much is told so before any of it is read.
+    // A request with a `content-length` above the limit is refused before its body is read.
     let mut stream = TcpStream::connect(stage.server.url.trim_start_matches("http://"))
         .await
         .expect("a connection");
     let head = format!("POST {callback} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 99999999\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.expect("it is sent");
+    stream
+        .write_all(head.as_bytes())
+        .await
+        .expect("the request can be sent");
     let mut line = [0; 12];
     let read = tokio::time::timeout(crate::support::PATIENCE, stream.read_exact(&mut line)).await;
-    read.expect("an answer comes").expect("an answer can be read");
+    read.expect("a response arrives").expect("the response can be read");
     assert_eq!(&line, b"HTTP/1.1 413");
-    // None of these was taken for the answer.
-    assert_eq!(words(&stage.server.run(&run).await)["reply"], "waiting");
-    assert_eq!(stage.server.send("POST", &callback, text(KEPT)).await, received());
+    // None of these requests answered the wait.
+    assert_eq!(task_statuses(&stage.server.run(&run).await)["reply"], "waiting");
+    assert_eq!(
+        stage.server.send("POST", &callback, text(PAYLOAD_LIMIT)).await,
+        received()
+    );
     assert_eq!(stage.server.over(&run).await["status"], "completed");
     let got = &stage.service.call("/use", number).await.json()["got"];
-    assert_eq!(got.as_str().map(str::len), Some(KEPT - 2));
+    assert_eq!(got.as_str().map(str::len), Some(PAYLOAD_LIMIT - 2));
 }
 
 #[tokio::test]
-async fn callbacks_go_to_the_public_address() {
+async fn callback_urls_start_with_the_public_url() {
     let stage = stage().await;
-    let of_server = |stage: &Stage| {
+    let callback_url = |stage: &Stage| {
         stage.service.calls_of("/ask")[0].json()["callback"]
             .as_str()
             .unwrap_or("")
@@ -244,9 +255,9 @@ async fn callbacks_go_to_the_public_address() {
     };
     let (_, callback) = waiting(&stage, 1).await;
     assert_eq!(
-        of_server(&stage),
+        callback_url(&stage),
         format!("{}{callback}", stage.server.url),
-        "its own, unless it is told another"
+        "by default the address of the server"
     );
     let token = callback.trim_start_matches("/wh/");
     assert!(
@@ -255,24 +266,31 @@ async fn callbacks_go_to_the_public_address() {
     );
 
     let stage = Stage::with(&[("FERMATA_SERVER__PUBLIC_URL", "https://flows.example/fermata/")]).await;
-    let run = stage.play(asks(&stage), json!({})).await;
+    let run = stage.trigger_tasks(callback_tasks(&stage), json!({})).await;
     stage.server.until(&run, "reply", "waiting").await;
-    let url = of_server(&stage);
+    let url = callback_url(&stage);
     assert!(url.starts_with("https://flows.example/fermata/wh/"), "{url}");
 }
 
 #[tokio::test]
-async fn no_token_is_ever_logged() {
-    // Nobody gets more by naming the driver of the database.
+async fn tokens_are_never_logged() {
+    // Tokens must not be logged even if the configuration names the log target of the database driver.
     let mut stage = Stage::with(&[("RUST_LOG", "trace,tokio_postgres::query=trace")]).await;
-    let document = json!({ "name": "under-test", "tasks": asks(&stage) });
+    let document = json!({ "name": "under-test", "tasks": callback_tasks(&stage) });
     stage.server.add(&document).await;
     let mut tokens = BTreeSet::new();
     for number in 1..=3 {
         let (run, callback) = waiting(&stage, number).await;
         let token = callback.trim_start_matches("/wh/").to_owned();
         assert_eq!(stage.server.get(&callback).await.0, 405);
-        assert_eq!(stage.server.send("POST", &callback, "x".repeat(KEPT + 1)).await.0, 413);
+        assert_eq!(
+            stage
+                .server
+                .send("POST", &callback, "x".repeat(PAYLOAD_LIMIT + 1))
+                .await
+                .0,
+            413
+        );
         assert_eq!(stage.server.send("POST", &callback, "[".repeat(500)).await.0, 400);
         for path in [
             format!("{callback}/"),
@@ -307,9 +325,9 @@ async fn no_token_is_ever_logged() {
     for level in ["TRACE", "DEBUG", "INFO"] {
         assert!(log.contains(level), "the log is not complete: no {level}");
     }
-    assert!(log.contains("/wh/{token}"), "the route is there");
+    assert!(log.contains("/wh/{token}"), "the route is logged");
     for token in tokens {
         let found = log.lines().find(|line| line.contains(&token));
-        assert_eq!(found, None, "a token stands in the log");
+        assert_eq!(found, None, "a token is in the log");
     }
 }

@@ -1,11 +1,11 @@
-//! The real server, killed with SIGKILL in every state that a task can be in, and again and again under load.
+//! The real server is killed with SIGKILL in every state of a task, and repeatedly under load.
 //!
-//! What was acknowledged and which effects there were is kept in this process, where no crash can reach it.
-//! `FERMATA_CRASHES=500` makes the load test longer; `FERMATA_CRASH_SEED=N` chooses the moments.
+//! The test process records acknowledgements and effects, so they survive the kills.
+//! `FERMATA_CRASHES=500` makes the load test longer; `FERMATA_CRASH_SEED=N` selects the moments.
 
 mod load;
 
-use super::{Run, Stage, service::Answer, words};
+use super::{Run, Stage, service::Answer, task_statuses};
 use crate::crash::PATIENT_WITH_RUNS;
 use serde_json::{Value, json};
 use std::time::UNIX_EPOCH;
@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 const RUNS: usize = 8;
 
 impl Stage {
-    /// Triggers some runs of a workflow of these tasks.
+    /// Adds a workflow with these tasks and triggers [`RUNS`] runs.
     async fn many(&self, tasks: Value) -> Vec<Run> {
         self.server.add(&json!({ "name": "many", "tasks": tasks })).await;
         let mut runs = Vec::new();
@@ -33,11 +33,11 @@ impl Stage {
         for run in runs {
             let view = self.server.over(run).await;
             assert_eq!(view["status"], "completed", "{view}");
-            crate::crash::check_steps(&self.server, &run.id, Some(words(&view).len())).await;
+            crate::crash::check_steps(&self.server, &run.id, Some(task_statuses(&view).len())).await;
         }
     }
 
-    /// The calls of a path, of which there must be one for each run.
+    /// The calls of a path. Asserts that there is one for each run.
     fn once_each(&self, path: &str) -> Vec<super::service::Call> {
         let mut calls = self.service.calls_of(path);
         calls.sort_by(|a, b| a.key().cmp(b.key()));
@@ -74,13 +74,10 @@ async fn killed_while_steps_sleep() {
         assert_eq!(
             (slept.len(), &slept[0]["until"]),
             (1, &wakes),
-            "it is not put to sleep again"
+            "it does not sleep again"
         );
         let called = call.arrived_at.duration_since(UNIX_EPOCH).expect("a time").as_micros();
-        assert!(
-            Some(called) >= wakes.as_u64().map(u128::from),
-            "{run:?} woke before its time"
-        );
+        assert!(Some(called) >= wakes.as_u64().map(u128::from), "{run:?} woke too early");
     }
 }
 
@@ -153,12 +150,12 @@ async fn killed_while_steps_retry() {
             .duration_since(UNIX_EPOCH)
             .expect("a time")
             .as_micros();
-        assert!(Some(called) >= due, "{run:?} was tried again before its time");
+        assert!(Some(called) >= due, "{run:?} was retried too early");
     }
     stage.once_each("/use");
 }
 
-/// The moment that matters most: whoever called back was told that it arrived.
+/// The most important moment: the callback has been acknowledged and must not be lost.
 #[tokio::test]
 async fn killed_between_a_callback_and_the_next_step() {
     let mut stage = Stage::with(&[PATIENT_WITH_RUNS]).await;
@@ -170,7 +167,7 @@ async fn killed_between_a_callback_and_the_next_step() {
     stage.server.add(&document).await;
     let mut used = 0;
     for round in 1..=10 {
-        // Every other callback comes before its step waits.
+        // Every other callback arrives before its step waits.
         let is_early = round % 2 == 0;
         let answer = Answer::ok(&json!({}));
         stage
@@ -190,7 +187,7 @@ async fn killed_between_a_callback_and_the_next_step() {
         assert_eq!(stage.server.post(&callback, &json!({ "round": round })).await.0, 200);
         stage.crash();
         if is_early {
-            stage.service.release("/ask"); // of which the process that asked does not hear any more
+            stage.service.release("/ask"); // the response to the killed process
             stage.service.release("/ask");
         }
         assert_eq!(
@@ -215,5 +212,5 @@ async fn killed_between_a_callback_and_the_next_step() {
         );
         used += own.len();
     }
-    println!("{used} effects of 10 callbacks");
+    println!("{used} calls after 10 callbacks");
 }

@@ -1,4 +1,5 @@
-//! A test for every heading of the specification's "Edge Cases", named after it, that asserts its sentences one by one.
+//! One test for every heading of the specification's "Edge Cases". It has the name of the heading and asserts every
+//! sentence below it.
 //!
 //! | heading | where |
 //! | --- | --- |
@@ -8,7 +9,7 @@
 //! | Long-Running Workflows, Wait Step Timeouts, Sleep Step Precision, Workflow Run Timeout | `time` |
 //! | Concurrent Runs, Multi-Node Concurrency, Engine Recovery (Safety Net) | `engines` |
 //!
-//! Where the specification tells how it works inside (advisory locks, ticks, PubSub), what is asserted is what that is for.
+//! Where the specification describes internals (advisory locks, ticks, PubSub), the test asserts their purpose.
 
 mod documents;
 mod engines;

@@ -1,9 +1,9 @@
-//! HTTP steps against a service that is slow, broken, rude or gone.
+//! HTTP steps against a service that is slow, broken or unreachable.
 
 use super::{
     Stage,
     service::{Answer, Call},
-    words,
+    task_statuses,
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::UNIX_EPOCH};
@@ -15,15 +15,15 @@ fn micros(call: &Call) -> u64 {
 }
 
 #[tokio::test]
-async fn parallel_branches_really_overlap() {
+async fn parallel_branches_overlap() {
     let stage = Stage::start().await;
     let at = |path| stage.service.at(path);
-    // Each is answered only when all of its stage have come: `first`, then three, then two.
+    // Each call is answered only when all calls of its level have arrived: `first`, then three, then two.
     for (path, calls) in [("/a", 4), ("/b", 4), ("/c", 4), ("/x", 6), ("/y", 6)] {
         stage.service.script(path, [Answer::ok(&json!({})).after_calls(calls)]);
     }
     let view = stage
-        .carry(
+        .run_tasks(
             json!({
                 "first": { "url": at("/first") },
                 "a": { "needs": ["first"], "url": at("/a") },
@@ -37,14 +37,14 @@ async fn parallel_branches_really_overlap() {
         .await;
     assert_eq!(view["status"], "completed", "{view}");
     let calls = stage.service.calls();
-    assert_eq!(calls.len(), 6, "each came once: {calls:#?}");
+    assert_eq!(calls.len(), 6, "one call for each task: {calls:#?}");
     let call = |path: &str| stage.service.calls_of(path).remove(0);
     for level in [&["/a", "/b", "/c"][..], &["/x", "/y"]] {
         let last_arrival = level.iter().map(|path| call(path).arrived).max();
         let first_answer = level.iter().map(|path| call(path).answered.expect("an answer")).min();
         assert!(last_arrival < first_answer, "{level:?} did not overlap: {calls:#?}");
     }
-    // And what needs something waits for it.
+    // Tasks wait for the tasks that they need.
     assert!(
         ["/a", "/b", "/c"]
             .iter()
@@ -75,7 +75,7 @@ async fn retries_back_off_and_only_the_last_attempt_advances_the_graph() {
     stage.service.script("/back", back);
     stage.service.script("/never-again", [Answer::status(500)]);
     let run = stage
-        .play(
+        .trigger_tasks(
             json!({
                 "down": { "url": at("/down") },
                 "back": { "url": at("/back"), "retries": 3 },
@@ -88,16 +88,12 @@ async fn retries_back_off_and_only_the_last_attempt_advances_the_graph() {
         )
         .await;
     let view = stage.server.over(&run).await;
-    let word = |task: &str| words(&view)[task];
+    let status = |task: &str| task_statuses(&view)[task];
     assert_eq!(
-        (word("down"), word("back"), word("on-back")),
+        (status("down"), status("back"), status("on-back")),
         ("failed", "success", "skipped")
     );
-    assert_eq!(
-        stage.service.calls_of("/down").len(),
-        6,
-        "five retries, unless a task says otherwise"
-    );
+    assert_eq!(stage.service.calls_of("/down").len(), 6, "five retries by default");
     assert_eq!(stage.service.calls_of("/back").len(), 4);
     assert_eq!(stage.service.calls_of("/never-again").len(), 1);
 
@@ -119,57 +115,61 @@ async fn retries_back_off_and_only_the_last_attempt_advances_the_graph() {
                 "{task}: the pause after attempt {} doubles",
                 at + 1
             );
-            assert!(micros(next) >= due, "{task}: attempt {} came before its time", at + 2);
+            assert!(micros(next) >= due, "{task}: attempt {} started too early", at + 2);
         }
         let last = calls.last().and_then(|call| call.answered);
         let dependents = stage.service.calls_of(dependent);
         assert_eq!(dependents.len(), 1);
-        assert!(Some(dependents[0].arrived) > last, "{dependent} came too early");
+        assert!(Some(dependents[0].arrived) > last, "{dependent} was called too early");
     }
     assert!(stage.service.calls_of("/premature").is_empty());
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_and_the_rest_is_not() {
+async fn transient_errors_are_retried_and_permanent_errors_are_not() {
     let stage = Stage::start().await;
-    let may_pass = [408, 425, 429, 500, 501, 502, 503, 504].map(Answer::status);
+    let statuses = [408, 425, 429, 500, 501, 502, 503, 504].map(Answer::status);
     let broken = [Answer::reset(), Answer::broken_body()];
-    let passing: Vec<Answer> = may_pass.into_iter().chain(broken).collect();
-    let lasting = [304, 400, 401, 402, 403, 404, 405, 409, 410, 422];
+    let transient: Vec<Answer> = statuses.into_iter().chain(broken).collect();
+    let permanent = [304, 400, 401, 402, 403, 404, 405, 409, 410, 422];
     let mut tasks = serde_json::Map::new();
-    for (number, answer) in passing.iter().enumerate() {
-        let path = format!("/passes-{number}");
+    for (number, answer) in transient.iter().enumerate() {
+        let path = format!("/transient-{number}");
         stage
             .service
             .script(&path, [answer.clone(), answer.clone(), Answer::ok(&json!({}))]);
-        tasks.insert(format!("passes-{number}"), json!({ "url": stage.service.at(&path) }));
+        tasks.insert(format!("transient-{number}"), json!({ "url": stage.service.at(&path) }));
     }
-    for status in lasting {
-        let path = format!("/lasts-{status}");
+    for status in permanent {
+        let path = format!("/permanent-{status}");
         stage
             .service
             .script(&path, [Answer::status(status), Answer::ok(&json!({}))]);
-        tasks.insert(format!("lasts-{status}"), json!({ "url": stage.service.at(&path) }));
+        tasks.insert(format!("permanent-{status}"), json!({ "url": stage.service.at(&path) }));
     }
-    let view = stage.carry(Value::Object(tasks), json!({})).await;
-    for number in 0..passing.len() {
-        let task = &view["tasks"][format!("passes-{number}")];
+    let view = stage.run_tasks(Value::Object(tasks), json!({})).await;
+    for number in 0..transient.len() {
+        let task = &view["tasks"][format!("transient-{number}")];
         assert_eq!(
             (&task["status"], &task["attempt"]),
             (&json!("success"), &json!(3)),
             "{:?}",
-            passing[number]
+            transient[number]
         );
-        let calls = stage.service.calls_of(&format!("/passes-{number}"));
-        assert_eq!(calls.len(), 3, "{:?}", passing[number]);
+        let calls = stage.service.calls_of(&format!("/transient-{number}"));
+        assert_eq!(calls.len(), 3, "{:?}", transient[number]);
     }
-    for status in lasting {
-        let task = &view["tasks"][format!("lasts-{status}")];
+    for status in permanent {
+        let task = &view["tasks"][format!("permanent-{status}")];
         assert_eq!(
             (&task["status"], &task["status_code"]),
             (&json!("failed"), &json!(status))
         );
-        assert_eq!(stage.service.calls_of(&format!("/lasts-{status}")).len(), 1, "{status}");
+        assert_eq!(
+            stage.service.calls_of(&format!("/permanent-{status}")).len(),
+            1,
+            "{status}"
+        );
         let message = task["error_message"].as_str().expect("a message");
         assert!(message.contains(&status.to_string()), "{message}");
     }
@@ -185,7 +185,7 @@ async fn retry_after_is_honoured() {
         .service
         .script("/closed", [Answer::status(429).header("retry-after", "3600")]);
     let run = stage
-        .play(
+        .trigger_tasks(
             json!({ "busy": { "url": at("/busy") }, "closed": { "url": at("/closed") } }),
             json!({}),
         )
@@ -208,18 +208,18 @@ async fn retry_after_is_honoured() {
     let retried = retried
         .iter()
         .find(|event| event["node"] == "closed")
-        .expect("it will be tried again");
+        .expect("a retry is recorded");
     let first = &stage.service.calls_of("/closed")[0];
     assert!(retried["retryAt"].as_u64() >= Some(micros(first) + 3_600_000_000));
 
-    // Nobody has to wait an hour for the end.
-    stage.server.post(&format!("{}/cancel", run.place()), &json!({})).await;
+    // The run is cancelled, so that the test does not wait for an hour.
+    stage.server.post(&format!("{}/cancel", run.path()), &json!({})).await;
     assert_eq!(stage.server.over(&run).await["status"], "cancelled");
     assert_eq!(stage.service.calls_of("/closed").len(), 1);
 }
 
 #[tokio::test]
-async fn a_step_has_a_timeout_of_its_own() {
+async fn each_step_has_its_own_timeout() {
     let stage = Stage::start().await;
     let at = |path| stage.service.at(path);
     stage.service.script("/silent", [Answer::never()]);
@@ -228,7 +228,7 @@ async fn a_step_has_a_timeout_of_its_own() {
         .script("/wakes-up", [Answer::never(), Answer::ok(&json!({}))]);
     stage.service.script("/slow", [Answer::ok(&json!({})).held()]);
     let run = stage
-        .play(
+        .trigger_tasks(
             json!({
                 "silent": { "url": at("/silent"), "timeout": 1000, "retries": 1 },
                 "wakes-up": { "url": at("/wakes-up"), "timeout": 1000, "retries": 1 },
@@ -240,7 +240,11 @@ async fn a_step_has_a_timeout_of_its_own() {
         )
         .await;
     let view = stage.server.until(&run, "on-timeout", "success").await;
-    assert_eq!(words(&view)["slow"], "running", "the others have the time they have");
+    assert_eq!(
+        task_statuses(&view)["slow"],
+        "running",
+        "the timeout of one step does not apply to others"
+    );
     stage.service.release("/slow");
     let view = stage.server.over(&run).await;
     let expected = BTreeMap::from([
@@ -250,22 +254,26 @@ async fn a_step_has_a_timeout_of_its_own() {
         ("on-timeout", "success"),
         ("after", "skipped"),
     ]);
-    assert_eq!((words(&view), &view["status"]), (expected, &json!("completed")));
-    assert_eq!(view["tasks"]["silent"].get("status_code"), None, "nobody answered");
+    assert_eq!((task_statuses(&view), &view["status"]), (expected, &json!("completed")));
+    assert_eq!(
+        view["tasks"]["silent"].get("status_code"),
+        None,
+        "there was no response"
+    );
     let message = view["tasks"]["silent"]["error_message"].as_str().expect("a message");
     assert!(message.contains("1000 ms"), "{message}");
     assert_eq!(stage.service.calls_of("/silent").len(), 2);
 }
 
 #[tokio::test]
-async fn requests_are_sent_as_they_are_written() {
+async fn requests_are_sent_as_written_in_the_document() {
     let stage = Stage::start().await;
     let at = |path| stage.service.at(path);
-    let told =
+    let response =
         Answer::ok(&json!({ "id": "a/b c", "n": 1.5, "list": [1, null], "yes": true })).header("X-Request-Id", "r-7");
-    stage.service.script("/first", [told]);
+    stage.service.script("/first", [response]);
     let view = stage
-        .carry(
+        .run_tasks(
             json!({
                 "first": { "url": at("/first"), "headers": { "Authorization": "Bearer {{trigger.body.token}}" },
                            "body": { "order": "{{trigger.body.order}}", "text": "order {{trigger.body.order.id}}!" } },
@@ -284,7 +292,7 @@ async fn requests_are_sent_as_they_are_written() {
     let sent = |path: &str| stage.service.calls_of(path).remove(0);
 
     let first = sent("/first");
-    assert_eq!(first.method, "POST", "unless said otherwise");
+    assert_eq!(first.method, "POST", "the default method");
     assert_eq!(first.header("authorization"), "Bearer sk_live_xxx");
     assert_eq!(first.header("content-type"), "application/json");
     let order = json!({ "id": 123, "tags": ["new"] });
@@ -338,7 +346,7 @@ async fn every_attempt_has_the_same_key_and_body() {
         "one": { "url": at("/flaky"), "body": { "n": "{{trigger.body.n}}" } },
         "two": { "needs": ["one"], "url": at("/two") },
     });
-    let run = stage.play(tasks, json!({ "n": 1 })).await;
+    let run = stage.trigger_tasks(tasks, json!({ "n": 1 })).await;
     stage.server.over(&run).await;
     let again = stage.server.trigger("under-test", &json!({ "n": 2 })).await;
     stage.server.over(&again).await;
@@ -366,7 +374,7 @@ async fn every_attempt_has_the_same_key_and_body() {
 }
 
 #[tokio::test]
-async fn without_permission_no_private_address_is_called() {
+async fn private_addresses_are_refused_unless_allowed() {
     let stage = Stage::with(&[("FERMATA_HTTP__ALLOW_PRIVATE_NETWORKS", "false")]).await;
     let port = stage.service.url.rsplit(':').next().expect("a port").to_owned();
     let mut tasks = serde_json::Map::new();
@@ -383,17 +391,17 @@ async fn without_permission_no_private_address_is_called() {
     for (number, host) in hosts.iter().enumerate() {
         tasks.insert(format!("t{number}"), json!({ "url": format!("http://{host}:{port}/") }));
     }
-    // Also when the address is not in the document.
+    // The address is also checked if a template supplies it.
     tasks.insert("hidden".to_owned(), json!({ "url": "{{trigger.body.url}}" }));
     let view = stage
-        .carry(Value::Object(tasks), json!({ "url": stage.service.at("/") }))
+        .run_tasks(Value::Object(tasks), json!({ "url": stage.service.at("/") }))
         .await;
-    for (task, word) in words(&view) {
-        assert_eq!(word, "failed", "{task}");
+    for (task, status) in task_statuses(&view) {
+        assert_eq!(status, "failed", "{task}");
         assert_eq!(
             view["tasks"][task].get("attempt"),
             None,
-            "{task}: another try would not help"
+            "{task}: a retry would not help"
         );
         assert_eq!(view["tasks"][task].get("status_code"), None);
     }

@@ -1,7 +1,7 @@
-//! A service on loopback that answers as its test says, and remembers who asked for what, and when.
+//! An HTTP service on loopback that sends scripted responses and records all calls.
 //!
-//! It speaks HTTP by hand, because it also has to break off in the middle of an answer. "When" is a place in the order of
-//! everything that happened here, so that tests ask what came before what and never how long something took.
+//! It implements HTTP itself, because it must also break off in the middle of a response. Calls and responses are
+//! numbered in one sequence, so that tests compare the order of events and not their timing.
 
 use crate::support::PATIENCE;
 use serde_json::{Value, json};
@@ -17,25 +17,25 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A request that came.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub method: String,
-    /// With its query.
+    /// Including the query.
     pub path: String,
-    /// Names in lower case.
+    /// The names are in lower case.
     pub headers: BTreeMap<String, String>,
     pub body: String,
-    /// Its place among all that happened here.
+    /// When it arrived, as a number in the sequence of events.
     pub arrived: u64,
-    /// The same for the end of its answer.
+    /// When its response was complete, in the same sequence.
     pub answered: Option<u64>,
-    /// By the clock of this machine.
+    /// When it arrived, by the system clock.
     pub arrived_at: SystemTime,
 }
 
 impl Call {
-    /// Its body as JSON; `null` if there is none.
+    /// The body as JSON; `null` if it is empty.
     pub fn json(&self) -> Value {
         match self.body.as_str() {
             "" => Value::Null,
@@ -51,39 +51,39 @@ impl Call {
         self.header("idempotency-key")
     }
 
-    /// The path of a callback's address that stands in a member of its body.
+    /// The path of the callback URL in this member of the body.
     pub fn callback(&self, member: &str) -> String {
         let body = self.json();
-        let url = body[member].as_str().expect("an address");
-        url[url.find("/wh/").expect("an address of a callback")..].to_owned()
+        let url = body[member].as_str().expect("a URL");
+        url[url.find("/wh/").expect("a callback URL")..].to_owned()
     }
 }
 
-/// What is answered.
+/// A scripted response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
     how: How,
-    /// It is held until so many calls have come to the service in all.
+    /// The response waits until the service has received this many calls in total.
     after_calls: usize,
-    /// It is held until the test lets it go.
+    /// The response waits for [`Service::release`].
     held: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     Whole,
-    /// It promises more than it sends, and ends.
+    /// The body is shorter than its `content-length`.
     Cut,
     /// The connection is reset.
     Reset,
-    /// Nothing ever comes.
+    /// No response is ever sent.
     Silent,
-    /// What came is sent back, as `seen`.
+    /// The request body is returned as `seen`.
     Echo,
-    /// The same, but the first so many calls with the same key are refused with 503.
+    /// As `Echo`, but the first calls with the same key, this many, get 503.
     Flaky(usize),
 }
 
@@ -144,18 +144,18 @@ impl Answer {
         self
     }
 
-    /// Only when so many calls have come to the service in all: one that comes alone is never answered.
+    /// Sends the response only after the service has received this many calls in total.
     pub fn after_calls(self, after_calls: usize) -> Answer {
         Answer { after_calls, ..self }
     }
 
-    /// Only when [`Service::release`] says so.
+    /// Sends the response only after [`Service::release`].
     pub fn held(self) -> Answer {
         Answer { held: true, ..self }
     }
 }
 
-/// The service. Ends with its test.
+/// The service. It ends when it is dropped.
 pub struct Service {
     pub url: String,
     state: Arc<State>,
@@ -165,19 +165,19 @@ pub struct Service {
 #[derive(Default)]
 struct State {
     log: Mutex<Log>,
-    /// Changes with every entry of the log and every release.
+    /// Changes with every entry of the log and every release, to wake waiting tasks.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Log {
     calls: Vec<Call>,
-    /// How often something happened.
+    /// The number of the last event.
     clock: u64,
     scripts: HashMap<String, Vec<Answer>>,
-    /// How many calls of a path there were, and with a key.
+    /// The number of calls for each path and for each key.
     counts: HashMap<String, usize>,
-    /// How many answers of a path may still go.
+    /// How many held responses of each path may be sent.
     released: HashMap<String, usize>,
 }
 
@@ -188,7 +188,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Answers 200 with `{}` to whatever has no script.
+    /// Starts the service. Paths without a script get 200 with `{}`.
     pub async fn start() -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -197,18 +197,18 @@ impl Service {
         Service { url, state, serving }
     }
 
-    /// An address of it.
+    /// The URL of a path.
     pub fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
-    /// What is answered at a path: the first call gets the first answer, and the last one is repeated for ever.
+    /// Sets the responses of a path, in the order of its calls. The last response is repeated.
     pub fn script(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
         let answers = answers.into_iter().collect();
         self.state.log.lock().unwrap().scripts.insert(path.to_owned(), answers);
     }
 
-    /// Lets one answer of a path go that is [`Answer::held`], or will be.
+    /// Releases one [`Answer::held`] of a path: the one that waits, or the next one.
     pub fn release(&self, path: &str) {
         *self
             .state
@@ -226,22 +226,22 @@ impl Service {
         self.state.log.lock().unwrap().calls.clone()
     }
 
-    /// Those after the first so many.
+    /// The calls after the first `first` calls.
     pub fn calls_after(&self, first: usize) -> Vec<Call> {
         self.state.log.lock().unwrap().calls[first..].to_vec()
     }
 
-    /// Those of a path.
+    /// The calls of a path.
     pub fn calls_of(&self, path: &str) -> Vec<Call> {
         let mut calls = self.calls();
         calls.retain(|call| call.path == path);
         calls
     }
 
-    /// The `number`th call of a path, once it has come.
+    /// Waits for the `number`th call of a path.
     pub async fn call(&self, path: &str, number: usize) -> Call {
         let mut changed = self.state.changed.subscribe();
-        let look = async {
+        let arrival = async {
             loop {
                 if let Some(call) = self.calls_of(path).get(number - 1) {
                     return call.clone();
@@ -249,8 +249,8 @@ impl Service {
                 changed.changed().await.expect("the service runs");
             }
         };
-        let seen = tokio::time::timeout(PATIENCE, look).await;
-        seen.unwrap_or_else(|_| panic!("call {number} of {path} did not come: {:#?}", self.calls()))
+        let call = tokio::time::timeout(PATIENCE, arrival).await;
+        call.unwrap_or_else(|_| panic!("call {number} of {path} did not arrive: {:#?}", self.calls()))
     }
 }
 
@@ -258,16 +258,16 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.expect("connections can be accepted");
-        connections.spawn(converse(stream, state.clone()));
+        connections.spawn(serve_connection(stream, state.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// Answers on a connection until either side has enough. That a client is gone is no matter here.
-async fn converse(stream: TcpStream, state: Arc<State>) {
+/// Answers the requests of a connection until it is closed. Write errors are ignored: tests kill clients.
+async fn serve_connection(stream: TcpStream, state: Arc<State>) {
     let mut stream = BufReader::new(stream);
     while let Some(call) = read(&mut stream).await {
-        let (number, answer) = state.note(call);
+        let (number, answer) = state.record(call);
         state.until_due(number, &answer).await;
         match answer.how {
             How::Whole | How::Echo | How::Flaky(_) => {}
@@ -287,7 +287,7 @@ async fn converse(stream: TcpStream, state: Arc<State>) {
         }
         let mut bytes = head(&answer, answer.body.len());
         bytes.extend_from_slice(answer.body.as_bytes());
-        // Noted first: whoever has read the answer must find it in the log.
+        // Recorded before it is sent: a test that has seen the response must find it in the log.
         state.answered(number);
         if stream.get_mut().write_all(&bytes).await.is_err() {
             return;
@@ -308,8 +308,8 @@ fn head(answer: &Answer, length: usize) -> Vec<u8> {
 async fn read(stream: &mut BufReader<TcpStream>) -> Option<Call> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
-    let mut words = line.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut parts = line.split_whitespace();
+    let (method, path) = (parts.next()?.to_owned(), parts.next()?.to_owned());
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
@@ -334,7 +334,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Call> {
 }
 
 impl Log {
-    /// Counts; how often it was before.
+    /// Increments a counter. Returns its value before that.
     fn count(&mut self, what: &str) -> usize {
         let count = self.counts.entry(what.to_owned()).or_default();
         *count += 1;
@@ -343,8 +343,8 @@ impl Log {
 }
 
 impl State {
-    /// Writes a call down, and finds out what to answer it with.
-    fn note(&self, mut call: Call) -> (usize, Answer) {
+    /// Records a call. Returns its index and the response.
+    fn record(&self, mut call: Call) -> (usize, Answer) {
         let mut log = self.log.lock().unwrap();
         log.clock += 1;
         call.arrived = log.clock;

@@ -1,7 +1,6 @@
-//! The documents of the specification as they stand, what they are answered with, and what becomes of them when the
-//! service they call is there.
+//! The documents of the specification, unchanged: the responses to them, and their runs against a service.
 
-use super::{Run, Stage, service::Answer, words};
+use super::{Run, Stage, service::Answer, task_statuses};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -10,8 +9,8 @@ const TRIAL_EXPIRY: &str = include_str!("../../../../dialects/testdata/runlater/
 const CHECKOUT_FLOW: &str = include_str!("../../../../dialects/testdata/runlater/spec-checkout-flow.json");
 const API_CREATE: &str = include_str!("../../../../dialects/testdata/runlater/spec-api-create.json");
 
-/// The documents call this.
-const THEIRS: &str = "https://myapp.com";
+/// The address in the documents. Tests replace it with the address of their service.
+const SPEC_URL: &str = "https://myapp.com";
 
 fn keys(value: &Value) -> Vec<&str> {
     value
@@ -22,7 +21,7 @@ fn keys(value: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whether it looks like `2026-02-22T10:00:00Z`.
+/// Whether the value has the format `2026-02-22T10:00:00Z`.
 fn is_time(value: &Value) -> bool {
     let text = value.as_str().unwrap_or_default();
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
@@ -35,7 +34,7 @@ fn is_id(value: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn the_documents_are_taken_as_they_stand() {
+async fn spec_documents_are_accepted_unchanged() {
     let stage = Stage::start().await;
     for (text, name, tasks) in [
         (ORDER_PROCESSING, "order-processing", 4),
@@ -51,8 +50,8 @@ async fn the_documents_are_taken_as_they_stand() {
             keys(data),
             ["id", "name", "trigger", "task_count", "enabled", "inserted_at"]
         );
-        let told = (&data["name"], &data["trigger"], &data["task_count"], &data["enabled"]);
-        assert_eq!(told, (&json!(name), &json!("api"), &json!(tasks), &json!(true)));
+        let shown = (&data["name"], &data["trigger"], &data["task_count"], &data["enabled"]);
+        assert_eq!(shown, (&json!(name), &json!("api"), &json!(tasks), &json!(true)));
         assert!(is_id(&data["id"]) && is_time(&data["inserted_at"]), "{data}");
 
         // "Returns workflow definition with all tasks", under its name and both forms of its id.
@@ -64,7 +63,7 @@ async fn the_documents_are_taken_as_they_stand() {
             assert_eq!(found["data"]["tasks"], document["tasks"]);
             assert!(keys(data).iter().all(|key| found["data"][key] == data[key]), "{found}");
         }
-        // A name is taken until its workflow is deleted.
+        // A name cannot be used again until its workflow is deleted.
         let (status, refused) = stage.server.send("POST", "/api/v1/workflows", text).await;
         assert_eq!((status, &refused["error"]["code"]), (409, &json!("WORKFLOW_EXISTS")));
         let (_, listed) = stage.server.get("/api/v1/workflows").await;
@@ -80,7 +79,7 @@ async fn the_documents_are_taken_as_they_stand() {
 
 /// Adds a document that calls the service of the test, and triggers it.
 async fn begin(stage: &Stage, text: &str, trigger: &Value) -> Run {
-    let document: Value = serde_json::from_str(&text.replace(THEIRS, &stage.service.url)).expect("JSON");
+    let document: Value = serde_json::from_str(&text.replace(SPEC_URL, &stage.service.url)).expect("JSON");
     let name = document["name"].as_str().expect("a name");
     if stage.server.get(&format!("/api/v1/workflows/{name}")).await.0 == 404 {
         stage.server.add(&document).await;
@@ -88,14 +87,14 @@ async fn begin(stage: &Stage, text: &str, trigger: &Value) -> Run {
     stage.server.trigger(name, trigger).await
 }
 
-/// A run of order-processing whose charge succeeded, key by key.
-fn looks_as_specified(view: &Value) {
+/// Checks all keys of an order-processing run whose charge succeeded.
+fn check_specified_keys(view: &Value) {
     assert_eq!(keys(view), ["id", "status", "started_at", "finished_at", "tasks"]);
     assert!(is_time(&view["finished_at"]));
     assert_eq!(
         keys(&view["tasks"]),
         ["charge", "send-receipt", "notify-warehouse", "handle-failure"],
-        "as in the document"
+        "in the order of the document"
     );
     for name in ["charge", "send-receipt", "notify-warehouse"] {
         let task = &view["tasks"][name];
@@ -123,7 +122,7 @@ async fn order_processing_when_the_charge_succeeds() {
     for path in ["/api/send-receipt", "/api/ship"] {
         stage.service.script(path, [Answer::ok(&json!({})).after_calls(3)]);
     }
-    let document: Value = serde_json::from_str(&ORDER_PROCESSING.replace(THEIRS, &stage.service.url)).expect("JSON");
+    let document: Value = serde_json::from_str(&ORDER_PROCESSING.replace(SPEC_URL, &stage.service.url)).expect("JSON");
     let workflow = stage.server.add(&document).await["data"]["id"].clone();
     let (status, triggered) = stage
         .server
@@ -147,16 +146,12 @@ async fn order_processing_when_the_charge_succeeds() {
     let view = stage.server.over(&run).await;
     assert_eq!((&view["id"], &view["status"]), (&data["run_id"], &json!("completed")));
     assert_eq!(view["started_at"], data["started_at"]);
-    looks_as_specified(&view);
-    for place in [
+    check_specified_keys(&view);
+    for path in [
         format!("/api/v1/workflows/wf_{}/runs/run_{id}", workflow.as_str().unwrap_or("")),
-        run.place(),
+        run.path(),
     ] {
-        assert_eq!(
-            stage.server.get(&place).await,
-            (200, json!({ "data": view })),
-            "{place}"
-        );
+        assert_eq!(stage.server.get(&path).await, (200, json!({ "data": view })), "{path}");
     }
     let (_, listed) = stage.server.get("/api/v1/workflows/order-processing/runs").await;
     let listed = listed["data"].as_array().expect("a list").clone();
@@ -172,7 +167,7 @@ async fn order_processing_when_the_charge_succeeds() {
     );
     let receipt = stage.service.call("/api/send-receipt", 1).await.json();
     assert_eq!(receipt, json!({ "order_id": 123, "amount": 49.90 }));
-    assert_eq!(stage.service.calls().len(), 3, "and no more");
+    assert_eq!(stage.service.calls().len(), 3, "no other calls");
 }
 
 #[tokio::test]
@@ -187,17 +182,17 @@ async fn order_processing_when_the_charge_fails() {
         ("notify-warehouse", "skipped"),
         ("handle-failure", "success"),
     ]);
-    assert_eq!((words(&view), &view["status"]), (expected, &json!("completed")));
+    assert_eq!((task_statuses(&view), &view["status"]), (expected, &json!("completed")));
     let paths: Vec<String> = stage.service.calls().into_iter().map(|call| call.path).collect();
     assert_eq!(paths, ["/api/charge", "/api/payment-failed"]);
 }
 
-/// Triggers the checkout and plays the payment provider.
+/// Triggers the checkout. Returns the run and the path of the callback.
 async fn checkout(stage: &Stage, text: &str) -> (Run, String) {
     let run = begin(stage, text, &json!({ "amount": 20, "order_id": "o-7" })).await;
-    let asked = stage.service.call("/api/create-checkout", 1).await;
-    assert_eq!(asked.json()["amount"], 20);
-    (run, asked.callback("callback_url"))
+    let call = stage.service.call("/api/create-checkout", 1).await;
+    assert_eq!(call.json()["amount"], 20);
+    (run, call.callback("callback_url"))
 }
 
 #[tokio::test]
@@ -206,7 +201,7 @@ async fn checkout_flow_when_it_is_paid() {
     let (run, callback) = checkout(&stage, CHECKOUT_FLOW).await;
     let waiting = stage.server.until(&run, "payment-result", "waiting").await;
     assert_eq!(
-        (&waiting["status"], words(&waiting)["fulfill-order"]),
+        (&waiting["status"], task_statuses(&waiting)["fulfill-order"]),
         (&json!("running"), "pending")
     );
     let paid = json!({ "status": "paid", "payment_id": "p-1" });
@@ -218,7 +213,7 @@ async fn checkout_flow_when_it_is_paid() {
         ("fulfill-order", "success"),
         ("handle-timeout", "skipped"),
     ]);
-    assert_eq!((words(&view), &view["status"]), (expected, &json!("completed")));
+    assert_eq!((task_statuses(&view), &view["status"]), (expected, &json!("completed")));
     let fulfilled = stage.service.call("/api/fulfill", 1).await.json();
     assert_eq!(fulfilled, json!({ "order_id": "o-7", "payment_id": "p-1" }));
     assert!(stage.service.calls_of("/api/checkout-expired").is_empty());
@@ -233,9 +228,13 @@ async fn checkout_flow_when_it_is_declined() {
         200
     );
     let view = stage.server.over(&run).await;
-    let words = words(&view);
+    let statuses = task_statuses(&view);
     assert_eq!(
-        (words["payment-result"], words["fulfill-order"], words["handle-timeout"]),
+        (
+            statuses["payment-result"],
+            statuses["fulfill-order"],
+            statuses["handle-timeout"]
+        ),
         ("received", "skipped", "skipped")
     );
     assert_eq!(view["status"], "completed");
@@ -243,7 +242,7 @@ async fn checkout_flow_when_it_is_declined() {
 }
 
 #[tokio::test]
-async fn checkout_flow_when_nobody_calls_back() {
+async fn checkout_flow_when_the_wait_times_out() {
     let stage = Stage::start().await;
     let brief = CHECKOUT_FLOW.replace("\"1h\"", "\"1s\"");
     assert_ne!(brief, CHECKOUT_FLOW);
@@ -255,7 +254,7 @@ async fn checkout_flow_when_nobody_calls_back() {
         ("fulfill-order", "skipped"),
         ("handle-timeout", "success"),
     ]);
-    assert_eq!((words(&view), &view["status"]), (expected, &json!("completed")));
+    assert_eq!((task_statuses(&view), &view["status"]), (expected, &json!("completed")));
     assert_eq!(stage.service.calls_of("/api/checkout-expired").len(), 1);
     assert_eq!(stage.server.post(&callback, &json!({ "status": "paid" })).await.0, 409);
 }
@@ -272,21 +271,21 @@ async fn checkout_flow_when_it_cannot_be_created() {
         ("fulfill-order", "skipped"),
         ("handle-timeout", "skipped"),
     ]);
-    assert_eq!((words(&view), &view["status"]), (expected, &json!("failed")));
+    assert_eq!((task_statuses(&view), &view["status"]), (expected, &json!("failed")));
     assert_eq!(
         stage.service.calls_of("/api/create-checkout").len(),
         6,
-        "it was tried again five times"
+        "it was retried five times"
     );
     assert_eq!(stage.server.post(&callback, &json!({ "status": "paid" })).await.0, 409);
 }
 
 #[tokio::test]
-async fn trial_expiry_sleeps_and_goes_on() {
+async fn trial_expiry_sleeps_and_continues() {
     let stage = Stage::start().await;
     let run = begin(&stage, TRIAL_EXPIRY, &json!({ "user_id": "u-1" })).await;
-    let is_told = |view: &Value| view["tasks"]["wait-13-days"]["wake_at"].is_string();
-    let view = stage.server.run_when("the time to wake", &run, is_told).await;
+    let has_wake_at = |view: &Value| view["tasks"]["wait-13-days"]["wake_at"].is_string();
+    let view = stage.server.run_when("the wake-up time", &run, has_wake_at).await;
     let day = |value: &Value| value.as_str().map(|text| text[..10].to_owned());
     let nap = &view["tasks"]["wait-13-days"];
     assert!(
@@ -294,18 +293,21 @@ async fn trial_expiry_sleeps_and_goes_on() {
         "{nap}"
     );
     assert_eq!(stage.service.calls().len(), 1);
-    stage.server.post(&format!("{}/cancel", run.place()), &json!({})).await;
+    stage.server.post(&format!("{}/cancel", run.path()), &json!({})).await;
     assert_eq!(stage.server.over(&run).await["status"], "cancelled");
 
     let quick = TRIAL_EXPIRY.replace("\"13d\"", "\"100ms\"").replace("\"1d\"", "0.1");
     let (status, replaced) = {
-        let quick = quick.replace(THEIRS, &stage.service.url);
+        let quick = quick.replace(SPEC_URL, &stage.service.url);
         stage.server.send("PUT", "/api/v1/workflows/trial-expiry", quick).await
     };
     assert_eq!(status, 200, "{replaced}");
     let run = stage.server.trigger("trial-expiry", &json!({ "user_id": "u-2" })).await;
     let view = stage.server.over(&run).await;
-    assert!(words(&view).values().all(|word| *word == "success"), "{view}");
+    assert!(
+        task_statuses(&view).values().all(|status| *status == "success"),
+        "{view}"
+    );
     let paths: Vec<String> = stage
         .service
         .calls()
@@ -319,7 +321,7 @@ async fn trial_expiry_sleeps_and_goes_on() {
 }
 
 #[tokio::test]
-async fn the_example_of_the_api_sends_what_the_trigger_brings() {
+async fn api_example_sends_values_of_the_trigger() {
     let stage = Stage::start().await;
     stage.service.script(
         "/api/charge",
@@ -344,20 +346,20 @@ async fn the_example_of_the_api_sends_what_the_trigger_brings() {
     }
     let receipt = stage.service.call("/api/send-receipt", 1).await.json();
     assert_eq!(receipt, json!({ "email": "alice@example.com" }));
-    // A task that was tried more than once says so.
+    // A task with more than one attempt shows the number of its attempts.
     assert_eq!(view["tasks"]["charge"]["attempt"], 4);
 }
 
 /// "Replaces all tasks. Doesn't affect in-flight runs." "Soft delete. In-flight runs continue to completion."
 #[tokio::test]
-async fn runs_in_flight_go_on_whatever_becomes_of_their_workflow() {
+async fn runs_in_flight_continue_after_their_workflow_is_replaced_or_deleted() {
     let stage = Stage::start().await;
     stage
         .service
         .script("/api/charge", [Answer::ok(&json!({ "amount": 1 })).held()]);
     let of_first = begin(&stage, ORDER_PROCESSING, &json!({ "order_id": 1 })).await;
     stage.service.call("/api/charge", 1).await;
-    let text = API_CREATE.replace(THEIRS, &stage.service.url);
+    let text = API_CREATE.replace(SPEC_URL, &stage.service.url);
     let (status, replaced) = stage
         .server
         .send("PUT", "/api/v1/workflows/order-processing", text)
@@ -388,9 +390,9 @@ async fn runs_in_flight_go_on_whatever_becomes_of_their_workflow() {
         assert_eq!(ended["status"], "Succeeded");
         let history = stage.server.history(run).await;
         let opened = history.events("opened").len() + history.events("skipped").len();
-        assert_eq!(opened, tasks, "each on the version it began with");
+        assert_eq!(opened, tasks, "each run keeps its version");
     }
-    // The name is free again.
+    // The name can be used again.
     begin(&stage, CHECKOUT_FLOW, &json!({ "amount": 1 })).await;
     let again = stage.server.send("POST", "/api/v1/workflows", ORDER_PROCESSING).await;
     assert_eq!(again.0, 201, "{}", again.1);

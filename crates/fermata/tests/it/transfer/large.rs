@@ -1,4 +1,4 @@
-//! A lot of data: memory does not grow with it, and an end in the middle of it costs nothing.
+//! Large databases: memory does not grow with the data, and an interrupted transfer can be resumed.
 
 use super::Ends;
 use crate::support::{PATIENCE, Process, Signal};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const RUNS: usize = 300;
-/// What each of them is about, in bytes.
+/// The payload of each run, in bytes.
 const PAYLOAD: usize = 1 << 20;
 /// The workflow of all runs.
 const WORKFLOW: Uuid = Uuid::from_u128(7);
 
-/// Runs with large payloads, which wait to be claimed.
+/// Stores pending runs with large payloads.
 async fn fill(ends: &Ends) {
     let store = ends.from.store().await;
     let draft = Draft {
@@ -61,18 +61,18 @@ async fn fill(ends: &Ends) {
 /// Text that cannot be compressed much.
 fn noise(seed: u64) -> String {
     let mut rng = seed;
-    let letters = std::iter::repeat_with(|| char::from(b'A' + (crate::crash::throw(&mut rng) % 58) as u8));
-    letters.filter(char::is_ascii_alphanumeric).take(PAYLOAD).collect()
+    let characters = std::iter::repeat_with(|| char::from(b'A' + (crate::crash::throw(&mut rng) % 58) as u8));
+    characters.filter(char::is_ascii_alphanumeric).take(PAYLOAD).collect()
 }
 
-/// A call of it, with these arguments more.
+/// Starts a transfer with additional arguments.
 fn start(ends: &Ends, more: &[&str]) -> Process {
     let arguments = ends.arguments(more);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     Process::start(&arguments, &[], "")
 }
 
-/// The most memory that a process has used so far, in megabytes; none when it is gone.
+/// The peak memory of a process in megabytes; `None` if it has ended.
 fn peak(process: &Process) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -80,14 +80,14 @@ fn peak(process: &Process) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_among_large_payloads_it_goes_on_with_little_memory() {
+async fn interrupted_transfer_of_large_payloads_resumes_with_bounded_memory() {
     let ends = Ends::new();
     fill(&ends).await;
-    // The last table, and nearly all there is.
-    let mut asked = start(&ends, &[]);
-    asked.wait_for_line("workflow_executions: 300 rows");
-    asked.signal(Signal::TERM);
-    let output = asked.output();
+    // This table is the last one and has nearly all of the data.
+    let mut terminated = start(&ends, &[]);
+    terminated.wait_for_line("workflow_executions: 300 rows");
+    terminated.signal(Signal::TERM);
+    let output = terminated.output();
     assert_eq!(output.code, Some(143), "{output:?}");
     assert!(output.stderr.contains("--resume"), "{output:?}");
     let mut killed = start(&ends, &["--resume"]);
@@ -99,15 +99,15 @@ async fn interrupted_among_large_payloads_it_goes_on_with_little_memory() {
     let (mut most, deadline) = (0, Instant::now() + PATIENCE);
     while let Some(peak) = peak(&last) {
         most = most.max(peak);
-        assert!(Instant::now() < deadline, "it does not end:\n{}", last.log());
+        assert!(Instant::now() < deadline, "the transfer does not end:\n{}", last.log());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let output = last.output();
     assert_eq!(output.code, Some(0), "{output:?}");
     let report = output.json();
-    // The runs, and the workflow with its version and its plan.
+    // The runs, and one row each for the workflow, its version and its plan.
     assert_eq!(report["rows"], RUNS + 3, "{report}");
     assert!(report["rowsBefore"].as_u64() >= Some(2), "{report}");
     println!("{most} MB for {} MB, {report:#}", (RUNS * PAYLOAD) >> 20);
-    assert!(most > 0 && most < 120, "{most} MB were used");
+    assert!(most > 0 && most < 120, "{most} MB of memory were used");
 }

@@ -1,9 +1,9 @@
-//! Runs that sleep, wait and retry, callers who call back, and a server that is killed under them.
+//! Runs sleep, wait and retry and callbacks arrive, while the server is killed repeatedly.
 
 use super::super::{
     Run, Stage,
     service::{Answer, Call, Service},
-    words,
+    task_statuses,
 };
 use crate::{
     crash::{PATIENT_WITH_RUNS, all_runs, check_steps, number, throw},
@@ -21,7 +21,8 @@ use std::{
 use tokio::{sync::Notify, task::JoinSet};
 
 const WORKERS: usize = 4;
-/// Every process has another port here; what is sent again has to be the same all the same.
+/// Each process listens on another port, but repeated requests must have the same body. So callback URLs must not
+/// contain the port.
 const PUBLIC_URL: (&str, &str) = ("FERMATA_SERVER__PUBLIC_URL", "https://flows.example");
 
 fn workflow(service: &Service) -> Value {
@@ -46,8 +47,8 @@ fn workflow(service: &Service) -> Value {
 #[derive(Default)]
 struct Sent {
     payloads: Vec<Value>,
-    /// What was answered with 200.
-    taken: Option<Value>,
+    /// The payload that was answered with 200.
+    accepted: Option<Value>,
 }
 
 /// (run, task) → what was sent.
@@ -57,19 +58,19 @@ struct Load {
     url: RwLock<String>,
     client: reqwest::Client,
     next: AtomicU64,
-    /// No more runs are triggered.
-    over: AtomicBool,
-    /// Nobody is called back any more.
-    done: AtomicBool,
+    /// Set to stop triggering runs.
+    stop_triggers: AtomicBool,
+    /// Set to stop sending callbacks.
+    stop_callbacks: AtomicBool,
     /// Idempotency-Key → run.
     runs: Mutex<BTreeMap<String, String>>,
     callbacks: Mutex<Callbacks>,
-    /// Rings when a callback was taken.
-    taken: Notify,
+    /// Notified when a callback was accepted.
+    callback_accepted: Notify,
 }
 
 impl Load {
-    /// Status and body, if there is an answer.
+    /// Status and body of the response, if there is one.
     async fn post(&self, path: &str, key: Option<&str>, body: &Value) -> Option<(u16, Value)> {
         let url = format!("{}{path}", self.url.read().unwrap());
         let mut request = self.client.post(url).json(body);
@@ -81,9 +82,9 @@ impl Load {
         Some((status, answer.json().await.ok()?))
     }
 
-    /// Triggers runs until told to stop. A trigger that was not acknowledged is repeated under the same key.
+    /// Triggers runs until `stop_triggers` is set. A trigger that was not acknowledged is repeated with the same key.
     async fn keep_triggering(self: Arc<Self>) {
-        while !self.over.load(Ordering::Relaxed) {
+        while !self.stop_triggers.load(Ordering::Relaxed) {
             let n = self.next.fetch_add(1, Ordering::Relaxed);
             let key = format!("n-{n}");
             loop {
@@ -95,7 +96,7 @@ impl Load {
                     self.runs.lock().unwrap().insert(key, run);
                     break;
                 }
-                if self.over.load(Ordering::Relaxed) {
+                if self.stop_triggers.load(Ordering::Relaxed) {
                     return;
                 }
                 pause(5).await; // the server is being killed
@@ -104,7 +105,7 @@ impl Load {
         }
     }
 
-    /// Sends a callback until it is taken, or was. Each try brings something else.
+    /// Sends a callback until it is accepted or already closed. Each attempt has another payload.
     async fn call_back(self: Arc<Self>, run: String, task: &'static str, path: String, wait: u64) {
         pause(wait).await;
         for number in 0.. {
@@ -123,11 +124,11 @@ impl Load {
                         .unwrap()
                         .entry((run.clone(), task))
                         .or_default()
-                        .taken = Some(payload);
-                    self.taken.notify_one();
+                        .accepted = Some(payload);
+                    self.callback_accepted.notify_one();
                     return;
                 }
-                // An earlier try was taken, and its answer was lost.
+                // An earlier attempt was accepted, but its response was lost.
                 Some((409, _)) if number > 0 => return,
                 Some((503, _)) | None => pause(5).await,
                 Some(other) => panic!("{task} of {run}: {other:?}"),
@@ -135,10 +136,10 @@ impl Load {
         }
     }
 
-    /// Answers for the service: whoever asks is called back, twice.
+    /// Sends two callbacks, `reply` and `early`, for each run that calls `/ask`.
     async fn keep_calling_back(self: Arc<Self>, service: Arc<Service>, mut rng: u64) {
         let (mut seen, mut asked, mut callers) = (0, BTreeSet::new(), JoinSet::new());
-        while !self.done.load(Ordering::Relaxed) {
+        while !self.stop_callbacks.load(Ordering::Relaxed) {
             let calls = service.calls_after(seen);
             seen += calls.len();
             for call in calls.iter().filter(|call| call.path == "/ask") {
@@ -151,7 +152,7 @@ impl Load {
                 }
             }
             while let Some(caller) = callers.try_join_next() {
-                caller.expect("callbacks are answered as they should");
+                caller.expect("callbacks get the expected status");
             }
             pause(2).await;
         }
@@ -167,7 +168,7 @@ fn run_of(call: &Call) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_again_and_again_under_load() {
+async fn acknowledged_work_survives_repeated_kills_under_load() {
     let crashes = number("FERMATA_CRASHES", 14);
     let mut rng = number("FERMATA_CRASH_SEED", u64::from(std::process::id()));
     println!("seed {rng}");
@@ -179,11 +180,11 @@ async fn killed_again_and_again_under_load() {
         url: RwLock::new(server.url.clone()),
         client: http_client(),
         next: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-        done: AtomicBool::new(false),
+        stop_triggers: AtomicBool::new(false),
+        stop_callbacks: AtomicBool::new(false),
         runs: Mutex::default(),
         callbacks: Mutex::default(),
-        taken: Notify::new(),
+        callback_accepted: Notify::new(),
     });
     let triggering: Vec<_> = (0..WORKERS)
         .map(|_| tokio::spawn(load.clone().keep_triggering()))
@@ -192,10 +193,10 @@ async fn killed_again_and_again_under_load() {
     for crash in 0..crashes {
         pause(20 + throw(&mut rng) % 250).await;
         if crash % 2 == 0 {
-            // At once after a callback's 200: what follows from it has hardly begun.
-            tokio::time::timeout(PATIENCE, load.taken.notified())
+            // Kill right after a callback's 200, before its effects are complete.
+            tokio::time::timeout(PATIENCE, load.callback_accepted.notified())
                 .await
-                .expect("callbacks are taken");
+                .expect("callbacks are accepted");
         }
         tokio::task::block_in_place(|| {
             server.kill9();
@@ -203,34 +204,34 @@ async fn killed_again_and_again_under_load() {
         });
         *load.url.write().unwrap() = server.url.clone();
     }
-    load.over.store(true, Ordering::Relaxed);
+    load.stop_triggers.store(true, Ordering::Relaxed);
     for worker in triggering {
-        worker.await.expect("the load had no complaint");
+        worker.await.expect("the triggers succeed");
     }
     let all = all_runs(&server).await;
     for run in &all {
         let (workflow, id) = ("crash-tasks".to_owned(), run.clone());
         let view = server.over(&Run { workflow, id }).await;
         assert_eq!(view["status"], "completed", "{view}");
-        for (task, word) in words(&view) {
+        for (task, status) in task_statuses(&view) {
             let expected = match task {
                 "handle" => "skipped",
                 "reply" | "early" => "received",
                 _ => "success",
             };
-            assert_eq!(word, expected, "{task}: {view}");
+            assert_eq!(status, expected, "{task}: {view}");
         }
-        check_steps(&server, run, Some(words(&view).len())).await;
+        check_steps(&server, run, Some(task_statuses(&view).len())).await;
     }
-    load.done.store(true, Ordering::Relaxed);
-    calling.await.expect("the callers had no complaint");
+    load.stop_callbacks.store(true, Ordering::Relaxed);
+    calling.await.expect("the callbacks succeed");
     compare(&all, &load, &service.calls());
 }
 
-/// Compares what was acknowledged and what the service saw with the runs there are.
+/// Compares the acknowledgements and the calls of the service with the stored runs.
 fn compare(all: &BTreeSet<String>, load: &Load, calls: &[Call]) {
     let runs = load.runs.lock().unwrap();
-    assert!(runs.len() > 20, "the server was hardly under load: {} runs", runs.len());
+    assert!(runs.len() > 20, "too little load: {} runs", runs.len());
     for (key, run) in runs.iter() {
         assert!(all.contains(run), "{run} ({key}) was acknowledged and is lost");
     }
@@ -262,22 +263,22 @@ fn compare(all: &BTreeSet<String>, load: &Load, calls: &[Call]) {
         assert_eq!(joined["reply"], used["reply"]);
         for task in ["reply", "early"] {
             let sent = &callbacks[&(run.clone(), task)];
-            match &sent.taken {
-                Some(taken) => assert_eq!(
-                    joined[task], *taken,
+            match &sent.accepted {
+                Some(accepted) => assert_eq!(
+                    joined[task], *accepted,
                     "{run}: another payload was acknowledged for {task}"
                 ),
                 None => {
                     unanswered += 1;
-                    assert!(sent.payloads.contains(&joined[task]), "{run}: nobody sent {joined}");
+                    assert!(sent.payloads.contains(&joined[task]), "{run}: {joined} was never sent");
                 }
             }
         }
     }
-    // Two attempts of `flaky` fail; whatever comes on top is due to the crashes.
+    // Two attempts of `flaky` fail. Any further calls are due to the kills.
     let expected = all.len() * (5 + 2);
     println!(
-        "{} runs, {} acknowledged, {} calls where {expected} would do, {unanswered} callbacks taken without an answer",
+        "{} runs, {} acknowledged, {} calls ({expected} without kills), {unanswered} callbacks accepted without a response",
         all.len(),
         runs.len(),
         calls.len(),

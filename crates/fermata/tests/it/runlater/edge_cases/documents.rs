@@ -3,7 +3,7 @@
 use super::super::Stage;
 use serde_json::{Value, json};
 
-/// Sends a document that must be refused; what is wrong with it. Nothing of it may be kept.
+/// Sends a document that must be refused and not be stored. Returns the problems that were reported.
 async fn refused(stage: &Stage, document: &str) -> Vec<Value> {
     let (status, answer) = stage
         .server
@@ -33,7 +33,7 @@ async fn circular_dependencies() {
     assert_eq!(cycle["message"], "the tasks form a cycle: a → b → c → a");
     assert!(
         cycle["line"].is_u64() && cycle["pointer"].is_string(),
-        "it says where: {cycle}"
+        "the position is reported: {cycle}"
     );
 
     let itself = r#"{ "name": "refused", "tasks": { "a": { "needs": ["a"], "sleep": 1 } } }"#;
@@ -41,7 +41,7 @@ async fn circular_dependencies() {
     assert_eq!(details[0]["code"], "CYCLE");
     assert_eq!(details[0]["message"], "task `a` needs itself");
 
-    // A document that replaces another is checked the same, and the other stays.
+    // A document that replaces another one is checked, too. If it is refused, the old one stays.
     let good = json!({ "name": "good", "tasks": { "a": { "sleep": 0 } } });
     stage.server.add(&good).await;
     let bad = itself.replace("refused", "good");
@@ -67,7 +67,7 @@ async fn orphaned_needs_validation() {
   }
 }"#;
     let details = refused(&stage, document).await;
-    assert_eq!(details.len(), 2, "all of them at once: {details:?}");
+    assert_eq!(details.len(), 2, "all problems are reported: {details:?}");
     let typo = &details[0];
     assert_eq!(typo["code"], "UNKNOWN_NODE");
     assert_eq!(
@@ -78,5 +78,5 @@ async fn orphaned_needs_validation() {
     assert_eq!(typo["pointer"], "/tasks/receipt/needs/0");
     assert_eq!((&typo["line"], &typo["column"]), (&json!(6), &json!(17)));
     assert_eq!(details[1]["pointer"], "/tasks/ship/needs/1");
-    assert_eq!(details[1].get("suggestion"), None, "nothing is near");
+    assert_eq!(details[1].get("suggestion"), None, "no name is similar");
 }

@@ -1,9 +1,9 @@
-//! Many runs, more than one engine, and engines that die.
+//! Concurrent runs, two engines on one store, and recovery after a kill.
 
 use super::super::{
     Run, Stage,
     service::{Answer, Service},
-    words,
+    task_statuses,
 };
 use crate::support::{PATIENCE, eventually, home};
 use fermata_core::{Event, NodeId, RunId, Status};
@@ -30,7 +30,7 @@ async fn concurrent_runs() {
     const RUNS: usize = 8;
     let stage = Stage::start().await;
     let at = |path| stage.service.at(path);
-    // None is answered before all have come: they execute simultaneously, or none of them gets on.
+    // No call is answered before all have arrived, so the test passes only if the runs execute simultaneously.
     stage.service.script("/first", [Answer::echo().after_calls(RUNS)]);
     stage.service.script("/second", [Answer::echo()]);
     let document = json!({ "name": "many", "tasks": {
@@ -50,19 +50,19 @@ async fn concurrent_runs() {
     for run in &runs {
         stage.server.until(run, "wait", "waiting").await;
     }
-    // One is cancelled; the others do not notice.
+    // Cancelling one run does not affect the others.
     let (code, _) = stage
         .server
-        .post(&format!("{}/cancel", runs[0].place()), &json!({}))
+        .post(&format!("{}/cancel", runs[0].path()), &json!({}))
         .await;
     assert_eq!(code, 200);
     let mut callbacks = BTreeMap::new();
     for number in 1..=RUNS {
-        let told = stage.service.call("/tell", number).await;
-        callbacks.insert(told.json()["n"].as_u64().expect("a number"), told.callback("callback"));
+        let call = stage.service.call("/tell", number).await;
+        callbacks.insert(call.json()["n"].as_u64().expect("a number"), call.callback("callback"));
     }
     let tokens: BTreeSet<&String> = callbacks.values().collect();
-    assert_eq!(tokens.len(), RUNS, "each run has an address of its own");
+    assert_eq!(tokens.len(), RUNS, "each run has its own callback URL");
     for (n, callback) in callbacks.iter().rev() {
         let expected = if *n == 0 { 409 } else { 200 };
         assert_eq!(stage.server.post(callback, &json!({ "n": n })).await.0, expected);
@@ -87,55 +87,56 @@ async fn concurrent_runs() {
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(RUNS));
 }
 
-/// What engines committed: how often each node of each run was opened, and by which engine.
+/// For each node of each run, the engines that opened it.
 #[derive(Default)]
-struct Seen(Mutex<BTreeMap<(RunId, String), Vec<usize>>>);
+struct Opened(Mutex<BTreeMap<(RunId, String), Vec<usize>>>);
 
-struct Witness {
+struct Recorder {
     engine: usize,
-    seen: Arc<Seen>,
+    opened: Arc<Opened>,
 }
 
-impl Observer for Witness {
+impl Observer for Recorder {
     fn started(&self, _: RunId, _: &NodeId, _: u32) {}
 
     fn committed(&self, run: RunId, events: &[Event], _: &[Attempt]) {
         for event in events {
             if let Event::Opened { node, .. } = event {
-                let mut seen = self.seen.0.lock().unwrap();
-                seen.entry((run, node.to_string())).or_default().push(self.engine);
+                let mut opened = self.opened.0.lock().unwrap();
+                opened.entry((run, node.to_string())).or_default().push(self.engine);
             }
         }
     }
 }
 
-fn engine(number: usize, store: Arc<dyn Store>, seen: Arc<Seen>) -> Engine {
+fn engine(number: usize, store: Arc<dyn Store>, opened: Arc<Opened>) -> Engine {
     let http = HttpSettings {
         allow_private_networks: true,
         ..HttpSettings::default()
     };
     let settings = Settings {
-        // A run that waits is nobody's, so that either engine may be the one that goes on with it.
+        // A waiting run is parked at once, so that either engine can continue it.
         park_after: Duration::ZERO,
         poll_interval: Duration::from_millis(20),
         ..Settings::default()
     };
     let registry = Registry::builtin(&http).expect("a registry");
-    let witness = Witness { engine: number, seen };
+    let recorder = Recorder { engine: number, opened };
     let engine = Engine::with_observer(
         store,
         registry,
         settings,
         Arc::new(SystemClock),
-        Some(Arc::new(witness)),
+        Some(Arc::new(recorder)),
     );
     let worker = engine.clone();
     tokio::spawn(async move { worker.run().await });
     engine
 }
 
-/// One run: its waits are answered at both engines at once, and its request ends at the same time or before.
-async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, service: &Service) {
+/// Executes one run. Both engines receive the answers to its waits at the same time. Its request ends at that time or
+/// before.
+async fn execute_round(round: usize, engines: &[Engine; 2], store: &dyn Store, service: &Service) {
     let request = Request {
         workflow_id: "shared".to_owned(),
         trigger: json!({}),
@@ -148,7 +149,7 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
         wait.expect("its token").token.clone()
     };
     let (left, right) = (token("left"), token("right"));
-    // In every other round nobody holds the run when the answers come.
+    // In every other round no engine holds the run when the answers arrive.
     let is_parked = round % 2 == 1;
     service.call("/request", round + 1).await;
     if is_parked {
@@ -159,7 +160,7 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
         })
         .await;
     }
-    // Both at once, each at another engine; and each twice, at both.
+    // Each answer is sent to both engines, all at the same time.
     let answers = [
         (0, &left, "\"left\""),
         (1, &right, "\"right\""),
@@ -177,12 +178,12 @@ async fn play_round(round: usize, engines: &[Engine; 2], store: &dyn Store, serv
     for task in tasks {
         taken += usize::from(matches!(task.await.expect("it ran"), Taken::Accepted { .. }));
     }
-    assert_eq!(taken, 2, "each wait takes one");
+    assert_eq!(taken, 2, "each wait accepts one answer");
     let ended = engines[round % 2].wait(run, PATIENCE).await.expect("it is there");
     assert_eq!(ended.expect("no event is lost").status, Status::Succeeded);
     let overview = engines[0].reads().overview(run).await.expect("it is there");
-    let words: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
-    assert_eq!(words, ["received", "received", "success", "success", "success"]);
+    let statuses: Vec<_> = overview.nodes.iter().map(|node| node.status.as_str()).collect();
+    assert_eq!(statuses, ["received", "received", "success", "success", "success"]);
 }
 
 /// "If two parallel steps (A and B) complete simultaneously: Node 1 locks, evaluates A's completion, commits. Node 2
@@ -193,9 +194,9 @@ async fn multi_node_concurrency() {
     const ROUNDS: usize = 60;
     let home = home();
     let store = home.store().await;
-    let (service, seen) = (Service::start().await, Arc::new(Seen::default()));
+    let (service, opened) = (Service::start().await, Arc::new(Opened::default()));
     service.script("/request", [Answer::ok(&json!({})).held()]);
-    let engines = [0, 1].map(|number| engine(number, store.clone(), seen.clone()));
+    let engines = [0, 1].map(|number| engine(number, store.clone(), opened.clone()));
     let document = json!({ "name": "shared", "tasks": {
         "left": { "wait_for_webhook": {} },
         "right": { "wait_for_webhook": {} },
@@ -208,17 +209,17 @@ async fn multi_node_concurrency() {
         .workflows()
         .add(document.to_string().as_bytes(), "test.json")
         .await;
-    added.expect("it is fine");
+    added.expect("the document is valid");
     for round in 0..ROUNDS {
-        play_round(round, &engines, store.as_ref(), &service).await;
+        execute_round(round, &engines, store.as_ref(), &service).await;
     }
-    let seen = seen.0.lock().unwrap().clone();
-    assert_eq!(seen.len(), ROUNDS * 2, "the others are open from the start");
-    for (place, engines) in &seen {
-        assert_eq!(engines.len(), 1, "{place:?} was opened by {engines:?}");
+    let opened = opened.0.lock().unwrap().clone();
+    assert_eq!(opened.len(), ROUNDS * 2, "the other nodes are open from the start");
+    for (node, engines) in &opened {
+        assert_eq!(engines.len(), 1, "{node:?} was opened by {engines:?}");
     }
-    let worked: BTreeSet<usize> = seen.values().flatten().copied().collect();
-    assert_eq!(worked.len(), 2, "both engines took part");
+    let active: BTreeSet<usize> = opened.values().flatten().copied().collect();
+    assert_eq!(active.len(), 2, "both engines opened nodes");
     for (path, body) in [("/request", ""), ("/join", r#"["left","right"]"#), ("/guard", "")] {
         let calls = service.calls_of(path);
         assert_eq!(calls.len(), ROUNDS, "{path}: once for each run");
@@ -232,8 +233,8 @@ fn now() -> u64 {
     u64::try_from(now.as_micros()).expect("not yet")
 }
 
-/// "This ensures workflows never stall permanently, even if PubSub events are lost": whatever becomes due or is answered
-/// while no engine runs is found by the next one.
+/// "This ensures workflows never stall permanently, even if PubSub events are lost": the next engine finds all timers
+/// that expired and all responses that were lost while no engine was running.
 #[tokio::test]
 async fn engine_recovery_safety_net() {
     let mut stage = Stage::start().await;
@@ -258,7 +259,7 @@ async fn engine_recovery_safety_net() {
     stage.server.recorded(&runs["answered"], "slept").await;
     stage.service.call("/in-flight", 1).await;
     stage.server.kill9();
-    // The service goes on to answer whoever is not there any more, and all times pass.
+    // The service answers the killed process, and all timers expire.
     stage.service.release("/in-flight");
     let due = now() + 1_100_000;
     while now() < due {
@@ -275,7 +276,7 @@ async fn engine_recovery_safety_net() {
     ] {
         let view = stage.server.over(&runs[name]).await;
         assert_eq!(
-            (&view["status"], words(&view)["a"]),
+            (&view["status"], task_statuses(&view)["a"]),
             (&json!(expected), of_a),
             "{name}: {view}"
         );
@@ -285,10 +286,14 @@ async fn engine_recovery_safety_net() {
     assert_eq!(
         stage.service.calls_of("/answered").len(),
         1,
-        "what was recorded is not asked for again"
+        "a recorded call is not repeated"
     );
     let calls = stage.service.calls_of("/in-flight");
-    assert_eq!(calls.len(), 2, "what was not is, with the same key");
+    assert_eq!(
+        calls.len(),
+        2,
+        "a call that was not recorded is repeated with the same key"
+    );
     assert_eq!(calls[0].key(), calls[1].key());
     assert_eq!(stage.service.calls_of("/then").len(), 4);
 }

@@ -1,6 +1,6 @@
-//! What becomes of tasks and runs when something fails or is skipped.
+//! The statuses of tasks and runs when tasks fail or are skipped.
 
-use super::super::{Stage, service::Answer, words};
+use super::super::{Stage, service::Answer, task_statuses};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ async fn task_failure_in_a_workflow() {
         ],
     );
     let run = stage
-        .play(
+        .trigger_tasks(
             json!({
                 "charge": { "url": at("/charge"), "retries": 2 },
                 "receipt": { "needs": ["charge"], "url": at("/receipt") },
@@ -43,7 +43,7 @@ async fn task_failure_in_a_workflow() {
         ("after-flaky", "success"),
         ("if-flaky", "skipped"),
     ]);
-    assert_eq!(words(&view), expected);
+    assert_eq!(task_statuses(&view), expected);
     assert_eq!(view["tasks"]["charge"]["status_code"], 503);
     assert_eq!(view["tasks"]["charge"]["attempt"], 3, "the first and two retries");
 
@@ -55,7 +55,7 @@ async fn task_failure_in_a_workflow() {
         assert_eq!(next.len(), 1, "{dependent}");
         assert!(
             next[0].arrived > last,
-            "{dependent} came before the last attempt of {task}"
+            "{dependent} was called before the last attempt of {task} ended"
         );
     }
     let history = stage.server.history(&run).await;
@@ -70,8 +70,8 @@ async fn task_failure_in_a_workflow() {
     }
 }
 
-/// Runs tasks to their end; the word for the run.
-async fn ends(stage: &Stage, name: &str, tasks: Value) -> Value {
+/// Runs tasks to the end. Returns the status of the run.
+async fn final_status(stage: &Stage, name: &str, tasks: Value) -> Value {
     stage.server.add(&json!({ "name": name, "tasks": tasks })).await;
     let run = stage.server.trigger(name, &json!({})).await;
     stage.server.over(&run).await["status"].clone()
@@ -86,18 +86,18 @@ async fn workflow_run_terminal_status() {
 
     // "completed: all steps reached terminal states (regardless of individual step outcomes)."
     let fine = json!({ "a": { "url": yes }, "b": { "needs": ["a"], "url": yes } });
-    assert_eq!(ends(&stage, "fine", fine).await, "completed");
+    assert_eq!(final_status(&stage, "fine", fine).await, "completed");
     let skipped = json!({ "a": { "if": "trigger.body.x == 1", "url": yes } });
-    assert_eq!(ends(&stage, "all-skipped", skipped).await, "completed");
+    assert_eq!(final_status(&stage, "all-skipped", skipped).await, "completed");
     let loose_end = json!({ "a": { "url": yes }, "b": { "needs": ["a"], "url": no } });
-    assert_eq!(ends(&stage, "loose-end", loose_end).await, "completed");
+    assert_eq!(final_status(&stage, "loose-end", loose_end).await, "completed");
     // "A workflow where `charge` failed but `handle-failure` succeeded is `completed`."
     let handled = json!({
         "charge": { "url": no },
         "receipt": { "needs": ["charge"], "url": yes },
         "handle-failure": { "needs": ["charge"], "if": "tasks.charge.status_code != 200", "url": yes },
     });
-    assert_eq!(ends(&stage, "handled", handled).await, "completed");
+    assert_eq!(final_status(&stage, "handled", handled).await, "completed");
 
     // "failed: […] all remaining steps are blocked by a failed step with no `if` handler."
     let blocked = json!({
@@ -105,16 +105,16 @@ async fn workflow_run_terminal_status() {
         "charge": { "needs": ["before"], "url": no },
         "receipt": { "needs": ["charge"], "url": yes },
     });
-    assert_eq!(ends(&stage, "blocked", blocked).await, "failed");
+    assert_eq!(final_status(&stage, "blocked", blocked).await, "failed");
     let unhandled = json!({
         "before": { "url": yes },
         "charge": { "url": no },
         "receipt": { "needs": ["charge"], "url": yes },
         "not-this": { "needs": ["charge"], "if": "tasks.charge.status_code == 200", "url": yes },
     });
-    assert_eq!(ends(&stage, "unhandled", unhandled).await, "failed");
+    assert_eq!(final_status(&stage, "unhandled", unhandled).await, "failed");
     assert_eq!(
-        ends(&stage, "alone", json!({ "charge": { "url": no } })).await,
+        final_status(&stage, "alone", json!({ "charge": { "url": no } })).await,
         "failed"
     );
 
@@ -126,7 +126,7 @@ async fn workflow_run_terminal_status() {
     let view = stage.server.over(&run).await;
     assert_eq!(view["status"], "timeout");
     let expected = BTreeMap::from([("a", "success"), ("nap", "skipped"), ("b", "skipped")]);
-    assert_eq!(words(&view), expected);
+    assert_eq!(task_statuses(&view), expected);
 
     // "cancelled: user explicitly cancelled via API."
     stage
@@ -136,7 +136,7 @@ async fn workflow_run_terminal_status() {
         .await;
     let run = stage.server.trigger("waits", &json!({})).await;
     assert_eq!(stage.server.run(&run).await["status"], "running");
-    let (code, _) = stage.server.post(&format!("{}/cancel", run.place()), &json!({})).await;
+    let (code, _) = stage.server.post(&format!("{}/cancel", run.path()), &json!({})).await;
     assert_eq!(code, 200);
     assert_eq!(stage.server.over(&run).await["status"], "cancelled");
     assert!(stage.service.calls_of("/never").is_empty());
@@ -150,7 +150,7 @@ async fn cascade_skipping() {
     let url = stage.service.at("/run");
     let of_charge = "{{tasks.charge.body.amount}}";
     let view = stage
-        .carry(
+        .run_tasks(
             json!({
                 "first": { "url": url, "body": "first" },
                 "charge": { "needs": ["first"], "if": "tasks.first.status_code == 500", "url": url, "body": "charge" },
@@ -169,7 +169,7 @@ async fn cascade_skipping() {
                                   "body": "on-null-code" },
                 "on-cascade": { "needs": ["archive"], "if": "tasks.receipt.status == 'skipped'", "url": url,
                                 "body": "on-cascade" },
-                // It says nothing of what was skipped, and runs all the same.
+                // The condition does not mention the skipped task, so this task runs.
                 "on-other": { "needs": ["first", "archive"], "if": "tasks.first.status_code == 200", "url": url,
                               "body": "on-other" },
                 "after-on-skip": { "needs": ["on-skip"], "url": url, "body": "after-on-skip" },
@@ -186,15 +186,15 @@ async fn cascade_skipping() {
         "on-other",
         "after-on-skip",
     ];
-    for (task, word) in words(&view) {
+    for (task, status) in task_statuses(&view) {
         let expected = if run.contains(&task) { "success" } else { "skipped" };
-        assert_eq!(word, expected, "{task}");
+        assert_eq!(status, expected, "{task}");
     }
     assert_eq!(view["status"], "completed");
     let receipt = view["tasks"]["receipt"].as_object().expect("a task");
     assert!(
         receipt.keys().eq(["status", "skip_reason"]),
-        "nothing else is to be told: {receipt:?}"
+        "no other member is shown: {receipt:?}"
     );
     let mut called: Vec<String> = stage.service.calls().into_iter().map(|call| call.body).collect();
     called.sort();

@@ -1,9 +1,9 @@
-//! Templates that cannot be resolved, and answers that are too long.
+//! Templates that cannot be resolved, and responses that are too long.
 
 use super::super::{Stage, service::Answer};
 use serde_json::{Value, json};
 
-const KEPT: usize = 256 * 1024;
+const LIMIT: usize = 256 * 1024;
 
 /// "If a template path doesn't exist […], the step fails with `status: "template_error"`."
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn template_resolution_failures() {
     stage.service.script("/charge", [Answer::ok(&charged)]);
     stage.service.script("/text", [Answer::text("text/plain", "not JSON")]);
     let view = stage
-        .carry(
+        .run_tasks(
             json!({
                 "charge": { "url": at("/charge") },
                 "text": { "url": at("/text") },
@@ -34,7 +34,7 @@ async fn template_resolution_failures() {
             json!({ "user_id": 7 }),
         )
         .await;
-    let told = |task: &str| {
+    let result = |task: &str| {
         let task = &view["tasks"][task];
         (task["status"].clone(), task["error_message"].clone())
     };
@@ -46,7 +46,7 @@ async fn template_resolution_failures() {
         ("into-text", "tasks.text.body.field"),
         ("of-trigger", "trigger.body.user.id"),
     ] {
-        let (status, message) = told(task);
+        let (status, message) = result(task);
         assert_eq!(status, "template_error", "{task}");
         let start = format!("Failed to resolve {{{{{path}}}}}: ");
         assert!(
@@ -57,7 +57,7 @@ async fn template_resolution_failures() {
     }
     // "silently sending empty values to external APIs is far more dangerous than failing visibly"
     assert!(stage.service.calls().iter().all(|call| !call.path.starts_with("/no")));
-    assert_eq!(told("after-missing"), (json!("skipped"), Value::Null));
+    assert_eq!(result("after-missing"), (json!("skipped"), Value::Null));
     let mut sent: Vec<Value> = stage.service.calls_of("/yes").iter().map(|call| call.json()).collect();
     sent.sort_by_key(Value::to_string);
     assert_eq!(
@@ -69,8 +69,8 @@ async fn template_resolution_failures() {
     );
 }
 
-/// An answer of so many bytes that is JSON.
-fn long(bytes: usize) -> String {
+/// A JSON text of this many bytes.
+fn json_text(bytes: usize) -> String {
     let (start, end) = (r#"{"field":7,"more":""#, r#""}"#);
     format!("{start}{}{end}", "x".repeat(bytes - start.len() - end.len()))
 }
@@ -81,10 +81,10 @@ async fn response_payload_limits() {
     let stage = Stage::start().await;
     let at = |path| stage.service.at(path);
     let json = |text: &str| Answer::text("application/json", text);
-    stage.service.script("/fits", [json(&long(KEPT))]);
-    stage.service.script("/X", [json(&long(KEPT + 1))]);
+    stage.service.script("/fits", [json(&json_text(LIMIT))]);
+    stage.service.script("/X", [json(&json_text(LIMIT + 1))]);
     let run = stage
-        .play(
+        .trigger_tasks(
             json!({
                 "fits": { "url": at("/fits") },
                 "X": { "url": at("/X") },
@@ -134,6 +134,10 @@ async fn response_payload_limits() {
         .expect("X is recorded");
     let body = kept["outputs"]["body"]
         .as_str()
-        .expect("it is text, as it was not parsed");
-    assert_eq!(body, &long(KEPT + 1)[..KEPT], "it is stored");
+        .expect("text, because it was not parsed");
+    assert_eq!(
+        body,
+        &json_text(LIMIT + 1)[..LIMIT],
+        "the body is stored up to the limit"
+    );
 }

@@ -1,6 +1,6 @@
-//! Sleeps, timeouts, and runs that last for weeks: the long ones in simulated time.
+//! Sleeps, timeouts, and runs that last for weeks. Long durations pass in simulated time.
 
-use super::super::{Stage, words};
+use super::super::{Stage, task_statuses};
 use fermata_core::{Event, RunId, Status, Timestamp, decode};
 use fermata_runtime::{
     Engine, Overview, Request, Settings,
@@ -15,7 +15,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// An engine in a world where time passes only when nobody has anything to do. Works in a paused runtime.
+/// An engine in simulated time: the clock advances when all tasks are idle. It needs a paused runtime.
 struct Simulated {
     engine: Engine,
     store: MemoryStore,
@@ -27,7 +27,7 @@ impl Simulated {
         let store = MemoryStore::new();
         let clock = TokioClock::starting_at(Timestamp(1_771_754_700_000_000));
         let settings = Settings {
-            // Days pass in a moment, and somebody would look all the time.
+            // Simulated days pass quickly; a short interval would cause very many polls.
             poll_interval: Duration::from_secs(HOUR),
             lease_ttl: Duration::from_secs(DAY),
             heartbeat_thread: false,
@@ -55,7 +55,7 @@ impl Simulated {
         self.engine.start(request).await.expect("it starts").run
     }
 
-    /// How a run ended, and after how many seconds it and each of its tasks had.
+    /// Waits until a run ends. Returns the run, and after how many seconds the run and each of its tasks ended.
     async fn end(&self, run: RunId) -> (Overview, f64, BTreeMap<String, f64>) {
         let limit = Duration::from_secs(400 * DAY);
         self.engine
@@ -74,8 +74,8 @@ impl Simulated {
         (overview, took, tasks)
     }
 
-    /// When the time of a run is up, in seconds after its start.
-    async fn allowed(&self, run: RunId) -> f64 {
+    /// The deadline of a run, in seconds after its start.
+    async fn deadline(&self, run: RunId) -> f64 {
         let stored = self
             .store
             .load(run)
@@ -87,7 +87,7 @@ impl Simulated {
             Event::Started { at, deadline, .. } => Some(deadline?.micros_since(at) as f64 / 1e6),
             _ => None,
         };
-        events.into_iter().find_map(deadline).expect("every run has an end")
+        events.into_iter().find_map(deadline).expect("every run has a deadline")
     }
 }
 
@@ -126,7 +126,7 @@ async fn long_running_workflows() {
     assert_eq!(
         statuses(&overview),
         ["success", "waiting", "pending"],
-        "a week of waiting is over"
+        "it has waited for a week"
     );
     let wait = simulated.store.waits(weeks).await.expect("waits").remove(0);
     let answer = simulated.engine.answer(&wait.token, "{}").await.expect("an answer");
@@ -136,7 +136,7 @@ async fn long_running_workflows() {
         (overview.run.status, took.floor() as u64),
         (Status::Succeeded, 21 * DAY)
     );
-    assert_eq!(simulated.allowed(weeks).await, (30 * DAY) as f64);
+    assert_eq!(simulated.deadline(weeks).await, (30 * DAY) as f64);
 
     // "expires runs that exceed their `max_duration_seconds`, preventing silent stalls"
     let stalls = json!({ "name": "stalls", "tasks": { "forever": { "wait_for_webhook": {} } } });
@@ -151,7 +151,7 @@ async fn long_running_workflows() {
     let configured =
         json!({ "name": "year", "max_duration_seconds": 365 * DAY, "tasks": { "rest": { "sleep": "200d" } } });
     let configured = simulated.begin(&configured).await;
-    assert_eq!(simulated.allowed(configured).await, (365 * DAY) as f64);
+    assert_eq!(simulated.deadline(configured).await, (365 * DAY) as f64);
     let (overview, took, _) = simulated.end(configured).await;
     assert_eq!(
         (overview.run.status, took.floor() as u64),
@@ -166,7 +166,7 @@ async fn wait_step_timeouts() {
     let stage = Stage::start().await;
     let at = |path| stage.service.at(path);
     let run = stage
-        .play(
+        .trigger_tasks(
             json!({
                 "tell": { "url": at("/tell"), "body": { "callback": "{{wait.payment-result.url}}" } },
                 "payment-result": { "needs": ["tell"], "wait_for_webhook": { "timeout": "1s" } },
@@ -186,7 +186,7 @@ async fn wait_step_timeouts() {
         ("paid", "skipped"),
         ("plain", "skipped"),
     ]);
-    assert_eq!(words(&view), expected);
+    assert_eq!(task_statuses(&view), expected);
     assert_eq!(view["status"], "completed", "the timeout was handled");
     let history = stage.server.history(&run).await;
     let opened = history.events("opened");
@@ -198,12 +198,12 @@ async fn wait_step_timeouts() {
     assert_eq!(
         until,
         Some(since + 1_000_000),
-        "its timeout counts from when it began to wait"
+        "the timeout starts when the step begins to wait"
     );
     let task = &view["tasks"]["payment-result"];
     assert!(
         millis_between(&task["started_at"], &task["finished_at"]) >= 1000,
-        "not before its time: {task}"
+        "not before its timeout: {task}"
     );
     assert_eq!(
         stage.service.call("/expired", 1).await.json(),
@@ -211,7 +211,11 @@ async fn wait_step_timeouts() {
     );
     assert!(stage.service.calls_of("/no").is_empty());
     let callback = stage.service.call("/tell", 1).await.callback("callback");
-    assert_eq!(stage.server.post(&callback, &json!({})).await.0, 409, "it is too late");
+    assert_eq!(
+        stage.server.post(&callback, &json!({})).await.0,
+        409,
+        "the wait is closed"
+    );
 }
 
 /// "Sleep durations are converted to a `wake_at` timestamp at creation time." "'sleep 30s' will wake within 30-35 seconds."
@@ -239,29 +243,35 @@ async fn sleep_step_precision() {
         .zip(&tasks)
         .filter(|(node, _)| node.status == "sleeping")
     {
-        let wakes = node.until.expect("it is told from the start").micros_since(start) as f64 / 1e6;
+        let wakes = node
+            .until
+            .expect("the wake-up time is known from the start")
+            .micros_since(start) as f64
+            / 1e6;
         assert!((wakes - *seconds as f64).abs() < 1.0, "{}: {wakes}", node.node);
     }
     let (overview, _, ended) = simulated.end(run).await;
     assert_eq!(statuses(&overview), ["success"; 6]);
     for (name, _, seconds) in tasks {
         let late = ended[name] - seconds as f64;
-        // The specification allows 5 s; what we promise ourselves is a tenth of a second.
-        assert!((0.0..0.1).contains(&late), "{name} woke {late} s after its time");
+        // The specification allows 5 s. Our own limit is 0.1 s.
+        assert!((0.0..0.1).contains(&late), "{name} woke {late} s late");
     }
 }
 
-/// The same from outside: the time to wake is fixed when the sleep begins, and outlives the process.
+/// The same with the real server: the wake-up time is fixed when the sleep begins and survives a restart.
 #[tokio::test]
 async fn sleep_step_precision_across_processes() {
     let mut stage = Stage::start().await;
-    let run = stage.play(json!({ "nap": { "sleep": "30s" } }), json!({})).await;
-    let is_told = |view: &Value| view["tasks"]["nap"]["wake_at"].is_string();
-    let view = stage.server.run_when("the time to wake", &run, is_told).await;
+    let run = stage
+        .trigger_tasks(json!({ "nap": { "sleep": "30s" } }), json!({}))
+        .await;
+    let has_wake_at = |view: &Value| view["tasks"]["nap"]["wake_at"].is_string();
+    let view = stage.server.run_when("the wake-up time", &run, has_wake_at).await;
     let nap = &view["tasks"]["nap"];
     assert!(millis_between(&nap["started_at"], &nap["wake_at"]) >= 30_000, "{nap}");
     stage.server.restart();
-    assert_eq!(stage.server.run(&run).await, view, "it is still the same time");
+    assert_eq!(stage.server.run(&run).await, view, "the wake-up time has not changed");
 
     let short = json!({ "name": "short", "tasks": {
         "nap": { "sleep": "250ms" }, "next": { "needs": ["nap"], "url": stage.service.at("/next") } } });
@@ -275,7 +285,10 @@ async fn sleep_step_precision_across_processes() {
         .duration_since(std::time::UNIX_EPOCH)
         .expect("a time")
         .as_micros();
-    assert!(called >= u128::from(wakes), "nothing happens before its time");
+    assert!(
+        called >= u128::from(wakes),
+        "the next step starts after the wake-up time"
+    );
     let (start, end) = (
         &view["tasks"]["nap"]["started_at"],
         &view["tasks"]["nap"]["finished_at"],
@@ -313,13 +326,10 @@ async fn workflow_run_timeout() {
         millis_between(&view["started_at"], &view["finished_at"]) >= 2000,
         "{view}"
     );
-    let tasks = words(&view);
+    let tasks = task_statuses(&view);
     assert_eq!(tasks["tell"], "success");
     for task in ["forever", "nap", "after", "on-timeout"] {
-        assert_eq!(
-            tasks[task], "skipped",
-            "{task}: the run is over, so nothing else begins"
-        );
+        assert_eq!(tasks[task], "skipped", "{task}: no task starts after the run has ended");
     }
     assert!(stage.service.calls_of("/no").is_empty());
     let execution = stage.server.history(&run).await.0;
@@ -331,7 +341,7 @@ async fn workflow_run_timeout() {
     assert_eq!(
         stage.server.post(&callback, &json!({})).await.0,
         409,
-        "nobody waits any more"
+        "the wait is closed"
     );
     let (_, listed) = stage.server.get("/api/v1/workflows/expires/runs?status=timeout").await;
     assert_eq!(listed["data"][0]["id"], run.id);

@@ -1,4 +1,4 @@
-//! What it prints, refuses and answers.
+//! Output, refusals and exit codes of `fermata transfer`.
 
 use super::Ends;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use fermata_store::conformance::cluster::execute;
 use serde_json::json;
 
-/// A file with one finished run.
+/// Stores one finished run in the SQLite file.
 async fn one_run(ends: &Ends) {
     let service = Service::start().await;
     let mut server = Server::on(&ends.from, &[], &[]);
@@ -20,19 +20,19 @@ async fn one_run(ends: &Ends) {
 }
 
 #[track_caller]
-fn check(output: &Output, code: i32, says: &[&str]) {
+fn check(output: &Output, code: i32, expected: &[&str]) {
     assert_eq!(output.code, Some(code), "{output:?}");
     let all = format!("{}{}", output.stdout, output.stderr);
-    for word in says {
-        assert!(all.contains(word), "`{word}` is not in {output:?}");
+    for text in expected {
+        assert!(all.contains(text), "`{text}` is not in {output:?}");
     }
     assert!(!all.contains("secret"), "{output:?}");
 }
 
 #[test]
-fn calls_that_are_wrong() {
+fn invalid_arguments_are_refused() {
     let postgres = "postgres://me:secret@host:port/db";
-    for (arguments, says) in [
+    for (arguments, message) in [
         (vec!["transfer"], "--from is missing"),
         (vec!["transfer", "--from", "sqlite:a.db"], "--to is missing"),
         (
@@ -46,12 +46,12 @@ fn calls_that_are_wrong() {
             "cannot be used with",
         ),
     ] {
-        check(&fermata(&arguments), 2, &[says]);
+        check(&fermata(&arguments), 2, &[message]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moving_looking_and_taking_back() {
+async fn dry_run_then_transfer_then_reopen() {
     let ends = Ends::new();
     one_run(&ends).await;
     check(
@@ -59,8 +59,8 @@ async fn moving_looking_and_taking_back() {
         0,
         &["workflow_executions", "rows would be moved from sqlite:"],
     );
-    let looked = ends.transfer(&["--dry-run", "--json"]);
-    check(&looked, 0, &[]);
+    let dry_run = ends.transfer(&["--dry-run", "--json"]);
+    check(&dry_run, 0, &[]);
     check(&ends.transfer(&["--resume"]), 1, &["start one without --resume"]);
     let moved = ends.transfer(&[]);
     check(
@@ -74,7 +74,7 @@ async fn moving_looking_and_taking_back() {
             .contains("workflow_executions: 1 rows\ncomparing both databases"),
         "{moved:?}"
     );
-    let rows = looked.json()["rows"].as_u64().expect("a number");
+    let rows = dry_run.json()["rows"].as_u64().expect("a number");
     assert!(
         moved.stdout.contains(&format!("\n{rows} rows are in postgres://")),
         "{moved:?}"
@@ -88,28 +88,28 @@ async fn moving_looking_and_taking_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_differs_is_named() {
+async fn mismatched_table_is_named() {
     let ends = Ends::new();
     one_run(&ends).await;
-    let spoil = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS
+    let corrupt = "CREATE FUNCTION corrupt() RETURNS trigger LANGUAGE plpgsql AS
           $$ BEGIN NEW.data := replace(NEW.data, 'o', '0'); RETURN NEW; END $$;
-        CREATE TRIGGER spoil BEFORE INSERT ON execution_events FOR EACH ROW EXECUTE FUNCTION spoil()";
-    execute(&ends.to.url(), spoil).await;
-    let says = ["execution_events is not the same in both databases", "--reopen"];
-    check(&ends.transfer(&[]), 1, &says);
+        CREATE TRIGGER corrupt BEFORE INSERT ON execution_events FOR EACH ROW EXECUTE FUNCTION corrupt()";
+    execute(&ends.to.url(), corrupt).await;
+    let message = ["execution_events is not the same in both databases", "--reopen"];
+    check(&ends.transfer(&[]), 1, &message);
     let refused = fermata(&["serve", "--listen", "127.0.0.1:0", "--database", &ends.to.url()]);
     check(&refused, 1, &["is not finished"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_have_to_be_stopped() {
+async fn databases_in_use_are_refused() {
     let ends = Ends::new();
     let mut server = Server::on(&ends.from, &[], &[]);
     check(&ends.transfer(&[]), 1, &["is in use by another process"]);
     assert_eq!(server.stop(), Some(0));
     let mut server = Server::on(&ends.to, &[], &[]);
     check(&ends.transfer(&[]), 1, &["is in use: ", "nothing was moved"]);
-    // It was only asked.
+    // The running server is not affected.
     assert_eq!(server.get("/health/ready").await.0, 200);
     assert_eq!(server.stop(), Some(0));
     check(&ends.transfer(&[]), 0, &[]);

@@ -1,4 +1,4 @@
-//! Runs of every kind go on where they were, on another database.
+//! Runs in every state continue on another database.
 
 use super::Ends;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// One run at a time, that leaves memory as soon as it can, and does not hold up the end.
+/// One active run at a time, which is parked as soon as possible and does not delay the shutdown.
 const NARROW: [(&str, &str); 3] = [
     ("FERMATA_ORCHESTRATION__MAX_ACTIVE_RUNS", "1"),
     ("FERMATA_ORCHESTRATION__PARK_AFTER_MS", "0"),
@@ -45,16 +45,16 @@ async fn add_all(server: &Server, service: &Service) {
 }
 
 /// A run with its attempts and its events.
-async fn whole(server: &Server, run: &Run) -> Value {
+async fn with_history(server: &Server, run: &Run) -> Value {
     let path = format!("/api/v1/executions/{}?include=actions,events&limit=1000", run.id);
     let (status, view) = server.get(&path).await;
     assert_eq!(status, 200, "{view}");
     view
 }
 
-async fn recorded(server: &Server, run: &Run, kind: &str) {
+async fn wait_for_event(server: &Server, run: &Run, kind: &str) {
     eventually(kind, || async {
-        let view = whole(server, run).await;
+        let view = with_history(server, run).await;
         let events = view["events"].as_array().expect("events");
         events.iter().any(|event| event["data"]["type"] == kind).then_some(())
     })
@@ -62,7 +62,7 @@ async fn recorded(server: &Server, run: &Run, kind: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn live_runs_go_on_where_they_were() {
+async fn live_runs_continue_on_the_target_database() {
     let (ends, service) = (Ends::new(), Service::start().await);
     let mut first = Server::on(&ends.from, &[], &NARROW);
     add_all(&first, &service).await;
@@ -72,14 +72,14 @@ async fn live_runs_go_on_where_they_were() {
     let waiting = start("waits").await;
     first.until(&waiting, "reply", "waiting").await;
     let retrying = start("retries").await;
-    recorded(&first, &retrying, "retried").await;
+    wait_for_event(&first, &retrying, "retried").await;
     let sleeping = start("sleeps").await;
     first.until(&sleeping, "rest", "sleeping").await;
     let hanging = start("hangs").await;
     service.call("/hang", 1).await;
     let pending = start("queues").await;
-    assert_eq!(whole(&first, &pending).await["status"], "Pending");
-    let before = whole(&first, &done).await;
+    assert_eq!(with_history(&first, &pending).await["status"], "Pending");
+    let before = with_history(&first, &done).await;
     assert_eq!(first.stop(), Some(0), "{}", first.process().log());
     let live = service.calls().len();
 
@@ -91,10 +91,10 @@ async fn live_runs_go_on_where_they_were() {
     let refused = fermata(&["serve", "--listen", "127.0.0.1:0", "--database", &ends.from.url()]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("was moved to postgres://"), "{refused:?}");
-    assert_eq!(service.calls().len(), live, "nothing happens while nobody serves");
+    assert_eq!(service.calls().len(), live, "no call is made while no server runs");
 
     let second = Server::on(&ends.to, &[], &[]);
-    assert_eq!(whole(&second, &done).await, before);
+    assert_eq!(with_history(&second, &done).await, before);
     let callback = service.calls_of("/ask")[0].callback("callback");
     let received = second.post(&callback, &json!({ "paid": "ünicode" })).await;
     assert_eq!(received, (200, json!({ "data": { "status": "received" } })));
@@ -106,7 +106,7 @@ async fn live_runs_go_on_where_they_were() {
         service.calls_of("/use")[0].json(),
         json!({ "got": { "paid": "ünicode" } })
     );
-    // What was done before is not done again; what was cut off is repeated as it was.
+    // Finished calls are not repeated. Interrupted calls are repeated with the same key and body.
     for (path, times) in [
         ("/do", 1),
         ("/ask", 1),
@@ -123,14 +123,14 @@ async fn live_runs_go_on_where_they_were() {
             .all(|call| (call.key(), &call.body) == (calls[0].key(), &calls[0].body));
         assert!(same, "{calls:#?}");
     }
-    // What is new goes there, too.
+    // New runs can be started, too.
     let fresh = second.trigger("quick", &json!({})).await;
     assert_eq!(second.over(&fresh).await["status"], "completed");
 }
 
-/// A server that was killed leaves runs that it held; nobody waits for its lease.
+/// A killed server leaves runs with leases. The next server does not wait until these leases expire.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_server_held_goes_on() {
+async fn runs_of_a_killed_server_continue_without_waiting_for_its_leases() {
     let (ends, service) = (Ends::new(), Service::start().await);
     let mut first = Server::on(&ends.from, &[], &[]);
     add_all(&first, &service).await;
