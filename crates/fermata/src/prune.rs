@@ -32,8 +32,8 @@ pub struct PruneArgs {
     /// Count what would be removed, and remove nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Rewrite a SQLite file without its unused space afterwards. Needs disk space for a second copy. Files of older versions
-    /// need it once; from then on they give back space by themselves.
+    /// Rewrite a SQLite file without its unused space afterwards. Needs disk space for a second copy. From
+    /// then on the file gives back space by itself.
     #[arg(long, conflicts_with = "dry_run")]
     vacuum: bool,
     /// Print one JSON object.

@@ -314,10 +314,9 @@ fn refuse_marked(connection: &Connection, name: &str) -> Result<()> {
 /// Sets up the connection, applies missing migrations and deletes the runners of earlier processes.
 fn prepare(connection: &Connection, program: &Program, new: bool, cut: bool) -> rusqlite::Result<()> {
     if new {
-        // Both must be set before the first table exists. The second lets a file give back space in small steps.
-        connection.execute_batch(&format!(
-            "PRAGMA page_size = {PAGE_SIZE}; PRAGMA auto_vacuum = INCREMENTAL;"
-        ))?;
+        // Must be set before the first table exists. Without `auto_vacuum`, which costs each run about 3 % more processor
+        // time: freed pages are used again, and `SqliteStore::vacuum` turns it on for files that shall shrink.
+        connection.execute_batch(&format!("PRAGMA page_size = {PAGE_SIZE};"))?;
     }
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;

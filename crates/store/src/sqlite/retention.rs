@@ -85,7 +85,7 @@ impl RetentionStore for SqliteStore {
         self.writer.write(delete).await
     }
 
-    /// Only files that were created with it, or were vacuumed by [`SqliteStore::vacuum`], can give back single pages.
+    /// Only files that were vacuumed by [`SqliteStore::vacuum`] can give back single pages.
     async fn reclaim(&self) -> Result<bool> {
         self.writer
             .write(|tx| {
@@ -201,8 +201,10 @@ mod tests {
     async fn unused_space_is_given_back_in_steps() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.db");
-        let store = SqliteStore::open(&path).unwrap();
+        SqliteStore::open(&path).unwrap().close().await.unwrap();
+        SqliteStore::vacuum(&path).unwrap();
         assert_eq!(auto_vacuum(&path), INCREMENTAL);
+        let store = SqliteStore::open(&path).unwrap();
         free_pages(&store).await;
         let mut steps = 1;
         while store.reclaim().await.unwrap() {
@@ -214,16 +216,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn old_files_give_back_space_once_they_are_vacuumed() {
+    async fn files_give_back_space_once_they_are_vacuumed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.db");
-        SqliteStore::open(&path).unwrap().close().await.unwrap();
-        // As a file that was made without it.
-        let connection = Connection::open(&path).unwrap();
-        connection.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM;").unwrap();
-        drop(connection);
-        assert_eq!(auto_vacuum(&path), 0);
         let store = SqliteStore::open(&path).unwrap();
+        assert_eq!(auto_vacuum(&path), 0);
         free_pages(&store).await;
         assert!(!store.reclaim().await.unwrap());
         store.close().await.unwrap();
