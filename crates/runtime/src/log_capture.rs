@@ -29,6 +29,8 @@ impl io::Write for Lines {
 
 impl LogCapture {
     pub fn begin() -> LogCapture {
+        // Without a global subscriber, a log line that a test without capture reaches first is cached as disabled.
+        let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry()); // may be set already
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
