@@ -8,7 +8,7 @@ mod skips;
 pub use self::skips::SkipReasons;
 use crate::{EngineError, entry::TRUNCATED, reads::Reads};
 use fermata_core::{Failure, Kind, NodeId, Phase, Run, RunId, Timestamp, apply};
-use fermata_store::reads::{ActionRecord, RunRecord};
+use fermata_store::{reads::RunRecord, runs::Attempt};
 use serde::Deserialize;
 
 /// Outputs that are read at the same time.
@@ -141,7 +141,7 @@ fn view_of(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
 impl NodeOverview {
     /// Adds the row of the last recorded attempt. While the node is open, a row of an earlier attempt adds only the response.
     /// If the node has ended, the last recorded attempt may be earlier than the one that was due when the run stopped.
-    fn learn(&mut self, row: &ActionRecord, is_over: bool) {
+    fn learn(&mut self, row: &Attempt, is_over: bool) {
         #[derive(Deserialize)]
         struct Answered {
             status: Option<u16>,

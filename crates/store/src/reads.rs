@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    runs::{AttemptStatus, Principal},
+    runs::{Attempt, Principal},
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -22,7 +22,7 @@ pub trait ReadStore: Send + Sync {
     async fn children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Page<RunRecord>>;
 
     /// Recorded attempts of a run, in the order in which they ended, and their total number.
-    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)>;
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64)>;
 
     /// Journal rows of a run, oldest first, and their total number.
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
@@ -102,21 +102,6 @@ impl RunRecord {
         (self.spec, self.outputs, self.context_snapshot) = (None, None, None);
         self
     }
-}
-
-/// A recorded attempt. JSON texts are compact JSON.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)]
-pub struct ActionRecord {
-    pub node: NodeId,
-    pub attempt: u32,
-    pub action_type: String,
-    pub status: AttemptStatus,
-    pub parameters: Option<String>,
-    pub outputs: Option<String>,
-    pub error: Option<String>,
-    pub started_at: Option<Timestamp>,
-    pub ended_at: Timestamp,
 }
 
 /// A journal row.

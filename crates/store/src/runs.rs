@@ -2,7 +2,7 @@
 
 mod commit;
 
-use crate::{Result, reads::ActionRecord};
+use crate::Result;
 use async_trait::async_trait;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
@@ -44,10 +44,10 @@ pub trait RunStore: Send + Sync {
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>>;
 
     /// The last recorded attempt of each of these nodes (all nodes when the list is empty).
-    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>>;
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>>;
 
     /// One recorded attempt.
-    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>>;
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>>;
 }
 
 /// A new run. JSON texts are compact JSON.
@@ -283,6 +283,14 @@ pub struct WaitRecord {
 /// in the task of the caller and not in the shared writer.
 pub(crate) fn journal_text(events: Vec<Event>) -> Option<String> {
     (!events.is_empty()).then(|| encode(&events))
+}
+
+impl NewRun {
+    /// Takes the text of the first journal row, if the run starts locally.
+    pub(crate) fn take_first_row(&mut self) -> Option<String> {
+        let start = self.local_start.as_mut()?;
+        journal_text(std::mem::take(&mut start.events))
+    }
 }
 
 /// The stored form of a message.

@@ -9,8 +9,8 @@ use fermata_runtime::{
 };
 use fermata_store::{
     definitions::{VersionRow, Workflow},
-    reads::{ActionRecord, LinkRecord, RunRecord},
-    runs::{Principal, WaitRecord},
+    reads::{LinkRecord, RunRecord},
+    runs::{Attempt, Principal, WaitRecord},
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
@@ -391,8 +391,8 @@ pub(crate) struct ActionView<'a> {
     duration_ms: Option<u64>,
 }
 
-impl<'a> From<&'a ActionRecord> for ActionView<'a> {
-    fn from(action: &'a ActionRecord) -> Self {
+impl<'a> From<&'a Attempt> for ActionView<'a> {
+    fn from(action: &'a Attempt) -> Self {
         ActionView {
             node_id: action.node.as_str(),
             action_type: &action.action_type,

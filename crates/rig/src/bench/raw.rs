@@ -13,7 +13,7 @@ use fermata_runtime::{
 use fermata_store::{
     Store,
     memory::MemoryStore,
-    reads::{ActionRecord, RunRecord, Window},
+    reads::{RunRecord, Window},
     runners::Runner,
     runs::{Attempt, CommitAnswer, Enqueued, LocalStart, NewRun, RunCommit, StatusChange, Then},
 };
@@ -99,8 +99,8 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
     }
 }
 
-fn commit_of(record: &RunRecord, actions: &[ActionRecord], seq: u32, events: &[Event]) -> RunCommit {
-    let finished = |action: &&ActionRecord| {
+fn commit_of(record: &RunRecord, actions: &[Attempt], seq: u32, events: &[Event]) -> RunCommit {
+    let finished = |action: &&Attempt| {
         events
             .iter()
             .any(|event| matches!(event, Event::Finished { node, .. } if *node == action.node))

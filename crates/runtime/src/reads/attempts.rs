@@ -3,7 +3,7 @@
 use super::{MAX_PAGE, Reads};
 use crate::error::EngineError;
 use fermata_core::RunId;
-use fermata_store::reads::{ActionRecord, Window};
+use fermata_store::{reads::Window, runs::Attempt};
 
 /// The most bytes of parameters, outputs and errors in one result, unless it has only one attempt.
 const MAX_BYTES: usize = 8 << 20;
@@ -11,12 +11,12 @@ const MAX_BYTES: usize = 8 << 20;
 impl Reads<'_> {
     /// The attempts in this window, in the order in which they ended, and how many there are in all. There may be fewer
     /// than the window allows: they are read in parts until [`MAX_BYTES`] is reached, so no more of them is in memory.
-    pub async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64), EngineError> {
+    pub async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64), EngineError> {
         let (page, total) = self.stored_actions(run, window).await?;
         Ok((self.masked(page).await, total))
     }
 
-    async fn stored_actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64), EngineError> {
+    async fn stored_actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64), EngineError> {
         let limit = window.limit.min(MAX_PAGE);
         let (mut page, mut bytes, mut largest) = (Vec::new(), 0, 1);
         loop {

@@ -2,7 +2,7 @@
 
 use super::Reads;
 use crate::mask::Mask;
-use fermata_store::reads::{ActionRecord, RunRecord};
+use fermata_store::{reads::RunRecord, runs::Attempt};
 use std::borrow::Cow;
 
 /// A record with JSON texts that may hold secrets.
@@ -16,7 +16,7 @@ impl Shown for RunRecord {
     }
 }
 
-impl Shown for Vec<ActionRecord> {
+impl Shown for Vec<Attempt> {
     fn texts(&mut self) -> impl Iterator<Item = &mut Option<String>> {
         // Parameters are masked before they are stored, but earlier versions of this program did not do that.
         self.iter_mut()

@@ -10,7 +10,8 @@ use fermata_runtime::{
 use fermata_store::{
     Store,
     conformance::home::{Home, Kind},
-    reads::{ActionRecord, Window},
+    reads::Window,
+    runs::Attempt,
 };
 use serde_json::{Value, json};
 use std::{
@@ -140,7 +141,7 @@ pub struct Bed {
 pub struct Left {
     pub run: RunId,
     pub ended: Arc<Ended>,
-    pub actions: Vec<ActionRecord>,
+    pub actions: Vec<Attempt>,
     pub timeline: Vec<timeline::Entry>,
 }
 

@@ -11,7 +11,8 @@ use fermata_store::{
     DeadLetterStore, ReadStore, RunStore, StoreError,
     dead_letters::DeadLetterFilter,
     memory::MemoryStore,
-    reads::{ActionRecord, RunFilter, Window},
+    reads::{RunFilter, Window},
+    runs::Attempt,
     runs::AttemptStatus,
 };
 use serde_json::{Map, Value, json};
@@ -81,7 +82,7 @@ struct Story<'a> {
     id: RunId,
     tracked: &'a Tracked,
     events: Vec<Event>,
-    rows: Vec<ActionRecord>,
+    rows: Vec<Attempt>,
     effects: Vec<&'a Effect>,
 }
 
@@ -278,7 +279,7 @@ impl Story<'_> {
         })
     }
 
-    fn row(&self, node: &NodeId, attempt: u32) -> Option<&ActionRecord> {
+    fn row(&self, node: &NodeId, attempt: u32) -> Option<&Attempt> {
         self.rows.iter().find(|row| row.node == *node && row.attempt == attempt)
     }
 
@@ -388,12 +389,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn attempt(
-        &self,
-        row: &ActionRecord,
-        linked: impl Fn(&String) -> bool,
-        owners: &BTreeMap<String, RunId>,
-    ) -> Checked {
+    fn attempt(&self, row: &Attempt, linked: impl Fn(&String) -> bool, owners: &BTreeMap<String, RunId>) -> Checked {
         let place = format!("{} {}", row.node, row.attempt);
         let ix = self.plan().find(row.node.as_str()).ok_or("a row of no node")?;
         if !matches!(self.plan().node(ix).kind, Kind::Action { .. }) {

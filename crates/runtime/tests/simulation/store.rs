@@ -14,12 +14,12 @@ use fermata_store::{
         VersionRow, Workflow, WorkflowFilter, WorkflowStore,
     },
     memory::MemoryStore,
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
     retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
     runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
-        StoredMessage, StoredRun, Then, WaitRecord,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit,
+        RunStore, StoredMessage, StoredRun, Then, WaitRecord,
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -320,12 +320,12 @@ impl RunStore for FaultyStore {
         self.memory.waits(run).await
     }
 
-    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>> {
         self.read("last_attempts").await?;
         self.memory.last_attempts(run, nodes).await
     }
 
-    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
         self.read("attempt").await?;
         self.memory.attempt(run, node, attempt).await
     }
@@ -470,7 +470,7 @@ impl ReadStore for FaultyStore {
         self.memory.runs(filter).await
     }
 
-    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64)> {
         self.memory.actions(run, window).await
     }
 

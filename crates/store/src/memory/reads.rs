@@ -3,11 +3,8 @@
 use super::{MemoryStore, State, runs::Entry};
 use crate::{
     Result,
-    reads::{
-        ActionRecord, EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, ReadStore, RunFilter, RunPage, RunRecord,
-        Window,
-    },
-    runs::{StoredMessage, WaitRecord},
+    reads::{EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    runs::{Attempt, StoredMessage, WaitRecord},
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId};
@@ -27,7 +24,7 @@ impl ReadStore for MemoryStore {
         self.with(|state| state.children_of(parent, after, limit))
     }
 
-    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64)> {
         self.with(|state| state.actions(run, window))
     }
 
@@ -100,11 +97,11 @@ impl State {
         Page::cut(runs.take(limit as usize + 1).collect(), limit)
     }
 
-    pub(super) fn actions(&self, run: RunId, window: Window) -> (Vec<ActionRecord>, u64) {
+    pub(super) fn actions(&self, run: RunId, window: Window) -> (Vec<Attempt>, u64) {
         let Some(entry) = self.runs.get(&run) else {
             return (Vec::new(), 0);
         };
-        let mut all: Vec<&ActionRecord> = entry.attempts.values().collect();
+        let mut all: Vec<&Attempt> = entry.attempts.values().collect();
         all.sort_by_key(|action| action.ended_at);
         let total = all.len() as u64;
         (cut(all.into_iter(), window).cloned().collect(), total)
@@ -120,11 +117,11 @@ impl State {
         )
     }
 
-    pub(super) fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Vec<ActionRecord> {
+    pub(super) fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Vec<Attempt> {
         let Some(entry) = self.runs.get(&run) else {
             return Vec::new();
         };
-        let mut last: Vec<ActionRecord> = Vec::new();
+        let mut last: Vec<Attempt> = Vec::new();
         for ((node, _), action) in &entry.attempts {
             if !nodes.is_empty() && !nodes.contains(node) {
                 continue;

@@ -3,7 +3,7 @@
 use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
-    reads::{ActionRecord, EventRecord, LinkRecord, RunRecord},
+    reads::{EventRecord, LinkRecord, RunRecord},
     rules::{self, ConflictFacts, ExistingRun, LeaseChange, RunFacts, WorkflowFacts},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, Link, NewRun, RunCommit,
@@ -58,11 +58,11 @@ impl RunStore for MemoryStore {
         self.with(|state| state.waits(run))
     }
 
-    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>> {
         self.with(|state| state.last_attempts(run, nodes))
     }
 
-    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
         self.with(|state| {
             state
                 .runs
@@ -89,7 +89,7 @@ pub(super) struct Entry {
     outputs: Option<String>,
     context_snapshot: Option<String>,
     pub(super) journal: Vec<EventRecord>,
-    pub(super) attempts: BTreeMap<(NodeId, u32), ActionRecord>,
+    pub(super) attempts: BTreeMap<(NodeId, u32), Attempt>,
     pub(super) links: Vec<LinkRecord>,
     pub(super) waits: Vec<Wait>,
     pub(super) inbox: Vec<StoredMessage>,
@@ -391,17 +391,7 @@ impl Entry {
     fn record_attempt(&mut self, attempt: Attempt) {
         self.attempts
             .entry((attempt.node.clone(), attempt.attempt))
-            .or_insert_with(|| ActionRecord {
-                node: attempt.node,
-                attempt: attempt.attempt,
-                action_type: attempt.action_type,
-                status: attempt.status,
-                parameters: attempt.parameters,
-                outputs: attempt.outputs,
-                error: attempt.error,
-                started_at: attempt.started_at,
-                ended_at: attempt.ended_at,
-            });
+            .or_insert(attempt);
     }
 
     fn change_status(&mut self, change: StatusChange) {

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     Result,
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
-    runs::{InboxMessage, StoredMessage, WaitRecord},
+    reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    runs::{Attempt, InboxMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
 use async_trait::async_trait;
@@ -32,7 +32,7 @@ impl ReadStore for PostgresStore {
         patiently!(self.sessions, |session| lists::children(&session, parent, after, limit))
     }
 
-    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64)> {
         patiently!(self.sessions, |session| actions(&session, run, window))
     }
 
@@ -88,8 +88,8 @@ pub(super) async fn run(client: &impl GenericClient, id: RunId) -> Result<Option
     row.as_ref().map(run_row).transpose()
 }
 
-fn action_row(row: &Row) -> Result<ActionRecord, PgError> {
-    Ok(ActionRecord {
+fn action_row(row: &Row) -> Result<Attempt, PgError> {
+    Ok(Attempt {
         node: get(row, 0)?,
         attempt: get(row, 1)?,
         action_type: plain(row, 2)?,
@@ -107,7 +107,7 @@ pub(super) async fn actions(
     client: &impl GenericClient,
     run: RunId,
     window: Window,
-) -> Result<(Vec<ActionRecord>, u64), PgError> {
+) -> Result<(Vec<Attempt>, u64), PgError> {
     let (actions, total) = windowed(client, &statements::actions(), statements::COUNT_ACTIONS, run, window).await?;
     Ok((actions.iter().map(action_row).collect::<Result<_, _>>()?, total))
 }
@@ -133,7 +133,7 @@ pub(super) async fn last_attempts(
     client: &impl GenericClient,
     run: RunId,
     nodes: &[NodeId],
-) -> Result<Vec<ActionRecord>, PgError> {
+) -> Result<Vec<Attempt>, PgError> {
     if nodes.is_empty() {
         let found = rows(client, &statements::last_attempts(), &[&run.0]).await?;
         return found.iter().map(action_row).collect();
@@ -161,7 +161,7 @@ pub(super) async fn attempt(
     run: RunId,
     node: &NodeId,
     attempt: u32,
-) -> Result<Option<ActionRecord>, PgError> {
+) -> Result<Option<Attempt>, PgError> {
     let params: Params<'_> = &[&run.0, &node.as_str(), &small(attempt)];
     let row = rows(client, &statements::attempt(), params).await?.pop();
     row.as_ref().map(action_row).transpose()

@@ -10,9 +10,8 @@ use super::{
 };
 use crate::{
     Result,
-    reads::ActionRecord,
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
         StoredMessage, StoredRun, WaitRecord, journal_text, message_text,
     },
 };
@@ -22,11 +21,7 @@ use fermata_core::{NodeId, RunId, Timestamp};
 #[async_trait]
 impl RunStore for PostgresStore {
     async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
-        let events = run
-            .local_start
-            .as_mut()
-            .map(|local_start| std::mem::take(&mut local_start.events));
-        let first = journal_text(events.unwrap_or_default());
+        let first = run.take_first_row();
         let run = Box::new(run);
         match self.write(Work::Enqueue { run, first }).await? {
             Outcome::Enqueued(answer) => Ok(answer),
@@ -98,11 +93,11 @@ impl RunStore for PostgresStore {
         patiently!(self.sessions, |session| reads::waits(&session, run))
     }
 
-    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>> {
         patiently!(self.sessions, |session| reads::last_attempts(&session, run, nodes))
     }
 
-    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
         if !storable(node.as_str()) {
             return Ok(None);
         }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     Result,
-    reads::{ActionRecord, EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
-    runs::{InboxMessage, StoredMessage, WaitRecord},
+    reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    runs::{Attempt, InboxMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use async_trait::async_trait;
@@ -34,7 +34,7 @@ impl ReadStore for SqliteStore {
             .await
     }
 
-    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<ActionRecord>, u64)> {
+    async fn actions(&self, run: RunId, window: Window) -> Result<(Vec<Attempt>, u64)> {
         self.readers
             .read(move |connection| actions(connection, run, window))
             .await
@@ -88,8 +88,8 @@ pub(super) fn run(connection: &Connection, id: RunId) -> rusqlite::Result<Option
         .optional()
 }
 
-fn action_row(row: &Row<'_>) -> rusqlite::Result<ActionRecord> {
-    Ok(ActionRecord {
+fn action_row(row: &Row<'_>) -> rusqlite::Result<Attempt> {
+    Ok(Attempt {
         node: get(row, 0)?,
         attempt: row.get(1)?,
         action_type: row.get(2)?,
@@ -103,11 +103,7 @@ fn action_row(row: &Row<'_>) -> rusqlite::Result<ActionRecord> {
 }
 
 /// Recorded attempts, oldest first.
-pub(super) fn actions(
-    connection: &Connection,
-    run: RunId,
-    window: Window,
-) -> rusqlite::Result<(Vec<ActionRecord>, u64)> {
+pub(super) fn actions(connection: &Connection, run: RunId, window: Window) -> rusqlite::Result<(Vec<Attempt>, u64)> {
     let mut statement = connection.prepare_cached(&statements::actions())?;
     let rows = statement.query_map(params![key(&run), window.limit, window.offset], action_row)?;
     let rows = rows.collect::<rusqlite::Result<_>>()?;
@@ -116,11 +112,7 @@ pub(super) fn actions(
 }
 
 /// The last attempt of each of these nodes, or of all.
-pub(super) fn last_attempts(
-    connection: &Connection,
-    run: RunId,
-    nodes: &[NodeId],
-) -> rusqlite::Result<Vec<ActionRecord>> {
+pub(super) fn last_attempts(connection: &Connection, run: RunId, nodes: &[NodeId]) -> rusqlite::Result<Vec<Attempt>> {
     if nodes.is_empty() {
         return connection
             .prepare_cached(&statements::last_attempts())?
@@ -147,7 +139,7 @@ pub(super) fn attempt(
     run: RunId,
     node: &NodeId,
     attempt: u32,
-) -> rusqlite::Result<Option<ActionRecord>> {
+) -> rusqlite::Result<Option<Attempt>> {
     connection
         .prepare_cached(&statements::attempt())?
         .query_row((key(&run), node.as_str(), attempt), action_row)

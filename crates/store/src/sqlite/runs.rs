@@ -3,9 +3,8 @@
 use super::{SqliteStore, claim, commit, enqueue, inbox, reads};
 use crate::{
     Result,
-    reads::ActionRecord,
     runs::{
-        Answer, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
         StoredMessage, StoredRun, WaitRecord, journal_text, message_text,
     },
 };
@@ -15,11 +14,7 @@ use fermata_core::{NodeId, RunId, Timestamp};
 #[async_trait]
 impl RunStore for SqliteStore {
     async fn enqueue(&self, mut run: NewRun) -> Result<Enqueued> {
-        let events = run
-            .local_start
-            .as_mut()
-            .map(|local_start| std::mem::take(&mut local_start.events));
-        let first = journal_text(events.unwrap_or_default());
+        let first = run.take_first_row();
         self.writer
             .write(move |tx| enqueue::enqueue(tx, &run, first.as_deref()))
             .await
@@ -67,14 +62,14 @@ impl RunStore for SqliteStore {
         self.readers.read(move |connection| reads::waits(connection, run)).await
     }
 
-    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<ActionRecord>> {
+    async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>> {
         let nodes = nodes.to_vec();
         self.readers
             .read(move |connection| reads::last_attempts(connection, run, &nodes))
             .await
     }
 
-    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<ActionRecord>> {
+    async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
         let node = node.clone();
         self.readers
             .read(move |connection| reads::attempt(connection, run, &node, attempt))

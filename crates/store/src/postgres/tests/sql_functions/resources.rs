@@ -3,8 +3,8 @@
 use super::*;
 use crate::{
     conformance::{ME, attempt, committed, end, link, step, take},
-    reads::{ActionRecord, Window},
-    runs::{AttemptStatus, CommitAnswer, Conflict},
+    reads::Window,
+    runs::{Attempt, AttemptStatus, CommitAnswer, Conflict},
 };
 use fermata_core::Status;
 
@@ -12,7 +12,7 @@ const RECORD: &str = "SELECT sp_record_action_attempt($1, $2, $3, $4, $5, $6, $7
     $9::text::jsonb)";
 const LINK: &str = "SELECT sp_link_external_resource($1, $2, $3, 'message', $4, $5)";
 
-async fn attempts(store: &Arc<dyn Store>, run: RunId) -> Vec<ActionRecord> {
+async fn attempts(store: &Arc<dyn Store>, run: RunId) -> Vec<Attempt> {
     store.actions(run, Window { limit: 100, offset: 0 }).await.unwrap().0
 }
 
