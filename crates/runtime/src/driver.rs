@@ -12,16 +12,16 @@
 //! | `judge.rs`, `evaluations.rs` | conditions and durations |
 //! | `commit.rs` | the commit of a step and its answer |
 //! | `attempt.rs`, `attempts.rs` | one attempt; all attempts of the run |
-//! | `inbox.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
+//! | `messages.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
 
 mod attempt;
 mod attempts;
 mod commit;
 mod evaluations;
-mod inbox;
 mod incoming;
 mod judge;
 mod lease;
+mod messages;
 mod meta;
 mod spawn;
 mod step;
@@ -40,9 +40,9 @@ use commit::CommitState;
 use evaluations::Evaluations;
 use fermata_core::{Effect, Fact, Input, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
-use inbox::Inbox;
 use incoming::{Incoming, Next, StepError};
 use lease::Lease;
+use messages::Messages;
 pub(crate) use meta::Meta;
 use std::{sync::Arc, time::Duration};
 use stop::StopSignals;
@@ -54,7 +54,7 @@ pub(crate) struct Driver {
     run: Run,
     payloads: Payloads,
     commits: CommitState,
-    inbox: Inbox,
+    messages: Messages,
     lease: Lease,
     attempts: Attempts,
     evaluations: Evaluations,
@@ -73,7 +73,7 @@ impl Driver {
         let hold = shared.held.hold_new(meta.id, meta.epoch);
         let mut driver = Driver::new(shared, meta, compiled, run, payloads);
         driver.commits = CommitState::after(1);
-        driver.inbox.wake = hold.wake.clone();
+        driver.messages.wake = hold.wake.clone();
         driver.lease = Lease::of(hold);
         driver
     }
@@ -86,7 +86,7 @@ impl Driver {
             run,
             payloads,
             commits: CommitState::default(),
-            inbox: Inbox::default(),
+            messages: Messages::default(),
             lease: Lease::default(),
             attempts: Attempts::default(),
             evaluations: Evaluations::default(),
@@ -110,13 +110,13 @@ impl Driver {
         let share = shared.admission.count_claimed(payloads.size());
         let mut driver = Driver::new(shared, meta, compiled, run, payloads.counted(share));
         driver.replay(stored)?;
-        driver.inbox.pending = stored.inbox_seq > stored.inbox_seen;
+        driver.messages.pending = stored.message_seq > stored.messages_seen;
         driver.lease.probation = probation;
         driver.lease.arrival = Some(driver.shared.admission.action_slots.expect());
         let Some(hold) = driver.shared.held.hold(stored.id, stored.epoch, gaps) else {
             return Ok(None);
         };
-        driver.inbox.wake = hold.wake.clone();
+        driver.messages.wake = hold.wake.clone();
         driver.lease.hold = Some(hold);
         Ok(Some(driver))
     }
@@ -129,7 +129,7 @@ impl Driver {
             }
         }
         self.commits.seq = stored.journal.len() as u32;
-        self.inbox.seen = stored.inbox_seen;
+        self.messages.seen = stored.messages_seen;
         self.payloads.forget_entries();
         self.evaluations.clear();
         self.attempts.forget_unstarted();
@@ -139,7 +139,7 @@ impl Driver {
     async fn drive(&mut self) {
         let mut incoming = Vec::new();
         let mut touched: Vec<NodeIx> = self.run.active().collect();
-        if self.inbox.pending {
+        if self.messages.pending {
             incoming.extend(self.fetch_messages().await);
         }
         loop {
@@ -206,7 +206,7 @@ impl Driver {
             self.commits.seq += u32::from(!commit.events.is_empty());
             let (answer, reports) = self.commit(commit).await;
             next.extend(reports.into_iter().map(Incoming::Report));
-            let inbox_seq = self.settle(answer, &step, &mut next)?;
+            let message_seq = self.settle(answer, &step, &mut next)?;
             if let (Some(observer), Some((events, attempts))) = (&self.shared.observer, &observed) {
                 observer.committed(self.meta.id, events, attempts);
             }
@@ -218,7 +218,7 @@ impl Driver {
                 return Ok(Next::Leave);
             }
             self.payloads.forget_if_scarce();
-            if inbox_seq > self.inbox.seen {
+            if message_seq > self.messages.seen {
                 next.extend(self.fetch_messages().await);
             }
         }
@@ -309,7 +309,7 @@ impl Driver {
                 Outcome::Dequeued((ix, attempt, slot)) => vec![Incoming::Slot(ix, attempt, slot)],
             },
             fact = self.evaluations.next() => vec![Incoming::Verdicts(fact)],
-            () = self.inbox.wake.notified() => self.fetch_messages().await,
+            () = self.messages.wake.notified() => self.fetch_messages().await,
             () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => vec![Incoming::Tick],
             () = self.shared.shutdown.stopping.cancelled(), if !stopping => vec![Incoming::Tick],
         }

@@ -115,7 +115,7 @@ pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: 0, // consumed messages stay consumed
+        messages_seen: 0, // consumed messages stay consumed
         status: None,
         dead_letter: None,
         then,

@@ -343,7 +343,7 @@ fn commit(
         }],
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: 0,
+        messages_seen: 0,
         status,
         dead_letter: None,
         then: Then::Keep,

@@ -15,7 +15,7 @@ pub mod dead_letters;
 pub mod enqueue;
 pub mod fair;
 pub mod home;
-pub mod inbox;
+pub mod messages;
 pub mod plans;
 pub mod races;
 pub mod reads;
@@ -101,7 +101,7 @@ macro_rules! conformance_tests {
                 waits_close_for_good, an_unseen_answer_refuses_a_close, a_seen_answer_allows_a_close,
                 terminal_closes_waits_and_deletes_messages, a_rejected_commit_writes_nothing,
                 rejected_commits_do_not_fail_other_members;
-            inbox: messages_are_numbered_and_kept, consumed_messages_are_deleted, inbox_seen_beyond_the_last_message_loses_nothing,
+            messages: messages_are_numbered_and_kept, consumed_messages_are_deleted, messages_seen_beyond_the_last_one_lose_nothing,
                 delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, a_wait_is_answered_once,
                 answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
@@ -320,7 +320,7 @@ pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: 0,
+        messages_seen: 0,
         status: None,
         dead_letter: None,
         then: Then::Keep,
@@ -396,7 +396,7 @@ pub(crate) async fn run_held_by(
 
 pub(crate) async fn committed(store: &Arc<dyn Store>, commit: RunCommit) -> u64 {
     match store.commit(commit).await {
-        CommitAnswer::Committed { inbox_seq } => inbox_seq,
+        CommitAnswer::Committed { message_seq } => message_seq,
         other => panic!("not committed: {other:?}"),
     }
 }

@@ -53,8 +53,8 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 pub enum ChangeHint {
     /// A run may be claimable now or at this time.
     Due(Timestamp),
-    /// A message was added to the inbox of this run.
-    Inbox(RunId),
+    /// A message was added for this run.
+    Messages(RunId),
 }
 
 /// A durable store of workflows and runs.

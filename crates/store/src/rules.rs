@@ -27,7 +27,7 @@
 //! | another runner holds the lease, or its epoch is another one | `Fenced` |
 //! | the commit has events, and its seq is not the one after the last journal row | `Conflict::Seq` |
 //! | a link of the commit belongs to another run | `Conflict::Link` |
-//! | the commit closes a wait that has an answer beyond `inbox_seen` | `Conflict::Answered` |
+//! | the commit closes a wait that has an answer beyond `messages_seen` | `Conflict::Answered` |
 //! | otherwise | the commit is written: `Committed` |
 //!
 //! **What does it do to the run's row?** ([`row_change`])
@@ -78,10 +78,10 @@ pub(crate) struct RunFacts {
     pub(crate) owner: Option<RunnerId>,
     pub(crate) epoch: u64,
     pub(crate) takeovers: u32,
-    /// The newest message in the inbox.
-    pub(crate) inbox_seq: u64,
+    /// The newest message.
+    pub(crate) message_seq: u64,
     /// The newest message that was consumed.
-    pub(crate) inbox_seen: u64,
+    pub(crate) messages_seen: u64,
 }
 
 /// What else a commit may collide with.
@@ -91,14 +91,14 @@ pub(crate) struct ConflictFacts {
     pub(crate) last_seq: u32,
     /// The owner of each link of the commit, in their order.
     pub(crate) link_owners: Vec<Option<RunId>>,
-    /// Nodes whose wait the commit closes, and which have an answer beyond the commit's `inbox_seen`.
+    /// Nodes whose wait the commit closes, and which have an answer beyond the commit's `messages_seen`.
     pub(crate) answered: Vec<NodeId>,
 }
 
 /// What a commit makes of the row of its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowChange {
-    pub(crate) inbox_seen: u64,
+    pub(crate) messages_seen: u64,
     pub(crate) takeovers: u32,
     pub(crate) lease: LeaseChange,
 }
@@ -206,14 +206,14 @@ pub(crate) fn closed_waits(commit: &RunCommit) -> impl Iterator<Item = &NodeId> 
 pub(crate) fn row_change(commit: &RunCommit, run: &RunFacts) -> RowChange {
     if commit.status.as_ref().is_some_and(|change| change.status.is_terminal()) {
         return RowChange {
-            inbox_seen: run.inbox_seq,
+            messages_seen: run.message_seq,
             takeovers: 0,
             lease: LeaseChange::Ended,
         };
     }
     // A consumed message stays consumed, and a message that has not arrived cannot be consumed.
-    let seen = commit.inbox_seen.min(run.inbox_seq).max(run.inbox_seen);
-    let due = |wake_at: Option<Timestamp>, known: u64| match run.inbox_seq > known {
+    let seen = commit.messages_seen.min(run.message_seq).max(run.messages_seen);
+    let due = |wake_at: Option<Timestamp>, known: u64| match run.message_seq > known {
         true => LeaseChange::Released(Some(commit.at)),
         false => LeaseChange::Released(wake_at),
     };
@@ -224,7 +224,7 @@ pub(crate) fn row_change(commit: &RunCommit, run: &RunFacts) -> RowChange {
         Then::GiveUp { wake_at, examined } => (due(Some(wake_at), examined.max(seen)), run.takeovers),
     };
     RowChange {
-        inbox_seen: seen,
+        messages_seen: seen,
         takeovers,
         lease,
     }
@@ -233,6 +233,6 @@ pub(crate) fn row_change(commit: &RunCommit, run: &RunFacts) -> RowChange {
 impl RowChange {
     /// Whether it differs from the row as it is.
     pub(crate) fn differs_from(&self, run: &RunFacts) -> bool {
-        self.lease != LeaseChange::Kept || self.inbox_seen != run.inbox_seen || self.takeovers != run.takeovers
+        self.lease != LeaseChange::Kept || self.messages_seen != run.messages_seen || self.takeovers != run.takeovers
     }
 }

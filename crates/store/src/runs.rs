@@ -27,10 +27,10 @@ pub trait RunStore: Send + Sync {
     /// part of the same commit.
     async fn commit(&self, commit: RunCommit) -> CommitAnswer;
 
-    /// Adds a message to the inbox of a run and wakes the run.
-    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery>;
+    /// Adds a message for a run and wakes the run.
+    async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery>;
 
-    /// Answers the wait with this token. Payload, inbox message and wake-up are one transaction. Answers at or after
+    /// Answers the wait with this token. Payload, run message and wake-up are one transaction. Answers at or after
     /// the deadline of the wait are refused, even if the run has not processed its timeout yet.
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer>;
 
@@ -38,7 +38,7 @@ pub trait RunStore: Send + Sync {
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>>;
 
     /// Messages of a run that were not consumed, oldest first; only those after `after`.
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>>;
+    async fn messages(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>>;
 
     /// The waits of a run.
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>>;
@@ -196,10 +196,10 @@ pub struct StoredRun {
     pub owner: Option<RunnerId>,
     /// Claims since the last commit, this one included.
     pub takeovers: u32,
-    /// The seq of the newest message in its inbox.
-    pub inbox_seq: u64,
+    /// The seq of the newest message for it.
+    pub message_seq: u64,
     /// The seq of the newest message that was consumed.
-    pub inbox_seen: u64,
+    pub messages_seen: u64,
     /// Higher goes first within a workflow.
     pub priority: Option<i32>,
     /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
@@ -209,7 +209,7 @@ pub struct StoredRun {
 /// A message to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
-pub enum InboxMessage {
+pub enum RunMessage {
     /// Cancel the run.
     Cancel {
         /// The reason.
@@ -222,21 +222,21 @@ pub enum InboxMessage {
     },
 }
 
-/// A message in an inbox.
+/// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its number in the inbox, from 1.
+    /// Its number among the messages of the run, from 1.
     pub seq: u64,
     /// When it was delivered.
     pub at: Timestamp,
     /// The message.
-    pub message: InboxMessage,
+    pub message: RunMessage,
 }
 
 /// The result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// The message is in the inbox.
+    /// The message is stored.
     Delivered {
         /// The status of the run.
         status: Status,
@@ -294,6 +294,6 @@ impl NewRun {
 }
 
 /// The stored form of a message.
-pub(crate) fn message_text(message: &InboxMessage) -> String {
+pub(crate) fn message_text(message: &RunMessage) -> String {
     serde_json::to_string(message).unwrap_or_else(|error| unreachable!("messages are always JSON: {error}"))
 }

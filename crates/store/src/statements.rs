@@ -107,7 +107,7 @@ pub(crate) const LINKS: &str =
     FROM workflow_resource_links WHERE workflow_execution_id = ?1
     ORDER BY created_at, system_name, resource_type, resource_id";
 
-pub(crate) const INBOX: &str =
+pub(crate) const MESSAGES: &str =
     "SELECT seq, ts, letter FROM run_inbox WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq";
 
 pub(crate) const WAITS: &str = "SELECT node_id, token, is_open, payload_json FROM run_waits

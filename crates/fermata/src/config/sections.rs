@@ -127,7 +127,7 @@ section! {
         lock_timeout_ms: Millis<1> = Millis(PostgresSettings::default().lock_timeout),
         /// How long the database keeps an idle transaction open.
         idle_in_transaction_timeout_ms: Millis<1> = Millis(PostgresSettings::default().idle_in_transaction_timeout),
-        /// Whether processes use NOTIFY to announce inbox messages and due runs. Without it they find them by polling.
+        /// Whether processes use NOTIFY to announce run messages and due runs. Without it they find them by polling.
         hints: bool = PostgresSettings::default().hints,
     }
 }
@@ -169,7 +169,7 @@ section! {
         /// The lease of a process expires after this time without a heartbeat; other processes then claim its runs. Three
         /// heartbeats are written in that time. The value must be the same in all processes of a database.
         lease_ttl_ms: Millis<300> = Millis(Settings::default().lease_ttl),
-        /// How often the database is polled for due runs and inbox messages.
+        /// How often the database is polled for due runs and run messages.
         poll_interval_ms: Millis<10> = Millis(Settings::default().poll_interval),
         /// How long running actions may take to finish when the process stops.
         shutdown_grace_ms: Millis = Millis(Settings::default().shutdown_grace),

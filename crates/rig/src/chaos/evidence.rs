@@ -85,7 +85,7 @@ pub struct RunRows {
     pub journal: Vec<(i32, String)>,
     pub attempts: Vec<AttemptRow>,
     pub waits: Vec<WaitRow>,
-    /// Messages in its inbox.
+    /// Messages for it.
     pub messages: i64,
     pub dead_letters: i64,
 }

@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// Takes note of a commit's answer. Returns the newest message in the inbox if the commit is durable.
+    /// Takes note of a commit's answer. Returns the newest message if the commit is durable.
     pub(super) fn settle(
         &mut self,
         answer: CommitAnswer,
@@ -58,11 +58,11 @@ impl Driver {
             step.reports.iter().cloned().chain(later).collect::<Vec<_>>()
         };
         match answer {
-            CommitAnswer::Committed { inbox_seq } => {
-                self.inbox.seen = step.inbox_seen;
+            CommitAnswer::Committed { message_seq } => {
+                self.messages.seen = step.messages_seen;
                 self.commits.unconfirmed = 0;
                 self.lease.probation = None;
-                Ok(inbox_seq)
+                Ok(message_seq)
             }
             CommitAnswer::Fenced => {
                 tracing::info!(run = %self.meta.id, "another runner holds the lease of a run; its driver ends here");
@@ -118,7 +118,7 @@ impl Driver {
             attempts: take(&mut step.attempts),
             links: take(&mut step.links),
             waits: take(&mut step.waits),
-            inbox_seen: step.inbox_seen,
+            messages_seen: step.messages_seen,
             status,
             dead_letter: None,
             then: match step.parks {

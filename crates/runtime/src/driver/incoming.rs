@@ -3,7 +3,7 @@
 use super::attempt::Report;
 use crate::slots::Slot;
 use fermata_core::{Fact, NodeIx};
-use fermata_store::runs::{InboxMessage, StoredMessage};
+use fermata_store::runs::{RunMessage, StoredMessage};
 use std::sync::Arc;
 
 /// What may happen to a run while it is held.
@@ -22,7 +22,7 @@ pub(super) enum Incoming {
 
 impl Incoming {
     pub fn is_cancel(&self) -> bool {
-        matches!(self, Incoming::StoredMessage(message) if matches!(message.message, InboxMessage::Cancel { .. }))
+        matches!(self, Incoming::StoredMessage(message) if matches!(message.message, RunMessage::Cancel { .. }))
     }
 
     pub fn into_report(self) -> Option<Arc<Report>> {

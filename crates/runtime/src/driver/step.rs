@@ -17,7 +17,7 @@ pub(super) struct Step {
     pub attempts: Vec<Attempt>,
     pub links: Vec<Link>,
     pub waits: Vec<WaitChange>,
-    pub inbox_seen: u64,
+    pub messages_seen: u64,
     /// The reports that were decided, in case they must be decided again.
     pub reports: Vec<Arc<Report>>,
     /// Whether the run leaves memory, and when it is due again.
@@ -36,7 +36,7 @@ impl Step {
             attempts: Vec::new(),
             links: Vec::new(),
             waits: Vec::new(),
-            inbox_seen: 0,
+            messages_seen: 0,
             reports: Vec::new(),
             parks: None,
             read_messages: false,
@@ -53,7 +53,7 @@ impl Driver {
     /// Decides everything that came in, and evaluates the conditions that this requires.
     pub(super) async fn decide(&mut self, incoming: Vec<Incoming>, touched: Vec<NodeIx>) -> Result<Step, StepError> {
         let mut step = Step {
-            inbox_seen: self.inbox.seen,
+            messages_seen: self.messages.seen,
             ..Step::nothing(self.shared.clock.now())
         };
         let mut queue: VecDeque<Incoming> = incoming.into();

@@ -31,7 +31,7 @@ impl Driver {
         let now = self.shared.clock.now();
         let grace = self.shared.settings.stop_grace.as_millis() as u64;
         let grace_ends = *self.stopping.grace_ends.get_or_insert_with(|| now.plus_millis(grace));
-        let immediate = self.inbox.cancelled || self.run.stop().is_some_and(Stop::is_immediate);
+        let immediate = self.messages.cancelled || self.run.stop().is_some_and(Stop::is_immediate);
         let deadline = self.run.deadline().is_some_and(|deadline| deadline <= now);
         if immediate || deadline || grace_ends <= now {
             self.stopping.halt.cancel();

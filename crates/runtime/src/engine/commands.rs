@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::error::{EngineError, Refusal};
 use fermata_core::{RunId, Status};
-use fermata_store::runs::{Answer, Delivery, InboxMessage};
+use fermata_store::runs::{Answer, Delivery, RunMessage};
 
 impl Engine {
     /// Answers the wait of a callback's token. The answer is durable when this returns, and the run is woken at once.
@@ -14,7 +14,7 @@ impl Engine {
 
     /// Requests that a run stops. A terminal run is not changed. Returns the status of the run.
     pub async fn cancel(&self, run: RunId, reason: &str) -> Result<Status, EngineError> {
-        let message = InboxMessage::Cancel {
+        let message = RunMessage::Cancel {
             reason: reason.to_owned(),
         };
         match self.shared.store.deliver(run, message, self.shared.clock.now()).await? {

@@ -168,7 +168,7 @@ impl HeldRuns {
         self.wake_claims.notify_one();
     }
 
-    /// Wakes the driver of a run to read its inbox. False if the run is not held here.
+    /// Wakes the driver of a run to read its messages. False if the run is not held here.
     pub fn wake(&self, run: RunId) -> bool {
         self.runs().get(&run).map(|held| held.wake.notify_one()).is_some()
     }

@@ -113,7 +113,7 @@ impl Claims {
     fn take_hint(&mut self, hint: Result<ChangeHint, RecvError>, now: Timestamp) {
         match hint {
             Ok(ChangeHint::Due(at)) => self.note_due(at),
-            Ok(ChangeHint::Inbox(run)) => {
+            Ok(ChangeHint::Messages(run)) => {
                 if !self.shared.held.wake(run) && self.shared.settings.role.works() {
                     self.messaged.insert(run);
                 }
@@ -311,7 +311,7 @@ mod tests {
         lease_gate.checked(gap);
         let mut claims = Claims::new(shared.clone());
         runs.iter()
-            .for_each(|run| claims.take_hint(Ok(ChangeHint::Inbox(*run)), now));
+            .for_each(|run| claims.take_hint(Ok(ChangeHint::Messages(*run)), now));
         claims.claim_messaged(now).await;
         let held = store.held(shared.runner.id, None, 10).await.unwrap();
         assert_eq!(held.iter().map(|lease| lease.run).collect::<Vec<_>>(), runs[..4]);

@@ -2,12 +2,12 @@
 //!
 //! | condition | result |
 //! | --- | --- |
-//! | a cancel in the inbox | the run ends as `Cancelled` |
+//! | a cancel among its messages | the run ends as `Cancelled` |
 //! | the run's deadline has passed | the run ends as `Failed`, reason `timeout` |
 //! | the run was claimed `max_poison_retries` times in a row without a commit | the run is dead-lettered |
 //! | none of these | the run is released, and due again after `poison_delay`, at its deadline, or with the next message |
 //!
-//! What must stay true: such a run is ended from its row, its inbox and the deadline in its journal, without its plan and
+//! What must stay true: such a run is ended from its row, its messages and the deadline in its journal, without its plan and
 //! without replay. So it ends without a journal row, like a dead-lettered run. Each claim counts toward the poison limit.
 
 use super::nothing_but;
@@ -19,7 +19,7 @@ use fermata_core::{RunId, Status, Timestamp, code, recorded_deadline};
 use fermata_store::{
     StoreError,
     dead_letters::{DeadLetter, DeadReason},
-    runs::{CommitAnswer, InboxMessage, StatusChange, StoredRun, Then},
+    runs::{CommitAnswer, RunMessage, StatusChange, StoredRun, Then},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -64,14 +64,14 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
 /// Ends a claimed run that was cancelled or whose deadline has passed, without replay. Otherwise returns the newest message
 /// that was examined.
 async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, StoreError> {
-    let messages = match stored.inbox_seq > stored.inbox_seen {
-        true => shared.store.inbox(stored.id, stored.inbox_seen).await?,
+    let messages = match stored.message_seq > stored.messages_seen {
+        true => shared.store.messages(stored.id, stored.messages_seen).await?,
         false => Vec::new(),
     };
-    let examined = messages.last().map_or(stored.inbox_seen, |message| message.seq);
+    let examined = messages.last().map_or(stored.messages_seen, |message| message.seq);
     let cancel = messages.into_iter().find_map(|message| match message.message {
-        InboxMessage::Cancel { reason } => Some(reason),
-        InboxMessage::Callback { .. } => None,
+        RunMessage::Cancel { reason } => Some(reason),
+        RunMessage::Callback { .. } => None,
     });
     let now = shared.clock.now();
     let late = recorded_deadline(&stored.journal).is_some_and(|deadline| deadline <= now);

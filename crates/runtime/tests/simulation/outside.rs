@@ -4,7 +4,7 @@ use super::world::{Callback, Tracked, World};
 use fermata_core::{Kind, NodeId, RunId, Status};
 use fermata_store::{
     RunStore,
-    runs::{Answer, Delivery, InboxMessage, RunCommit, WaitChange},
+    runs::{Answer, Delivery, RunCommit, RunMessage, WaitChange},
 };
 
 impl World {
@@ -87,7 +87,7 @@ impl World {
     pub async fn cancel(&self, run: RunId) {
         let memory = self.lock().memory.clone();
         let now = self.now();
-        let message = InboxMessage::Cancel {
+        let message = RunMessage::Cancel {
             reason: "enough".to_owned(),
         };
         let delivery = memory.deliver(run, message, now).await;

@@ -18,7 +18,7 @@ use fermata_store::{
     retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
     runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage, NewRun, RunCommit,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, NewRun, RunCommit, RunMessage,
         RunStore, StoredMessage, StoredRun, Then, WaitRecord,
     },
 };
@@ -165,7 +165,7 @@ impl FaultyStore {
                 attempts: Vec::new(),
                 links: Vec::new(),
                 waits: Vec::new(),
-                inbox_seen: stored.inbox_seen,
+                messages_seen: stored.messages_seen,
                 status: None,
                 dead_letter: None,
                 then: Then::Park { wake_at: Some(now) },
@@ -284,7 +284,7 @@ impl RunStore for FaultyStore {
         }
         self.world.note(|| {
             let word = match &answer {
-                CommitAnswer::Committed { inbox_seq } => format!("committed, inbox {inbox_seq}"),
+                CommitAnswer::Committed { message_seq } => format!("committed, message {message_seq}"),
                 CommitAnswer::Conflict(Conflict::Link { link, .. }) => format!("link conflict {}", link.resource_id),
                 other => format!("{other:?}"),
             };
@@ -296,7 +296,7 @@ impl RunStore for FaultyStore {
         answer
     }
 
-    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+    async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery> {
         self.memory.deliver(run, message, at).await
     }
 
@@ -310,9 +310,9 @@ impl RunStore for FaultyStore {
         self.memory.load(run).await
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
-        self.read("inbox").await?;
-        self.memory.inbox(run, after).await
+    async fn messages(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+        self.read("messages").await?;
+        self.memory.messages(run, after).await
     }
 
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {

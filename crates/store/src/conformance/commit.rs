@@ -27,7 +27,7 @@ async fn everything(store: &Arc<dyn Store>, run: RunId) -> String {
     format!(
         "{parts:?} {rows:?} {:?} {:?}",
         store.waits(run).await.unwrap(),
-        store.inbox(run, 0).await.unwrap()
+        store.messages(run, 0).await.unwrap()
     )
 }
 
@@ -37,7 +37,7 @@ fn greedy(run: RunId, epoch: u64, seq: u32) -> RunCommit {
     commit.attempts = vec![attempt("a", 1, 10)];
     commit.links = vec![link("mine")];
     commit.waits = vec![open("new", "new-token"), close("w")];
-    commit.inbox_seen = 9;
+    commit.messages_seen = 9;
     commit
 }
 
@@ -239,7 +239,7 @@ pub async fn parking_releases_the_run(store: &Arc<dyn Store>) {
 /// A message that arrived before the parking and was not seen makes the run due at once.
 pub async fn parking_with_unseen_messages_is_due_at_once(store: &Arc<dyn Store>) {
     let run = held(store).await;
-    let message = crate::runs::InboxMessage::Cancel {
+    let message = crate::runs::RunMessage::Cancel {
         reason: "enough".to_owned(),
     };
     store.deliver(run, message, at(150)).await.unwrap();
@@ -251,9 +251,9 @@ pub async fn parking_with_unseen_messages_is_due_at_once(store: &Arc<dyn Store>)
     committed(store, park(run, 1, 3, Some(5000))).await;
     assert_eq!(store.run(run).await.unwrap().unwrap().wake_at, Some(at(203)));
     let claimed = store.claim(claim(ME, 1, 203)).await.unwrap().runs.remove(0);
-    assert_eq!((claimed.inbox_seq, claimed.inbox_seen), (1, 0));
+    assert_eq!((claimed.message_seq, claimed.messages_seen), (1, 0));
     let mut seen = park(run, 2, 4, Some(5000));
-    seen.inbox_seen = 1;
+    seen.messages_seen = 1;
     committed(store, seen).await;
     assert_eq!(
         store.run(run).await.unwrap().unwrap().wake_at,
@@ -316,7 +316,7 @@ pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
         CommitAnswer::Conflict(Conflict::Link { .. })
     ));
     let mut closing = greedy(run, 1, 2);
-    closing.inbox_seen = 0;
+    closing.messages_seen = 0;
     let node = NodeId::from("w");
     assert_eq!(
         store.commit(closing).await,
@@ -428,7 +428,7 @@ pub async fn a_seen_answer_allows_a_close(store: &Arc<dyn Store>) {
     store.answer("t1", r#"{"yes":1}"#, at(300)).await.unwrap();
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w")];
-    commit.inbox_seen = 1;
+    commit.messages_seen = 1;
     committed(store, commit).await;
     let wait = store.waits(run).await.unwrap().remove(0);
     assert_eq!((wait.open, wait.payload.as_deref()), (false, Some(r#"{"yes":1}"#)));
@@ -440,7 +440,7 @@ pub async fn terminal_closes_waits_and_deletes_messages(store: &Arc<dyn Store>) 
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
     store.answer("t2", "1", at(150)).await.unwrap();
     committed(store, end(run, 1, 2, Status::Cancelled)).await;
-    assert!(store.inbox(run, 0).await.unwrap().is_empty());
+    assert!(store.messages(run, 0).await.unwrap().is_empty());
     assert!(store.waits(run).await.unwrap().iter().all(|wait| !wait.open));
     assert_eq!(store.answer("t1", "1", at(300)).await.unwrap(), Answer::Closed);
 }

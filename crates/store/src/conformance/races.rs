@@ -1,7 +1,7 @@
 //! What must hold under concurrent calls.
 
 use super::*;
-use crate::runs::{Answer, Conflict, InboxMessage};
+use crate::runs::{Answer, Conflict, RunMessage};
 use std::collections::BTreeSet;
 
 /// Two runners never claim the same run, and together they claim all.
@@ -41,7 +41,7 @@ pub async fn no_wake_up_is_lost(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     for round in 0..200 {
         let (run, _) = held_run(store, &format!("r{round}"), Vec::new()).await;
-        let message = InboxMessage::Cancel {
+        let message = RunMessage::Cancel {
             reason: "race".to_owned(),
         };
         let (theirs, ours) = (Arc::clone(store), Arc::clone(store));

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     definitions::WorkflowFilter,
     reads::{Order, RunFilter, RunRecord, Window},
-    runs::{Answer, InboxMessage},
+    runs::{Answer, RunMessage},
 };
 
 fn filter(limit: u32) -> RunFilter {
@@ -375,7 +375,7 @@ pub async fn reads_of_missing_runs_are_empty(store: &Arc<dyn Store>) {
     assert_eq!(store.actions(run, window).await.unwrap(), (Vec::new(), 0));
     assert_eq!(store.events(run, window).await.unwrap(), (Vec::new(), 0));
     assert!(store.links(run).await.unwrap().is_empty());
-    assert!(store.inbox(run, 0).await.unwrap().is_empty());
+    assert!(store.messages(run, 0).await.unwrap().is_empty());
     assert!(store.waits(run).await.unwrap().is_empty());
     assert!(store.last_attempts(run, &[]).await.unwrap().is_empty());
     assert_eq!(store.attempt(run, &"a".into(), 1).await.unwrap(), None);
@@ -386,12 +386,12 @@ pub async fn load_shows_the_lease(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let run = pending(store, "r1").await;
     take(store, run).await;
-    let message = InboxMessage::Cancel { reason: "x".to_owned() };
+    let message = RunMessage::Cancel { reason: "x".to_owned() };
     store.deliver(run, message, at(1)).await.unwrap();
     for _ in 0..2 {
         let stored = store.load(run).await.unwrap().unwrap();
         assert_eq!(
-            (stored.epoch, stored.takeovers, stored.inbox_seq, stored.inbox_seen),
+            (stored.epoch, stored.takeovers, stored.message_seq, stored.messages_seen),
             (1, 1, 1, 0)
         );
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     reads::{Order, RunFilter},
-    runs::InboxMessage,
+    runs::RunMessage,
 };
 
 const DAY: i64 = 24 * 60 * 60 * 1_000_000;
@@ -33,7 +33,7 @@ async fn listed(store: &Arc<dyn Store>) -> Vec<(RunnerId, u64)> {
 async fn tell(store: &Arc<dyn Store>, run: RunId) {
     let reason = "enough".to_owned();
     store
-        .deliver(run, InboxMessage::Cancel { reason }, at(500))
+        .deliver(run, RunMessage::Cancel { reason }, at(500))
         .await
         .unwrap();
 }
@@ -114,13 +114,13 @@ pub async fn pending_messages_of_held_runs(store: &Arc<dyn Store>) {
     assert_eq!(unread().await, [mine]);
     tell(store, mine).await;
     let mut commit = step(mine, 1, 2);
-    commit.inbox_seen = 1;
+    commit.messages_seen = 1;
     committed(store, commit.clone()).await;
     assert_eq!(unread().await, [mine], "the second message was not consumed");
-    (commit.seq, commit.inbox_seen) = (3, 2);
+    (commit.seq, commit.messages_seen) = (3, 2);
     committed(store, commit).await;
     assert_eq!(unread().await, []);
-    assert_eq!(take(store, free).await.inbox_seq, 1);
+    assert_eq!(take(store, free).await.message_seq, 1);
     assert_eq!(
         unread().await,
         [free],
@@ -278,7 +278,7 @@ pub async fn messages_wake_given_up_runs(store: &Arc<dyn Store>) {
     take(store, run).await;
     committed(store, give_up(1, 1)).await;
     assert_eq!(due().await, Some(at(9000)), "it was looked at");
-    assert_eq!(store.inbox(run, 0).await.unwrap().len(), 1, "and stays");
+    assert_eq!(store.messages(run, 0).await.unwrap().len(), 1, "and stays");
     take(store, run).await;
     tell(store, run).await;
     let commit = give_up(2, 1);

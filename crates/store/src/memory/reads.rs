@@ -145,8 +145,8 @@ impl State {
         links
     }
 
-    pub(super) fn inbox(&self, run: RunId, after: u64) -> Vec<StoredMessage> {
-        let messages = self.runs.get(&run).into_iter().flat_map(|entry| &entry.inbox);
+    pub(super) fn messages(&self, run: RunId, after: u64) -> Vec<StoredMessage> {
+        let messages = self.runs.get(&run).into_iter().flat_map(|entry| &entry.messages);
         messages.filter(|message| message.seq > after).cloned().collect()
     }
 

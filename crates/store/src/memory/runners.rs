@@ -67,7 +67,7 @@ impl State {
         let has_messages = |id: &RunId| {
             self.runs
                 .get(id)
-                .is_some_and(|entry| entry.inbox_seq > entry.inbox_seen)
+                .is_some_and(|entry| entry.message_seq > entry.messages_seen)
         };
         self.of_runner(runner).filter(has_messages).collect()
     }

@@ -6,7 +6,7 @@ use crate::{
     reads::{EventRecord, LinkRecord, RunRecord},
     rules::{self, ConflictFacts, ExistingRun, LeaseChange, RunFacts, WorkflowFacts},
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, Link, NewRun, RunCommit,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, RunMessage,
         RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
     },
 };
@@ -38,7 +38,7 @@ impl RunStore for MemoryStore {
         answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
-    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+    async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery> {
         self.with(|state| state.deliver(run, message, at))
     }
 
@@ -50,8 +50,8 @@ impl RunStore for MemoryStore {
         self.with(|state| state.runs.get(&run).map(Entry::stored))
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
-        self.with(|state| state.inbox(run, after))
+    async fn messages(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+        self.with(|state| state.messages(run, after))
     }
 
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {
@@ -80,8 +80,8 @@ pub(super) struct Entry {
     pub(super) epoch: u64,
     pub(super) takeovers: u32,
     pub(super) wake_at: Option<Timestamp>,
-    pub(super) inbox_seq: u64,
-    pub(super) inbox_seen: u64,
+    pub(super) message_seq: u64,
+    pub(super) messages_seen: u64,
     started_at: Option<Timestamp>,
     pub(super) ended_at: Option<Timestamp>,
     reason: Option<String>,
@@ -92,7 +92,7 @@ pub(super) struct Entry {
     pub(super) attempts: BTreeMap<(NodeId, u32), Attempt>,
     pub(super) links: Vec<LinkRecord>,
     pub(super) waits: Vec<Wait>,
-    pub(super) inbox: Vec<StoredMessage>,
+    pub(super) messages: Vec<StoredMessage>,
 }
 
 /// A wait, and the seq of the message with its answer.
@@ -180,8 +180,8 @@ impl State {
             entry.change_status(change);
         }
         entry.takeovers = row.takeovers;
-        entry.inbox_seen = row.inbox_seen;
-        entry.inbox.retain(|message| message.seq > row.inbox_seen);
+        entry.messages_seen = row.messages_seen;
+        entry.messages.retain(|message| message.seq > row.messages_seen);
         match row.lease {
             LeaseChange::Kept => {}
             LeaseChange::Released(wake_at) => {
@@ -197,7 +197,7 @@ impl State {
             self.dead_letters.insert(dead_letter.id, *dead_letter);
         }
         CommitAnswer::Committed {
-            inbox_seq: facts.inbox_seq,
+            message_seq: facts.message_seq,
         }
     }
 
@@ -205,7 +205,7 @@ impl State {
     fn conflict_facts(&self, entry: &Entry, commit: &RunCommit) -> ConflictFacts {
         let unseen = |node: &&NodeId| {
             let mut waits = entry.waits.iter().filter(|wait| wait.record.node == **node);
-            waits.any(|wait| wait.answer_seq > Some(commit.inbox_seen))
+            waits.any(|wait| wait.answer_seq > Some(commit.messages_seen))
         };
         ConflictFacts {
             last_seq: entry.journal.last().map_or(0, |row| row.seq),
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    pub(super) fn deliver(&mut self, run: RunId, message: InboxMessage, at: Timestamp) -> Delivery {
+    pub(super) fn deliver(&mut self, run: RunId, message: RunMessage, at: Timestamp) -> Delivery {
         let Some(entry) = self.runs.get_mut(&run) else {
             return Delivery::NotFound;
         };
@@ -278,15 +278,15 @@ impl State {
         if status.is_terminal() {
             return Delivery::Terminal { status };
         }
-        entry.inbox_seq += 1;
-        entry.inbox.push(StoredMessage {
-            seq: entry.inbox_seq,
+        entry.message_seq += 1;
+        entry.messages.push(StoredMessage {
+            seq: entry.message_seq,
             at,
             message,
         });
         let free = entry.lease_owner.is_none();
         let wake_at = entry.wake_at.map_or(at, |wake_at| wake_at.min(at));
-        self.hints.push(ChangeHint::Inbox(run));
+        self.hints.push(ChangeHint::Messages(run));
         if free {
             self.place(run, None, Some(wake_at));
             self.hints.push(ChangeHint::Due(at));
@@ -303,7 +303,7 @@ impl State {
             return Answer::NotFound;
         };
         let terminal = entry.status.is_terminal();
-        let seq = entry.inbox_seq + 1;
+        let seq = entry.message_seq + 1;
         let Some(wait) = entry.waits.iter_mut().find(|wait| wait.record.token == token) else {
             return Answer::NotFound;
         };
@@ -315,7 +315,7 @@ impl State {
         wait.record.payload = Some(payload.to_owned());
         wait.answer_seq = Some(seq);
         let node = wait.record.node.clone();
-        self.deliver(run, InboxMessage::Callback { node: node.clone() }, at);
+        self.deliver(run, RunMessage::Callback { node: node.clone() }, at);
         Answer::Accepted { run, node }
     }
 }
@@ -337,8 +337,8 @@ impl Entry {
             epoch: 0,
             takeovers: 0,
             wake_at: None,
-            inbox_seq: 0,
-            inbox_seen: 0,
+            message_seq: 0,
+            messages_seen: 0,
             started_at: None,
             ended_at: None,
             reason: None,
@@ -349,7 +349,7 @@ impl Entry {
             attempts: BTreeMap::new(),
             links: Vec::new(),
             waits: Vec::new(),
-            inbox: Vec::new(),
+            messages: Vec::new(),
         }
     }
 
@@ -368,8 +368,8 @@ impl Entry {
             owner: self.lease_owner,
             epoch: self.epoch,
             takeovers: self.takeovers,
-            inbox_seq: self.inbox_seq,
-            inbox_seen: self.inbox_seen,
+            message_seq: self.message_seq,
+            messages_seen: self.messages_seen,
         }
     }
 
@@ -380,7 +380,7 @@ impl Entry {
         (self.new.correlation_id, self.new.principal.email) = (None, None);
         self.new.principal.display_name = None;
         (self.journal, self.attempts) = (Vec::new(), BTreeMap::new());
-        (self.links, self.waits, self.inbox) = (Vec::new(), Vec::new(), Vec::new());
+        (self.links, self.waits, self.messages) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     fn write(&mut self, seq: u32, at: Timestamp, text: Option<String>) {
@@ -420,8 +420,8 @@ impl Entry {
             epoch: self.epoch,
             owner: self.lease_owner,
             takeovers: self.takeovers,
-            inbox_seq: self.inbox_seq,
-            inbox_seen: self.inbox_seen,
+            message_seq: self.message_seq,
+            messages_seen: self.messages_seen,
             priority: self.new.priority,
             journal: self.journal.iter().map(|row| row.data.clone()).collect(),
         }

@@ -24,7 +24,7 @@ pub(super) struct BatchReads<'a> {
     runs: Vec<Uuid>,
     journals: Vec<Uuid>,
     links: Vec<&'a Link>,
-    /// Waits to close: run, node, and the sequence number of the last inbox message that the run has read.
+    /// Waits to close: run, node, and the sequence number of the last run message that the run has read.
     closing: Vec<(Uuid, &'a str, i64)>,
     tokens: Vec<&'a str>,
 }
@@ -59,7 +59,7 @@ impl<'a> BatchReads<'a> {
                         if let WaitChange::Close { node } = change {
                             reads
                                 .closing
-                                .push((commit.run.0, node.as_str(), signed(commit.inbox_seen)));
+                                .push((commit.run.0, node.as_str(), signed(commit.messages_seen)));
                         }
                     }
                 }
@@ -168,8 +168,8 @@ impl Facts {
                         owner: plain::<Option<Uuid>>(row, 2)?.map(RunnerId),
                         epoch: get(row, 3)?,
                         takeovers: get(row, 4)?,
-                        inbox_seq: get(row, 6)?,
-                        inbox_seen: get(row, 7)?,
+                        message_seq: get(row, 6)?,
+                        messages_seen: get(row, 7)?,
                     };
                     let wake_at = plain(row, 5)?;
                     self.runs.insert(get(row, 0)?, RunRow { facts, wake_at });

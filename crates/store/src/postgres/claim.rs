@@ -6,7 +6,7 @@
 //! * Journals are read by a separate statement after the lease was taken: the snapshot of the statement that takes the
 //!   lease may be older than the last commit of the previous owner.
 //! * An SQL session that holds runs (`sp_try_acquire_execution`) counts as dead once its connection has ended, as far as
-//!   `pg_stat_activity` shows that. It cannot read inbox messages, so a run with pending messages is taken from it. If a
+//!   `pg_stat_activity` shows that. It cannot read run messages, so a run with pending messages is taken from it. If a
 //!   live session loses a run by mistake, the epoch fences it.
 //! * A run with status Running and without a journal was held by an SQL session. It restarts from the beginning, so the
 //!   recorded attempts are deleted: they would conflict with the new ones.
@@ -181,8 +181,8 @@ fn stored_run(row: &Row) -> Result<StoredRun, PgError> {
         principal: principal(row, 8)?,
         epoch: get(row, 11)?,
         takeovers: get(row, 12)?,
-        inbox_seq: get(row, 13)?,
-        inbox_seen: get(row, 14)?,
+        message_seq: get(row, 13)?,
+        messages_seen: get(row, 14)?,
         priority: plain(row, 15)?,
         owner: plain::<Option<Uuid>>(row, 16)?.map(RunnerId),
         workflow_uid: plain(row, 17)?,

@@ -1,7 +1,7 @@
 //! Decides the members of a batch: which are accepted, and which rows are written for them. Pure: facts in, rows out.
 //!
 //! What must stay true: each member gets the same answer as from the SQLite store (`sqlite/commit.rs`, `enqueue.rs`,
-//! `inbox.rs`). A refused member writes no row. Members are decided in order, and a resource that an earlier member links
+//! `messages.rs`). A refused member writes no row. Members are decided in order, and a resource that an earlier member links
 //! is not available to a later one.
 
 use super::{
@@ -111,7 +111,7 @@ impl<'a> Deciding<'a, '_> {
         self.writes.dead_letters.extend(commit.dead_letter.as_deref());
         self.update(commit, row);
         CommitAnswer::Committed {
-            inbox_seq: row.facts.inbox_seq,
+            message_seq: row.facts.message_seq,
         }
     }
 
@@ -145,12 +145,14 @@ impl<'a> Deciding<'a, '_> {
     /// Writes the run's row, but only if something in it changes.
     fn update(&mut self, commit: &'a RunCommit, row: &RunRow) {
         let changed = rules::row_change(commit, &row.facts);
-        if changed.inbox_seen > row.facts.inbox_seen {
-            self.writes.read_messages.push((commit.run, signed(changed.inbox_seen)));
+        if changed.messages_seen > row.facts.messages_seen {
+            self.writes
+                .read_messages
+                .push((commit.run, signed(changed.messages_seen)));
         }
         let mut update = RunUpdate {
             change: commit.status.as_ref(),
-            inbox_seen: signed(changed.inbox_seen),
+            messages_seen: signed(changed.messages_seen),
             takeovers: small(changed.takeovers),
             ..RunUpdate::unchanged(commit.run, row)
         };
@@ -186,18 +188,18 @@ impl<'a> Deciding<'a, '_> {
         Delivery::Delivered { status }
     }
 
-    /// Adds a message to the inbox of a run and wakes the run. Returns the sequence number of the message.
+    /// Adds a message for a run and wakes the run. Returns the sequence number of the message.
     fn put(&mut self, run: RunId, row: &RunRow, message: &'a str, at: Timestamp) -> i64 {
-        let seq = signed(row.facts.inbox_seq + 1);
+        let seq = signed(row.facts.message_seq + 1);
         self.writes.messages.push((run, seq, at, message));
         let mut update = RunUpdate {
-            inbox_seq: seq,
+            message_seq: seq,
             ..RunUpdate::unchanged(run, row)
         };
         self.writes
             .notifications
-            .inbox(run, row.facts.owner.map(|owner| owner.0));
-        // A held run keeps its `wake_at`: its owner sees `inbox_seq` at its next commit.
+            .messages(run, row.facts.owner.map(|owner| owner.0));
+        // A held run keeps its `wake_at`: its owner sees `message_seq` at its next commit.
         if row.facts.owner.is_none() {
             update.wake_at = Some(row.wake_at.map_or(at.0, |wake_at| wake_at.min(at.0)));
             self.writes.notifications.due(at);

@@ -3,8 +3,8 @@
 //! What must stay true:
 //! * Nothing depends on notifications being received. NOTIFY is sent after the commit, on a separate connection with
 //!   `synchronous_commit = off`. Inside the commit it would serialize all commits of the server.
-//! * NOTIFY is sent for runs that are free and due, and for inbox messages of runs that a runner of another process
-//!   holds. Inbox messages of free runs are sent only by processes without a working runner: a working runner claims the
+//! * NOTIFY is sent for runs that are free and due, and for run messages of runs that a runner of another process
+//!   holds. Run messages of free runs are sent only by processes without a working runner: a working runner claims the
 //!   run itself, and others need not compete for it.
 //! * A lost connection is reopened. Then subscribers get a hint to check for due runs, because
 //!   notifications may have been lost.
@@ -35,8 +35,8 @@ const RUNS_IN_MESSAGE: usize = 90;
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     hints: Vec<ChangeHint>,
-    /// Runs with new inbox messages, and their owners.
-    inbox: Vec<(RunId, Option<Uuid>)>,
+    /// Runs with new run messages, and their owners.
+    messages: Vec<(RunId, Option<Uuid>)>,
 }
 
 impl Notifications {
@@ -45,10 +45,10 @@ impl Notifications {
         self.hints.push(ChangeHint::Due(at));
     }
 
-    /// A run has a new inbox message.
-    pub(super) fn inbox(&mut self, run: RunId, owner: Option<Uuid>) {
-        self.hints.push(ChangeHint::Inbox(run));
-        self.inbox.push((run, owner));
+    /// A run has a new run message.
+    pub(super) fn messages(&mut self, run: RunId, owner: Option<Uuid>) {
+        self.hints.push(ChangeHint::Messages(run));
+        self.messages.push((run, owner));
     }
 }
 
@@ -56,8 +56,8 @@ impl Notifications {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outgoing {
     due: Option<Timestamp>,
-    /// Runs with new inbox messages, and their owners.
-    inbox: BTreeMap<RunId, Option<Uuid>>,
+    /// Runs with new run messages, and their owners.
+    messages: BTreeMap<RunId, Option<Uuid>>,
 }
 
 /// Runners of this process, and whether they execute runs (role other than `api`).
@@ -122,13 +122,13 @@ impl Hints {
             _ => None,
         });
         let local_runners = lock(&self.runners);
-        let remote_inbox = notifications.inbox.iter().filter(|(_, owner)| match owner {
+        let remote_messages = notifications.messages.iter().filter(|(_, owner)| match owner {
             Some(owner) => !local_runners.contains_key(owner),
             None => !local_runners.values().any(|executes| *executes),
         });
         let outgoing = Outgoing {
             due: due.min(),
-            inbox: remote_inbox.copied().collect(),
+            messages: remote_messages.copied().collect(),
         };
         drop(local_runners);
         if outgoing != Outgoing::default() {
@@ -216,7 +216,7 @@ impl Listener {
                             (Some(a), Some(b)) => Some(a.min(b)),
                             (a, b) => a.or(b),
                         };
-                        outgoing.inbox.extend(more.inbox);
+                        outgoing.messages.extend(more.messages);
                     }
                     for message in messages_of(self.sender, &outgoing) {
                         client.execute(&notify, &[&CHANNEL, &message]).await?;
@@ -235,7 +235,7 @@ impl Listener {
         for word in words {
             let hint = match word.split_at_checked(1) {
                 Some(("d", at)) => at.parse().ok().map(|at| ChangeHint::Due(Timestamp(at))),
-                Some(("m", inbox)) => self.inbox_hint(inbox),
+                Some(("m", messages)) => self.message_hint(messages),
                 _ => None,
             };
             if let Some(hint) = hint {
@@ -244,28 +244,28 @@ impl Listener {
         }
     }
 
-    /// The hint for a run with a new inbox message, if it is free or its owner is a runner of this process.
-    fn inbox_hint(&self, text: &str) -> Option<ChangeHint> {
+    /// The hint for a run with a new run message, if it is free or its owner is a runner of this process.
+    fn message_hint(&self, text: &str) -> Option<ChangeHint> {
         let Some((run, owner)) = text.split_once('@') else {
-            return text.parse().ok().map(ChangeHint::Inbox);
+            return text.parse().ok().map(ChangeHint::Messages);
         };
         let owner: Uuid = owner.parse().ok()?;
         let run = run.parse().ok()?;
         lock(&self.runners)
             .contains_key(&owner)
-            .then_some(ChangeHint::Inbox(run))
+            .then_some(ChangeHint::Messages(run))
     }
 }
 
 /// The payloads `SENDER dMICROSECONDS mRUN@OWNER mRUN …`, split into as many messages as needed.
 fn messages_of(sender: Uuid, outgoing: &Outgoing) -> Vec<String> {
     let due = outgoing.due.map(|at| format!("d{}", at.0));
-    let inbox = outgoing.inbox.iter();
-    let inbox = inbox.map(|(run, owner)| match owner {
+    let messages = outgoing.messages.iter();
+    let messages = messages.map(|(run, owner)| match owner {
         Some(owner) => format!("m{}@{}", run.0.simple(), owner.simple()),
         None => format!("m{}", run.0.simple()),
     });
-    let words: Vec<String> = due.into_iter().chain(inbox).collect();
+    let words: Vec<String> = due.into_iter().chain(messages).collect();
     let message = |words: &[String]| format!("{} {}", sender.simple(), words.join(" "));
     words.chunks(RUNS_IN_MESSAGE).map(message).collect()
 }
@@ -279,7 +279,7 @@ mod tests {
         let id = || RunId(Uuid::now_v7());
         let outgoing = Outgoing {
             due: Some(Timestamp(i64::MIN)),
-            inbox: (0..1000).map(|_| (id(), Some(Uuid::now_v7()))).collect(),
+            messages: (0..1000).map(|_| (id(), Some(Uuid::now_v7()))).collect(),
         };
         let messages = messages_of(Uuid::now_v7(), &outgoing);
         assert!(messages.iter().all(|message| message.len() < 8000));

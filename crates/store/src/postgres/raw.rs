@@ -146,8 +146,8 @@ fn add_commit<'a>(runs: &[NewRun], (commit, text): &'a (RunCommit, Option<String
             change: Some(change),
             released: true,
             wake_at: None,
-            inbox_seq: 0,
-            inbox_seen: 0,
+            message_seq: 0,
+            messages_seen: 0,
             takeovers: 0,
         }));
     }

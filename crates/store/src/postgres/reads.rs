@@ -1,4 +1,4 @@
-//! Reads of one run: its row, attempts, journal rows, links, inbox messages and waits.
+//! Reads of one run: its row, attempts, journal rows, links, run messages and waits.
 
 use super::{
     PostgresStore,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Result,
     reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
-    runs::{Attempt, InboxMessage, StoredMessage, WaitRecord},
+    runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
 use async_trait::async_trait;
@@ -201,11 +201,15 @@ pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec
     links.collect()
 }
 
-/// Inbox messages after the sequence number `after`, oldest first.
-pub(super) async fn inbox(client: &impl GenericClient, run: RunId, after: u64) -> Result<Vec<StoredMessage>, PgError> {
-    let found = rows(client, statements::INBOX, &[&run.0, &signed(after)]).await?;
+/// Messages after the sequence number `after`, oldest first.
+pub(super) async fn messages(
+    client: &impl GenericClient,
+    run: RunId,
+    after: u64,
+) -> Result<Vec<StoredMessage>, PgError> {
+    let found = rows(client, statements::MESSAGES, &[&run.0, &signed(after)]).await?;
     let messages = found.iter().map(|row| {
-        let message: InboxMessage =
+        let message: RunMessage =
             serde_json::from_str(plain(row, 2)?).map_err(|error| PgError::UnexpectedValue(error.to_string()))?;
         Ok(StoredMessage {
             seq: get(row, 0)?,

@@ -34,11 +34,11 @@ pub(super) struct Writes<'a> {
     pub(super) limits: Vec<(RunId, &'a str, i64)>,
     /// Runs that have ended: all their waits are closed.
     pub(super) ended: Vec<Uuid>,
-    /// Runs whose inbox messages up to this sequence number are deleted.
+    /// Runs whose run messages up to this sequence number are deleted.
     pub(super) read_messages: Vec<(RunId, i64)>,
-    /// New inbox messages: run, sequence number, time, text.
+    /// New run messages: run, sequence number, time, text.
     pub(super) messages: Vec<(RunId, i64, Timestamp, &'a str)>,
-    /// Answered waits: token, payload, and the sequence number of the inbox message.
+    /// Answered waits: token, payload, and the sequence number of the run message.
     pub(super) answers: Vec<(&'a str, &'a str, i64)>,
     pub(super) dead_letters: Vec<&'a DeadLetter>,
     pub(super) notifications: Notifications,
@@ -236,8 +236,8 @@ impl<'a> Writes<'a> {
             })
             .column(updates, |update| update.released)
             .column(updates, |update| update.wake_at)
-            .column(updates, |update| update.inbox_seq)
-            .column(updates, |update| update.inbox_seen)
+            .column(updates, |update| update.message_seq)
+            .column(updates, |update| update.messages_seen)
             .column(updates, |update| update.takeovers)
     }
 }
@@ -302,8 +302,8 @@ pub(super) struct RunUpdate<'a> {
     /// Whether the lease is released.
     pub(super) released: bool,
     pub(super) wake_at: Option<i64>,
-    pub(super) inbox_seq: i64,
-    pub(super) inbox_seen: i64,
+    pub(super) message_seq: i64,
+    pub(super) messages_seen: i64,
     pub(super) takeovers: i32,
 }
 
@@ -315,8 +315,8 @@ impl RunUpdate<'_> {
             change: None,
             released: false,
             wake_at: row.wake_at,
-            inbox_seq: signed(row.facts.inbox_seq),
-            inbox_seen: signed(row.facts.inbox_seen),
+            message_seq: signed(row.facts.message_seq),
+            messages_seen: signed(row.facts.messages_seen),
             takeovers: small(row.facts.takeovers),
         }
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Result,
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit, RunMessage, RunStore,
         StoredMessage, StoredRun, WaitRecord, journal_text, message_text,
     },
 };
@@ -52,7 +52,7 @@ impl RunStore for PostgresStore {
         }
     }
 
-    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+    async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery> {
         let message = message_text(&message);
         match self.write(Work::Deliver { run, message, at }).await? {
             Outcome::Delivered(answer) => Ok(answer),
@@ -70,7 +70,7 @@ impl RunStore for PostgresStore {
         let work = Work::Answer {
             token: token.to_owned(),
             run,
-            message: message_text(&InboxMessage::Callback { node: node.clone() }),
+            message: message_text(&RunMessage::Callback { node: node.clone() }),
             node,
             payload: payload.to_owned(),
             at,
@@ -85,8 +85,8 @@ impl RunStore for PostgresStore {
         patiently!(self.sessions, |session| claim::load(&session, run))
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
-        patiently!(self.sessions, |session| reads::inbox(&session, run, after))
+    async fn messages(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+        patiently!(self.sessions, |session| reads::messages(&session, run, after))
     }
 
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>> {

@@ -23,7 +23,7 @@ pub struct PostgresSettings {
     pub lock_timeout: Duration,
     /// How long the server keeps an idle transaction open.
     pub idle_in_transaction_timeout: Duration,
-    /// Whether processes notify each other of inbox messages and due runs with NOTIFY. Without it they find them by
+    /// Whether processes notify each other of run messages and due runs with NOTIFY. Without it they find them by
     /// polling.
     pub hints: bool,
     /// Whether an older schema is migrated when the store is opened.

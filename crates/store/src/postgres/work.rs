@@ -13,7 +13,7 @@ pub(super) enum Work {
         commit: Box<RunCommit>,
         text: Option<String>,
     },
-    /// An inbox message for a run; `message` is its text.
+    /// A run message for a run; `message` is its text.
     Deliver { run: RunId, message: String, at: Timestamp },
     /// An answer to a wait. The run and node of a token never change, so they were read before.
     Answer {

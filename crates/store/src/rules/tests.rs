@@ -128,7 +128,7 @@ fn commit(then: Then) -> RunCommit {
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: 0,
+        messages_seen: 0,
         status: None,
         dead_letter: None,
         then,
@@ -141,8 +141,8 @@ fn held() -> RunFacts {
         owner: Some(RUNNER),
         epoch: 4,
         takeovers: 3,
-        inbox_seq: 5,
-        inbox_seen: 2,
+        message_seq: 5,
+        messages_seen: 2,
     }
 }
 
@@ -225,7 +225,7 @@ fn a_released_run_is_due_when_the_table_says() {
         examined,
     };
     let cases = [
-        // then, the commit's inbox_seen: lease, inbox_seen, takeovers (the inbox has 5 messages, 2 were consumed)
+        // then, the commit's messages_seen: lease, messages_seen, takeovers (there are 5 messages, 2 were consumed)
         (Then::Keep, 4, Kept, 4, 0),
         (Then::Keep, 1, Kept, 2, 0),
         (Then::Keep, 9, Kept, 5, 0),
@@ -238,13 +238,13 @@ fn a_released_run_is_due_when_the_table_says() {
         (give_up(4), 2, Released(Some(NOW)), 2, 3),
         (give_up(0), 5, Released(Some(LATER)), 5, 3),
     ];
-    for (then, seen, lease, inbox_seen, takeovers) in cases {
+    for (then, seen, lease, messages_seen, takeovers) in cases {
         let commit = RunCommit {
-            inbox_seen: seen,
+            messages_seen: seen,
             ..commit(then)
         };
         let expected = RowChange {
-            inbox_seen,
+            messages_seen,
             takeovers,
             lease,
         };
@@ -277,7 +277,7 @@ fn a_terminal_status_ends_the_lease_whatever_the_commit_asks_for() {
                 "{then:?} {status:?}"
             );
             if status.is_terminal() {
-                assert_eq!((change.inbox_seen, change.takeovers), (5, 0), "{then:?} {status:?}");
+                assert_eq!((change.messages_seen, change.takeovers), (5, 0), "{then:?} {status:?}");
             }
         }
     }
@@ -287,7 +287,7 @@ fn a_terminal_status_ends_the_lease_whatever_the_commit_asks_for() {
 fn a_row_is_written_only_if_it_changes() {
     let settled = RunFacts {
         takeovers: 0,
-        inbox_seen: 5,
+        messages_seen: 5,
         ..held()
     };
     let differs = |then, run: &RunFacts| row_change(&commit(then), run).differs_from(run);
@@ -295,11 +295,11 @@ fn a_row_is_written_only_if_it_changes() {
     assert!(differs(Then::Keep, &held()));
     assert!(differs(Then::Park { wake_at: None }, &settled));
     let seen = RunCommit {
-        inbox_seen: 6,
+        messages_seen: 6,
         ..commit(Then::Keep)
     };
     let behind = RunFacts {
-        inbox_seq: 6,
+        message_seq: 6,
         ..settled
     };
     assert!(row_change(&seen, &behind).differs_from(&behind));

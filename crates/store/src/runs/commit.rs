@@ -26,7 +26,7 @@ pub struct RunCommit {
     /// Waits to open and to close.
     pub waits: Vec<WaitChange>,
     /// The run has consumed all messages up to this seq; they are deleted.
-    pub inbox_seen: u64,
+    pub messages_seen: u64,
     /// The run's status, if it changed.
     pub status: Option<StatusChange>,
     /// The dead letter, if the run is dead-lettered. The commit must then have a terminal status.
@@ -55,14 +55,14 @@ impl RunCommit {
 pub enum Then {
     /// The runner keeps the run.
     Keep,
-    /// The run is released until this time or until a message arrives. If an unseen message is in the inbox already, it
+    /// The run is released until this time or until a message arrives. If there is an unseen message already, it
     /// is due at once.
     Park {
         /// When it is due; `None` if only a message can wake it.
         wake_at: Option<Timestamp>,
     },
     /// The run was claimed but not advanced, and is released as if it had not been claimed: this claim is not counted
-    /// in its `takeovers`. Messages in the inbox do not make it due before `wake_at`.
+    /// in its `takeovers`. Messages do not make it due before `wake_at`.
     Decline {
         /// When it is due.
         wake_at: Timestamp,
@@ -72,7 +72,7 @@ pub enum Then {
     GiveUp {
         /// When it is due.
         wake_at: Timestamp,
-        /// The seq of the newest message that was examined. It stays in the inbox.
+        /// The seq of the newest message that was examined. It stays stored.
         examined: u64,
     },
 }
@@ -201,10 +201,10 @@ pub enum WaitChange {
 /// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitAnswer {
-    /// The commit is durable. If `inbox_seq` is greater than what the run has seen, it has pending messages.
+    /// The commit is durable. If `message_seq` is greater than what the run has seen, it has pending messages.
     Committed {
-        /// The seq of the newest message in the inbox of the run.
-        inbox_seq: u64,
+        /// The seq of the newest message for the run.
+        message_seq: u64,
     },
     /// The runner does not hold the run under this epoch, or the run is terminal. Nothing was written.
     Fenced,
@@ -237,7 +237,7 @@ pub enum Conflict {
         /// The run that owns the resource.
         owner: RunId,
     },
-    /// The wait has an answer; its message is in the inbox.
+    /// The wait has an answer; its message is stored.
     Answered {
         /// The node.
         node: NodeId,

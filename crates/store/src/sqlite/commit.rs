@@ -7,7 +7,7 @@ use super::{
     columns::{count, get, key, maybe, run_id, signed},
     dead_letters,
     enqueue::INSERT_EVENT,
-    inbox::{change_wait, close_waits, has_unseen_answer},
+    messages::{change_wait, close_waits, has_unseen_answer},
     writer::Tx,
 };
 use crate::{
@@ -85,7 +85,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     }
     update_run(tx, commit, &run)?;
     Ok(CommitAnswer::Committed {
-        inbox_seq: run.inbox_seq,
+        message_seq: run.message_seq,
     })
 }
 
@@ -99,8 +99,8 @@ fn run_facts(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<(RunFacts, u32)
                 owner: maybe(row, 1)?.map(RunnerId),
                 epoch: count(row, 2)?,
                 takeovers: row.get(3)?,
-                inbox_seq: count(row, 4)?,
-                inbox_seen: count(row, 5)?,
+                message_seq: count(row, 4)?,
+                messages_seen: count(row, 5)?,
             };
             Ok((facts, row.get::<_, Option<u32>>(6)?.unwrap_or(0)))
         })
@@ -121,7 +121,7 @@ fn conflict_facts(tx: &Tx<'_>, commit: &RunCommit, last_seq: u32) -> rusqlite::R
             .push(owner.query_row(key, |row| run_id(row, 0)).optional()?);
     }
     for node in rules::closed_waits(commit) {
-        if has_unseen_answer(tx, commit.run, node, commit.inbox_seen)? {
+        if has_unseen_answer(tx, commit.run, node, commit.messages_seen)? {
             facts.answered.push(node.clone());
         }
     }
@@ -178,8 +178,8 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, facts: &RunFacts) -> rusqlite
             change.context_snapshot,
         ])?;
     }
-    let seen = signed(row.inbox_seen);
-    if row.inbox_seen > facts.inbox_seen {
+    let seen = signed(row.messages_seen);
+    if row.messages_seen > facts.messages_seen {
         tx.connection
             .prepare_cached(DELETE_MESSAGES)?
             .execute(params![run, seen])?;

@@ -2,7 +2,7 @@
 
 use super::{
     columns::{Col, get, key, run_id, uid_key},
-    inbox::change_wait,
+    messages::change_wait,
     writer::Tx,
 };
 use crate::{

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Result,
     reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
-    runs::{Attempt, InboxMessage, StoredMessage, WaitRecord},
+    runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use async_trait::async_trait;
@@ -179,11 +179,11 @@ pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec
 }
 
 /// Messages after `after`, oldest first.
-pub(super) fn inbox(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<StoredMessage>> {
-    let mut statement = connection.prepare_cached(statements::INBOX)?;
+pub(super) fn messages(connection: &Connection, run: RunId, after: u64) -> rusqlite::Result<Vec<StoredMessage>> {
+    let mut statement = connection.prepare_cached(statements::MESSAGES)?;
     let rows = statement.query_map(params![key(&run), signed(after)], |row| {
         let text: String = row.get(2)?;
-        let message: InboxMessage = serde_json::from_str(&text)
+        let message: RunMessage = serde_json::from_str(&text)
             .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, Box::new(error)))?;
         Ok(StoredMessage {
             seq: count(row, 0)?,

@@ -1,10 +1,10 @@
-//! [`RunStore`]: each method hands its work to `enqueue.rs`, `claim.rs`, `commit.rs`, `inbox.rs` and `reads.rs`.
+//! [`RunStore`]: each method hands its work to `enqueue.rs`, `claim.rs`, `commit.rs`, `messages.rs` and `reads.rs`.
 
-use super::{SqliteStore, claim, commit, enqueue, inbox, reads};
+use super::{SqliteStore, claim, commit, enqueue, messages, reads};
 use crate::{
     Result,
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, InboxMessage, NewRun, RunCommit, RunStore,
+        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit, RunMessage, RunStore,
         StoredMessage, StoredRun, WaitRecord, journal_text, message_text,
     },
 };
@@ -36,15 +36,17 @@ impl RunStore for SqliteStore {
         answer.unwrap_or_else(CommitAnswer::of_error)
     }
 
-    async fn deliver(&self, run: RunId, message: InboxMessage, at: Timestamp) -> Result<Delivery> {
+    async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery> {
         let message = message_text(&message);
-        self.writer.write(move |tx| inbox::deliver(tx, run, &message, at)).await
+        self.writer
+            .write(move |tx| messages::deliver(tx, run, &message, at))
+            .await
     }
 
     async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
         let (token, payload) = (token.to_owned(), payload.to_owned());
         self.writer
-            .write(move |tx| inbox::answer(tx, &token, &payload, at))
+            .write(move |tx| messages::answer(tx, &token, &payload, at))
             .await
     }
 
@@ -52,9 +54,9 @@ impl RunStore for SqliteStore {
         self.readers.read(move |connection| claim::load(connection, run)).await
     }
 
-    async fn inbox(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
+    async fn messages(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>> {
         self.readers
-            .read(move |connection| reads::inbox(connection, run, after))
+            .read(move |connection| reads::messages(connection, run, after))
             .await
     }
 

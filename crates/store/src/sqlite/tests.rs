@@ -100,7 +100,7 @@ fn last(run: RunId) -> RunCommit {
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
-        inbox_seen: 0,
+        messages_seen: 0,
         status: Some(StatusChange {
             status: Status::Succeeded,
             started_at: None,
@@ -136,7 +136,7 @@ async fn everything_is_there_after_reopening() {
     store.enqueue(done).await.unwrap();
     assert_eq!(
         store.commit(last(done_id)).await,
-        CommitAnswer::Committed { inbox_seq: 0 }
+        CommitAnswer::Committed { message_seq: 0 }
     );
     let before = (store.run(open_id).await.unwrap(), store.load(done_id).await.unwrap());
     drop(store);

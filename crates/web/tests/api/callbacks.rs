@@ -354,7 +354,7 @@ async fn an_accepted_callback_survives_a_restart() {
     first.engine.stop();
     let working = tokio::time::timeout(LONG, &mut first.working).await;
     working.unwrap().unwrap();
-    // The engine has stopped and does not consume the inbox, but the server still accepts the callback.
+    // The engine has stopped and does not consume messages, but the server still accepts the callback.
     let paid = json!({ "status": "paid", "payment_id": "p-7" });
     assert_eq!(first.call_back(&callback, paid.clone()).await.expect(200), received());
     first

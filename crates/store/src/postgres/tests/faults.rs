@@ -143,12 +143,12 @@ async fn terminated_connections_are_reopened() {
     let held = run_held_by(&store, owner, "r2", Vec::new()).await;
     let mut changes = store.changes();
     let reason = "enough".to_owned();
-    let message = crate::runs::InboxMessage::Cancel { reason };
+    let message = crate::runs::RunMessage::Cancel { reason };
     let notified = async {
         loop {
             let delivered = other.deliver(held, message.clone(), at(200)).await.unwrap();
             assert!(matches!(delivered, Delivery::Delivered { .. }));
-            let hint = async { while changes.recv().await.unwrap() != crate::ChangeHint::Inbox(held) {} };
+            let hint = async { while changes.recv().await.unwrap() != crate::ChangeHint::Messages(held) {} };
             if timeout(Duration::from_millis(200), hint).await.is_ok() {
                 return;
             }

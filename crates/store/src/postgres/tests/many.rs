@@ -6,15 +6,15 @@ use crate::{
     conformance::{cluster::Database, *},
     definitions::Deleted,
     postgres::PostgresSettings,
-    runs::{Answer, CommitAnswer, Conflict, Enqueued, InboxMessage, LocalStart},
+    runs::{Answer, CommitAnswer, Conflict, Enqueued, LocalStart, RunMessage},
 };
 use fermata_core::Status;
 use std::collections::BTreeSet;
 use tokio::{sync::broadcast::Receiver, time::timeout};
 
-fn cancel() -> InboxMessage {
+fn cancel() -> RunMessage {
     let reason = "enough".to_owned();
-    InboxMessage::Cancel { reason }
+    RunMessage::Cancel { reason }
 }
 
 /// Waits until the expected hint is received.
@@ -256,14 +256,14 @@ async fn message_notifies_only_the_owning_process() {
     let run = run_held_by(&b, owner, "r1", vec![open("w", "t1")]).await;
     let (mut there, mut elsewhere) = (b.changes(), c.changes());
     a.deliver(run, cancel(), at(200)).await.unwrap();
-    receives(&mut there, ChangeHint::Inbox(run)).await;
+    receives(&mut there, ChangeHint::Messages(run)).await;
     assert_eq!(
-        b.inbox(run, 0).await.unwrap().len(),
+        b.messages(run, 0).await.unwrap().len(),
         1,
         "the message is stored before the notification"
     );
     a.answer("t1", "1", at(201)).await.unwrap();
-    receives(&mut there, ChangeHint::Inbox(run)).await;
+    receives(&mut there, ChangeHint::Messages(run)).await;
     // Notifications are ordered: when this one has arrived, all earlier ones have.
     let free = pending(&a, "r2").await;
     receives(&mut there, ChangeHint::Due(at(100))).await;
@@ -289,7 +289,7 @@ async fn message_for_a_free_run_notifies_workers() {
     let run = pending(&api, "r1").await;
     let mut there = worker.changes();
     api.deliver(run, cancel(), at(200)).await.unwrap();
-    receives(&mut there, ChangeHint::Inbox(run)).await;
+    receives(&mut there, ChangeHint::Messages(run)).await;
     let mut elsewhere = api.changes();
     worker.deliver(run, cancel(), at(300)).await.unwrap();
     receives(&mut elsewhere, ChangeHint::Due(at(300))).await;

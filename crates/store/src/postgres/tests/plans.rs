@@ -145,7 +145,7 @@ async fn reads_use_indexes(planner: &Planner) {
         statements::COUNT_EVENTS,
         statements::COUNT_ACTIONS,
         statements::LINKS,
-        statements::INBOX,
+        statements::MESSAGES,
         statements::WAITS,
         definitions::HAS_RUNS,
         &statements::actions(),

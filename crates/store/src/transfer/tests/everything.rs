@@ -67,7 +67,7 @@ async fn leases_are_released_and_epochs_kept() {
     let claimed = store.claim(claim(runner(), 10, 4_999)).await.unwrap();
     let epochs: BTreeMap<_, _> = claimed.runs.iter().map(|run| (run.id, run.epoch)).collect();
     assert_eq!(epochs, BTreeMap::from([(world.pending, 1), (world.held, 2)]));
-    assert_eq!(store.inbox(world.held, 0).await.unwrap().len(), 1);
+    assert_eq!(store.messages(world.held, 0).await.unwrap().len(), 1);
     assert_eq!(claimed.next_due, Some(at(5_000)));
     // Tokens of waits are still valid, and an answered token stays closed.
     let answered = store.answer("open2", "{}", at(400)).await.unwrap();

@@ -6,7 +6,7 @@ use crate::{
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     definitions::{Release, ReleaseRule, WorkflowFilter},
     reads::{RunFilter, Window},
-    runs::{AttemptStatus, InboxMessage, NewRun, StatusChange, Then},
+    runs::{AttemptStatus, NewRun, RunMessage, StatusChange, Then},
 };
 use fermata_core::{RunId, Status};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
     workflows(store).await;
     let pending = pending(store, "pending").await;
     let (held, _) = held_run(store, "held", vec![open("w", "open")]).await;
-    let message = InboxMessage::Cancel {
+    let message = RunMessage::Cancel {
         reason: "no more \u{1F3B5} 'quoted' \"and\" \\ back\nslashed".to_owned(),
     };
     store.deliver(held, message, at(300)).await.unwrap();
@@ -71,7 +71,7 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
         .unwrap();
     let stored = take(store, run).await;
     let mut commit = park(run, stored.epoch, 3, Some(5_000));
-    commit.inbox_seen = 1;
+    commit.messages_seen = 1;
     let mut failed = attempt("a", 1, 220);
     failed.status = AttemptStatus::RetriableFailure;
     failed.outputs = None;
@@ -174,6 +174,6 @@ async fn dump_run(store: &dyn Store, run: RunId) -> Vec<String> {
         format!("{:?}", store.actions(run, window).await.unwrap()),
         format!("{:?}", store.links(run).await.unwrap()),
         format!("{:?}", store.waits(run).await.unwrap()),
-        format!("{:?}", store.inbox(run, 0).await.unwrap()),
+        format!("{:?}", store.messages(run, 0).await.unwrap()),
     ]
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     conformance::{ME, at, claim, described, held_run, take},
     reads::Window,
-    runs::{Claim, InboxMessage, StoredRun},
+    runs::{Claim, RunMessage, StoredRun},
 };
 use fermata_core::{Event, Status, decode};
 use std::collections::BTreeSet;
@@ -34,10 +34,7 @@ async fn expire_leases(app: &App) {
 
 async fn cancel(store: &Arc<dyn Store>, run: RunId) {
     let reason = "enough".to_owned();
-    store
-        .deliver(run, InboxMessage::Cancel { reason }, now())
-        .await
-        .unwrap();
+    store.deliver(run, RunMessage::Cancel { reason }, now()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -406,7 +403,7 @@ async fn run_with_messages_is_claimed_by_a_runner() {
     let run = app.started("r1").await;
     cancel(&store, run).await;
     assert!(!app.acquire(run).await);
-    assert_eq!(take(&store, run).await.inbox_seq, 1);
+    assert_eq!(take(&store, run).await.message_seq, 1);
 
     // By a runner that was notified, or by one that claims orphaned runs. Other runs stay with the session.
     let (notified, found, kept) = (app.held("r2").await, app.held("r3").await, app.held("r4").await);
@@ -414,7 +411,7 @@ async fn run_with_messages_is_claimed_by_a_runner() {
     cancel(&store, found).await;
     assert!(!app.acquire(notified).await);
     let taken = take(&store, notified).await;
-    assert_eq!((taken.epoch, taken.inbox_seq, taken.inbox_seen), (2, 1, 0));
+    assert_eq!((taken.epoch, taken.message_seq, taken.messages_seen), (2, 1, 0));
     let taken = take_over(&store).await;
     assert_eq!(taken.iter().map(|run| run.id).collect::<Vec<_>>(), [found]);
     for run in [notified, found] {
@@ -430,9 +427,9 @@ async fn run_with_messages_is_claimed_by_a_runner() {
     let run = app.held("r5").await;
     cancel(&store, run).await;
     app.complete(run, "Succeeded").await.unwrap();
-    assert_eq!(store.inbox(run, 0).await.unwrap(), []);
+    assert_eq!(store.messages(run, 0).await.unwrap(), []);
     let stored = store.load(run).await.unwrap().unwrap();
-    assert_eq!((stored.inbox_seq, stored.inbox_seen), (1, 1));
+    assert_eq!((stored.message_seq, stored.messages_seen), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

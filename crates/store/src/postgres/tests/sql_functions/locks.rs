@@ -10,7 +10,7 @@ use crate::{
         batch::Session,
         work::{MemberResult, Outcome, Work},
     },
-    runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, InboxMessage},
+    runs::{Answer, CommitAnswer, Conflict, Delivery, Enqueued, RunMessage},
 };
 use fermata_core::Status;
 use futures::{FutureExt, future::BoxFuture};
@@ -31,9 +31,9 @@ async fn long_lock_timeout() -> (Database, Arc<dyn Store>, App) {
     one_committer(TEST_TIMEOUT * 2).await
 }
 
-fn cancel() -> InboxMessage {
+fn cancel() -> RunMessage {
     let reason = "enough".to_owned();
-    InboxMessage::Cancel { reason }
+    RunMessage::Cancel { reason }
 }
 
 /// Locks the row of a run until the session ends its transaction.
@@ -84,7 +84,7 @@ async fn only_locked_runs_wait() {
     }
     app.run("COMMIT").await;
     for answer in in_time(futures::future::join_all(waiting)).await {
-        assert_eq!(answer, CommitAnswer::Committed { inbox_seq: 0 });
+        assert_eq!(answer, CommitAnswer::Committed { message_seq: 0 });
     }
     for (run, _) in runs {
         assert_eq!(store.load(run).await.unwrap().unwrap().journal.len(), 3);
@@ -140,7 +140,7 @@ async fn message_for_a_locked_run_waits() {
     assert!(matches!(in_time(answer).await, Ok(Answer::Accepted { .. })));
     let status = Status::Running;
     assert_eq!(in_time(delivery).await.unwrap(), Delivery::Delivered { status });
-    assert_eq!(store.inbox(run, 0).await.unwrap().len(), 2);
+    assert_eq!(store.messages(run, 0).await.unwrap().len(), 2);
 }
 
 /// A message waits for a session that is completing the run, and then gets the committed status.
@@ -249,7 +249,11 @@ async fn lock_timeout_is_reported_as_busy() {
     assert!(matches!(answered, Err(StoreError::Busy(_))), "{answered:?}");
     app.run("COMMIT").await;
     let stored = store.load(run).await.unwrap().unwrap();
-    assert_eq!((stored.journal.len(), stored.inbox_seq), (1, 0), "nothing was written");
+    assert_eq!(
+        (stored.journal.len(), stored.message_seq),
+        (1, 0),
+        "nothing was written"
+    );
     committed(&store, step(run, 1, 2)).await;
     assert!(matches!(
         store.answer("t1", "1", now()).await,

@@ -1,17 +1,17 @@
-//! The inbox of a held run: callbacks and cancels.
+//! The messages of a held run: callbacks and cancels.
 
 use super::{Driver, Incoming, StepError, step::Step};
 use fermata_core::{Fact, NodeIx, Output};
-use fermata_store::runs::{InboxMessage, StoredMessage};
+use fermata_store::runs::{RunMessage, StoredMessage};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 
-/// The pause after a read of the inbox that failed.
+/// The pause after a read of messages that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct Messages {
     /// The newest message that is recorded as consumed.
     pub seen: u64,
     /// Whether messages were pending when the run was claimed.
@@ -27,16 +27,16 @@ pub(super) struct Inbox {
 impl Driver {
     /// Reads new messages.
     pub(super) async fn fetch_messages(&mut self) -> Vec<Incoming> {
-        match self.shared.store.inbox(self.meta.id, self.inbox.seen).await {
+        match self.shared.store.messages(self.meta.id, self.messages.seen).await {
             Ok(messages) => messages.into_iter().map(Incoming::StoredMessage).collect(),
             Err(error) => {
                 let health = &self.shared.health;
                 health.retried(
                     Some(self.meta.id),
                     &error,
-                    "the inbox of a run cannot be read; trying again",
+                    "the messages of a run cannot be read; trying again",
                 );
-                self.inbox.wake.notify_one();
+                self.messages.wake.notify_one();
                 tokio::time::sleep(RETRY_PAUSE).await;
                 Vec::new()
             }
@@ -49,17 +49,17 @@ impl Driver {
         message: StoredMessage,
         step: &mut Step,
     ) -> Result<Option<Fact>, StepError> {
-        if message.seq <= step.inbox_seen {
+        if message.seq <= step.messages_seen {
             return Ok(None);
         }
-        step.inbox_seen = message.seq;
+        step.messages_seen = message.seq;
         step.read_messages = true;
         Ok(match message.message {
-            InboxMessage::Cancel { reason } => {
-                self.inbox.cancelled = true;
+            RunMessage::Cancel { reason } => {
+                self.messages.cancelled = true;
                 Some(Fact::Cancel { reason })
             }
-            InboxMessage::Callback { node } => match self.compiled.plan.find(node.as_str()) {
+            RunMessage::Callback { node } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) => {
                     let (payload, text) = self.answer_of(ix, step).await?;
@@ -72,7 +72,7 @@ impl Driver {
 
     /// The payload of the callback that answered a wait, and its text.
     pub(super) async fn answer_of(&mut self, ix: NodeIx, step: &Step) -> Result<(Arc<Value>, String), StepError> {
-        if let Some(answer) = self.inbox.answers.get(&ix) {
+        if let Some(answer) = self.messages.answers.get(&ix) {
             return Ok(answer.clone());
         }
         let waits = self.shared.store.waits(self.meta.id).await;
@@ -89,7 +89,7 @@ impl Driver {
         };
         let payload = Arc::new(payload);
         let answer = (payload.clone(), offload.to_text(payload).await);
-        self.inbox.answers.insert(ix, answer.clone());
+        self.messages.answers.insert(ix, answer.clone());
         Ok(answer)
     }
 }

@@ -3,11 +3,11 @@
 use super::*;
 use crate::{
     ChangeHint,
-    runs::{Answer, Delivery, InboxMessage, StoredMessage},
+    runs::{Answer, Delivery, RunMessage, StoredMessage},
 };
 
-fn cancel(reason: &str) -> InboxMessage {
-    InboxMessage::Cancel {
+fn cancel(reason: &str) -> RunMessage {
+    RunMessage::Cancel {
         reason: reason.to_owned(),
     }
 }
@@ -38,15 +38,15 @@ pub async fn messages_are_numbered_and_kept(store: &Arc<dyn Store>) {
     };
     let expected = [
         stored(1, 1, cancel("one")),
-        stored(2, 2, InboxMessage::Callback { node }),
+        stored(2, 2, RunMessage::Callback { node }),
         stored(3, 3, cancel("three")),
     ];
-    assert_eq!(store.inbox(run, 0).await.unwrap(), expected);
-    assert_eq!(store.inbox(run, 1).await.unwrap(), expected[1..]);
-    assert_eq!(store.inbox(run, 3).await.unwrap(), []);
+    assert_eq!(store.messages(run, 0).await.unwrap(), expected);
+    assert_eq!(store.messages(run, 1).await.unwrap(), expected[1..]);
+    assert_eq!(store.messages(run, 3).await.unwrap(), []);
     let wait = store.waits(run).await.unwrap().remove(0);
     assert_eq!((wait.open, wait.payload.as_deref()), (false, Some(r#"{"ok":true}"#)));
-    assert_eq!(store.load(run).await.unwrap().unwrap().inbox_seq, 3);
+    assert_eq!(store.load(run).await.unwrap().unwrap().message_seq, 3);
 }
 
 /// Messages that a commit has seen are deleted; numbers continue.
@@ -56,33 +56,33 @@ pub async fn consumed_messages_are_deleted(store: &Arc<dyn Store>) {
     store.deliver(run, cancel("one"), at(1)).await.unwrap();
     store.deliver(run, cancel("two"), at(2)).await.unwrap();
     let mut commit = step(run, 1, 2);
-    commit.inbox_seen = 1;
+    commit.messages_seen = 1;
     assert_eq!(committed(store, commit).await, 2);
-    assert_eq!(store.inbox(run, 0).await.unwrap().len(), 1);
+    assert_eq!(store.messages(run, 0).await.unwrap().len(), 1);
     committed(store, step(run, 1, 3)).await;
     assert_eq!(
-        store.load(run).await.unwrap().unwrap().inbox_seen,
+        store.load(run).await.unwrap().unwrap().messages_seen,
         1,
         "it never decreases"
     );
     let mut commit = step(run, 1, 4);
-    commit.inbox_seen = 2;
+    commit.messages_seen = 2;
     committed(store, commit).await;
     store.deliver(run, cancel("three"), at(3)).await.unwrap();
-    assert_eq!(store.inbox(run, 0).await.unwrap()[0].seq, 3);
+    assert_eq!(store.messages(run, 0).await.unwrap()[0].seq, 3);
 }
 
-/// A commit with an `inbox_seen` beyond the last message loses no later message.
-pub async fn inbox_seen_beyond_the_last_message_loses_nothing(store: &Arc<dyn Store>) {
+/// A commit with an `messages_seen` beyond the last message loses no later message.
+pub async fn messages_seen_beyond_the_last_one_lose_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
     let mut commit = park(run, 1, 2, None);
-    commit.inbox_seen = 5;
+    commit.messages_seen = 5;
     committed(store, commit).await;
     store.deliver(run, cancel("one"), at(1)).await.unwrap();
     let claimed = store.claim(claim(ME, 1, 1)).await.unwrap().runs.remove(0);
-    assert_eq!((claimed.inbox_seq, claimed.inbox_seen), (1, 0));
-    assert_eq!(store.inbox(run, claimed.inbox_seen).await.unwrap().len(), 1);
+    assert_eq!((claimed.message_seq, claimed.messages_seen), (1, 0));
+    assert_eq!(store.messages(run, claimed.messages_seen).await.unwrap().len(), 1);
 }
 
 /// A message makes a free run due, but never later than it was; a held run learns of it from its commits.
@@ -95,7 +95,7 @@ pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     store.deliver(run, cancel("one"), at(1)).await.unwrap();
     assert_eq!(wake_at().await, held);
     let mut parking = park(run, 1, 2, None);
-    parking.inbox_seen = 1;
+    parking.messages_seen = 1;
     committed(store, parking).await;
     assert_eq!(wake_at().await, None);
     store.deliver(run, cancel("two"), at(700)).await.unwrap();
@@ -104,7 +104,7 @@ pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     assert_eq!(wake_at().await, Some(at(700)));
     store.deliver(run, cancel("four"), at(600)).await.unwrap();
     assert_eq!(wake_at().await, Some(at(600)));
-    assert_eq!(store.claim(claim(ME, 1, 600)).await.unwrap().runs[0].inbox_seq, 4);
+    assert_eq!(store.claim(claim(ME, 1, 600)).await.unwrap().runs[0].message_seq, 4);
 }
 
 /// Terminal and unknown runs receive no messages.
@@ -117,7 +117,7 @@ pub async fn terminal_and_unknown_runs_get_no_messages(store: &Arc<dyn Store>) {
         store.deliver(run, cancel("one"), at(1)).await.unwrap(),
         Delivery::Terminal { status }
     );
-    assert!(store.inbox(run, 0).await.unwrap().is_empty());
+    assert!(store.messages(run, 0).await.unwrap().is_empty());
     assert_eq!(store.run(run).await.unwrap().unwrap().wake_at, None);
     assert_eq!(
         store.deliver(run_id(), cancel("one"), at(1)).await.unwrap(),
@@ -143,7 +143,7 @@ pub async fn a_wait_is_answered_once(store: &Arc<dyn Store>) {
     assert_eq!(store.answer("t1", "2", at(301)).await.unwrap(), Answer::Closed);
     assert_eq!(store.waits(run).await.unwrap()[0].payload.as_deref(), Some("1"));
     let claimed = store.claim(claim(ME, 1, 300)).await.unwrap().runs.remove(0);
-    assert_eq!((claimed.id, claimed.inbox_seq), (run, 1));
+    assert_eq!((claimed.id, claimed.message_seq), (run, 1));
 }
 
 /// Answers to closed, unknown or terminal waits are refused and change nothing.
@@ -165,7 +165,7 @@ pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
             .iter()
             .all(|wait| wait.payload.is_none())
     );
-    assert!(store.inbox(run, 0).await.unwrap().is_empty());
+    assert!(store.messages(run, 0).await.unwrap().is_empty());
 }
 
 /// A wait accepts no answer from its deadline on, even if its run has not processed the timeout.
@@ -186,7 +186,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     assert!(accepted("t3", 900).await, "it has not opened, or has no limit");
     assert!(!accepted("t4", 500).await && accepted("t4", 1).await);
     assert_eq!(
-        store.inbox(run, 0).await.unwrap().len(),
+        store.messages(run, 0).await.unwrap().len(),
         3,
         "refused answers write nothing"
     );
@@ -221,16 +221,16 @@ pub async fn changes_are_notified(store: &Arc<dyn Store>) {
     let (held, _) = held_run(store, "r2", Vec::new()).await;
     received(0);
     store.deliver(held, cancel("one"), at(7)).await.unwrap();
-    assert_eq!(received(1), [ChangeHint::Inbox(held)]);
+    assert_eq!(received(1), [ChangeHint::Messages(held)]);
     store.deliver(run, cancel("one"), at(7)).await.unwrap();
-    assert_eq!(received(2), [ChangeHint::Inbox(run), ChangeHint::Due(at(7))]);
+    assert_eq!(received(2), [ChangeHint::Messages(run), ChangeHint::Due(at(7))]);
     let mut parking = park(held, 1, 2, Some(900));
-    parking.inbox_seen = 1;
+    parking.messages_seen = 1;
     committed(store, parking).await;
     assert_eq!(received(1), [ChangeHint::Due(at(900))]);
     take(store, held).await;
     let mut forever = park(held, 2, 3, None);
-    forever.inbox_seen = 1;
+    forever.messages_seen = 1;
     committed(store, forever).await;
     received(0);
 }

@@ -9,16 +9,16 @@ use super::{
 };
 use crate::{
     ChangeHint,
-    runs::{Answer, Delivery, InboxMessage, WaitChange, message_text},
+    runs::{Answer, Delivery, RunMessage, WaitChange, message_text},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-const INBOX: &str = "SELECT status, inbox_seq, lease_owner IS NULL FROM workflow_executions WHERE id = ?1";
+const MESSAGES: &str = "SELECT status, inbox_seq, lease_owner IS NULL FROM workflow_executions WHERE id = ?1";
 
 const INSERT_MESSAGE: &str = "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter) VALUES (?1, ?2, ?3, ?4)";
 
-/// A held run keeps its `wake_at`: its owner sees `inbox_seq` at its next commit.
+/// A held run keeps its `wake_at`: its owner sees `message_seq` at its next commit.
 const WAKE: &str = "UPDATE workflow_executions SET inbox_seq = ?2,
     wake_at = CASE WHEN lease_owner IS NULL THEN MIN(COALESCE(wake_at, ?3), ?3) ELSE wake_at END
     WHERE id = ?1";
@@ -42,19 +42,19 @@ const UNSEEN_ANSWER: &str = "SELECT 1 FROM run_waits
     WHERE workflow_execution_id = ?1 AND node_id = ?2 AND answer_seq > ?3 LIMIT 1";
 
 /// The columns of a run that decide about a delivery.
-struct Inbox {
+struct Messages {
     status: Status,
-    inbox_seq: u64,
+    message_seq: u64,
     free: bool,
 }
 
-fn inbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Inbox>> {
-    let mut statement = tx.connection.prepare_cached(INBOX)?;
+fn messages(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Messages>> {
+    let mut statement = tx.connection.prepare_cached(MESSAGES)?;
     statement
         .query_row([key(&run)], |row| {
-            Ok(Inbox {
+            Ok(Messages {
                 status: get(row, 0)?,
-                inbox_seq: count(row, 1)?,
+                message_seq: count(row, 1)?,
                 free: row.get(2)?,
             })
         })
@@ -63,28 +63,28 @@ fn inbox(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Inbox>> {
 
 /// `message` is the text of the message.
 pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, message: &str, at: Timestamp) -> rusqlite::Result<Delivery> {
-    let Some(inbox) = inbox(tx, run)? else {
+    let Some(messages) = messages(tx, run)? else {
         return Ok(Delivery::NotFound);
     };
-    let status = inbox.status;
+    let status = messages.status;
     if status.is_terminal() {
         return Ok(Delivery::Terminal { status });
     }
-    put(tx, run, &inbox, message, at)?;
+    put(tx, run, &messages, message, at)?;
     Ok(Delivery::Delivered { status })
 }
 
-/// Adds a message to an inbox and wakes the run; returns its seq.
-fn put(tx: &mut Tx<'_>, run: RunId, inbox: &Inbox, message: &str, at: Timestamp) -> rusqlite::Result<u64> {
-    let seq = inbox.inbox_seq + 1;
+/// Adds a message and wakes the run; returns its seq.
+fn put(tx: &mut Tx<'_>, run: RunId, messages: &Messages, message: &str, at: Timestamp) -> rusqlite::Result<u64> {
+    let seq = messages.message_seq + 1;
     tx.connection
         .prepare_cached(INSERT_MESSAGE)?
         .execute(params![key(&run), signed(seq), at.0, message])?;
     tx.connection
         .prepare_cached(WAKE)?
         .execute(params![key(&run), signed(seq), at.0])?;
-    tx.hints.push(ChangeHint::Inbox(run));
-    if inbox.free {
+    tx.hints.push(ChangeHint::Messages(run));
+    if messages.free {
         tx.hints.push(ChangeHint::Due(at));
     }
     Ok(seq)
@@ -102,15 +102,15 @@ pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp)
     let Some((run, node, open)) = wait else {
         return Ok(Answer::NotFound);
     };
-    let inbox = match inbox(tx, run)? {
-        Some(inbox) if open && !inbox.status.is_terminal() => inbox,
+    let messages = match messages(tx, run)? {
+        Some(messages) if open && !messages.status.is_terminal() => messages,
         _ => return Ok(Answer::Closed),
     };
     let seq = put(
         tx,
         run,
-        &inbox,
-        &message_text(&InboxMessage::Callback { node: node.clone() }),
+        &messages,
+        &message_text(&RunMessage::Callback { node: node.clone() }),
         at,
     )?;
     tx.connection
