@@ -49,10 +49,11 @@ pub(crate) struct Due {
     pub run: RunId,
 }
 
-type Rank = (Reverse<i32>, Timestamp, RunId);
+pub(crate) type Rank = (Reverse<i32>, Timestamp, RunId);
 
 impl Due {
-    fn rank(&self) -> Rank {
+    /// Orders runs of one workflow: the first goes first.
+    pub(crate) fn rank(&self) -> Rank {
         (Reverse(self.priority), self.wake_at, self.run)
     }
 }

@@ -16,7 +16,7 @@ pub async fn claimers_never_share_a_run(store: &Arc<dyn Store>) {
             tokio::spawn(async move {
                 let runner = runner();
                 let mut mine = Vec::new();
-                // A claim may be empty while others hold the locks; `next_due` says whether runs are left.
+                // A claim is empty while others have locked all runs that are left; `next_due` says that there are some.
                 for _ in 0..10_000 {
                     let claimed = store.claim(claim(runner, 7, 1000)).await.unwrap();
                     if claimed.runs.is_empty() && claimed.next_due.is_none() {

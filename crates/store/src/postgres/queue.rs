@@ -8,7 +8,9 @@
 //! * Every query uses an index, and its cost does not grow with a backlog; a test checks the plans. Conditions are ranges
 //!   over all columns up to the sort column, so that only the intended index fits.
 //! * The first due runs are locked when they are read, so that concurrent claims do not choose the same runs. Runs found
-//!   elsewhere are locked afterwards, and taken only if they are still free.
+//!   elsewhere are locked afterwards, and taken only if they are still free. Concurrent claims may choose the same ones (the
+//!   most urgent runs of a workflow); then the places go to runs that the claim has locked already. So a claim is empty only
+//!   if every due run is held or locked.
 
 use super::{
     columns::{get, plain},
@@ -136,7 +138,7 @@ pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Gro
         return Ok(front.iter().map(|due| due.run.0).collect());
     }
     let locked: HashSet<Uuid> = front.iter().map(|due| due.run.0).collect();
-    let chosen = choose(tx, claim, prioritised, front, walked).await?;
+    let chosen = choose(tx, claim, prioritised, &front, walked).await?;
     let beyond: Vec<Uuid> = chosen.iter().copied().filter(|id| !locked.contains(id)).collect();
     if beyond.is_empty() {
         return Ok(chosen);
@@ -145,15 +147,21 @@ pub(super) async fn free(tx: &Transaction<'_>, claim: &Claim, walked: &Mutex<Gro
     let taken = tx.query(&take, &[&beyond]).await?;
     let taken = taken.iter().map(|row| plain(row, 0));
     let taken = taken.collect::<Result<HashSet<Uuid>, PgError>>()?;
-    let ours = |id: &Uuid| locked.contains(id) || taken.contains(id);
-    Ok(chosen.into_iter().filter(ours).collect())
+    let is_ours = |id: &&Uuid| locked.contains(id) || taken.contains(id);
+    let mut ours: Vec<Uuid> = chosen.iter().filter(is_ours).copied().collect();
+    // The other chosen runs are locked by another claim.
+    let lost = chosen.len() - ours.len();
+    front.sort_by_key(Due::rank);
+    let spare = front.iter().map(|due| due.run.0).filter(|id| !chosen.contains(id));
+    ours.extend(spare.take(lost));
+    Ok(ours)
 }
 
 async fn choose(
     tx: &Transaction<'_>,
     claim: &Claim,
     prioritised: bool,
-    front: Vec<Due>,
+    front: &[Due],
     walked: &Mutex<Group>,
 ) -> Result<Vec<Uuid>, PgError> {
     let places = Places {
@@ -163,12 +171,12 @@ async fn choose(
     };
     let mut known = Known::default();
     loop {
-        let missing = match priority::choose(&places, front.clone(), &mut known) {
+        let missing = match priority::choose(&places, front.to_vec(), &mut known) {
             Ok(runs) => return Ok(runs.into_iter().map(|run| run.0).collect()),
             Err(missing) => missing,
         };
         match missing {
-            Missing::Urgent => known.fetch_urgent(tx, claim, &front).await?,
+            Missing::Urgent => known.fetch_urgent(tx, claim, front).await?,
             Missing::Heads(but) => known.fetch_heads(tx, claim, but, walked).await?,
             Missing::Group(group) => known.fetch_groups(tx, claim, group).await?,
         }

@@ -322,3 +322,26 @@ async fn hints_can_be_disabled() {
     assert_eq!(b.runs_with_messages(owner).await.unwrap(), [run]);
     assert!(changes.is_empty());
 }
+
+/// Concurrent claims choose the same most urgent runs. A claim that finds them locked takes other runs that are due.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claim_takes_other_runs_if_the_chosen_ones_are_locked() {
+    let database = Database::new().await;
+    let store = process(&database).await;
+    activate(&store, WORKFLOW).await;
+    let mut runs = Vec::new();
+    for index in 0..20 {
+        runs.push(pending(&store, &format!("r{index}")).await);
+    }
+    let (other, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let lock = "BEGIN; SELECT id FROM workflow_executions ORDER BY wake_at, id LIMIT 7 FOR NO KEY UPDATE";
+    other.batch_execute(lock).await.unwrap();
+    let claimed = store.claim(claim(runner(), 7, 1000)).await.unwrap().runs;
+    let claimed: Vec<_> = claimed.iter().map(|run| run.id).collect();
+    assert_eq!(claimed, runs[7..14]);
+    drop(other);
+    let _ = connection.await;
+}
