@@ -5,7 +5,7 @@ use crate::tree::{join, unescape};
 use fermata_expr::nearest;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 /// A schema error, explained.
@@ -53,7 +53,7 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
         }
         ValidationErrorKind::Type { kind } => {
             let message = format!("{name} must be {}, not {}", expected(kind), given(instance));
-            one("WRONG_TYPE", message, None)
+            one("WRONG_TYPE", message, as_list(error, kind, schema))
         }
         ValidationErrorKind::Enum { options } => {
             let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
@@ -186,6 +186,17 @@ fn expected(kind: &TypeKind) -> String {
             names.join(" or ")
         }
     }
+}
+
+/// How to write a single string where a list of strings is expected.
+fn as_list(error: &ValidationError, kind: &TypeKind, schema: &Value) -> Option<String> {
+    let (Value::String(text), TypeKind::Single(JsonType::Array)) = (&**error.instance(), kind) else {
+        return None;
+    };
+    let (owner, _) = error.schema_path().as_str().rsplit_once('/')?;
+    let items = schema.pointer(owner)?.pointer("/items/type")?;
+    let is_short = text.chars().count() <= 60;
+    (items == "string" && is_short).then(|| format!("write a list: {}", quote(&json!([text]).to_string())))
 }
 
 fn type_name(kind: JsonType) -> &'static str {
