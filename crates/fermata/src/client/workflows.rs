@@ -27,6 +27,7 @@ Examples:
   fermata workflows start order --input id=7 --wait
   fermata workflows versions order
   fermata workflows rollback order               activate the version before the current one
+  fermata workflows rollback order 2             activate version 2
   fermata workflows disable order
   fermata workflows archive order
   fermata workflows reactivate order
@@ -83,6 +84,9 @@ enum Command {
         /// The id of the workflow.
         id: String,
         /// The version to activate [default: the one before the current one].
+        #[arg(value_name = "VERSION", conflicts_with = "to")]
+        version: Option<u32>,
+        /// The same as VERSION.
         #[arg(long, value_name = "N")]
         to: Option<u32>,
     },
@@ -132,8 +136,8 @@ pub async fn workflows(args: WorkflowsArgs, config: &Config) -> anyhow::Result<E
         Command::Versions(OneArgs { id }) => {
             versions::versions(&client, &client.workflow_id(&id).await?, format).await?;
         }
-        Command::Rollback { id, to } => {
-            versions::rollback(&client, &client.workflow_id(&id).await?, to, format).await?;
+        Command::Rollback { id, version, to } => {
+            versions::rollback(&client, &client.workflow_id(&id).await?, version.or(to), format).await?;
         }
         Command::Enable(OneArgs { id }) => Step::Enable.take(&client, &id, format).await?,
         Command::Disable(OneArgs { id }) => Step::Disable.take(&client, &id, format).await?,

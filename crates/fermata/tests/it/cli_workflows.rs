@@ -102,9 +102,16 @@ async fn rollback_activates_an_older_version() {
         missing.code == Some(1) && missing.stderr.contains("VERSION_NOT_FOUND"),
         "{missing:?}"
     );
-    // Forwards too, and the numbers of versions go on.
-    at(&server, &["workflows", "rollback", "hello", "--to", "3"]);
+    // Forwards too, and the number may stand alone.
+    let rolled = at(&server, &["workflows", "rollback", "hello", "3"]);
+    assert_eq!(
+        (rolled.code, rolled.stdout.as_str()),
+        (Some(0), "hello uses version 3 now, instead of 1\n"),
+        "{rolled:?}"
+    );
     assert_eq!(says(), "three");
+    let both = at(&server, &["workflows", "rollback", "hello", "3", "--to", "2"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
 }
 
 #[tokio::test]
