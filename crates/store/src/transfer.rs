@@ -158,6 +158,7 @@ impl Transfer {
     /// As [`Transfer::run`].
     pub async fn dry_run(&self) -> Result<Report> {
         let mut source = self.from.open(Side::Source, true).await?;
+        refuse_older_schema(&*source).await?;
         let to = match &self.to {
             Place::Sqlite(path) if !path.exists() => {
                 decide(self.resume, source.mark().await?, None).map_err(|reason| reason.explain(&*source, "it"))?;
@@ -250,6 +251,19 @@ impl Place {
             Place::Sqlite(path) => Box::new(SqliteEnd::open(path, side, dry_run)?),
             Place::Postgres { url, settings } => Box::new(PostgresEnd::open(url, settings, dry_run).await?),
         })
+    }
+}
+
+/// A transfer migrates its source first. A dry run changes nothing, so it cannot read a source with an older schema.
+async fn refuse_older_schema(source: &dyn End) -> Result<()> {
+    let place = source.place();
+    match source.missing_migrations().await? {
+        0 => Ok(()),
+        missing => Err(TransferError::Refused(format!(
+            "{place} has the schema of an earlier release ({missing} migrations are missing), and a dry run cannot read it. Apply \
+             them with `fermata migrate up --database URL` and repeat the dry run, or transfer without --dry-run, which applies \
+             them first. Nothing was changed"
+        ))),
     }
 }
 

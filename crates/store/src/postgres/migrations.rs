@@ -268,7 +268,7 @@ async fn check_server(client: &Client, address: &Address) -> Result<()> {
 }
 
 /// The newest applied migration; `None` if the database has no schema.
-async fn version(client: &Client) -> Result<Option<u32>, tokio_postgres::Error> {
+pub(super) async fn version(client: &Client) -> Result<Option<u32>, tokio_postgres::Error> {
     let exists = "SELECT to_regclass('fermata_schema_version') IS NOT NULL";
     if !client.query_one(exists, &[]).await?.get::<_, bool>(0) {
         return Ok(None);

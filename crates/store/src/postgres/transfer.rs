@@ -183,6 +183,12 @@ impl End for PostgresEnd {
         &self.place
     }
 
+    async fn missing_migrations(&self) -> Result<usize> {
+        let version = migrations::version(&self.client).await;
+        let version = version.map_err(|error| self.failed(error))?;
+        Ok(version.map_or(0, |version| migrations::PROGRAM.missing(version).count()))
+    }
+
     async fn mark(&self) -> Result<Option<Mark>> {
         let text = mark_text(&self.client).await.map_err(|error| self.explain(&error))?;
         text.map(|text| Mark::from_text(&text, &self.place)).transpose()

@@ -5,6 +5,7 @@
 
 use super::{
     columns::Col,
+    migrations,
     open::{self, Opened, Purpose},
 };
 use crate::{
@@ -107,6 +108,14 @@ fn change_mark(connection: &Connection, was: Option<&str>, now: Option<&str>) ->
 impl End for SqliteEnd {
     fn place(&self) -> &str {
         &self.place
+    }
+
+    async fn missing_migrations(&self) -> Result<usize> {
+        self.with(|connection| match there(connection, "schema_version")? {
+            true => Ok(migrations::PROGRAM.missing(migrations::number(connection)?).count()),
+            false => Ok(0),
+        })
+        .await
     }
 
     async fn mark(&self) -> Result<Option<Mark>> {

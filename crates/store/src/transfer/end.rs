@@ -128,6 +128,9 @@ pub(crate) trait End: Send {
     /// The address of the database for messages, without its password.
     fn place(&self) -> &str;
 
+    /// How many migrations of this program its schema lacks; 0 if it has no schema.
+    async fn missing_migrations(&self) -> Result<usize>;
+
     /// The mark of an earlier transfer.
     async fn mark(&self) -> Result<Option<Mark>>;
 

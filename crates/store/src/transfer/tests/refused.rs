@@ -1,7 +1,11 @@
 //! Transfers that are refused and change nothing.
 
 use super::{world::*, *};
-use crate::{Store, conformance::cluster::execute, conformance::*};
+use crate::{
+    Store,
+    conformance::{cluster::execute, *},
+    postgres::{PostgresSettings, PostgresStore},
+};
 
 async fn refused(transfer: &Transfer) -> String {
     let real = transfer.run(&no_progress()).await.unwrap_err().to_string();
@@ -218,4 +222,30 @@ fn marks_decide_where_a_transfer_starts() {
             "{resume} {from:?} {to:?}"
         );
     }
+}
+
+/// A dry run leaves an older schema as it is, and says what to do. The transfer itself migrates the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_of_an_older_schema_is_refused() {
+    let fixture = Fixture::new().await;
+    drop(fixture.open("a.db").unwrap());
+    SqliteStore::migrate_back(&fixture.file("a.db")).unwrap();
+    PostgresStore::migrate_back(&fixture.database.url, &PostgresSettings::default())
+        .await
+        .unwrap();
+    for transfer in [
+        transfer(fixture.sqlite("a.db"), fixture.postgres()),
+        transfer(fixture.postgres(), fixture.sqlite("b.db")),
+    ] {
+        let why = transfer.dry_run().await.unwrap_err().to_string();
+        for part in [
+            "(1 migrations are missing)",
+            "fermata migrate up",
+            "Nothing was changed",
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
+    let there = transfer(fixture.sqlite("a.db"), fixture.postgres());
+    there.run(&no_progress()).await.unwrap();
 }
