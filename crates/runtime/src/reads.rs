@@ -5,11 +5,12 @@
 //!   has one place.
 //! * Outputs and parameters leave this module masked ([`masked`]). The store keeps the secrets, because later steps may
 //!   need them.
-//! * No result grows with the number of runs: lists have at most [`MAX_PAGE`] items, and attempts also a limit in bytes.
+//! * No result grows with the number of runs: lists have at most [`MAX_PAGE`] items, and attempts and external resources also
+//!   a limit in bytes.
 
-mod attempts;
 mod events;
 mod masked;
+mod windows;
 
 use crate::{
     engine::Engine,
@@ -19,7 +20,7 @@ use fermata_core::{Event, RunId, RunnerId, decode};
 use fermata_store::{
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{Definition, Draft, VersionRow, Workflow, WorkflowFilter},
-    reads::{LinkRecord, Order, Page, RunFilter, RunPage, RunRecord},
+    reads::{Order, Page, RunFilter, RunPage, RunRecord},
     runners::RunnerRecord,
     runs::WaitRecord,
 };
@@ -76,11 +77,6 @@ impl Reads<'_> {
     ) -> Result<Page<RunRecord>, EngineError> {
         let limit = limit.min(MAX_PAGE);
         Ok(self.engine.shared.store.children(parent, after, limit).await?)
-    }
-
-    /// The external resources that a run is linked to.
-    pub async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>, EngineError> {
-        Ok(self.engine.shared.store.links(run).await?)
     }
 
     /// The waits of a run. Their tokens are secrets.

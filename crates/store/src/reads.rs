@@ -27,8 +27,8 @@ pub trait ReadStore: Send + Sync {
     /// Journal rows of a run, oldest first, and their total number.
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
 
-    /// External resources of a run.
-    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>>;
+    /// External resources of a run, in the order in which they were linked, and their total number.
+    async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)>;
 }
 
 /// A run's row. JSON texts are compact JSON.

@@ -105,7 +105,9 @@ pub(crate) const COUNT_ACTIONS: &str = "SELECT COUNT(*) FROM action_executions W
 pub(crate) const LINKS: &str =
     "SELECT node_id, attempt, system_name, resource_type, resource_id, external_url, created_at
     FROM workflow_resource_links WHERE workflow_execution_id = ?1
-    ORDER BY created_at, system_name, resource_type, resource_id";
+    ORDER BY created_at, system_name, resource_type, resource_id LIMIT ?2 OFFSET ?3";
+
+pub(crate) const COUNT_LINKS: &str = "SELECT COUNT(*) FROM workflow_resource_links WHERE workflow_execution_id = ?1";
 
 pub(crate) const MESSAGES: &str =
     "SELECT seq, ts, letter FROM run_inbox WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq";

@@ -326,6 +326,8 @@ pub(crate) struct Included<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<ResourceView<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources_total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub children: Option<Vec<RunRow<'a>>>,
     /// Whether there are more children than the window shows.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,9 +7,12 @@ use fermata_runtime::{
     actions::{Action, ActionInfo, Call, Failed, Success},
     timeline::Level,
 };
+use fermata_store::reads::Window;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
+
+const ALL: Window = Window { limit: 100, offset: 0 };
 
 #[tokio::test]
 async fn outputs_flow_through_templates_and_conditions() {
@@ -262,7 +265,7 @@ async fn resource_link_of_another_run_fails_the_node() {
     let document = workflow(json!([{ "id": "a", "actionType": "test.create" }]));
     let first = bed.carry(document.clone(), json!({})).await;
     assert_eq!(first.status(), Status::Succeeded);
-    assert_eq!(bed.store.links(first.run).await.unwrap().len(), 1);
+    assert_eq!(bed.store.links(first.run, ALL).await.unwrap().1, 1);
     let request = Request {
         workflow_id: "under-test".into(),
         trigger: json!({}),
@@ -281,7 +284,7 @@ async fn resource_link_of_another_run_fails_the_node() {
             .unwrap()
             .contains(&first.run.to_string())
     );
-    assert!(bed.store.links(second.run).await.unwrap().is_empty());
+    assert_eq!(bed.store.links(second.run, ALL).await.unwrap().1, 0);
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn everything(world: &World, memory: &MemoryStore) -> Checked {
     );
     let mut owners: BTreeMap<String, RunId> = BTreeMap::new();
     for id in &ids {
-        for link in memory.links(*id).await.map_err(text)? {
+        for link in memory.links(*id, ALL).await.map_err(text)?.0 {
             let before = owners.insert(link.resource_id.clone(), *id);
             ensure!(
                 before.is_none_or(|other| other == *id),
@@ -90,7 +90,7 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
     let record = memory.run(id).await.map_err(text)?.ok_or("its row is missing")?;
     let journal = memory.events(id, ALL).await.map_err(text)?.0;
     let rows = memory.actions(id, ALL).await.map_err(text)?.0;
-    let links = memory.links(id).await.map_err(text)?;
+    let links = memory.links(id, ALL).await.map_err(text)?.0;
     let waits = memory.waits(id).await.map_err(text)?;
     let all = DeadLetterFilter {
         limit: 1000,

@@ -478,8 +478,8 @@ impl ReadStore for FaultyStore {
         self.memory.events(run, window).await
     }
 
-    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
-        self.memory.links(run).await
+    async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
+        self.memory.links(run, window).await
     }
 }
 

@@ -18,7 +18,7 @@ async fn everything(store: &Arc<dyn Store>, run: RunId) -> String {
     let parts = (
         store.run(run).await.unwrap(),
         store.load(run).await.unwrap(),
-        store.links(run).await.unwrap(),
+        store.links(run, ALL).await.unwrap(),
     );
     let rows = (
         store.actions(run, ALL).await.unwrap(),
@@ -276,10 +276,10 @@ pub async fn links_are_unique_across_runs(store: &Arc<dyn Store>) {
         owner: run,
     };
     assert_eq!(store.commit(second.clone()).await, CommitAnswer::Conflict(conflict));
-    assert!(store.links(other).await.unwrap().is_empty());
+    assert_eq!(store.links(other, ALL).await.unwrap(), (Vec::new(), 0));
     second.links.pop();
     committed(store, second).await;
-    let links = store.links(run).await.unwrap();
+    let links = store.links(run, ALL).await.unwrap().0;
     assert_eq!(
         (links.len(), links[0].resource_id.as_str(), links[0].created_at),
         (1, "m1", at(202))
@@ -295,7 +295,7 @@ pub async fn own_links_again_are_fine(store: &Arc<dyn Store>) {
         commit.links = vec![link("m1"), link("m1")];
         committed(store, commit).await;
     }
-    let links = store.links(run).await.unwrap();
+    let links = store.links(run, ALL).await.unwrap().0;
     assert_eq!((links.len(), links[0].created_at), (1, at(202)));
 }
 

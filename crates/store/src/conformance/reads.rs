@@ -1,6 +1,6 @@
 //! Reads of runs, attempts, events and links: filters, pages and windows.
 
-use super::*;
+use super::{commit::ALL, *};
 use crate::{
     definitions::WorkflowFilter,
     reads::{Order, RunFilter, RunRecord, Window},
@@ -355,11 +355,14 @@ pub async fn links_are_listed(store: &Arc<dyn Store>) {
         commit.links = vec![link(id)];
         committed(store, commit).await;
     }
-    let links = store.links(run).await.unwrap();
+    let (links, total) = store.links(run, ALL).await.unwrap();
     assert_eq!(
         links.iter().map(|link| link.resource_id.as_str()).collect::<Vec<_>>(),
         ["b", "a"]
     );
+    assert_eq!(total, 2);
+    let second = store.links(run, Window { limit: 1, offset: 1 }).await.unwrap();
+    assert_eq!(second, (links[1..].to_vec(), 2));
     assert_eq!(
         (links[0].node.as_str(), links[0].system.as_str(), links[0].attempt),
         ("a", "slack", 1)
@@ -374,7 +377,7 @@ pub async fn reads_of_missing_runs_are_empty(store: &Arc<dyn Store>) {
     assert_eq!(store.load(run).await.unwrap(), None);
     assert_eq!(store.actions(run, window).await.unwrap(), (Vec::new(), 0));
     assert_eq!(store.events(run, window).await.unwrap(), (Vec::new(), 0));
-    assert!(store.links(run).await.unwrap().is_empty());
+    assert_eq!(store.links(run, window).await.unwrap(), (Vec::new(), 0));
     assert!(store.messages(run, 0).await.unwrap().is_empty());
     assert!(store.waits(run).await.unwrap().is_empty());
     assert!(store.last_attempts(run, &[]).await.unwrap().is_empty());
@@ -439,7 +442,7 @@ pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
         commit.links = vec![link("l\0")];
         committed(store, commit).await;
     }
-    assert_eq!(store.links(id).await.unwrap().len(), 1);
+    assert_eq!(store.links(id, ALL).await.unwrap().1, 1);
     assert!(store.run(id).await.unwrap().unwrap().correlation_id.is_some());
 
     let none = "hello\0";

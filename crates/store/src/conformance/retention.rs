@@ -65,7 +65,7 @@ async fn rows(store: &Arc<dyn Store>, run: RunId) -> [usize; 4] {
     [
         store.events(run, ALL).await.unwrap().0.len(),
         store.actions(run, ALL).await.unwrap().0.len(),
-        store.links(run).await.unwrap().len(),
+        store.links(run, ALL).await.unwrap().0.len(),
         store.waits(run).await.unwrap().len(),
     ]
 }

@@ -32,8 +32,8 @@ impl ReadStore for MemoryStore {
         self.with(|state| state.events(run, window))
     }
 
-    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
-        self.with(|state| state.links_of(run))
+    async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
+        self.with(|state| state.links_of(run, window))
     }
 }
 
@@ -132,7 +132,7 @@ impl State {
         last
     }
 
-    pub(super) fn links_of(&self, run: RunId) -> Vec<LinkRecord> {
+    pub(super) fn links_of(&self, run: RunId, window: Window) -> (Vec<LinkRecord>, u64) {
         let mut links = self.runs.get(&run).map(|entry| entry.links.clone()).unwrap_or_default();
         let name = |link: &LinkRecord| {
             (
@@ -142,7 +142,8 @@ impl State {
             )
         };
         links.sort_by_cached_key(|link| (link.created_at, name(link)));
-        links
+        let total = links.len() as u64;
+        (cut(links.into_iter(), window).collect(), total)
     }
 
     pub(super) fn messages(&self, run: RunId, after: u64) -> Vec<StoredMessage> {

@@ -40,8 +40,8 @@ impl ReadStore for PostgresStore {
         patiently!(self.sessions, |session| events(&session, run, window))
     }
 
-    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
-        patiently!(self.sessions, |session| links(&session, run))
+    async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
+        patiently!(self.sessions, |session| links(&session, run, window))
     }
 }
 
@@ -185,8 +185,12 @@ pub(super) async fn events(
 }
 
 /// External resources of a run, in the order in which they were linked.
-pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec<LinkRecord>, PgError> {
-    let found = rows(client, statements::LINKS, &[&run.0]).await?;
+pub(super) async fn links(
+    client: &impl GenericClient,
+    run: RunId,
+    window: Window,
+) -> Result<(Vec<LinkRecord>, u64), PgError> {
+    let (found, total) = windowed(client, statements::LINKS, statements::COUNT_LINKS, run, window).await?;
     let links = found.iter().map(|row| {
         Ok(LinkRecord {
             node: get(row, 0)?,
@@ -198,7 +202,7 @@ pub(super) async fn links(client: &impl GenericClient, run: RunId) -> Result<Vec
             created_at: get(row, 6)?,
         })
     });
-    links.collect()
+    Ok((links.collect::<Result<_, PgError>>()?, total))
 }
 
 /// Messages after the sequence number `after`, oldest first.

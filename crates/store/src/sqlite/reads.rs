@@ -46,8 +46,10 @@ impl ReadStore for SqliteStore {
             .await
     }
 
-    async fn links(&self, run: RunId) -> Result<Vec<LinkRecord>> {
-        self.readers.read(move |connection| links(connection, run)).await
+    async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
+        self.readers
+            .read(move |connection| links(connection, run, window))
+            .await
     }
 }
 
@@ -162,9 +164,9 @@ pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rus
 }
 
 /// External resources of a run, in the order in which they were created.
-pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<LinkRecord>> {
+pub(super) fn links(connection: &Connection, run: RunId, window: Window) -> rusqlite::Result<(Vec<LinkRecord>, u64)> {
     let mut statement = connection.prepare_cached(statements::LINKS)?;
-    let rows = statement.query_map([key(&run)], |row| {
+    let rows = statement.query_map(params![key(&run), window.limit, window.offset], |row| {
         Ok(LinkRecord {
             node: get(row, 0)?,
             attempt: row.get(1)?,
@@ -175,7 +177,9 @@ pub(super) fn links(connection: &Connection, run: RunId) -> rusqlite::Result<Vec
             created_at: get(row, 6)?,
         })
     })?;
-    rows.collect()
+    let rows = rows.collect::<rusqlite::Result<_>>()?;
+    let mut total = connection.prepare_cached(statements::COUNT_LINKS)?;
+    Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
 }
 
 /// Messages after `after`, oldest first.

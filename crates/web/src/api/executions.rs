@@ -215,12 +215,13 @@ pub(crate) async fn get(
         included.events_total = Some(total);
     }
     let links = match include.resources {
-        true => Some(reads.links(id).await?),
+        true => Some(reads.links(id, window).await?),
         false => None,
     };
-    included.resources = links
-        .as_ref()
-        .map(|links| links.iter().map(ResourceView::from).collect());
+    if let Some((links, total)) = &links {
+        included.resources = Some(links.iter().map(ResourceView::from).collect());
+        included.resources_total = Some(*total);
+    }
     let children = match include.children {
         true => Some(reads.children(id, None, window.limit).await?),
         false => None,

@@ -15,13 +15,8 @@ async fn delete(server: &Server, id: &str) -> Answer {
     server.send(Method::DELETE, &path, &[], Vec::new()).await
 }
 
-#[track_caller]
-fn assert_deleted(answer: &Answer) {
-    assert_eq!((answer.status, answer.text.as_str()), (204, ""));
-}
-
-#[tokio::test]
-async fn finished_executions_are_deleted() {
+/// A server with a run that has ended, the body of the request that started it, and its id.
+async fn with_ended_run() -> (Server, Value, String) {
     let server = Server::start().await;
     server.publish(&echo("quick")).await;
     let body = json!({ "requestId": "r-1", "trigger": { "n": 1 } });
@@ -30,6 +25,17 @@ async fn finished_executions_are_deleted() {
         .await
         .expect(200);
     let id = ended["executionId"].as_str().unwrap().to_owned();
+    (server, body, id)
+}
+
+#[track_caller]
+fn assert_deleted(answer: &Answer) {
+    assert_eq!((answer.status, answer.text.as_str()), (204, ""));
+}
+
+#[tokio::test]
+async fn finished_executions_are_deleted() {
+    let (server, body, id) = with_ended_run().await;
     assert_deleted(&delete(&server, &id).await);
     server
         .get(&format!("/api/v1/executions/{id}"))
@@ -60,14 +66,7 @@ async fn running_executions_are_not_deleted() {
 /// Of an execution whose key is kept, the row is shown without payloads, and the requestId still leads to it.
 #[tokio::test]
 async fn emptied_executions_are_shown_without_payloads() {
-    let server = Server::start().await;
-    server.publish(&echo("quick")).await;
-    let body = json!({ "requestId": "r-1", "trigger": { "n": 1 } });
-    let ended = server
-        .post("/api/v1/workflows/quick/execute?wait=15s", body.clone())
-        .await
-        .expect(200);
-    let id = ended["executionId"].as_str().unwrap().to_owned();
+    let (server, body, id) = with_ended_run().await;
     let retention = Retention {
         ages: Ages {
             succeeded: Some(Duration::ZERO),

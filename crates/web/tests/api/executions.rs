@@ -102,6 +102,7 @@ async fn a_run_is_shown_with_its_included_parts() {
         assert!(event["data"].is_object() || event["data"].is_string(), "{event}");
     }
 
+    assert_eq!(run["resourcesTotal"], 1);
     let resource = &run["resources"][0];
     assert_eq!((&resource["nodeId"], &resource["attempt"]), (&json!("link"), &json!(2)));
     assert_eq!(

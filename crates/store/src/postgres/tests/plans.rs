@@ -145,6 +145,7 @@ async fn reads_use_indexes(planner: &Planner) {
         statements::COUNT_EVENTS,
         statements::COUNT_ACTIONS,
         statements::LINKS,
+        statements::COUNT_LINKS,
         statements::MESSAGES,
         statements::WAITS,
         definitions::HAS_RUNS,

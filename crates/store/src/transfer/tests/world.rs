@@ -172,7 +172,7 @@ async fn dump_run(store: &dyn Store, run: RunId) -> Vec<String> {
         format!("{stored:?}"),
         format!("{:?}", store.events(run, window).await.unwrap()),
         format!("{:?}", store.actions(run, window).await.unwrap()),
-        format!("{:?}", store.links(run).await.unwrap()),
+        format!("{:?}", store.links(run, window).await.unwrap()),
         format!("{:?}", store.waits(run).await.unwrap()),
         format!("{:?}", store.messages(run, 0).await.unwrap()),
     ]

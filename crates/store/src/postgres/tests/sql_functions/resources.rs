@@ -1,6 +1,7 @@
 //! `sp_record_action_attempt`, `sp_link_external_resource` and `sp_check_resource_exists`.
 
 use super::*;
+use crate::conformance::commit::ALL;
 use crate::{
     conformance::{ME, attempt, committed, end, link, step, take},
     reads::Window,
@@ -135,7 +136,7 @@ async fn resource_belongs_to_one_run() {
         "WF003",
         &format!("belongs to execution {run}"),
     );
-    let links = store.links(run).await.unwrap();
+    let links = store.links(run, ALL).await.unwrap().0;
     assert_eq!(links.len(), 1);
     assert_eq!((links[0].node.as_str(), links[0].attempt), ("post", 3));
     assert_eq!(links[0].url.as_deref(), Some("https://example.com"));
@@ -198,6 +199,6 @@ async fn sql_and_engine_share_links() {
     let recorded: Uuid = app.one(sql, &[&claimed.0]).await.unwrap().get(0);
     assert_eq!(linked(&app, claimed, recorded, "more").await.unwrap(), "created");
     committed(&store, end(claimed, 1, 2, Status::Succeeded)).await;
-    assert_eq!(store.links(claimed).await.unwrap().len(), 2);
+    assert_eq!(store.links(claimed, ALL).await.unwrap().1, 2);
     assert_eq!(store.held(ME, None, 9).await.unwrap(), []);
 }

@@ -1,6 +1,7 @@
 //! SQL injection (§16.5): hostile texts in every text parameter are stored unchanged or refused, and never executed.
 
 use super::*;
+use crate::conformance::commit::ALL;
 use crate::reads::RunFilter;
 
 const HOSTILE: [&str; 22] = [
@@ -179,7 +180,7 @@ async fn other_functions_store_or_refuse_hostile_texts() {
         }
         canary.lives(objects).await;
     }
-    let links = store.links(run).await.unwrap();
+    let links = store.links(run, ALL).await.unwrap().0;
     assert_eq!(links.len(), HOSTILE.len());
     for text in HOSTILE {
         let mut linked = links
