@@ -11,6 +11,7 @@ pub(crate) fn wait_tokens(run: &Run) -> Vec<WaitChange> {
     waits
         .map(|node| WaitChange::Open {
             node: node.id.clone(),
+            attempt: 1,
             token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
         })
         .collect()

@@ -103,7 +103,8 @@ macro_rules! conformance_tests {
                 rejected_commits_do_not_fail_other_members;
             messages: messages_are_numbered_and_kept, consumed_messages_are_deleted, messages_seen_beyond_the_last_one_lose_nothing,
                 delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, a_wait_is_answered_once,
-                answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, changes_are_notified;
+                answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, each_attempt_has_its_own_token,
+                changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
                 windows_of_events, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
@@ -268,6 +269,7 @@ pub(crate) fn event(node: &str) -> Event {
 pub(crate) fn open(node: &str, token: &str) -> WaitChange {
     WaitChange::Open {
         node: node.into(),
+        attempt: 1,
         token: token.to_owned(),
     }
 }

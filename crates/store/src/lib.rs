@@ -18,6 +18,7 @@ pub mod conformance;
 pub mod dead_letters;
 pub mod definitions;
 mod error;
+pub mod inbox;
 mod lists;
 pub mod memory;
 pub mod postgres;

@@ -197,7 +197,7 @@ pub(crate) fn conflict(commit: &RunCommit, journal: bool, facts: &ConflictFacts)
 pub(crate) fn closed_waits(commit: &RunCommit) -> impl Iterator<Item = &NodeId> {
     commit.waits.iter().filter_map(|change| match change {
         WaitChange::Close { node } => Some(node),
-        WaitChange::Open { .. } | WaitChange::Limit { .. } => None,
+        WaitChange::Open { .. } | WaitChange::Limit { .. } | WaitChange::Offer { .. } => None,
     })
 }
 

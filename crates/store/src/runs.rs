@@ -31,8 +31,9 @@ pub trait RunStore: Send + Sync {
     async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery>;
 
     /// Answers the wait with this token. Payload, run message and wake-up are one transaction. Answers at or after
-    /// the deadline of the wait are refused, even if the run has not processed its timeout yet.
-    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer>;
+    /// the deadline of the wait are refused, even if the run has not processed its timeout yet. `by` names who answered,
+    /// if that is known. The lease of a worker is not checked: the token is a right of its own.
+    async fn answer(&self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Result<Answer>;
 
     /// A run with its journal and lease, as a runner needs it to continue.
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>>;
@@ -40,7 +41,7 @@ pub trait RunStore: Send + Sync {
     /// Messages of a run that were not consumed, oldest first; only those after `after`.
     async fn messages(&self, run: RunId, after: u64) -> Result<Vec<StoredMessage>>;
 
-    /// The waits of a run.
+    /// The waits of a run, by node, attempt and token.
     async fn waits(&self, run: RunId) -> Result<Vec<WaitRecord>>;
 
     /// The last recorded attempt of each of these nodes (all nodes when the list is empty).
@@ -219,7 +220,14 @@ pub enum RunMessage {
     Callback {
         /// The node.
         node: NodeId,
+        /// The attempt whose wait it was. Messages of older programs do not have it.
+        #[serde(default = "first_attempt")]
+        attempt: u32,
     },
+}
+
+fn first_attempt() -> u32 {
+    1
 }
 
 /// A stored message.
@@ -271,12 +279,18 @@ pub enum Answer {
 pub struct WaitRecord {
     /// The node.
     pub node: NodeId,
+    /// The attempt; 1 for a plain wait.
+    pub attempt: u32,
     /// The secret in the callback's address.
     pub token: String,
     /// Whether it accepts an answer.
     pub open: bool,
     /// The answer, as JSON.
     pub payload: Option<String>,
+    /// Who answered, if that is known.
+    pub answered_by: Option<String>,
+    /// When it was answered. Answers that older programs stored have no time.
+    pub answered_at: Option<Timestamp>,
 }
 
 /// The text of a journal row, if there are events. It takes the events by value, so that they are encoded and dropped
@@ -296,4 +310,17 @@ impl NewRun {
 /// The stored form of a message.
 pub(crate) fn message_text(message: &RunMessage) -> String {
     serde_json::to_string(message).unwrap_or_else(|error| unreachable!("messages are always JSON: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callbacks_of_older_programs_are_of_the_first_attempt() {
+        let stored = r#"{"kind":"callback","node":"w"}"#;
+        let node = NodeId::from("w");
+        let read: RunMessage = serde_json::from_str(stored).unwrap();
+        assert_eq!(read, RunMessage::Callback { node, attempt: 1 });
+    }
 }

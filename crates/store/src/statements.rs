@@ -112,8 +112,8 @@ pub(crate) const COUNT_LINKS: &str = "SELECT COUNT(*) FROM workflow_resource_lin
 pub(crate) const MESSAGES: &str =
     "SELECT seq, ts, letter FROM run_inbox WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq";
 
-pub(crate) const WAITS: &str = "SELECT node_id, token, is_open, payload_json FROM run_waits
-    WHERE workflow_execution_id = ?1 ORDER BY node_id, token";
+pub(crate) const WAITS: &str = "SELECT node_id, attempt, token, is_open, payload_json, answered_by, answered_at
+    FROM run_waits WHERE workflow_execution_id = ?1 ORDER BY node_id, attempt, token";
 
 pub(crate) const RETIRE: &str = "DELETE FROM runners WHERE id = ?1";
 

@@ -59,7 +59,7 @@ impl Driver {
                 self.messages.cancelled = true;
                 Some(Fact::Cancel { reason })
             }
-            RunMessage::Callback { node } => match self.compiled.plan.find(node.as_str()) {
+            RunMessage::Callback { node, .. } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) => {
                     let (payload, text) = self.answer_of(ix, step).await?;

@@ -9,7 +9,7 @@ impl Engine {
     /// Answers the wait of a callback's token. The answer is durable when this returns, and the run is woken at once.
     pub async fn answer(&self, token: &str, payload: &str) -> Result<Answer, EngineError> {
         let now = self.shared.clock.now();
-        Ok(self.shared.store.answer(token, payload, now).await?)
+        Ok(self.shared.store.answer(token, payload, None, now).await?)
     }
 
     /// Requests that a run stops. A terminal run is not changed. Returns the status of the run.

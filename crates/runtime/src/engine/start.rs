@@ -200,8 +200,8 @@ impl Engine {
         let spec = spec.map(|spec| spec.value.clone());
         let mut payloads = Payloads::new(inputs.trigger.value.clone(), spec, bytes).counted(share);
         let tokens = waits.iter().filter_map(|change| match change {
-            WaitChange::Open { node, token } => Some((node, token.as_str())),
-            WaitChange::Limit { .. } | WaitChange::Close { .. } => None,
+            WaitChange::Open { node, token, .. } => Some((node, token.as_str())),
+            WaitChange::Limit { .. } | WaitChange::Offer { .. } | WaitChange::Close { .. } => None,
         });
         payloads.learn_waits(tokens, &shared.settings.public_url);
         new.local_start = Some(LocalStart {

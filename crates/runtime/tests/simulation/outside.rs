@@ -55,7 +55,7 @@ impl World {
         let now = self.now();
         let value = self.lock().rng.below(10);
         let payload = format!("{{\"v\":{value},\"at\":{}}}", now.0);
-        let Ok(answer) = memory.answer(&wait.token, &payload, now).await else {
+        let Ok(answer) = memory.answer(&wait.token, &payload, None, now).await else {
             return;
         };
         let mut inner = self.lock();
@@ -103,7 +103,7 @@ impl World {
     pub async fn interfere(&self, commit: &RunCommit) {
         let closes = commit.waits.iter().find_map(|change| match change {
             WaitChange::Close { node } => Some(node.clone()),
-            WaitChange::Open { .. } | WaitChange::Limit { .. } => None,
+            WaitChange::Open { .. } | WaitChange::Limit { .. } | WaitChange::Offer { .. } => None,
         });
         let (callback, cancel) = {
             let mut inner = self.lock();

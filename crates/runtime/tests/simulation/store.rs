@@ -300,8 +300,8 @@ impl RunStore for FaultyStore {
         self.memory.deliver(run, message, at).await
     }
 
-    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
-        self.memory.answer(token, payload, at).await
+    async fn answer(&self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Result<Answer> {
+        self.memory.answer(token, payload, by, at).await
     }
 
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {

@@ -307,7 +307,7 @@ pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
     theirs.links = vec![link("taken")];
     committed(store, theirs).await;
     let (run, _) = held_run(store, "r2", vec![open("w", "t1")]).await;
-    store.answer("t1", "1", at(150)).await.unwrap();
+    store.answer("t1", "1", None, at(150)).await.unwrap();
     let before = everything(store, run).await;
     let mut linking = greedy(run, 1, 2);
     linking.links.push(link("taken"));
@@ -323,7 +323,10 @@ pub async fn a_conflict_writes_nothing(store: &Arc<dyn Store>) {
         CommitAnswer::Conflict(Conflict::Answered { node })
     );
     assert_eq!(everything(store, run).await, before);
-    assert_eq!(store.answer("new-token", "1", at(160)).await.unwrap(), Answer::NotFound);
+    assert_eq!(
+        store.answer("new-token", "1", None, at(160)).await.unwrap(),
+        Answer::NotFound
+    );
 }
 
 /// A refused member does not affect the others of its batch.
@@ -396,9 +399,9 @@ pub async fn waits_close_for_good(store: &Arc<dyn Store>) {
             ("t2".to_owned(), true)
         ]
     );
-    assert_eq!(store.answer("t1", "1", at(300)).await.unwrap(), Answer::Closed);
+    assert_eq!(store.answer("t1", "1", None, at(300)).await.unwrap(), Answer::Closed);
     assert!(matches!(
-        store.answer("t3", "1", at(300)).await.unwrap(),
+        store.answer("t3", "1", None, at(300)).await.unwrap(),
         Answer::Accepted { .. }
     ));
 }
@@ -407,7 +410,7 @@ pub async fn waits_close_for_good(store: &Arc<dyn Store>) {
 pub async fn an_unseen_answer_refuses_a_close(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
-    store.answer("t1", "1", at(300)).await.unwrap();
+    store.answer("t1", "1", None, at(300)).await.unwrap();
     let mut other = step(run, 1, 2);
     other.waits = vec![close("x")];
     committed(store, other).await;
@@ -425,7 +428,7 @@ pub async fn an_unseen_answer_refuses_a_close(store: &Arc<dyn Store>) {
 pub async fn a_seen_answer_allows_a_close(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
-    store.answer("t1", r#"{"yes":1}"#, at(300)).await.unwrap();
+    store.answer("t1", r#"{"yes":1}"#, None, at(300)).await.unwrap();
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w")];
     commit.messages_seen = 1;
@@ -438,11 +441,11 @@ pub async fn a_seen_answer_allows_a_close(store: &Arc<dyn Store>) {
 pub async fn terminal_closes_waits_and_deletes_messages(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
-    store.answer("t2", "1", at(150)).await.unwrap();
+    store.answer("t2", "1", None, at(150)).await.unwrap();
     committed(store, end(run, 1, 2, Status::Cancelled)).await;
     assert!(store.messages(run, 0).await.unwrap().is_empty());
     assert!(store.waits(run).await.unwrap().iter().all(|wait| !wait.open));
-    assert_eq!(store.answer("t1", "1", at(300)).await.unwrap(), Answer::Closed);
+    assert_eq!(store.answer("t1", "1", None, at(300)).await.unwrap(), Answer::Closed);
 }
 
 /// A resource whose key is too long for an index of PostgreSQL.

@@ -22,7 +22,7 @@ pub async fn messages_are_numbered_and_kept(store: &Arc<dyn Store>) {
         Delivery::Delivered { status }
     );
     let node = NodeId::from("w");
-    let accepted = store.answer("t1", r#"{"ok":true}"#, at(2)).await.unwrap();
+    let accepted = store.answer("t1", r#"{"ok":true}"#, None, at(2)).await.unwrap();
     assert_eq!(
         accepted,
         Answer::Accepted {
@@ -38,7 +38,7 @@ pub async fn messages_are_numbered_and_kept(store: &Arc<dyn Store>) {
     };
     let expected = [
         stored(1, 1, cancel("one")),
-        stored(2, 2, RunMessage::Callback { node }),
+        stored(2, 2, RunMessage::Callback { node, attempt: 1 }),
         stored(3, 3, cancel("three")),
     ];
     assert_eq!(store.messages(run, 0).await.unwrap(), expected);
@@ -137,10 +137,10 @@ pub async fn a_wait_is_answered_once(store: &Arc<dyn Store>) {
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
     committed(store, park(run, 1, 2, None)).await;
     assert!(matches!(
-        store.answer("t1", "1", at(300)).await.unwrap(),
+        store.answer("t1", "1", None, at(300)).await.unwrap(),
         Answer::Accepted { .. }
     ));
-    assert_eq!(store.answer("t1", "2", at(301)).await.unwrap(), Answer::Closed);
+    assert_eq!(store.answer("t1", "2", None, at(301)).await.unwrap(), Answer::Closed);
     assert_eq!(store.waits(run).await.unwrap()[0].payload.as_deref(), Some("1"));
     let claimed = store.claim(claim(ME, 1, 300)).await.unwrap().runs.remove(0);
     assert_eq!((claimed.id, claimed.message_seq), (run, 1));
@@ -150,13 +150,16 @@ pub async fn a_wait_is_answered_once(store: &Arc<dyn Store>) {
 pub async fn answers_to_closed_unknown_or_ended(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1"), open("x", "t2")]).await;
-    assert_eq!(store.answer("unknown", "1", at(1)).await.unwrap(), Answer::NotFound);
+    assert_eq!(
+        store.answer("unknown", "1", None, at(1)).await.unwrap(),
+        Answer::NotFound
+    );
     let mut commit = step(run, 1, 2);
     commit.waits = vec![close("w")];
     committed(store, commit).await;
-    assert_eq!(store.answer("t1", "1", at(1)).await.unwrap(), Answer::Closed);
+    assert_eq!(store.answer("t1", "1", None, at(1)).await.unwrap(), Answer::Closed);
     committed(store, end(run, 1, 3, Status::Succeeded)).await;
-    assert_eq!(store.answer("t2", "1", at(1)).await.unwrap(), Answer::Closed);
+    assert_eq!(store.answer("t2", "1", None, at(1)).await.unwrap(), Answer::Closed);
     assert!(
         store
             .waits(run)
@@ -176,7 +179,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     let mut commit = step(run, 1, 2);
     commit.waits = vec![limit("w", 500), open("y", "t4"), limit("y", 500)];
     committed(store, commit).await;
-    let accepted = async |token: &str, time: i64| match store.answer(token, "1", at(time)).await.unwrap() {
+    let accepted = async |token: &str, time: i64| match store.answer(token, "1", None, at(time)).await.unwrap() {
         Answer::Accepted { .. } => true,
         Answer::Closed => false,
         Answer::NotFound => panic!("{token} is not there"),
@@ -196,7 +199,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
 pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
-    store.answer("t1", "1", at(1)).await.unwrap();
+    store.answer("t1", "1", None, at(1)).await.unwrap();
     let mut commit = step(run, 1, 2);
     commit.waits = vec![open("w", "t1")];
     committed(store, commit).await;
@@ -205,6 +208,32 @@ pub async fn reopening_a_token_changes_nothing(store: &Arc<dyn Store>) {
         (waits.len(), waits[0].open, waits[0].payload.as_deref()),
         (1, false, Some("1"))
     );
+}
+
+/// Each attempt has a wait of its own: a token answers only its attempt, and a closed attempt takes no answer.
+pub async fn each_attempt_has_its_own_token(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = held_run(store, "r1", vec![open("w", "t1")]).await;
+    let second = WaitChange::Open {
+        node: "w".into(),
+        attempt: 2,
+        token: "t2".to_owned(),
+    };
+    let mut commit = step(run, 1, 2);
+    commit.waits = vec![close("w"), second];
+    committed(store, commit).await;
+    assert_eq!(store.answer("t1", "1", None, at(5)).await.unwrap(), Answer::Closed);
+    store.answer("t2", "2", Some("ann"), at(6)).await.unwrap();
+    let waits = store.waits(run).await.unwrap();
+    let shown = waits
+        .iter()
+        .map(|wait| (wait.attempt, wait.open, wait.answered_by.as_deref(), wait.answered_at));
+    let expected = [(1, false, None, None), (2, false, Some("ann"), Some(at(6)))];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    let messages = store.messages(run, 0).await.unwrap();
+    let node = NodeId::from("w");
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].message, RunMessage::Callback { node, attempt: 2 });
 }
 
 /// Subscribers are notified of claimable runs and of messages.

@@ -69,7 +69,7 @@ pub async fn an_answer_or_a_close_wins_never_both(store: &Arc<dyn Store>) {
         let mut commit = step(run, 1, 2);
         commit.waits = vec![close("w")];
         let (theirs, ours) = (Arc::clone(store), Arc::clone(store));
-        let answering = tokio::spawn(async move { theirs.answer(&token, "1", at(500)).await.unwrap() });
+        let answering = tokio::spawn(async move { theirs.answer(&token, "1", None, at(500)).await.unwrap() });
         let closing = tokio::spawn(async move { ours.commit(commit).await });
         match (answering.await.unwrap(), closing.await.unwrap()) {
             (Answer::Accepted { .. }, CommitAnswer::Conflict(Conflict::Answered { .. })) => answered += 1,

@@ -447,7 +447,7 @@ pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
 
     let none = "hello\0";
     assert_eq!(store.workflow(none).await.unwrap(), None);
-    assert_eq!(store.answer(none, "1", at(3)).await.unwrap(), Answer::NotFound);
+    assert_eq!(store.answer(none, "1", None, at(3)).await.unwrap(), Answer::NotFound);
     assert_eq!(store.attempt(id, &none.into(), 1).await.unwrap(), None);
     assert!(store.last_attempts(id, &[none.into()]).await.unwrap().is_empty());
     let some = Some(none.to_owned());

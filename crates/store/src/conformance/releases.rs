@@ -247,7 +247,7 @@ pub async fn runs_continue_after_their_workflow_is_deleted(store: &Arc<dyn Store
     committed(store, end(held, 1, 2, Status::Succeeded)).await;
     let claimed = take(store, waiting).await;
     committed(store, end(waiting, claimed.epoch, 1, Status::Succeeded)).await;
-    store.answer("token", "{}", at(300)).await.unwrap();
+    store.answer("token", "{}", None, at(300)).await.unwrap();
     let claimed = store.claim(claim(ME, 9, 300)).await.unwrap().runs;
     assert_eq!(claimed.iter().map(|run| run.id).collect::<Vec<_>>(), [parked]);
     committed(store, end(parked, claimed[0].epoch, 3, Status::Failed)).await;

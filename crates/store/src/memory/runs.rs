@@ -3,6 +3,7 @@
 use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
+    inbox::InboxItem,
     reads::{EventRecord, LinkRecord, RunRecord},
     rules::{self, ConflictFacts, ExistingRun, LeaseChange, RunFacts, WorkflowFacts},
     runs::{
@@ -42,8 +43,8 @@ impl RunStore for MemoryStore {
         self.with(|state| state.deliver(run, message, at))
     }
 
-    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
-        self.with(|state| state.answer(token, payload, at))
+    async fn answer(&self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Result<Answer> {
+        self.with(|state| state.answer(token, payload, by, at))
     }
 
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
@@ -101,6 +102,8 @@ pub(super) struct Wait {
     answer_seq: Option<u64>,
     /// Answers are refused from this time on.
     pub(super) deadline: Option<Timestamp>,
+    /// What people and workers see, and when it was put into the inbox.
+    pub(super) item: Option<(InboxItem, Timestamp)>,
 }
 
 impl State {
@@ -134,7 +137,7 @@ impl State {
                     entry.write(1, local_start.started_at, first);
                 }
                 for change in local_start.waits {
-                    self.change_wait(id, change);
+                    self.change_wait(id, change, local_start.started_at);
                 }
             }
         }
@@ -167,7 +170,7 @@ impl State {
             self.link(id, link, at);
         }
         for change in commit.waits {
-            self.change_wait(id, change);
+            self.change_wait(id, change, at);
         }
         let Some(entry) = self.runs.get_mut(&id) else {
             return CommitAnswer::Fenced;
@@ -237,31 +240,46 @@ impl State {
         }
     }
 
-    fn change_wait(&mut self, run: RunId, change: WaitChange) {
+    fn change_wait(&mut self, run: RunId, change: WaitChange, at: Timestamp) {
         let Some(entry) = self.runs.get_mut(&run) else {
             return;
         };
         match change {
-            WaitChange::Open { node, token } => {
+            WaitChange::Open { node, attempt, token } => {
                 if self.tokens.contains_key(&token) {
                     return;
                 }
                 self.tokens.insert(token.clone(), run);
                 let record = WaitRecord {
                     node,
+                    attempt,
                     token,
                     open: true,
                     payload: None,
+                    answered_by: None,
+                    answered_at: None,
                 };
                 entry.waits.push(Wait {
                     record,
                     answer_seq: None,
                     deadline: None,
+                    item: None,
                 });
+            }
+            WaitChange::Offer { node, attempt, item } => {
+                let mut waits = entry.waits.iter_mut();
+                let offered = waits.find(|wait| {
+                    let record = &wait.record;
+                    record.open && record.node == node && record.attempt == attempt && wait.item.is_none()
+                });
+                if let Some(wait) = offered {
+                    wait.item = Some((item, at));
+                }
             }
             WaitChange::Limit { node, deadline } => {
                 let same = entry.waits.iter_mut().filter(|wait| wait.record.node == node);
-                same.for_each(|wait| wait.deadline = Some(deadline));
+                let open = same.filter(|wait| wait.record.open);
+                open.for_each(|wait| wait.deadline = Some(deadline));
             }
             WaitChange::Close { node } => {
                 let same = entry.waits.iter_mut().filter(|wait| wait.record.node == node);
@@ -294,7 +312,7 @@ impl State {
         Delivery::Delivered { status }
     }
 
-    pub(super) fn answer(&mut self, token: &str, payload: &str, at: Timestamp) -> Answer {
+    pub(super) fn answer(&mut self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Answer {
         let Some((run, entry)) = self
             .tokens
             .get(token)
@@ -313,9 +331,15 @@ impl State {
         }
         wait.record.open = false;
         wait.record.payload = Some(payload.to_owned());
+        wait.record.answered_by = by.map(str::to_owned);
+        wait.record.answered_at = Some(at);
         wait.answer_seq = Some(seq);
-        let node = wait.record.node.clone();
-        self.deliver(run, RunMessage::Callback { node: node.clone() }, at);
+        let (node, attempt) = (wait.record.node.clone(), wait.record.attempt);
+        let message = RunMessage::Callback {
+            node: node.clone(),
+            attempt,
+        };
+        self.deliver(run, message, at);
         Answer::Accepted { run, node }
     }
 }

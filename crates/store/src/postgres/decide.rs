@@ -7,7 +7,7 @@
 use super::{
     columns::{signed, small, text},
     facts::{Facts, Resource, RunRow},
-    rows::{RunUpdate, Writes},
+    rows::{AnsweredWait, OfferedWait, RunUpdate, Writes},
     work::{MemberResult, Outcome, Work},
 };
 use crate::{
@@ -52,8 +52,9 @@ impl<'a> Deciding<'a, '_> {
                 node,
                 message,
                 payload,
+                by,
                 at,
-            } => match self.answer(*run, token, message, payload, *at) {
+            } => match self.answer(*run, token, message, (payload, by.as_deref()), *at) {
                 true => Outcome::Answered(Answer::Accepted {
                     run: *run,
                     node: node.clone(),
@@ -77,7 +78,7 @@ impl<'a> Deciding<'a, '_> {
                     self.writes.first_events.push(run.id, 1, local_start.started_at, first);
                 }
                 self.writes.first_waits.open(run.id, &local_start.waits, false);
-                self.limit(run.id, &local_start.waits);
+                self.limit(run.id, &local_start.waits, local_start.started_at);
             }
         }
         Enqueued::Created
@@ -106,7 +107,7 @@ impl<'a> Deciding<'a, '_> {
         }
         let closed = rules::closed_waits(commit).map(|node| (commit.run, node.as_str()));
         self.writes.closed.extend(closed);
-        self.limit(commit.run, &commit.waits);
+        self.limit(commit.run, &commit.waits, commit.at);
         self.writes.waits.open(commit.run, &commit.waits, terminal);
         self.writes.dead_letters.extend(commit.dead_letter.as_deref());
         self.update(commit, row);
@@ -115,13 +116,21 @@ impl<'a> Deciding<'a, '_> {
         }
     }
 
-    /// Adds the deadlines of waits.
-    fn limit(&mut self, run: RunId, changes: &'a [WaitChange]) {
-        let limits = changes.iter().filter_map(|change| match change {
-            WaitChange::Limit { node, deadline } => Some((run, node.as_str(), deadline.0)),
-            WaitChange::Open { .. } | WaitChange::Close { .. } => None,
-        });
-        self.writes.limits.extend(limits);
+    /// Adds the deadlines of waits, and the waits that are put into the inbox.
+    fn limit(&mut self, run: RunId, changes: &'a [WaitChange], at: Timestamp) {
+        for change in changes {
+            match change {
+                WaitChange::Limit { node, deadline } => self.writes.limits.push((run, node.as_str(), deadline.0)),
+                WaitChange::Offer { node, attempt, item } => self.writes.offers.push(OfferedWait {
+                    run,
+                    node: node.as_str(),
+                    attempt: *attempt,
+                    item,
+                    at,
+                }),
+                WaitChange::Open { .. } | WaitChange::Close { .. } => {}
+            }
+        }
     }
 
     /// The data that shows whether the commit conflicts.
@@ -209,7 +218,14 @@ impl<'a> Deciding<'a, '_> {
     }
 
     /// Answers a wait. False if it is closed or its deadline has passed.
-    fn answer(&mut self, run: RunId, token: &'a str, message: &'a str, payload: &'a str, at: Timestamp) -> bool {
+    fn answer(
+        &mut self,
+        run: RunId,
+        token: &'a str,
+        message: &'a str,
+        (payload, by): (&'a str, Option<&'a str>),
+        at: Timestamp,
+    ) -> bool {
         let row = self.facts.runs.get(&run);
         let Some(row) = row.filter(|row| !row.facts.status.is_terminal()) else {
             return false;
@@ -219,7 +235,13 @@ impl<'a> Deciding<'a, '_> {
             return false;
         }
         let seq = self.put(run, row, message, at);
-        self.writes.answers.push((token, payload, seq));
+        self.writes.answers.push(AnsweredWait {
+            token,
+            payload,
+            seq,
+            by,
+            at,
+        });
         true
     }
 }

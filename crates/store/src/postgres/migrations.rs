@@ -102,6 +102,25 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 7,
+        name: "inbox",
+        up: include_str!("migrations/0007_inbox.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0007_inbox.down.sql"),
+            unless: &[
+                Loss {
+                    what: "inbox items, which the older program cannot answer",
+                    count: "SELECT COUNT(*) FROM run_waits WHERE item_id IS NOT NULL",
+                },
+                Loss {
+                    what: "waits of a second or later attempt",
+                    count: "SELECT COUNT(*) FROM run_waits WHERE attempt > 1",
+                },
+            ],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

@@ -224,23 +224,27 @@ pub(super) async fn messages(
     messages.collect()
 }
 
-/// The waits of a run, ordered by node and token.
+/// The waits of a run, ordered by node, attempt and token.
 pub(super) async fn waits(client: &impl GenericClient, run: RunId) -> Result<Vec<WaitRecord>, PgError> {
     let found = rows(client, statements::WAITS, &[&run.0]).await?;
     let waits = found.iter().map(|row| {
         Ok(WaitRecord {
             node: get(row, 0)?,
-            token: plain(row, 1)?,
-            open: plain(row, 2)?,
-            payload: plain(row, 3)?,
+            attempt: get(row, 1)?,
+            token: plain(row, 2)?,
+            open: plain(row, 3)?,
+            payload: plain(row, 4)?,
+            answered_by: plain(row, 5)?,
+            answered_at: maybe(row, 6)?,
         })
     });
     waits.collect()
 }
 
-/// The run and node that a token belongs to.
-pub(super) async fn token(client: &impl GenericClient, token: &str) -> Result<Option<(RunId, NodeId)>, PgError> {
-    let sql = "SELECT workflow_execution_id, node_id FROM run_waits WHERE token = ?1";
+/// The run, node and attempt that a token belongs to.
+pub(super) async fn token(client: &impl GenericClient, token: &str) -> Result<Option<(RunId, NodeId, u32)>, PgError> {
+    let sql = "SELECT workflow_execution_id, node_id, attempt FROM run_waits WHERE token = ?1";
     let row = rows(client, sql, &[&token]).await?.pop();
-    row.map(|row| Ok((get(&row, 0)?, get(&row, 1)?))).transpose()
+    row.map(|row| Ok((get(&row, 0)?, get(&row, 1)?, get(&row, 2)?)))
+        .transpose()
 }

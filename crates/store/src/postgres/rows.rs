@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     dead_letters::DeadLetter,
+    inbox::InboxItem,
     rules::first_status,
     runs::{Attempt, Link, NewRun, StatusChange, WaitChange},
 };
@@ -38,8 +39,9 @@ pub(super) struct Writes<'a> {
     pub(super) read_messages: Vec<(RunId, i64)>,
     /// New run messages: run, sequence number, time, text.
     pub(super) messages: Vec<(RunId, i64, Timestamp, &'a str)>,
-    /// Answered waits: token, payload, and the sequence number of the run message.
-    pub(super) answers: Vec<(&'a str, &'a str, i64)>,
+    /// Waits that are put into the inbox. Written after `waits`.
+    pub(super) offers: Vec<OfferedWait<'a>>,
+    pub(super) answers: Vec<AnsweredWait<'a>>,
     pub(super) dead_letters: Vec<&'a DeadLetter>,
     pub(super) notifications: Notifications,
 }
@@ -97,13 +99,17 @@ impl<'a> Writes<'a> {
             let query = Query::new(statement)
                 .bind(waits.tokens.clone())
                 .bind(waits.runs.clone());
-            queries.push(query.bind(waits.nodes.clone()).bind(waits.open.clone()));
+            let query = query.bind(waits.nodes.clone()).bind(waits.open.clone());
+            queries.push(query.bind(waits.attempts.clone()));
         }
         if !self.limits.is_empty() {
             let query = Query::new(&sql.limit_waits)
                 .column(&self.limits, |limit| limit.0.0)
                 .column(&self.limits, |limit| limit.1);
             queries.push(query.column(&self.limits, |limit| limit.2));
+        }
+        if !self.offers.is_empty() {
+            queries.push(self.offer_waits(&sql.offer_waits));
         }
         if !self.ended.is_empty() {
             queries.push(Query::new(&sql.close_all_waits).bind(self.ended.clone()));
@@ -133,11 +139,28 @@ impl<'a> Writes<'a> {
         }
         if !self.answers.is_empty() {
             let query = Query::new(&sql.answer_waits)
-                .column(&self.answers, |answer| answer.0)
-                .column(&self.answers, |answer| answer.1)
-                .column(&self.answers, |answer| answer.2);
+                .column(&self.answers, |answer| answer.token)
+                .column(&self.answers, |answer| answer.payload)
+                .column(&self.answers, |answer| answer.seq)
+                .column(&self.answers, |answer| answer.by.map(text))
+                .column(&self.answers, |answer| answer.at.0);
             queries.push(query);
         }
+    }
+
+    fn offer_waits(&self, statement: &'a Statement) -> Query<'a> {
+        let offers = &self.offers;
+        Query::new(statement)
+            .column(offers, |offer| offer.run.0)
+            .column(offers, |offer| offer.node)
+            .column(offers, |offer| small(offer.attempt))
+            .column(offers, |offer| offer.item.id)
+            .column(offers, |offer| text(&offer.item.queue))
+            .column(offers, |offer| offer.item.tenant.as_str())
+            .column(offers, |offer| offer.item.workflow_id.as_str())
+            .column(offers, |offer| offer.item.kind.as_str())
+            .column(offers, |offer| offer.item.details.as_str())
+            .column(offers, |offer| offer.at.0)
     }
 
     fn insert_runs(&self, statement: &'a Statement) -> Query<'a> {
@@ -267,6 +290,7 @@ pub(super) struct Waits<'a> {
     pub(super) runs: Vec<Uuid>,
     pub(super) nodes: Vec<&'a str>,
     pub(super) open: Vec<bool>,
+    pub(super) attempts: Vec<i32>,
 }
 
 impl<'a> Waits<'a> {
@@ -276,21 +300,42 @@ impl<'a> Waits<'a> {
         let first = self.tokens.len();
         for change in changes {
             match change {
-                WaitChange::Open { node, token } => {
+                WaitChange::Open { node, attempt, token } => {
                     self.tokens.push(token);
                     self.runs.push(run.0);
                     self.nodes.push(node.as_str());
                     self.open.push(!ended);
+                    self.attempts.push(small(*attempt));
                 }
                 WaitChange::Close { node } => {
                     for at in first..self.tokens.len() {
                         self.open[at] &= self.nodes[at] != node.as_str();
                     }
                 }
-                WaitChange::Limit { .. } => {}
+                WaitChange::Limit { .. } | WaitChange::Offer { .. } => {}
             }
         }
     }
+}
+
+/// A wait that is put into the inbox.
+#[derive(Debug)]
+pub(super) struct OfferedWait<'a> {
+    pub(super) run: RunId,
+    pub(super) node: &'a str,
+    pub(super) attempt: u32,
+    pub(super) item: &'a InboxItem,
+    pub(super) at: Timestamp,
+}
+
+/// An answered wait, with the sequence number of its run message.
+#[derive(Debug)]
+pub(super) struct AnsweredWait<'a> {
+    pub(super) token: &'a str,
+    pub(super) payload: &'a str,
+    pub(super) seq: i64,
+    pub(super) by: Option<&'a str>,
+    pub(super) at: Timestamp,
 }
 
 /// The new values of a run's row.

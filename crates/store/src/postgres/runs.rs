@@ -60,19 +60,23 @@ impl RunStore for PostgresStore {
         }
     }
 
-    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
+    async fn answer(&self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Result<Answer> {
         if !storable(token) {
             return Ok(Answer::NotFound);
         }
-        let Some((run, node)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
+        let Some((run, node, attempt)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
             return Ok(Answer::NotFound);
         };
         let work = Work::Answer {
             token: token.to_owned(),
             run,
-            message: message_text(&RunMessage::Callback { node: node.clone() }),
+            message: message_text(&RunMessage::Callback {
+                node: node.clone(),
+                attempt,
+            }),
             node,
             payload: payload.to_owned(),
+            by: by.map(str::to_owned),
             at,
         };
         match self.write(work).await? {

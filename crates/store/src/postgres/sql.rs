@@ -83,9 +83,9 @@ statements! {
         WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
         ON CONFLICT DO NOTHING";
 
-    insert_first_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open)
-        SELECT u.token, u.run, u.node, u.open
-        FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[]) AS u (token, run, node, open)
+    insert_first_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open, attempt)
+        SELECT u.token, u.run, u.node, u.open, u.attempt
+        FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[], $5::integer[]) AS u (token, run, node, open, attempt)
         WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
         ON CONFLICT DO NOTHING";
 
@@ -116,8 +116,8 @@ statements! {
           CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits
             WHERE workflow_execution_id = u.run AND is_open OFFSET 0) w))";
 
-    open_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open)
-        SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[])
+    open_waits: "INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open, attempt)
+        SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::boolean[], $5::integer[])
         ON CONFLICT DO NOTHING";
 
     limit_waits: "UPDATE run_waits w SET deadline = f.deadline
@@ -127,9 +127,21 @@ statements! {
             WHERE workflow_execution_id = u.run AND node_id = u.node AND is_open OFFSET 0) t OFFSET 0) f
         WHERE w.ctid = f.place";
 
-    answer_waits: "UPDATE run_waits w SET is_open = false, payload_json = f.payload, answer_seq = f.seq
-        FROM (SELECT u.payload, u.seq, t.place
-          FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u (token, payload, seq)
+    /// `lease_until` 0: no worker has claimed it.
+    offer_waits: "UPDATE run_waits w SET item_id = f.item, queue = f.queue, tenant_id = f.tenant,
+          workflow_id = f.workflow, kind = f.kind, item_json = f.details, created_at = f.ts, lease_until = 0
+        FROM (SELECT u.item, u.queue, u.tenant, u.workflow, u.kind, u.details, u.ts, t.place
+          FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[],
+            $9::text[], $10::bigint[]) AS u (run, node, attempt, item, queue, tenant, workflow, kind, details, ts)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits
+            WHERE workflow_execution_id = u.run AND node_id = u.node AND attempt = u.attempt AND is_open
+              AND item_id IS NULL OFFSET 0) t OFFSET 0) f
+        WHERE w.ctid = f.place";
+
+    answer_waits: "UPDATE run_waits w SET is_open = false, payload_json = f.payload, answer_seq = f.seq,
+          answered_by = f.by, answered_at = f.ts
+        FROM (SELECT u.payload, u.seq, u.by, u.ts, t.place
+          FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[]) AS u (token, payload, seq, by, ts)
           CROSS JOIN LATERAL (SELECT ctid AS place FROM run_waits WHERE token = u.token LIMIT 1) t OFFSET 0) f
         WHERE w.ctid = f.place";
 

@@ -22,6 +22,7 @@ pub(super) enum Work {
         node: NodeId,
         message: String,
         payload: String,
+        by: Option<String>,
         at: Timestamp,
     },
 }

@@ -180,6 +180,7 @@ fn conflicts_are_found_in_the_order_of_the_table() {
     let token = "t".to_owned();
     let open = WaitChange::Open {
         node: node.clone(),
+        attempt: 1,
         token,
     };
     let close = WaitChange::Close { node: node.clone() };

@@ -1,6 +1,6 @@
 //! A commit: what one step of a run writes, and its result.
 
-use crate::{StoreError, dead_letters::DeadLetter};
+use crate::{StoreError, dead_letters::DeadLetter, inbox::InboxItem};
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -175,10 +175,12 @@ impl Link {
 /// A change to a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitChange {
-    /// Opens a wait: this node accepts a callback with this token.
+    /// Opens a wait: this attempt of a node accepts one answer with this token.
     Open {
         /// The node.
         node: NodeId,
+        /// The attempt; 1 for a plain wait.
+        attempt: u32,
         /// The secret in the callback's address.
         token: String,
     },
@@ -189,7 +191,17 @@ pub enum WaitChange {
         /// When the wait times out.
         deadline: Timestamp,
     },
-    /// Closes a wait: answers are refused from now on. If the wait has an answer that the run has not seen, the commit
+    /// Puts the open wait of an attempt into the inbox, where people and workers find it. A wait that was answered
+    /// already is not changed.
+    Offer {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// What people and workers see.
+        item: InboxItem,
+    },
+    /// Closes all waits of a node: answers are refused from now on. If the wait has an answer that the run has not seen, the commit
     /// is a [`Conflict::Answered`].
     Close {
         /// The node.

@@ -78,7 +78,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
         insert_link(tx, commit.run, link, commit.at)?;
     }
     for change in &commit.waits {
-        change_wait(tx, commit.run, change)?;
+        change_wait(tx, commit.run, change, commit.at)?;
     }
     if let Some(dead_letter) = &commit.dead_letter {
         dead_letters::insert(tx, dead_letter)?;

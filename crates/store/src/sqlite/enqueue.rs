@@ -70,7 +70,7 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         ])?;
     }
     for change in &local_start.waits {
-        change_wait(tx, run.id, change)?;
+        change_wait(tx, run.id, change, local_start.started_at)?;
     }
     Ok(Enqueued::Created)
 }

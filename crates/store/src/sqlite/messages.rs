@@ -4,7 +4,7 @@
 //! no messages.
 
 use super::{
-    columns::{count, get, key, run_id, signed},
+    columns::{count, get, key, run_id, signed, uid_key},
     writer::Tx,
 };
 use crate::{
@@ -23,11 +23,13 @@ const WAKE: &str = "UPDATE workflow_executions SET inbox_seq = ?2,
     wake_at = CASE WHEN lease_owner IS NULL THEN MIN(COALESCE(wake_at, ?3), ?3) ELSE wake_at END
     WHERE id = ?1";
 
-const WAIT: &str = "SELECT workflow_execution_id, node_id, is_open AND (deadline IS NULL OR deadline > ?2) FROM run_waits WHERE token = ?1";
+const WAIT: &str = "SELECT workflow_execution_id, node_id, attempt, is_open AND (deadline IS NULL OR deadline > ?2)
+    FROM run_waits WHERE token = ?1";
 
-const ANSWER_WAIT: &str = "UPDATE run_waits SET is_open = 0, payload_json = ?2, answer_seq = ?3 WHERE token = ?1";
+const ANSWER_WAIT: &str = "UPDATE run_waits SET is_open = 0, payload_json = ?2, answer_seq = ?3, answered_by = ?4,
+    answered_at = ?5 WHERE token = ?1";
 
-const OPEN_WAIT: &str = "INSERT INTO run_waits (token, workflow_execution_id, node_id) VALUES (?1, ?2, ?3)
+const OPEN_WAIT: &str = "INSERT INTO run_waits (token, workflow_execution_id, node_id, attempt) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (token) DO NOTHING";
 
 const CLOSE_WAIT: &str =
@@ -35,6 +37,11 @@ const CLOSE_WAIT: &str =
 
 const LIMIT_WAIT: &str =
     "UPDATE run_waits SET deadline = ?3 WHERE workflow_execution_id = ?1 AND node_id = ?2 AND is_open = 1";
+
+/// `lease_until` 0: no worker has claimed it.
+const OFFER_WAIT: &str = "UPDATE run_waits SET item_id = ?4, queue = ?5, tenant_id = ?6, workflow_id = ?7, kind = ?8,
+    item_json = ?9, created_at = ?10, lease_until = 0
+    WHERE workflow_execution_id = ?1 AND node_id = ?2 AND attempt = ?3 AND is_open = 1 AND item_id IS NULL";
 
 const CLOSE_WAITS: &str = "UPDATE run_waits SET is_open = 0 WHERE workflow_execution_id = ?1 AND is_open = 1";
 
@@ -91,42 +98,58 @@ fn put(tx: &mut Tx<'_>, run: RunId, messages: &Messages, message: &str, at: Time
 }
 
 /// Answers the wait with this token, once.
-pub(super) fn answer(tx: &mut Tx<'_>, token: &str, payload: &str, at: Timestamp) -> rusqlite::Result<Answer> {
+pub(super) fn answer(
+    tx: &mut Tx<'_>,
+    token: &str,
+    payload: &str,
+    by: Option<&str>,
+    at: Timestamp,
+) -> rusqlite::Result<Answer> {
     let wait = tx
         .connection
         .prepare_cached(WAIT)?
         .query_row(params![token, at.0], |row| {
-            Ok((run_id(row, 0)?, get::<NodeId>(row, 1)?, row.get::<_, bool>(2)?))
+            Ok((run_id(row, 0)?, get::<NodeId>(row, 1)?, row.get(2)?, row.get(3)?))
         })
         .optional()?;
-    let Some((run, node, open)) = wait else {
+    let Some((run, node, attempt, open)) = wait else {
         return Ok(Answer::NotFound);
     };
     let messages = match messages(tx, run)? {
         Some(messages) if open && !messages.status.is_terminal() => messages,
         _ => return Ok(Answer::Closed),
     };
-    let seq = put(
-        tx,
-        run,
-        &messages,
-        &message_text(&RunMessage::Callback { node: node.clone() }),
-        at,
-    )?;
+    let message = RunMessage::Callback {
+        node: node.clone(),
+        attempt,
+    };
+    let seq = put(tx, run, &messages, &message_text(&message), at)?;
     tx.connection
         .prepare_cached(ANSWER_WAIT)?
-        .execute(params![token, payload, signed(seq)])?;
+        .execute(params![token, payload, signed(seq), by, at.0])?;
     Ok(Answer::Accepted { run, node })
 }
 
-/// Applies a change to a wait.
-pub(super) fn change_wait(tx: &Tx<'_>, run: RunId, change: &WaitChange) -> rusqlite::Result<()> {
+/// Applies a change to a wait; `at` is the time of the commit.
+pub(super) fn change_wait(tx: &Tx<'_>, run: RunId, change: &WaitChange, at: Timestamp) -> rusqlite::Result<()> {
     match change {
-        WaitChange::Open { node, token } => {
+        WaitChange::Open { node, attempt, token } => {
             tx.connection
                 .prepare_cached(OPEN_WAIT)?
-                .execute(params![token, key(&run), node.as_str()])?
+                .execute(params![token, key(&run), node.as_str(), attempt])?
         }
+        WaitChange::Offer { node, attempt, item } => tx.connection.prepare_cached(OFFER_WAIT)?.execute(params![
+            key(&run),
+            node.as_str(),
+            attempt,
+            uid_key(&item.id),
+            item.queue,
+            item.tenant,
+            item.workflow_id,
+            item.kind.as_str(),
+            item.details,
+            at.0,
+        ])?,
         WaitChange::Limit { node, deadline } => {
             tx.connection
                 .prepare_cached(LIMIT_WAIT)?

@@ -198,15 +198,18 @@ pub(super) fn messages(connection: &Connection, run: RunId, after: u64) -> rusql
     rows.collect()
 }
 
-/// The waits of a run, by node and token.
+/// The waits of a run, by node, attempt and token.
 pub(super) fn waits(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<WaitRecord>> {
     let mut statement = connection.prepare_cached(statements::WAITS)?;
     let rows = statement.query_map([key(&run)], |row| {
         Ok(WaitRecord {
             node: get(row, 0)?,
-            token: row.get(1)?,
-            open: row.get(2)?,
-            payload: row.get(3)?,
+            attempt: row.get(1)?,
+            token: row.get(2)?,
+            open: row.get(3)?,
+            payload: row.get(4)?,
+            answered_by: row.get(5)?,
+            answered_at: maybe(row, 6)?,
         })
     })?;
     rows.collect()

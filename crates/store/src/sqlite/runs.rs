@@ -43,10 +43,10 @@ impl RunStore for SqliteStore {
             .await
     }
 
-    async fn answer(&self, token: &str, payload: &str, at: Timestamp) -> Result<Answer> {
-        let (token, payload) = (token.to_owned(), payload.to_owned());
+    async fn answer(&self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Result<Answer> {
+        let (token, payload, by) = (token.to_owned(), payload.to_owned(), by.map(str::to_owned));
         self.writer
-            .write(move |tx| messages::answer(tx, &token, &payload, at))
+            .write(move |tx| messages::answer(tx, &token, &payload, by.as_deref(), at))
             .await
     }
 

@@ -122,7 +122,7 @@ async fn either_answer_or_timeout_wins() {
         let mut commit = step(run, 1, 2);
         commit.waits = vec![close("w")];
         let (on_b, on_a) = (b.clone(), a.clone());
-        let answering = tokio::spawn(async move { on_b.answer(&token, "1", at(500)).await.unwrap() });
+        let answering = tokio::spawn(async move { on_b.answer(&token, "1", None, at(500)).await.unwrap() });
         let closing = tokio::spawn(async move { on_a.commit(commit).await });
         let answered = match (answering.await.unwrap(), closing.await.unwrap()) {
             (Answer::Accepted { .. }, CommitAnswer::Conflict(Conflict::Answered { .. })) => true,
@@ -262,7 +262,7 @@ async fn message_notifies_only_the_owning_process() {
         1,
         "the message is stored before the notification"
     );
-    a.answer("t1", "1", at(201)).await.unwrap();
+    a.answer("t1", "1", None, at(201)).await.unwrap();
     receives(&mut there, ChangeHint::Messages(run)).await;
     // Notifications are ordered: when this one has arrived, all earlier ones have.
     let free = pending(&a, "r2").await;

@@ -70,7 +70,7 @@ async fn leases_are_released_and_epochs_kept() {
     assert_eq!(store.messages(world.held, 0).await.unwrap().len(), 1);
     assert_eq!(claimed.next_due, Some(at(5_000)));
     // Tokens of waits are still valid, and an answered token stays closed.
-    let answered = store.answer("open2", "{}", at(400)).await.unwrap();
+    let answered = store.answer("open2", "{}", None, at(400)).await.unwrap();
     assert_eq!(
         answered,
         Answer::Accepted {
@@ -78,7 +78,10 @@ async fn leases_are_released_and_epochs_kept() {
             node: "b".into()
         }
     );
-    assert_eq!(store.answer("asked", "{}", at(400)).await.unwrap(), Answer::Closed);
+    assert_eq!(
+        store.answer("asked", "{}", None, at(400)).await.unwrap(),
+        Answer::Closed
+    );
     let claimed = store.claim(claim(runner(), 10, 4_999)).await.unwrap();
     assert_eq!(
         claimed.runs.iter().map(|run| run.id).collect::<Vec<_>>(),

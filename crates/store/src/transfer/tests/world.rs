@@ -66,7 +66,7 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
     let (run, _) = held_run(store, "parked", vec![open("a", "asked"), open("b", "open2")]).await;
     committed(store, park(run, 1, 2, Some(5_000))).await;
     store
-        .answer("asked", r#"{"ünicode": "\u0000"}"#, at(310))
+        .answer("asked", r#"{"ünicode": "\u0000"}"#, None, at(310))
         .await
         .unwrap();
     let stored = take(store, run).await;

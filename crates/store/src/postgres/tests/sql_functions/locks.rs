@@ -131,7 +131,7 @@ async fn message_for_a_locked_run_waits() {
     let (_database, store, app) = long_lock_timeout().await;
     let (run, _) = held_run(&store, "r1", vec![open("w", "t1")]).await;
     lock(&app, run).await;
-    let mut answer = blocked(store.answer("t1", "1", now()));
+    let mut answer = blocked(store.answer("t1", "1", None, now()));
     others_are_written(&store, &mut answer).await;
     let mut delivery = blocked(store.deliver(run, cancel(), now()));
     others_are_written(&store, &mut delivery).await;
@@ -245,7 +245,7 @@ async fn lock_timeout_is_reported_as_busy() {
     ));
     let delivered = in_time(store.deliver(run, cancel(), now())).await;
     assert!(matches!(delivered, Err(StoreError::Busy(_))), "{delivered:?}");
-    let answered = in_time(store.answer("t1", "1", now())).await;
+    let answered = in_time(store.answer("t1", "1", None, now())).await;
     assert!(matches!(answered, Err(StoreError::Busy(_))), "{answered:?}");
     app.run("COMMIT").await;
     let stored = store.load(run).await.unwrap().unwrap();
@@ -256,7 +256,7 @@ async fn lock_timeout_is_reported_as_busy() {
     );
     committed(&store, step(run, 1, 2)).await;
     assert!(matches!(
-        store.answer("t1", "1", now()).await,
+        store.answer("t1", "1", None, now()).await,
         Ok(Answer::Accepted { .. })
     ));
     app.run("BEGIN").await;

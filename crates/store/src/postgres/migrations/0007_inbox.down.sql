@@ -1,0 +1,21 @@
+DROP INDEX ix_inbox_claim_tenant;
+DROP INDEX ix_inbox_claim;
+DROP INDEX ix_inbox_queue;
+DROP INDEX ix_inbox_tenant;
+DROP INDEX ix_inbox_pending;
+DROP INDEX ux_inbox_item;
+ALTER TABLE run_waits
+  DROP COLUMN answered_at,
+  DROP COLUMN answered_by,
+  DROP COLUMN progress_json,
+  DROP COLUMN lease_until,
+  DROP COLUMN worker,
+  DROP COLUMN lease_id,
+  DROP COLUMN created_at,
+  DROP COLUMN item_json,
+  DROP COLUMN kind,
+  DROP COLUMN workflow_id,
+  DROP COLUMN tenant_id,
+  DROP COLUMN queue,
+  DROP COLUMN item_id,
+  DROP COLUMN attempt;
