@@ -9,7 +9,8 @@
 //! | idle, no answer yet | answered | idle, with the answer kept |
 //! | open, without end time | slept | open, with end time |
 //! | open, attempt n > 1 not begun | began n | open, attempt n begun |
-//! | open, attempt n | retried n | open, attempt n + 1 |
+//! | open, attempt n, not requested, without end time | requested n | open, attempt n, requested; with its end time, if any |
+//! | open, attempt n | retried n | open, attempt n + 1, not requested, without end time |
 //! | open, attempt n | finished n | finished, unrouted |
 //! | open, attempt n + 1, run stopping | finished n | finished, unrouted |
 //! | finished, unrouted | routed | finished |
@@ -29,6 +30,7 @@
 mod apply;
 mod decide;
 mod outstanding;
+mod route;
 #[cfg(test)]
 mod tests;
 

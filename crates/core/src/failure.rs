@@ -22,6 +22,20 @@ pub mod code {
     pub const RESOURCE_LINK_CONFLICT: &str = "WFENG003";
     /// No callback was received within the timeout of a wait.
     pub const WAIT_TIMEOUT: &str = "WAIT_TIMEOUT";
+    /// A task's answer is not one of the forms that a task may answer with.
+    pub const INVALID_CALLBACK_PAYLOAD: &str = "INVALID_CALLBACK_PAYLOAD";
+    /// A decision was not answered in time.
+    pub const DECISION_TIMEOUT: &str = "DECISION_TIMEOUT";
+    /// A decision's answer does not name an outcome.
+    pub const INVALID_DECISION_RESPONSE: &str = "INVALID_DECISION_RESPONSE";
+    /// No edge, or more than one, belongs to the outcome of a decision.
+    pub const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
+    /// The conditions of a decision could not be evaluated, or more than one is true.
+    pub const CONDITION_EVALUATION_ERROR: &str = "CONDITION_EVALUATION_ERROR";
+    /// A child run could not be started.
+    pub const CHILD_REFUSED: &str = "CHILD_REFUSED";
+    /// A child run failed without an error of its own.
+    pub const CHILD_FAILED: &str = "CHILD_FAILED";
     /// The run was cancelled.
     pub const CANCELLED: &str = "CANCELLED";
 }

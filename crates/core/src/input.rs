@@ -28,7 +28,7 @@ pub enum Fact {
         /// The configured variables. They do not change during the run.
         vars: Value,
     },
-    /// An attempt of an action ended.
+    /// An attempt of an action ended. For a request: it was sent, or could not be sent.
     Returned {
         /// The node.
         node: NodeId,
@@ -68,6 +68,19 @@ pub enum Fact {
         node: NodeId,
         /// The size and type of the payload.
         output: Output,
+    },
+    /// An attempt of a request was answered.
+    Answered {
+        /// The node.
+        node: NodeId,
+        /// The attempt that was answered.
+        attempt: u32,
+        /// The size and type of the output, or the failure that was answered.
+        result: Result<Output, Failure>,
+        /// The outcome that the answer chose.
+        chosen: Option<String>,
+        /// Randomness for the retry delay, a fraction of `u32::MAX`.
+        jitter: u32,
     },
     /// A cancel was requested.
     Cancel {

@@ -66,6 +66,16 @@ pub enum Event {
         /// The time of the start.
         at: Timestamp,
     },
+    /// The request of an attempt was sent; its answer is awaited.
+    Requested {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// The time at which it times out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
     /// A callback was received before its wait was opened, and is kept.
     Answered {
         /// The node.
@@ -92,6 +102,9 @@ pub enum Event {
         attempt: u32,
         /// The outcome.
         outcome: Outcome,
+        /// The outcome that the answer of a request chose.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chosen: Option<String>,
     },
     /// A node's outgoing edges were settled.
     Routed {
@@ -107,7 +120,8 @@ pub enum Event {
     Stopping {
         /// The final status.
         status: Status,
-        /// The reason as a stable word: `action_failed`, `timeout`, `cancelled`, `context_overflow`.
+        /// The reason as a stable word: `action_failed`, `decision_failed`, `timeout`, `cancelled`,
+        /// `context_overflow`.
         reason: String,
         /// The node that caused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -325,6 +339,7 @@ impl Event {
             Event::Skipped { .. } => "skipped",
             Event::Slept { .. } => "slept",
             Event::Began { .. } => "began",
+            Event::Requested { .. } => "requested",
             Event::Answered { .. } => "answered",
             Event::Retried { .. } => "retried",
             Event::Finished { .. } => "finished",
@@ -341,6 +356,7 @@ impl Event {
             | Event::Skipped { node, .. }
             | Event::Slept { node, .. }
             | Event::Began { node, .. }
+            | Event::Requested { node, .. }
             | Event::Answered { node, .. }
             | Event::Retried { node, .. }
             | Event::Finished { node, .. }

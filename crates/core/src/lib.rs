@@ -15,6 +15,7 @@
 //! assert_eq!(run.status(), Status::Running);
 //! ```
 
+pub mod answer;
 pub mod conductor;
 pub mod duration;
 mod effect;
@@ -28,6 +29,7 @@ mod run;
 pub mod snapshot;
 mod time;
 
+pub use answer::AnswerRule;
 pub use conductor::{advance, apply, decide, outstanding};
 pub use effect::Effect;
 pub use failure::{Failure, code};
@@ -38,7 +40,7 @@ pub use journal::{
     recorded_deadline,
 };
 pub use plan::{
-    Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanError, Policies, Route, StoredPlan, When,
+    Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanError, Policies, Route, RunOutputs, StoredPlan, When,
 };
 pub use retry::Retry;
 pub use run::{End, NodeState, Open, Phase, Run, Status, Stop};

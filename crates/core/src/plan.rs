@@ -7,7 +7,7 @@
 //! conductor cannot run: duplicate names, edges to missing nodes, cycles. A node without incoming edges is a root and is
 //! opened at the start. Whether a document may have several roots is a rule of its dialect (see [`reachable`]).
 
-use crate::{NodeId, Retry};
+use crate::{AnswerRule, NodeId, Retry, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, ops::Deref};
@@ -70,6 +70,12 @@ pub struct Node {
     /// Its outgoing edges, in document order.
     #[serde(default)]
     pub edges: Vec<Edge>,
+    /// Whether the members of its output are merged into the state of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merges_into_state: bool,
+    /// A name for display.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
 }
 
 /// What a node does.
@@ -99,14 +105,39 @@ pub enum Kind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
+    /// Sends a request with an action, then waits for its answer. Each attempt has its own request and answer.
+    Request {
+        /// The type of the action that sends the request, such as `callback`.
+        action: String,
+        /// The parameters of the action; strings in them are templates.
+        parameters: Value,
+        /// What counts as an answer.
+        answer: AnswerRule,
+        /// The time for the answer, from the moment the request was sent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+        /// Whether a request that was not answered in time is retried.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retry_on_timeout: bool,
+        /// The failure code of a request that was not answered in time.
+        #[serde(default = "timeout_code")]
+        timeout_code: String,
+    },
+    /// Does nothing and succeeds at once. Its edges decide: a decision made by expressions.
+    Pass,
+}
+
+fn timeout_code() -> String {
+    code::TIMEOUT.to_owned()
 }
 
 impl Kind {
     /// The catalog name under which attempts are recorded.
     pub fn action_type(&self) -> &str {
         match self {
-            Kind::Action { action, .. } | Kind::Sleep { action, .. } => action,
+            Kind::Action { action, .. } | Kind::Sleep { action, .. } | Kind::Request { action, .. } => action,
             Kind::Wait { .. } => "core.wait",
+            Kind::Pass => "core.pass",
         }
     }
 }
@@ -131,6 +162,11 @@ pub enum Route {
     Parallel,
     /// The first in document order; the conditions of later edges are not evaluated.
     FirstMatch,
+    /// After a success, the one edge with the outcome that the answer chose. The run fails unless there is exactly one.
+    Outcome,
+    /// After a success, the one edge whose condition is true. All conditions are evaluated. The run fails unless exactly
+    /// one is true and none has an error.
+    ExactlyOne,
 }
 
 /// A connection to another node.
@@ -144,6 +180,9 @@ pub struct Edge {
     /// A condition that must also be true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
+    /// With [`Route::Outcome`]: the outcome for which the edge is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
 }
 
 /// The outcome for which an edge applies.
@@ -257,6 +296,35 @@ impl Default for Policies {
             rerender_on_retry: false,
         }
     }
+}
+
+/// What the outputs of a run are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunOutputs {
+    /// The outputs of the nodes without a following node, merged in document order ([`crate::Run::result_nodes`]).
+    #[default]
+    Leaves,
+    /// The members of the state that nodes set. Members that only the trigger set are not included.
+    Changed,
+    /// Values of the state. A missing one is `null`.
+    Selected(Vec<Selection>),
+}
+
+impl RunOutputs {
+    fn is_leaves(&self) -> bool {
+        *self == RunOutputs::Leaves
+    }
+}
+
+/// A value of the state that is an output of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Selection {
+    /// The name of the output.
+    pub name: String,
+    /// The path of the value in the state.
+    pub from: Vec<String>,
 }
 
 /// What the context snapshot contains when a run ends, and the size limit of the context.

@@ -69,7 +69,7 @@ pub struct Run {
     pub(crate) agenda: BTreeSet<NodeIx>,
     /// Nodes that are open.
     pub(crate) active: BTreeSet<NodeIx>,
-    /// The end times of open sleeps and waits.
+    /// The end times of open sleeps, waits and requests.
     pub(crate) timers: BTreeSet<(Timestamp, NodeIx)>,
     /// Finished nodes in the order in which they ended.
     pub(crate) completed: Vec<NodeIx>,
@@ -108,6 +108,8 @@ pub enum Phase {
         attempt: u32,
         /// Its position in the completion order.
         order: u32,
+        /// The outcome that the answer of a request chose.
+        chosen: Option<String>,
         /// Whether its outgoing edges are settled.
         routed: bool,
     },
@@ -122,7 +124,7 @@ pub struct Open {
     pub attempt: u32,
     /// When the attempt may start.
     pub due: Timestamp,
-    /// When a sleep ends or a wait times out.
+    /// When a sleep ends, or a wait or request times out.
     pub until: Option<Timestamp>,
     /// Whether a sleep fails then.
     pub times_out: bool,
@@ -130,6 +132,8 @@ pub struct Open {
     pub sees: u32,
     /// Whether the start of the attempt is recorded.
     pub began: bool,
+    /// Whether the request of the attempt was sent and its answer is awaited.
+    pub requested: bool,
     /// The failure of the previous attempt.
     pub last_failure: Option<Failure>,
 }

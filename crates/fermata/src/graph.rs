@@ -75,12 +75,12 @@ fn lines(node: &Node) -> Vec<String> {
     let limit = |millis: Option<u64>| millis.map(|millis| duration::written(Duration::from_millis(millis)));
     let what = node.kind.action_type();
     let what = match &node.kind {
-        Kind::Action { .. } => what.to_owned(),
+        Kind::Action { .. } | Kind::Pass => what.to_owned(),
         Kind::Sleep { parameters, .. } => match limit(parameters["durationMs"].as_u64()) {
             Some(pause) => format!("{what} {pause}"),
             None => what.to_owned(),
         },
-        Kind::Wait { timeout_ms } => match limit(*timeout_ms) {
+        Kind::Wait { timeout_ms } | Kind::Request { timeout_ms, .. } => match limit(*timeout_ms) {
             Some(timeout) => format!("{what}, at most {timeout}"),
             None => what.to_owned(),
         },
@@ -103,7 +103,8 @@ fn label(plan: &Plan, node: &Node, at: usize, edge: &Edge) -> String {
         When::Always => "always",
         When::Unhandled => "onFailure",
     };
-    let condition = edge.condition.as_deref().unwrap_or_default().trim();
+    let condition = edge.condition.as_ref().or(edge.outcome.as_ref());
+    let condition = condition.map_or("", |text| text.trim());
     let between = if when.is_empty() || condition.is_empty() {
         ""
     } else {
@@ -112,7 +113,7 @@ fn label(plan: &Plan, node: &Node, at: usize, edge: &Edge) -> String {
     let text = format!("{when}{between}{condition}");
     match node.route {
         Route::FirstMatch => format!("{}. {}", at + 1, if text.is_empty() { "success" } else { &text }),
-        Route::Parallel => text,
+        Route::Parallel | Route::Outcome | Route::ExactlyOne => text,
     }
 }
 
@@ -124,7 +125,8 @@ fn mermaid(plan: &Plan) -> String {
         let (open, close) = match node.kind {
             Kind::Action { .. } => ("[", "]"),
             Kind::Sleep { .. } => ("([", "])"),
-            Kind::Wait { .. } => ("{{", "}}"),
+            Kind::Wait { .. } | Kind::Request { .. } => ("{{", "}}"),
+            Kind::Pass => ("{", "}"),
         };
         let _ = writeln!(text, "  n{at}{open}\"{label}\"{close}");
     }
@@ -172,7 +174,8 @@ fn dot(plan: &Plan) -> String {
         let attributes = match node.kind {
             Kind::Action { .. } => "shape=box",
             Kind::Sleep { .. } => "shape=box, style=rounded",
-            Kind::Wait { .. } => "shape=hexagon",
+            Kind::Wait { .. } | Kind::Request { .. } => "shape=hexagon",
+            Kind::Pass => "shape=diamond",
         };
         let _ = writeln!(text, "  n{at} [label={}, {attributes}];", quoted_dot(&label));
     }

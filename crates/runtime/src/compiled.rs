@@ -135,8 +135,10 @@ impl Compiled {
                 Ok::<_, CompileError>((parsed, needs))
             };
             let parameters = match &node.kind {
-                Kind::Wait { .. } => None,
-                Kind::Action { parameters, .. } | Kind::Sleep { parameters, .. } => Some(parameters),
+                Kind::Wait { .. } | Kind::Pass => None,
+                Kind::Action { parameters, .. } | Kind::Sleep { parameters, .. } | Kind::Request { parameters, .. } => {
+                    Some(parameters)
+                }
             };
             let parse = |value: &Value| {
                 let parsed = ValueTemplate::parse_at(value, &templates, &places(&plan, node)).map_err(|errors| {

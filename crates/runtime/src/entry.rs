@@ -42,7 +42,7 @@ pub(crate) fn entry(plan: &Plan, ix: NodeIx, result: NodeResult<'_>) -> Arc<Valu
         NodeResult::Succeeded(outputs) => {
             let form = match node.kind {
                 Kind::Wait { .. } => &entries.answered,
-                Kind::Action { .. } | Kind::Sleep { .. } => &entries.succeeded,
+                Kind::Action { .. } | Kind::Sleep { .. } | Kind::Request { .. } | Kind::Pass => &entries.succeeded,
             };
             if *form == Form::WHOLE {
                 return outputs;

@@ -116,7 +116,11 @@ fn view_of(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
     let mut view = NodeOverview {
         node: node.id.clone(),
         status: state.plan().scope.words.of(&node.kind, &now.phase).to_owned(),
-        is_waiting: matches!((&node.kind, &now.phase), (Kind::Wait { .. }, Phase::Open(_))),
+        is_waiting: match (&node.kind, &now.phase) {
+            (Kind::Wait { .. }, Phase::Open(_)) => true,
+            (Kind::Request { .. }, Phase::Open(open)) => open.requested,
+            _ => false,
+        },
         attempt: None,
         started_at: now.opened_at,
         ended_at: None,

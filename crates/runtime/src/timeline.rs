@@ -107,6 +107,7 @@ fn category(event: &Event, plan: Option<&Plan>) -> String {
             | Event::Finished { .. }
             | Event::Slept { .. }
             | Event::Began { .. }
+            | Event::Requested { .. }
             | Event::Answered { .. }
     );
     let action = event.node().filter(|_| of_action).and_then(|node| {
@@ -131,6 +132,7 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
         }
         Event::Slept { node, .. } => (Level::Info, format!("{node} sleeps")),
         Event::Began { node, attempt, .. } => (Level::Info, format!("attempt {attempt} of {node} starts")),
+        Event::Requested { node, .. } => (Level::Info, format!("{node} waits for its answer")),
         Event::Answered { node, .. } => (
             Level::Info,
             format!("a callback for {node} arrived before the node opened and is kept"),

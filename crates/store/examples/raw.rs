@@ -271,6 +271,7 @@ fn script(runner: RunnerId) -> (NewRun, Vec<RunCommit>) {
                 bytes: 120,
                 shape: Shape::Object,
             }),
+            chosen: None,
         }];
         events.push(Event::Routed {
             node: node.into(),

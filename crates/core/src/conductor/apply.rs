@@ -47,6 +47,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
         | Event::Skipped { node, .. }
         | Event::Slept { node, .. }
         | Event::Began { node, .. }
+        | Event::Requested { node, .. }
         | Event::Answered { node, .. }
         | Event::Retried { node, .. }
         | Event::Finished { node, .. }
@@ -62,6 +63,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
 fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal> {
     let sees = run.completed.len() as u32;
     let stopping = run.stop.is_some();
+    let passes = run.plan.node(ix).kind == Kind::Pass;
     let state = &mut run.nodes[ix.at()];
     match (event, &mut state.phase) {
         (Event::Opened { at, until, .. }, phase @ Phase::Idle) => {
@@ -72,10 +74,11 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
                 times_out: false,
                 sees,
                 began: false,
+                requested: false,
                 last_failure: None,
             });
             state.opened_at = Some(*at);
-            if state.answer.is_none() {
+            if state.answer.is_none() && !passes {
                 run.agenda.remove(&ix);
             }
             run.active.insert(ix);
@@ -99,6 +102,13 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             open.began = true;
             open.sees = sees;
         }
+        (Event::Requested { attempt, until, .. }, Phase::Open(open))
+            if open.attempt == *attempt && !open.requested && open.until.is_none() =>
+        {
+            open.requested = true;
+            open.until = *until;
+            run.timers.extend(until.map(|until| (until, ix)));
+        }
         (
             Event::Retried {
                 attempt,
@@ -111,11 +121,21 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             open.attempt += 1;
             open.due = *retry_at;
             open.began = false;
+            open.requested = false;
             open.last_failure = Some(failure.clone());
+            if let Some(until) = open.until.take() {
+                run.timers.remove(&(until, ix));
+            }
         }
-        (Event::Finished { attempt, outcome, .. }, Phase::Open(open))
-            if open.attempt == *attempt || (stopping && ends_with_last_failure(open, *attempt, outcome)) =>
-        {
+        (
+            Event::Finished {
+                attempt,
+                outcome,
+                chosen,
+                ..
+            },
+            Phase::Open(open),
+        ) if open.attempt == *attempt || (stopping && ends_with_last_failure(open, *attempt, outcome)) => {
             if let Outcome::Succeeded(output) = outcome {
                 run.context_bytes = run.context_bytes.saturating_add(output.bytes);
             }
@@ -123,6 +143,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
                 outcome: outcome.clone(),
                 attempt: *attempt,
                 order: sees,
+                chosen: chosen.clone(),
                 routed: false,
             };
             let phase = std::mem::replace(&mut state.phase, finished);
@@ -177,11 +198,12 @@ fn settle_edges(run: &mut Run, ix: NodeIx, taken: &[u32]) {
     }
 }
 
-/// Whether a stop skips the node at once: nodes that are not open yet, and open sleeps and waits.
+/// Whether a stop skips the node at once: nodes that are not open yet, and open sleeps and waits. An open request is
+/// aborted by the runner, which may have to cancel child runs first.
 fn is_skipped_by_stop(run: &Run, ix: NodeIx) -> bool {
     match run.node(ix).phase {
         Phase::Idle => true,
-        Phase::Open(_) => !matches!(run.plan.node(ix).kind, Kind::Action { .. }),
+        Phase::Open(_) => !matches!(run.plan.node(ix).kind, Kind::Action { .. } | Kind::Request { .. }),
         Phase::Finished { .. } | Phase::Skipped => false,
     }
 }
@@ -209,8 +231,12 @@ fn describe(phase: &Phase) -> String {
         Phase::Open(Open {
             attempt,
             due: Timestamp(due),
+            requested,
             ..
-        }) => format!("open with attempt {attempt} due at {due}"),
+        }) => {
+            let sent = if *requested { ", requested" } else { "" };
+            format!("open with attempt {attempt} due at {due}{sent}")
+        }
         Phase::Finished { routed, .. } => format!("finished and {}routed", if *routed { "" } else { "not " }),
         Phase::Skipped => "skipped".to_owned(),
     }

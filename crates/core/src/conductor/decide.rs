@@ -1,11 +1,12 @@
 //! Decides which events follow from an input. A fact that does not match the state of the run yields no events.
 
+use super::route::{open_conditions, route};
 use crate::{
-    Effect, Event, Fact, Failure, Input, Join, Kind, Node, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase,
-    Route, Run, SkipReason, Status, Timestamp, Verdict, When, code, duration, plan::Overflow,
+    Event, Fact, Failure, Input, Join, Kind, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase, Run, SkipReason,
+    Status, Timestamp, Verdict, code, duration, plan::Overflow,
 };
 use serde_json::Value;
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 /// Returns the events that follow directly from `input`; [`super::advance`] also decides what follows from them.
 pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
@@ -26,6 +27,13 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
         Fact::Timed { node, duration_ms } => timed(run, at, node, duration_ms),
         Fact::Tick => tick(run, at),
         Fact::Callback { node, output } => callback(run, node, *output),
+        Fact::Answered {
+            node,
+            attempt,
+            result,
+            chosen,
+            jitter,
+        } => answered(run, at, node, *attempt, result, chosen.as_ref(), *jitter),
         Fact::Cancel { reason } => cancel(run, at, reason),
         Fact::Aborted { node, attempt } => aborted(run, node, *attempt),
         Fact::Begins { node, attempt } => begins(run, at, node, *attempt),
@@ -53,30 +61,62 @@ fn returned(
     result: &Result<Output, Failure>,
     jitter: u32,
 ) -> Vec<Event> {
-    let is_action = |ix| matches!(run.plan.node(ix).kind, Kind::Action { .. });
-    let Some((ix, _)) = open_attempt(run, node, attempt).filter(|(ix, _)| is_action(*ix)) else {
+    let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(_, open)| !open.requested) else {
         return Vec::new();
     };
-    let finished = |outcome| {
-        vec![Event::Finished {
+    let event = match (&run.plan.node(ix).kind, result) {
+        (Kind::Action { .. }, Ok(output)) => finished(node, attempt, Outcome::Succeeded(*output), None),
+        (Kind::Request { timeout_ms, .. }, Ok(_)) => Event::Requested {
             node: node.clone(),
             attempt,
-            outcome,
-        }]
+            until: timeout_ms.map(|millis| at.plus_millis(millis)),
+        },
+        (Kind::Action { .. } | Kind::Request { .. }, Err(failure)) => failed(run, at, ix, open, failure, jitter),
+        (Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass, _) => return Vec::new(),
     };
-    let failure = match result {
-        Ok(output) => return finished(Outcome::Succeeded(*output)),
-        Err(failure) => failure,
+    vec![event]
+}
+
+/// The answer of a request. It may arrive before the request is recorded as sent.
+fn answered(
+    run: &Run,
+    at: Timestamp,
+    node: &NodeId,
+    attempt: u32,
+    result: &Result<Output, Failure>,
+    chosen: Option<&String>,
+    jitter: u32,
+) -> Vec<Event> {
+    let is_request = |ix| matches!(run.plan.node(ix).kind, Kind::Request { .. });
+    let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(ix, _)| is_request(*ix)) else {
+        return Vec::new();
     };
-    let retry = &run.plan.node(ix).policies.retry;
-    match retry.delay_after(attempt, failure, jitter) {
-        Some(delay) if run.stop.is_none() => vec![Event::Retried {
-            node: node.clone(),
-            attempt,
+    vec![match result {
+        Ok(output) => finished(node, attempt, Outcome::Succeeded(*output), chosen.cloned()),
+        Err(failure) => failed(run, at, ix, open, failure, jitter),
+    }]
+}
+
+/// The event for an attempt that failed: a retry if the policy allows one.
+fn failed(run: &Run, at: Timestamp, ix: NodeIx, open: &Open, failure: &Failure, jitter: u32) -> Event {
+    let node = run.plan.node(ix);
+    match node.policies.retry.delay_after(open.attempt, failure, jitter) {
+        Some(delay) if run.stop.is_none() => Event::Retried {
+            node: node.id.clone(),
+            attempt: open.attempt,
             failure: failure.clone(),
             retry_at: at.plus_millis(delay),
-        }],
-        _ => finished(Outcome::Failed(failure.clone())),
+        },
+        _ => finished(&node.id, open.attempt, Outcome::Failed(failure.clone()), None),
+    }
+}
+
+fn finished(node: &NodeId, attempt: u32, outcome: Outcome, chosen: Option<String>) -> Event {
+    Event::Finished {
+        node: node.clone(),
+        attempt,
+        outcome,
+        chosen,
     }
 }
 
@@ -115,7 +155,7 @@ fn timed(run: &Run, at: Timestamp, node: &NodeId, duration_ms: &Result<u64, Fail
         Ok(millis) => {
             let limit = match run.plan.node(ix).kind {
                 Kind::Sleep { timeout_ms, .. } => timeout_ms,
-                Kind::Action { .. } | Kind::Wait { .. } => None,
+                _ => None,
             };
             let times_out = limit.is_some_and(|limit| limit < *millis);
             vec![Event::Slept {
@@ -124,11 +164,7 @@ fn timed(run: &Run, at: Timestamp, node: &NodeId, duration_ms: &Result<u64, Fail
                 times_out,
             }]
         }
-        Err(failure) => vec![Event::Finished {
-            node,
-            attempt: open.attempt,
-            outcome: Outcome::Failed(failure.clone()),
-        }],
+        Err(failure) => vec![finished(&node, open.attempt, Outcome::Failed(failure.clone()), None)],
     }
 }
 
@@ -145,34 +181,46 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
         return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
     }
     let due = run.timers.iter().take_while(|(until, _)| *until <= at);
-    due.map(|(_, ix)| timer_expired(run, *ix)).collect()
+    due.filter_map(|(_, ix)| timer_expired(run, at, *ix)).collect()
 }
 
-/// The event for a sleep that has ended or a wait that has timed out. A sleep that exceeds its timeout is not retried: the
-/// next attempt would take just as long.
-fn timer_expired(run: &Run, ix: NodeIx) -> Event {
+/// The event for a sleep that has ended, or a wait or request that has timed out. A sleep that exceeds its timeout is not
+/// retried: the next attempt would take just as long. A retry after a timeout has the full delay, because a tick has no
+/// randomness.
+fn timer_expired(run: &Run, at: Timestamp, ix: NodeIx) -> Option<Event> {
     let node = run.plan.node(ix);
-    let times_out = matches!(&run.node(ix).phase, Phase::Open(open) if open.times_out);
-    let outcome = match node.kind {
+    let Phase::Open(open) = &run.node(ix).phase else {
+        return None;
+    };
+    let after = |limit: &Option<u64>| limit.map_or(String::new(), |limit| format!(" after {}", show(limit)));
+    let outcome = match &node.kind {
         Kind::Wait { timeout_ms } => {
-            let after = timeout_ms.map_or(String::new(), |limit| format!(" after {}", show(limit)));
-            let message = format!("the wait timed out{after} without a callback");
+            let message = format!("the wait timed out{} without a callback", after(timeout_ms));
             Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, message))
+        }
+        Kind::Request {
+            timeout_ms,
+            retry_on_timeout,
+            timeout_code,
+            ..
+        } => {
+            let message = format!("the request timed out{} without an answer", after(timeout_ms));
+            let failure = Failure {
+                retriable: *retry_on_timeout,
+                ..Failure::permanent(timeout_code, message)
+            };
+            return Some(failed(run, at, ix, open, &failure, u32::MAX));
         }
         Kind::Sleep {
             timeout_ms: Some(limit),
             ..
-        } if times_out => {
-            let message = format!("the sleep is longer than its timeout of {}", show(limit));
+        } if open.times_out => {
+            let message = format!("the sleep is longer than its timeout of {}", show(*limit));
             Outcome::Failed(Failure::permanent(code::TIMEOUT, message))
         }
-        Kind::Action { .. } | Kind::Sleep { .. } => Outcome::Succeeded(Output::EMPTY),
+        Kind::Action { .. } | Kind::Sleep { .. } | Kind::Pass => Outcome::Succeeded(Output::EMPTY),
     };
-    Event::Finished {
-        node: node.id.clone(),
-        attempt: 1,
-        outcome,
-    }
+    Some(finished(&node.id, open.attempt, outcome, None))
 }
 
 fn show(millis: u64) -> String {
@@ -184,16 +232,14 @@ fn callback(run: &Run, node: &NodeId, output: Output) -> Vec<Event> {
     let Some(ix) = run.plan.find(node.as_str()).filter(is_wait) else {
         return Vec::new();
     };
-    let node = node.clone();
     match &run.node(ix).phase {
-        Phase::Open(open) if run.stop.is_none() => vec![Event::Finished {
-            node,
-            attempt: open.attempt,
-            outcome: Outcome::Succeeded(output),
-        }],
-        Phase::Idle if run.status == Status::Running && run.node(ix).answer.is_none() => {
-            vec![Event::Answered { node, output }]
+        Phase::Open(open) if run.stop.is_none() => {
+            vec![finished(node, open.attempt, Outcome::Succeeded(output), None)]
         }
+        Phase::Idle if run.status == Status::Running && run.node(ix).answer.is_none() => vec![Event::Answered {
+            node: node.clone(),
+            output,
+        }],
         _ => Vec::new(),
     }
 }
@@ -222,11 +268,7 @@ fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
             reason: SkipReason::Stopped,
             verdict: None,
         }],
-        Some(failure) => vec![Event::Finished {
-            node: node.clone(),
-            attempt: attempt - 1,
-            outcome: Outcome::Failed(failure.clone()),
-        }],
+        Some(failure) => vec![finished(node, attempt - 1, Outcome::Failed(failure.clone()), None)],
     }
 }
 
@@ -271,7 +313,7 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
             Phase::Finished { outcome, .. } if open_conditions(run.plan.node(ix), outcome).next().is_none() => {
                 events.extend(route(run, ix, outcome, &[]));
             }
-            Phase::Open(open) => events.extend(answered_early(run, ix, open)),
+            Phase::Open(open) => events.extend(ends_at_once(run, ix, open)),
             Phase::Finished { .. } | Phase::Skipped => {}
         }
         if matches!(events.last(), Some(Event::Stopping { .. })) {
@@ -327,7 +369,7 @@ fn open(run: &Run, ix: NodeIx, at: Timestamp, verdict: Option<Verdict>) -> Event
     let node = run.plan.node(ix);
     let until = match node.kind {
         Kind::Wait { timeout_ms } => timeout_ms.map(|millis| at.plus_millis(millis)),
-        Kind::Action { .. } | Kind::Sleep { .. } => None,
+        Kind::Action { .. } | Kind::Sleep { .. } | Kind::Request { .. } | Kind::Pass => None,
     };
     Event::Opened {
         node: node.id.clone(),
@@ -337,86 +379,12 @@ fn open(run: &Run, ix: NodeIx, at: Timestamp, verdict: Option<Verdict>) -> Event
     }
 }
 
-fn answered_early(run: &Run, ix: NodeIx, open: &Open) -> Option<Event> {
-    run.node(ix).answer.map(|output| Event::Finished {
-        node: run.plan.node(ix).id.clone(),
-        attempt: open.attempt,
-        outcome: Outcome::Succeeded(output),
-    })
-}
-
-/// The evaluation a finished node needs before it can be routed, if any.
-pub(super) fn judgement(node: &Node, outcome: &Outcome) -> Option<Effect> {
-    let edges: Vec<u32> = open_conditions(node, outcome).collect();
-    (!edges.is_empty()).then(|| Effect::Judge {
-        node: node.id.clone(),
-        edges,
-        first_only: node.route == Route::FirstMatch,
-    })
-}
-
-/// The edges whose conditions must be evaluated, in the order of evaluation: `Unhandled` edges last.
-fn open_conditions(node: &Node, outcome: &Outcome) -> impl Iterator<Item = u32> {
-    let fits = |when| match when {
-        When::Always => true,
-        When::Success => outcome.is_success(),
-        When::Failure | When::Unhandled => !outcome.is_success(),
-    };
-    let first_only = node.route == Route::FirstMatch;
-    let of = |unhandled| {
-        let edges = (0u32..).zip(&node.edges);
-        edges.filter(move |(_, edge)| fits(edge.when) && (edge.when == When::Unhandled) == unhandled)
-    };
-    // With first-match, an edge without a condition is always taken, so later edges are not needed.
-    let reached = of(false)
-        .chain(of(true))
-        .take_while(move |(_, edge)| !first_only || edge.condition.is_some());
-    reached.filter(|(_, edge)| edge.condition.is_some()).map(|(at, _)| at)
-}
-
-fn route(run: &Run, ix: NodeIx, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<Event> {
+/// The end of a wait that was answered before it was opened, or of a node that does nothing.
+fn ends_at_once(run: &Run, ix: NodeIx, open: &Open) -> Option<Event> {
     let node = run.plan.node(ix);
-    let taken = taken_edges(node, outcome, verdicts);
-    let handled = outcome.is_success() || !taken.is_empty();
-    let mut events = vec![Event::Routed {
-        node: node.id.clone(),
-        taken,
-        verdicts: verdicts.to_vec(),
-    }];
-    if let (false, OnFailure::FailFast, Outcome::Failed(failure)) = (handled, run.plan.on_failure, outcome) {
-        let id = Some(node.id.clone());
-        events.push(stopping(Status::Failed, "action_failed", id, Some(failure.clone())));
-    }
-    events
-}
-
-/// The satisfied edges, restricted by the route policy.
-fn taken_edges(node: &Node, outcome: &Outcome, verdicts: &[Verdict]) -> Vec<u32> {
-    let true_edges: BTreeSet<u32> = verdicts
-        .iter()
-        .filter(|verdict| verdict.holds())
-        .map(|verdict| verdict.edge)
-        .collect();
-    let holds = |at: u32, condition: &Option<String>| condition.is_none() || true_edges.contains(&at);
-    let satisfied = |wanted: &[When]| -> Vec<u32> {
-        let edges = (0u32..).zip(&node.edges);
-        let fitting = edges.filter(|(at, edge)| wanted.contains(&edge.when) && holds(*at, &edge.condition));
-        fitting.map(|(at, _)| at).collect()
-    };
-    let mut taken = match outcome {
-        Outcome::Succeeded(_) => satisfied(&[When::Success, When::Always]),
-        Outcome::Failed(_) => satisfied(&[When::Failure, When::Always]),
-    };
-    if !outcome.is_success() {
-        let by_failure_edge = taken.iter().any(|at| node.edges[*at as usize].when == When::Failure);
-        if !by_failure_edge {
-            taken.extend(satisfied(&[When::Unhandled]));
-        }
-    }
-    if node.route == Route::FirstMatch {
-        taken.truncate(1);
-    }
-    taken
+    let passes = (node.kind == Kind::Pass).then_some(Output::EMPTY);
+    let output = run.node(ix).answer.or(passes)?;
+    Some(finished(&node.id, open.attempt, Outcome::Succeeded(output), None))
 }
 
 /// The final event of a run that was not stopped.
@@ -452,7 +420,7 @@ fn unhandled_failure(run: &Run) -> bool {
     })
 }
 
-fn stopping(status: Status, reason: &str, node: Option<NodeId>, failure: Option<Failure>) -> Event {
+pub(super) fn stopping(status: Status, reason: &str, node: Option<NodeId>, failure: Option<Failure>) -> Event {
     Event::Stopping {
         status,
         reason: reason.to_owned(),

@@ -3,7 +3,7 @@
 //! [`outstanding`] returns all of them, for recovery. A live runner knows which nodes its last events affected and calls
 //! the other functions for these nodes, so that the cost of a step does not grow with the number of open nodes.
 
-use super::decide::judgement;
+use super::route::judgement;
 use crate::{Effect, Join, Kind, NodeIx, Phase, Run, Status, Timestamp};
 
 /// All effects that `run` needs now, in a stable order.
@@ -43,14 +43,15 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
     let node = run.plan.node(ix).id.clone();
     let attempt = open.attempt;
     match (kind, run.stop.is_some()) {
-        (Kind::Action { .. }, false) => Some(Effect::Execute {
+        (Kind::Request { .. }, false) if open.requested => None,
+        (Kind::Action { .. } | Kind::Request { .. }, false) => Some(Effect::Execute {
             node,
             attempt,
             due: open.due,
         }),
-        (Kind::Action { .. }, true) => Some(Effect::Abort { node, attempt }),
+        (Kind::Action { .. } | Kind::Request { .. }, true) => Some(Effect::Abort { node, attempt }),
         (Kind::Sleep { .. }, false) if open.until.is_none() => Some(Effect::Time { node }),
-        (Kind::Sleep { .. } | Kind::Wait { .. }, _) => None,
+        (Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass, _) => None,
     }
 }
 

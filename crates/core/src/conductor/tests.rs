@@ -14,6 +14,7 @@ mod ignored_facts;
 mod joins;
 mod journal;
 mod legality;
+mod requests;
 mod retries;
 mod routing;
 mod sleeps;
@@ -132,6 +133,11 @@ fn summary(event: &Event) -> String {
             format!("slept {node}{}{what}", until(&Some(*end)))
         }
         Event::Began { node, attempt, .. } => format!("began {node} with {attempt}"),
+        Event::Requested {
+            node,
+            attempt,
+            until: end,
+        } => format!("requested {node} with {attempt}{}", until(end)),
         Event::Answered { node, .. } => format!("answered {node}"),
         Event::Retried {
             node,
@@ -143,11 +149,16 @@ fn summary(event: &Event) -> String {
             node,
             attempt,
             outcome: Outcome::Succeeded(_),
-        } => format!("{node} succeeded with {attempt}"),
+            chosen,
+        } => {
+            let chosen = chosen.as_ref().map_or(String::new(), |chosen| format!(": {chosen}"));
+            format!("{node} succeeded with {attempt}{chosen}")
+        }
         Event::Finished {
             node,
             attempt,
             outcome: Outcome::Failed(failure),
+            ..
         } => format!("{node} failed with {attempt}: {}", failure.code),
         Event::Routed { node, taken, .. } => format!("routed {node} {taken:?}"),
         Event::Stopping {

@@ -2,15 +2,26 @@
 
 use super::{
     ContextPolicy, Edge, Entries, Form, GraphError, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies,
-    Route, Scope, StoredPlan, Templates, When, Words,
+    Route, RunOutputs, Scope, StoredPlan, Templates, When, Words,
 };
+use crate::{AnswerRule, code};
 use serde_json::Value;
 
 /// Builds a plan node by node. Edges refer to their target by name; the target may be added later.
 #[derive(Debug, Clone)]
 pub struct PlanBuilder {
     parts: StoredPlan,
-    edges: Vec<(usize, String, When, Option<String>)>,
+    edges: Vec<NamedEdge>,
+}
+
+/// An edge whose target may not have been added yet.
+#[derive(Debug, Clone)]
+struct NamedEdge {
+    from: usize,
+    target: String,
+    when: When,
+    condition: Option<String>,
+    outcome: Option<String>,
 }
 
 impl PlanBuilder {
@@ -39,6 +50,7 @@ impl PlanBuilder {
             scope,
             language: Language::default(),
             templates: Templates::default(),
+            outputs: RunOutputs::default(),
         };
         PlanBuilder {
             parts,
@@ -57,6 +69,19 @@ impl PlanBuilder {
         self.node(id, Kind::Action { action, parameters })
     }
 
+    /// Adds a node that sends a request with `action` and waits for an answer without a timeout.
+    pub fn request(self, id: &str, action: &str, parameters: Value, answer: AnswerRule) -> Self {
+        let kind = Kind::Request {
+            action: action.to_owned(),
+            parameters,
+            answer,
+            timeout_ms: None,
+            retry_on_timeout: false,
+            timeout_code: code::TIMEOUT.to_owned(),
+        };
+        self.node(id, kind)
+    }
+
     /// Adds a node of any kind.
     pub fn node(mut self, id: &str, kind: Kind) -> Self {
         self.parts.nodes.push(Node {
@@ -66,16 +91,31 @@ impl PlanBuilder {
             route: Route::Parallel,
             policies: Policies::default(),
             edges: Vec::new(),
+            merges_into_state: false,
+            title: None,
         });
         self
     }
 
     /// Adds an edge from the node added last.
     pub fn edge(mut self, target: &str, when: When, condition: Option<&str>) -> Self {
-        let from = self.parts.nodes.len().saturating_sub(1);
-        self.edges
-            .push((from, target.to_owned(), when, condition.map(str::to_owned)));
+        self.edges.push(NamedEdge {
+            from: self.parts.nodes.len().saturating_sub(1),
+            target: target.to_owned(),
+            when,
+            condition: condition.map(str::to_owned),
+            outcome: None,
+        });
         self
+    }
+
+    /// Adds an edge for this outcome from the node added last.
+    pub fn on(self, outcome: &str, target: &str) -> Self {
+        let mut builder = self.then(target);
+        if let Some(edge) = builder.edges.last_mut() {
+            edge.outcome = Some(outcome.to_owned());
+        }
+        builder
     }
 
     /// Adds an edge for success from the node added last.
@@ -99,13 +139,14 @@ impl PlanBuilder {
 
     /// The finished plan.
     pub fn build(mut self) -> Result<Plan, GraphError> {
-        for (from, target, when, condition) in self.edges {
-            let at = self.parts.nodes.iter().position(|node| node.id.as_str() == target);
+        for edge in self.edges {
+            let at = self.parts.nodes.iter().position(|node| node.id.as_str() == edge.target);
             let target = NodeIx(at.map_or(u32::MAX, |at| at as u32));
-            self.parts.nodes[from].edges.push(Edge {
+            self.parts.nodes[edge.from].edges.push(Edge {
                 target,
-                when,
-                condition,
+                when: edge.when,
+                condition: edge.condition,
+                outcome: edge.outcome,
             });
         }
         Plan::new(self.parts)

@@ -46,7 +46,8 @@ pub enum Source {
     Waits,
     /// The entries of nodes, by their ids.
     Entries,
-    /// The trigger, overwritten with the members of the outputs of nodes in the order in which they ended.
+    /// The state of the run: the trigger, overwritten with the members of the outputs of the nodes that merge into the
+    /// state ([`super::Node::merges_into_state`]), in the order in which they ended.
     State,
     /// A constant.
     Fixed(Value),
@@ -110,7 +111,7 @@ pub struct Words {
     pub running: String,
     /// A sleep has not ended.
     pub sleeping: String,
-    /// A wait was not answered yet.
+    /// A wait or a request was not answered yet.
     pub waiting: String,
     /// An action or sleep succeeded.
     pub succeeded: String,
@@ -147,8 +148,9 @@ impl Words {
     pub fn of(&self, kind: &Kind, phase: &Phase) -> &str {
         match phase {
             Phase::Idle => &self.pending,
-            Phase::Open(_) => match kind {
-                Kind::Action { .. } => &self.running,
+            Phase::Open(open) => match kind {
+                Kind::Request { .. } if open.requested => &self.waiting,
+                Kind::Action { .. } | Kind::Request { .. } | Kind::Pass => &self.running,
                 Kind::Sleep { .. } => &self.sleeping,
                 Kind::Wait { .. } => &self.waiting,
             },
@@ -164,7 +166,7 @@ impl Words {
     pub fn success(&self, kind: &Kind) -> &str {
         match kind {
             Kind::Wait { .. } => &self.answered,
-            Kind::Action { .. } | Kind::Sleep { .. } => &self.succeeded,
+            Kind::Action { .. } | Kind::Sleep { .. } | Kind::Request { .. } | Kind::Pass => &self.succeeded,
         }
     }
 

@@ -7,7 +7,7 @@
 //! What must stay true: nothing in a stored plan depends on the settings of the process that loads it. Settings that
 //! affect a plan are applied when the version is published.
 
-use super::{ContextPolicy, GraphError, Language, Node, OnFailure, Plan, Scope, Templates};
+use super::{ContextPolicy, GraphError, Language, Node, OnFailure, Plan, RunOutputs, Scope, Templates};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -41,6 +41,9 @@ pub struct StoredPlan {
     pub language: Language,
     /// Options of templates.
     pub templates: Templates,
+    /// The outputs of a run.
+    #[serde(default, skip_serializing_if = "RunOutputs::is_leaves")]
+    pub outputs: RunOutputs,
 }
 
 /// A stored plan that cannot be used.

@@ -6,7 +6,7 @@ use super::view::{Node, View};
 use super::{text, time};
 use crate::compile::Settings;
 use fermata_core::plan::{ContextPolicy, Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
-use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, When};
+use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, RunOutputs, When};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -31,6 +31,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         scope: scope(),
         language: Language::Script,
         templates: settings.template_rules(),
+        outputs: RunOutputs::Leaves,
     })
 }
 
@@ -78,6 +79,7 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
                 _ => When::Success,
             },
             condition: text(edge.value, "condition").map(str::to_owned),
+            outcome: None,
         });
     }
     if let Some(name) = node.on_failure() {
@@ -85,6 +87,7 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
             target: target(name),
             when: When::Unhandled,
             condition: None,
+            outcome: None,
         });
     }
     fermata_core::Node {
@@ -97,6 +100,8 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
         },
         policies: policies(node.value.get("policies"), settings.policies),
         edges,
+        merges_into_state: false,
+        title: None,
     }
 }
 

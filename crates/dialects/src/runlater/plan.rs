@@ -12,7 +12,9 @@ use fermata_core::plan::{
     ContextPolicy, Entries, Form, GraphError, Member, Name, Overflow, Place, Scope, Source, StoredPlan, Takes,
     Templates, Words,
 };
-use fermata_core::{Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, When, code};
+use fermata_core::{
+    Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, Policies, Retry, Route, RunOutputs, When, code,
+};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
@@ -34,6 +36,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
                     None => When::Success,
                 },
                 condition: None,
+                outcome: None,
             });
         }
     }
@@ -57,6 +60,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
             places: places(stage),
             ..settings.template_rules()
         },
+        outputs: RunOutputs::Leaves,
     })
 }
 
@@ -168,6 +172,8 @@ fn build_node(task: &Task, settings: &Settings) -> Node {
             None => Join::All,
         },
         route: Route::Parallel,
+        merges_into_state: false,
+        title: None,
         policies,
         edges: Vec::new(),
     }

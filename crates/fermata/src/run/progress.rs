@@ -222,7 +222,9 @@ impl Screen {
         let took = |node: &NodeId, attempt: u32| times(node, attempt)?.took;
         self.steps.note(event);
         match event {
-            Event::Finished { node, attempt, outcome } => {
+            Event::Finished {
+                node, attempt, outcome, ..
+            } => {
                 self.settle(node);
                 self.failed += usize::from(!outcome.is_success());
                 let took = took(node, *attempt);

@@ -177,7 +177,9 @@ impl Driver {
             Event::Retried {
                 node, attempt, failure, ..
             } => (node, *attempt, Some(Err((failure, true)))),
-            Event::Finished { node, attempt, outcome } => match outcome {
+            Event::Finished {
+                node, attempt, outcome, ..
+            } => match outcome {
                 Outcome::Succeeded(_) => (node, *attempt, Some(Ok(()))),
                 Outcome::Failed(failure) => (node, *attempt, Some(Err((failure, false)))),
             },

@@ -246,7 +246,9 @@ impl Story<'_> {
             let (node, attempt, status, bytes) = match event {
                 Event::Skipped { node, .. } => (node, 1, AttemptStatus::Skipped, None),
                 Event::Retried { node, attempt, .. } => (node, *attempt, AttemptStatus::RetriableFailure, None),
-                Event::Finished { node, attempt, outcome } => match outcome {
+                Event::Finished {
+                    node, attempt, outcome, ..
+                } => match outcome {
                     Outcome::Succeeded(output) => (node, *attempt, AttemptStatus::Succeeded, Some(output.bytes)),
                     Outcome::Failed(_) => (node, *attempt, AttemptStatus::Failed, None),
                 },

@@ -463,7 +463,9 @@ fn kind_of(event: &Event) -> Option<&'static str> {
 
 fn name(event: &Event) -> String {
     match event {
-        Event::Finished { node, attempt, outcome } => {
+        Event::Finished {
+            node, attempt, outcome, ..
+        } => {
             let how = if outcome.is_success() { "succeeded" } else { "failed" };
             format!("{node} {how} {attempt}")
         }

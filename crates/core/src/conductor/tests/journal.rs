@@ -87,12 +87,19 @@ fn every_event() -> Vec<Event> {
             node: node(),
             attempt: 1,
             outcome: Outcome::Succeeded(output),
+            chosen: None,
         });
     }
     events.push(Event::Finished {
         node: node(),
         attempt: u32::MAX,
         outcome: Outcome::Failed(Failure::permanent("X", "x")),
+        chosen: Some("approve".to_owned()),
+    });
+    events.push(Event::Requested {
+        node: node(),
+        attempt: 2,
+        until: Some(Timestamp(5)),
     });
     events.push(Event::Retried {
         node: node(),
@@ -154,6 +161,7 @@ fn journal_text_is_stable() {
             node: "a".into(),
             attempt: 1,
             outcome: Outcome::Succeeded(Output::EMPTY),
+            chosen: None,
         },
         Event::Routed {
             node: "a".into(),

@@ -9,6 +9,7 @@ fn finished(attempt: u32) -> Event {
         node: NODE.into(),
         attempt,
         outcome: Outcome::Succeeded(Output::EMPTY),
+        chosen: None,
     }
 }
 
@@ -66,6 +67,14 @@ fn began() -> Event {
         node: NODE.into(),
         attempt: 2,
         at: Timestamp(6),
+    }
+}
+
+fn requested(attempt: u32) -> Event {
+    Event::Requested {
+        node: NODE.into(),
+        attempt,
+        until: Some(Timestamp(8)),
     }
 }
 
@@ -133,23 +142,52 @@ fn node_transitions_match_the_table() {
         finished(2),
         routed(),
         began(),
+        requested(1),
+        requested(2),
     ];
-    let states: [(&str, Vec<Event>, [u8; 10]); 10] = [
-        //                                                        op sk an sl r1 r2 f1 f2 ro be
-        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]),
-        ("idle, answered", vec![answered()], [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
-        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0, 0]),
-        ("open 2", vec![opened(), retried(1)], [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]),
+    let states: [(&str, Vec<Event>, [u8; 12]); 13] = [
+        //                                         op sk an sl r1 r2 f1 f2 ro be q1 q2
+        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ("idle, answered", vec![answered()], [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0]),
+        (
+            "open 2",
+            vec![opened(), retried(1)],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
+        ),
         (
             "open 2, begun",
             vec![opened(), retried(1), began()],
-            [0, 1, 0, 1, 0, 1, 0, 1, 0, 0],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1],
         ),
-        ("sleeping", vec![opened(), slept()], [0, 1, 0, 0, 1, 0, 1, 0, 0, 0]),
-        ("skipped", vec![skipped()], [0; 10]),
-        ("skipped open", vec![opened(), skipped()], [0; 10]),
-        ("finished", vec![opened(), finished(1)], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),
-        ("routed", vec![opened(), finished(1), routed()], [0; 10]),
+        (
+            "sleeping",
+            vec![opened(), slept()],
+            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0],
+        ),
+        (
+            "requested 1",
+            vec![opened(), requested(1)],
+            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0],
+        ),
+        (
+            "requested 1, retried",
+            vec![opened(), requested(1), retried(1)],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
+        ),
+        (
+            "requested 2",
+            vec![opened(), retried(1), requested(2)],
+            [0, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0],
+        ),
+        ("skipped", vec![skipped()], [0; 12]),
+        ("skipped open", vec![opened(), skipped()], [0; 12]),
+        (
+            "finished",
+            vec![opened(), finished(1)],
+            [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+        ),
+        ("routed", vec![opened(), finished(1), routed()], [0; 12]),
     ];
     for (name, path, fits) in states {
         let path: Vec<Event> = std::iter::once(started()).chain(path).collect();
@@ -168,6 +206,7 @@ fn run_transitions_match_the_table() {
         skipped(),
         answered(),
         slept(),
+        requested(1),
         retried(1),
         finished(1),
         routed(),
@@ -220,6 +259,7 @@ fn stopping_node_may_end_with_its_last_failure() {
         node: NODE.into(),
         attempt: 1,
         outcome: Outcome::Failed(Failure::retriable(code, "flaky")),
+        chosen: None,
     };
     let waits = [started(), opened(), retried(1)];
     assert!(!accepts(&run_after(&waits), &failed("FLAKY")));

@@ -48,6 +48,7 @@ fn ended_step_is_one_plain_line() {
         node: NodeId::from("fetch"),
         attempt: 3,
         outcome: Outcome::Failed(failure),
+        chosen: None,
     };
     let line = screen.see(&finished, &times).unwrap();
     assert!(
@@ -150,6 +151,7 @@ fn wait_is_shown_once_with_its_address() {
             node: "called".into(),
             attempt: 1,
             outcome: Outcome::Succeeded(fermata_core::Output::EMPTY),
+            chosen: None,
         };
         assert_eq!(see(&finished).is_empty(), quiet);
     }

@@ -129,7 +129,9 @@ fn step<'a>(
         (Event::Skipped { .. }, Node::Idle | Node::Open(_)) => Node::Skipped,
         (Event::Answered { .. }, Node::Idle) => Node::Idle,
         (Event::Slept { .. }, Node::Open(attempt)) => Node::Open(attempt),
-        (Event::Began { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Open(open),
+        (Event::Began { attempt, .. } | Event::Requested { attempt, .. }, Node::Open(open)) if *attempt == open => {
+            Node::Open(open)
+        }
         (Event::Retried { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Open(open + 1),
         (Event::Finished { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Finished,
         // A node that waited for a retry when the run stopped ends with its last failure.
@@ -174,7 +176,9 @@ fn attempts(subject: &RunEvidence<'_>, found: &mut Found) {
     let in_journal = subject.events.iter().filter_map(|(_, event)| match event {
         Event::Skipped { node, .. } => Some((node.as_str(), 1, "Skipped")),
         Event::Retried { node, attempt, .. } => Some((node.as_str(), *attempt, "RetriableFailure")),
-        Event::Finished { node, attempt, outcome } => match outcome {
+        Event::Finished {
+            node, attempt, outcome, ..
+        } => match outcome {
             Outcome::Succeeded(_) => Some((node.as_str(), *attempt, "Succeeded")),
             Outcome::Failed(_) if cut_short.contains(node.as_str()) => None,
             Outcome::Failed(_) => Some((node.as_str(), *attempt, "Failed")),

@@ -41,6 +41,7 @@ fn finished(node: &str) -> [Event; 2] {
             node: node(),
             attempt,
             outcome,
+            chosen: None,
         },
         Event::Routed {
             node: node(),
