@@ -280,6 +280,10 @@ impl Screen {
                 (!self.live).then(|| self.line(CYAN, "⏸ sleeping", node, None, &pause))
             }
             Event::Opened { node, until, .. } => self.open(node, *until),
+            Event::Requested { node, until, .. } => {
+                self.activate(node, "waiting", "for an answer".to_owned(), *until);
+                (!self.live).then(|| self.line(CYAN, "⏸ waiting", node, None, "for an answer"))
+            }
             Event::Started { .. }
             | Event::Began { .. }
             | Event::Answered { .. }
