@@ -186,6 +186,7 @@ mod tests {
                 true => Outcome::Failed(Failure::permanent("X", "broken")),
                 false => Outcome::Succeeded(Output::EMPTY),
             },
+            chosen: None,
         }
     }
 
