@@ -7,7 +7,8 @@
 
 use fermata_core::plan::PlanBuilder;
 use fermata_core::{
-    Effect, Event, Join, Kind, OnFailure, Outcome, Phase, Plan, Retry, Route, Run, When, apply, decode, outstanding,
+    AnswerRule, Effect, Event, Join, Kind, OnFailure, Outcome, Phase, Plan, Retry, Route, Run, When, apply, decode,
+    outstanding,
 };
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
@@ -50,6 +51,15 @@ fn plan(sketch: &Value) -> Arc<Plan> {
             Some("wait") => Kind::Wait {
                 timeout_ms: node["timeoutMs"].as_u64(),
             },
+            Some("request") => Kind::Request {
+                action: "callback".to_owned(),
+                parameters,
+                answer: AnswerRule::Any,
+                timeout_ms: node["timeoutMs"].as_u64(),
+                retry_on_timeout: node["retryOnTimeout"] == true,
+                timeout_code: "TIMEOUT".to_owned(),
+            },
+            Some("pass") => Kind::Pass,
             Some(other) => panic!("unknown kind {other}"),
         };
         plan = plan.node(node["id"].as_str().expect("an id"), kind).with(|made| {
@@ -58,9 +68,13 @@ fn plan(sketch: &Value) -> Arc<Plan> {
                 Some("all") => Join::All,
                 Some(guard) => Join::Guard(guard.to_owned()),
             };
-            if node["route"] == "firstMatch" {
-                made.route = Route::FirstMatch;
-            }
+            made.route = match node["route"].as_str() {
+                None => Route::Parallel,
+                Some("firstMatch") => Route::FirstMatch,
+                Some("outcome") => Route::Outcome,
+                Some("exactlyOne") => Route::ExactlyOne,
+                Some(other) => panic!("unknown route {other}"),
+            };
             made.policies.retry = Retry {
                 max_attempts: node["attempts"].as_u64().unwrap_or(1) as u32,
                 base_delay_ms: 2000,
@@ -76,7 +90,11 @@ fn plan(sketch: &Value) -> Arc<Plan> {
                 Some("unhandled") => When::Unhandled,
                 Some(other) => panic!("unknown edge type {other}"),
             };
-            plan = plan.edge(edge["to"].as_str().expect("a target"), when, edge["if"].as_str());
+            let to = edge["to"].as_str().expect("a target");
+            plan = match edge["outcome"].as_str() {
+                Some(outcome) => plan.on(outcome, to),
+                None => plan.edge(to, when, edge["if"].as_str()),
+            };
         }
     }
     Arc::new(plan.build().expect("a valid plan"))
@@ -182,9 +200,10 @@ fn histories_cover_every_event_and_field() {
         ("opened", &["node", "at", "until", "verdict"]),
         ("skipped", &["node", "reason", "verdict"]),
         ("slept", &["node", "until"]),
+        ("requested", &["node", "attempt", "until"]),
         ("answered", &["node", "output"]),
         ("retried", &["node", "attempt", "failure", "retryAt"]),
-        ("finished", &["node", "attempt", "outcome"]),
+        ("finished", &["node", "attempt", "outcome", "chosen"]),
         ("routed", &["node", "taken", "verdicts"]),
         ("stopping", &["status", "reason", "node", "failure"]),
         ("ended", &["at", "status", "reason"]),

@@ -93,8 +93,22 @@ fn check_rules(world: &World) {
             );
             assert_eq!(run.status(), Status::Failed);
         }
+        Some(stop) if stop.reason == "decision_failed" => {
+            let cause = stop.node.as_ref().map(|node| sketch.at(node)).expect("a cause");
+            assert!(
+                outcome(cause) == Some(true) && rules::is_undecided(&sketch.nodes[cause]),
+                "the decision of {cause} leads to one edge"
+            );
+            assert_eq!(run.status(), Status::Failed);
+        }
         Some(stop) => assert_eq!(run.status(), stop.status),
         None => {
+            let undecided = |at: &usize| outcome(*at) == Some(true) && rules::is_undecided(&sketch.nodes[*at]);
+            assert_eq!(
+                (0..sketch.nodes.len()).find(undecided),
+                None,
+                "its decision must stop the run"
+            );
             let all = 0..sketch.nodes.len();
             for at in all.clone() {
                 let skipped = *phase(at) == Phase::Skipped;
@@ -123,7 +137,7 @@ proptest! {
         world.run_to_end(0);
         check_end(&world);
         check_rules(&world);
-        prop_assert!(world.run.stop().is_none_or(|stop| stop.reason == "action_failed"));
+        prop_assert!(world.run.stop().is_none_or(|stop| ["action_failed", "decision_failed"].contains(&stop.reason.as_str())));
     }
 
     /// With cancels, timeouts, crashes and invalid facts, a run still follows the rules.
@@ -191,6 +205,8 @@ fn fact() -> impl Strategy<Value = Fact> {
             .prop_map(|(node, duration_ms)| Fact::Timed { node, duration_ms }),
         2 => Just(Fact::Tick),
         3 => (node(), output()).prop_map(|(node, output)| Fact::Callback { node, output }),
+        4 => (node(), attempt(), prop::result::maybe_ok(output(), failure()), prop::option::of("o[0-3]"), any::<u32>())
+            .prop_map(|(node, attempt, result, chosen, jitter)| Fact::Answered { node, attempt, result, chosen, jitter }),
         1 => Just(Fact::Cancel { reason: "enough".to_owned() }),
         2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Aborted { node, attempt }),
         1 => Just(Fact::Settle),

@@ -2,7 +2,7 @@
 //! table of the architecture). Deliberately naive: it evaluates the whole graph repeatedly until nothing changes.
 
 use crate::sketch::{Sketch, SketchJoin, SketchNode};
-use fermata_core::When;
+use fermata_core::{Route, When};
 
 /// The state of a node according to the rules.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,13 +74,30 @@ fn taken(node: &SketchNode, success: bool) -> Vec<u32> {
         false => of(&[When::Failure, When::Always]),
     };
     let by_failure_edge = !of(&[When::Failure]).is_empty();
-    match (node.first_match, success) {
-        (true, true) => plain.into_iter().take(1).collect(),
-        (true, false) => plain.into_iter().chain(rescue).take(1).collect(),
-        (false, true) => plain,
-        (false, false) if by_failure_edge => plain,
-        (false, false) => [plain, rescue].concat(),
+    match (node.route, success) {
+        (Route::FirstMatch, true) => plain.into_iter().take(1).collect(),
+        (Route::FirstMatch, false) => plain.into_iter().chain(rescue).take(1).collect(),
+        (Route::Parallel, true) => plain,
+        (Route::Outcome | Route::ExactlyOne, true) => decided(node, plain).unwrap_or_default(),
+        (_, false) if by_failure_edge => plain,
+        (_, false) => [plain, rescue].concat(),
     }
+}
+
+/// The one edge that a decision leads to; `None` if it is not exactly one. A node without edges decides nothing.
+fn decided(node: &SketchNode, satisfied: Vec<u32>) -> Option<Vec<u32>> {
+    let chosen = |number: &u32| {
+        let outcome = &node.edges[*number as usize].outcome;
+        node.route == Route::ExactlyOne || (node.chosen.is_some() && *outcome == node.chosen)
+    };
+    let left: Vec<u32> = satisfied.into_iter().filter(chosen).collect();
+    (left.len() == 1 || node.edges.is_empty()).then_some(left)
+}
+
+/// Whether a node that succeeded makes its run fail, because its decision does not lead to exactly one edge.
+pub fn is_undecided(node: &SketchNode) -> bool {
+    let decides = matches!(node.route, Route::Outcome | Route::ExactlyOne);
+    decides && !node.edges.is_empty() && taken(node, true).is_empty()
 }
 
 /// Whether a run with `OnFailure::Continue` fails because of its failures (semantics 23).

@@ -1,7 +1,7 @@
 //! A random workflow with predetermined results of its attempts and conditions.
 
 use fermata_core::plan::{Overflow, PlanBuilder};
-use fermata_core::{Join, Kind, NodeId, NodeIx, OnFailure, Plan, Retry, Route, When};
+use fermata_core::{AnswerRule, Join, Kind, NodeId, NodeIx, OnFailure, Plan, Retry, Route, When};
 use std::sync::Arc;
 
 /// A small random number generator (xorshift64*), so that a size and a seed reproduce a case.
@@ -50,7 +50,9 @@ pub struct Sketch {
 pub struct SketchNode {
     pub task: Task,
     pub join: SketchJoin,
-    pub first_match: bool,
+    pub route: Route,
+    /// The outcome that its answer chooses.
+    pub chosen: Option<String>,
     pub edges: Vec<SketchEdge>,
 }
 
@@ -64,6 +66,16 @@ pub enum Task {
     Sleep { millis: Option<u64> },
     /// A wait, which may be answered or not.
     Wait { timeout_ms: Option<u64> },
+    /// A request with the results of sending it and its answers, which may arrive or not.
+    Request {
+        max_attempts: u32,
+        results: Vec<AttemptResult>,
+        answers: Vec<AttemptResult>,
+        timeout_ms: Option<u64>,
+        retry_on_timeout: bool,
+    },
+    /// Nothing.
+    Pass,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -86,10 +98,11 @@ pub struct SketchEdge {
     pub when: When,
     /// The value of its condition, if it has one.
     pub condition: Option<bool>,
+    pub outcome: Option<String>,
 }
 
 impl SketchNode {
-    /// Whether it succeeds if it runs and is not stopped. `None` for a wait, which depends on callbacks.
+    /// Whether it succeeds if it runs and is not stopped. `None` for a wait or request, which depends on answers.
     pub fn will_succeed(&self) -> Option<bool> {
         match &self.task {
             Task::Action { max_attempts, results } => {
@@ -99,7 +112,8 @@ impl SketchNode {
                 Some(tried.next() == Some(&AttemptResult::Output))
             }
             Task::Sleep { millis } => Some(millis.is_some()),
-            Task::Wait { .. } => None,
+            Task::Wait { .. } | Task::Request { .. } => None,
+            Task::Pass => Some(true),
         }
     }
 }
@@ -185,6 +199,23 @@ impl SketchNode {
                 },
                 1,
             ),
+            Task::Request {
+                max_attempts,
+                timeout_ms,
+                retry_on_timeout,
+                ..
+            } => (
+                Kind::Request {
+                    action: "ask".to_owned(),
+                    parameters,
+                    answer: AnswerRule::Any,
+                    timeout_ms: *timeout_ms,
+                    retry_on_timeout: *retry_on_timeout,
+                    timeout_code: "LATE".to_owned(),
+                },
+                *max_attempts,
+            ),
+            Task::Pass => (Kind::Pass, 1),
         };
         let plan = plan.node(id, kind).with(|node| {
             node.policies.retry = Retry {
@@ -198,12 +229,14 @@ impl SketchNode {
                 SketchJoin::All => Join::All,
                 SketchJoin::Guard(_) => Join::Guard("guard".to_owned()),
             };
-            if self.first_match {
-                node.route = Route::FirstMatch;
-            }
+            node.route = self.route;
         });
         self.edges.iter().fold(plan, |plan, edge| {
-            plan.edge(&name(edge.to), edge.when, edge.condition.map(|_| "condition"))
+            let condition = edge.condition.map(|_| "condition");
+            match &edge.outcome {
+                Some(outcome) => plan.on(outcome, &name(edge.to)),
+                None => plan.edge(&name(edge.to), edge.when, condition),
+            }
         })
     }
 }
@@ -216,14 +249,17 @@ fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, fault_percen
         1 => Task::Wait {
             timeout_ms: rng.chance(60).then(|| rng.below(5000) as u64),
         },
+        2 => Task::Request {
+            max_attempts: rng.below(5) as u32,
+            results: random_results(rng, fault_percent),
+            answers: random_results(rng, fault_percent),
+            timeout_ms: rng.chance(60).then(|| rng.below(5000) as u64),
+            retry_on_timeout: rng.chance(50),
+        },
+        3 => Task::Pass,
         _ => Task::Action {
             max_attempts: rng.below(5) as u32,
-            results: (0..5)
-                .map(|_| match rng.chance(fault_percent) {
-                    true => rng.pick(&[AttemptResult::Flaky, AttemptResult::Flaky, AttemptResult::Bad]),
-                    false => AttemptResult::Output,
-                })
-                .collect(),
+            results: random_results(rng, fault_percent),
         },
     };
     let guard = rng.chance(50);
@@ -252,19 +288,53 @@ fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, fault_percen
             Style::Relaxed => None,
             Style::FailFast => rng.chance(40).then(|| rng.chance(60)),
         },
+        outcome: None,
     });
-    SketchNode {
+    let mut node = SketchNode {
         task,
         join,
-        first_match: false,
+        route: Route::Parallel,
+        chosen: None,
         edges: edges.collect(),
+    };
+    if style == Style::FailFast && rng.chance(40) {
+        node.choose_route(rng);
     }
-    .route(style == Style::FailFast && rng.chance(40))
+    node
+}
+
+fn random_results(rng: &mut Rng, fault_percent: usize) -> Vec<AttemptResult> {
+    let result = |_| match rng.chance(fault_percent) {
+        true => rng.pick(&[AttemptResult::Flaky, AttemptResult::Flaky, AttemptResult::Bad]),
+        false => AttemptResult::Output,
+    };
+    (0..5).map(result).collect()
 }
 
 impl SketchNode {
-    fn route(mut self, first_match: bool) -> Self {
-        self.first_match = first_match;
-        self
+    /// Most decisions lead to exactly one edge; some to none, or to several.
+    fn choose_route(&mut self, rng: &mut Rng) {
+        let spoiled = rng.chance(10);
+        let success = |edge: &SketchEdge| edge.when == When::Success;
+        let candidates = self.edges.iter().filter(|edge| success(edge)).count();
+        let right = rng.below(candidates);
+        let success_edges = self.edges.iter_mut().filter(|edge| success(edge)).enumerate();
+        match self.task {
+            Task::Request { .. } => {
+                self.route = Route::Outcome;
+                for (number, edge) in success_edges {
+                    edge.condition = None;
+                    edge.outcome = Some(format!("o{}", if spoiled { number / 2 } else { number }));
+                }
+                self.chosen = (!spoiled || rng.chance(50)).then(|| format!("o{right}"));
+            }
+            Task::Pass => {
+                self.route = Route::ExactlyOne;
+                for (number, edge) in success_edges {
+                    edge.condition = Some(if spoiled { rng.chance(50) } else { number == right });
+                }
+            }
+            _ => self.route = Route::FirstMatch,
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::sketch::{AttemptResult, Rng, Sketch, SketchJoin, Task, name};
 use fermata_core::{
-    Effect, Event, Fact, Failure, Input, NodeId, Output, Phase, Run, Timestamp, Verdict, advance, apply, code, decide,
-    decode, encode, outstanding,
+    Effect, Event, Fact, Failure, Input, NodeId, Open, Output, Phase, Run, Timestamp, Verdict, advance, apply, code,
+    decide, decode, encode, outstanding,
 };
 
 pub struct World {
@@ -136,7 +136,7 @@ impl World {
                 self.now = self.now.max(due);
                 self.execute(node, attempt)
             }
-            Effect::Abort { node, attempt } => match self.rng.chance(50) {
+            Effect::Abort { node, attempt } => match self.rng.chance(50) || self.is_requested(&node) {
                 true => Fact::Aborted { node, attempt },
                 false => self.execute(node, attempt),
             },
@@ -164,39 +164,62 @@ impl World {
     }
 
     fn execute(&mut self, node: NodeId, attempt: u32) -> Fact {
-        let Task::Action { results, .. } = &self.sketch.nodes[self.sketch.at(&node)].task else {
+        let (Task::Action { results, .. } | Task::Request { results, .. }) =
+            &self.sketch.nodes[self.sketch.at(&node)].task
+        else {
             panic!("`{node}` is not an action");
         };
-        let result = results[(attempt as usize - 1).min(results.len() - 1)];
         Fact::Returned {
             node,
             attempt,
-            result: match result {
-                AttemptResult::Output => Ok(Output::EMPTY),
-                AttemptResult::Flaky => Err(Failure::retriable("FLAKY", "x")),
-                AttemptResult::Bad => Err(Failure::permanent("BAD", "x")),
-            },
+            result: result_of(results, attempt),
             jitter: self.rng.below(1 << 31) as u32,
         }
     }
 
-    /// Sends a callback to a random wait: usually to an open one if there is any, otherwise to any wait.
+    fn open(&self, at: usize) -> Option<&Open> {
+        match &self.run.node(self.sketch.ix(at)).phase {
+            Phase::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    fn is_requested(&self, node: &NodeId) -> bool {
+        self.open(self.sketch.at(node)).is_some_and(|open| open.requested)
+    }
+
+    /// Answers a random wait or request: usually an open one if there is any, otherwise any of them.
     fn answer_a_wait(&mut self) {
-        let is_wait = |at: &usize| matches!(self.sketch.nodes[*at].task, Task::Wait { .. });
+        let is_wait = |at: &usize| matches!(self.sketch.nodes[*at].task, Task::Wait { .. } | Task::Request { .. });
         let waits: Vec<usize> = (0..self.sketch.nodes.len()).filter(is_wait).collect();
-        let is_open = |at: &usize| matches!(self.run.node(self.sketch.ix(*at)).phase, Phase::Open(_));
-        let open: Vec<usize> = waits.iter().copied().filter(is_open).collect();
+        let open: Vec<usize> = waits.iter().copied().filter(|at| self.open(*at).is_some()).collect();
         let among = if open.is_empty() || self.rng.chance(20) {
             waits
         } else {
             open
         };
         if !among.is_empty() {
-            let node = name(self.rng.pick(&among)).into();
-            self.feed(Fact::Callback {
-                node,
-                output: Output::EMPTY,
-            });
+            let at = self.rng.pick(&among);
+            let node: NodeId = name(at).into();
+            let attempt = self.open(at).map_or(1, |open| open.attempt);
+            let sketched = &self.sketch.nodes[at];
+            let fact = match &sketched.task {
+                Task::Request { answers, .. } => {
+                    let result = result_of(answers, attempt);
+                    Fact::Answered {
+                        node,
+                        attempt,
+                        chosen: sketched.chosen.clone().filter(|_| result.is_ok()),
+                        result,
+                        jitter: self.rng.below(1 << 31) as u32,
+                    }
+                }
+                _ => Fact::Callback {
+                    node,
+                    output: Output::EMPTY,
+                },
+            };
+            self.feed(fact);
         }
     }
 
@@ -223,7 +246,8 @@ impl World {
         let at = self.rng.below(self.sketch.nodes.len());
         let phase = self.run.node(self.sketch.ix(at)).phase.clone();
         let task = &self.sketch.nodes[at].task;
-        let (is_action, is_sleep) = (matches!(task, Task::Action { .. }), matches!(task, Task::Sleep { .. }));
+        let is_action = matches!(task, Task::Action { .. } | Task::Request { .. });
+        let is_sleep = matches!(task, Task::Sleep { .. });
         let is_wait = matches!(task, Task::Wait { .. });
         let node: NodeId = name(at).into();
         let mut facts = Vec::new();
@@ -237,6 +261,23 @@ impl World {
             result: Ok(Output::EMPTY),
             jitter: 0,
         });
+        facts.push(Fact::Answered {
+            node: node.clone(),
+            attempt: wrong,
+            result: Ok(Output::EMPTY),
+            chosen: None,
+            jitter: 0,
+        });
+        if let Phase::Open(open) = &phase
+            && open.requested
+        {
+            facts.push(Fact::Returned {
+                node: node.clone(),
+                attempt: open.attempt,
+                result: Err(Failure::retriable("FLAKY", "x")),
+                jitter: 0,
+            });
+        }
         facts.push(Fact::Aborted {
             node: node.clone(),
             attempt: wrong + 5,
@@ -269,5 +310,14 @@ impl World {
             let text = format!("{fact:?}");
             assert_eq!(self.feed(fact), [], "{text} at {phase:?}");
         }
+    }
+}
+
+/// The result of an attempt; the last one is used for all later attempts.
+fn result_of(results: &[AttemptResult], attempt: u32) -> Result<Output, Failure> {
+    match results[(attempt as usize - 1).min(results.len() - 1)] {
+        AttemptResult::Output => Ok(Output::EMPTY),
+        AttemptResult::Flaky => Err(Failure::retriable("FLAKY", "x")),
+        AttemptResult::Bad => Err(Failure::permanent("BAD", "x")),
     }
 }
