@@ -1,6 +1,6 @@
 //! Conditions and templates: parsed once, with the list of the paths they read, and evaluated within limits.
 //!
-//! Three small languages over the same data:
+//! Small languages over the same data:
 //!
 //! * [`js`]: the JavaScript expressions that conditions use, evaluated natively with ECMAScript
 //!   semantics. Anything outside the subset is refused as [`SyntaxKind::NotCovered`], so that the
@@ -8,6 +8,9 @@
 //! * [`template`]: the Scriban subset of parameters and documents, strict and typed; or templates
 //!   with plain paths only.
 //! * [`paths`]: plain dotted paths, and conditions that compare one with a literal.
+//! * [`jsonlogic`]: JSONLogic, natively as far as the cost is bounded.
+//! * [`cel`]: the limits of CEL expressions; only the sandbox parses and evaluates them.
+//! * [`logic`]: conditions that say which of the last two they are.
 //!
 //! What must stay true:
 //!
@@ -27,11 +30,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod cel;
 mod compare;
 mod data;
 mod error;
 pub mod js;
+pub mod jsonlogic;
 mod limits;
+pub mod logic;
 mod number;
 pub mod paths;
 mod suggest;
@@ -40,6 +46,7 @@ pub mod template;
 pub use data::{Data, DataRef, Projection, ReadPath, Segment};
 pub use error::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 pub use limits::Limits;
+pub use logic::SandboxLanguage;
 pub use suggest::nearest;
 
 /// The deepest nesting of a source (parentheses, brackets, calls, functions, blocks).

@@ -1,6 +1,7 @@
 //! `fermata eval --batch`: a line in, a line out, until the input ends. No line ends the program.
 
-use super::{EvalFailure, Language, Rules, evaluate};
+use super::{EvalFailure, Language, Rules, evaluate, jsonlogic, operators};
+use fermata_expr::jsonlogic::Rule;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, BufRead, Write};
@@ -12,9 +13,13 @@ const LONGEST: usize = 64 * 1024 * 1024;
 #[serde(deny_unknown_fields)]
 struct Line {
     language: Language,
-    expression: String,
+    /// A string; in JSONLogic any JSON, or a string with the rule as JSON.
+    expression: Value,
     #[serde(default = "nothing")]
     data: Value,
+    /// Of JSONLogic, whether only the operators are accepted that documents may use by default.
+    #[serde(default)]
+    strict: bool,
 }
 
 fn nothing() -> Value {
@@ -72,7 +77,17 @@ async fn answer(line: &[u8], rules: &Rules) -> Value {
         Ok(request) => request,
         Err(error) => return refusal(&format!("the line is not a request: {error}"), error.column()),
     };
-    as_json(&evaluate(request.language, &request.expression, &request.data, rules).await)
+    let operators = operators(request.strict);
+    as_json(&match (request.language, &request.expression) {
+        (language, Value::String(text)) => evaluate(language, text, &request.data, operators, rules).await,
+        (Language::JsonLogic, rule) => jsonlogic(Rule::parse(rule, operators), &request.data, rules).await,
+        (_, other) => {
+            return refusal(
+                &format!("the line is not a request: `expression` is {other}, not a string"),
+                0,
+            );
+        }
+    })
 }
 
 /// A value or an error as one JSON object.

@@ -139,3 +139,132 @@ fn batch_answers_every_line() {
     assert_eq!(answers[10], json!({ "value": 3 }));
     assert_eq!(answers[11], json!({ "value": ["a", "b"] }));
 }
+
+/// The answers to lines of a batch.
+fn batch(lines: &[Value]) -> Vec<Value> {
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    let ran = Process::start(&["eval", "--batch"], &[], &lines.join("\n")).output();
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let answers = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    answers.collect()
+}
+
+#[test]
+fn jsonlogic_is_evaluated_with_all_operators() {
+    let line =
+        |expression: Value, data: Value| json!({ "language": "jsonlogic", "expression": expression, "data": data });
+    let cases = [
+        (json!({ "==": [1, "1"] }), json!({}), json!(true)),
+        (json!({ "var": 1 }), json!(["apple", "banana"]), json!("banana")),
+        (json!({ "var": "" }), json!(17), json!(17)),
+        (json!("apple"), json!({}), json!("apple")),
+        (json!("{\"!\": [true]}"), json!({}), json!(false)),
+        (
+            json!({ "map": [{ "var": "l" }, { "*": [{ "var": "" }, 2] }] }),
+            json!({ "l": [1, 2] }),
+            json!([2, 4]),
+        ),
+        (
+            json!({ "reduce": [[1, 2, 3], { "+": [{ "var": "current" }, { "var": "accumulator" }] }, 0] }),
+            json!(null),
+            json!(6),
+        ),
+        (json!({ "/": [5, 2] }), json!(null), json!(2.5)),
+        (json!({ "missing": ["a", "b"] }), json!({ "a": 1 }), json!(["b"])),
+    ];
+    let lines: Vec<_> = cases
+        .iter()
+        .map(|(rule, data, _)| line(rule.clone(), data.clone()))
+        .collect();
+    for (answer, (rule, _, expected)) in batch(&lines).iter().zip(&cases) {
+        assert_eq!(*answer, json!({ "value": expected }), "{rule}");
+    }
+    let answers = batch(&[
+        json!({ "language": "jsonlogic", "expression": { "+": [1, 2] }, "strict": true }),
+        json!({ "language": "jsonlogic", "expression": { "and": [{ "=>": [1, 2] }] } }),
+        json!({ "language": "jsonlogic", "expression": { ">": [1, "A"] } }),
+        json!({ "language": "jsonlogic", "expression": "{\"+\": [1" }),
+        json!({ "language": "cel", "expression": { "+": [1, 2] } }),
+    ]);
+    let kinds: Vec<_> = answers.iter().map(|answer| &answer["error"]["kind"]).collect();
+    assert_eq!(
+        kinds,
+        ["NotCovered", "Syntax", "Thrown", "Syntax", "BadRequest"],
+        "{answers:#?}"
+    );
+    let message = |at: usize| answers[at]["error"]["message"].as_str().unwrap();
+    assert!(message(0).contains("strict_operators"), "{}", message(0));
+    assert!(
+        message(1).contains("/and/0/=>") && message(1).contains("did you mean `>=`?"),
+        "{}",
+        message(1)
+    );
+    let ran = fermata(&["eval", "jsonlogic", "{\"+\": [1, {\"var\": \"n\"}]}", "--data", "n=2"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "3\n"), "{ran:?}");
+    let ran = fermata(&["eval", "jsonlogic", "{\"+\": [1, 2]}", "--strict"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("not in the v1 subset"), "{ran:?}");
+}
+
+#[test]
+fn cel_is_evaluated_and_rendered_as_json() {
+    let cases = [
+        ("1 + 2", "3"),
+        ("1u + 2u", "3"),
+        ("1.0 + 2.0", "3.0"),
+        ("9223372036854775807", "9223372036854775807"),
+        ("18446744073709551615u", "18446744073709551615"),
+        ("0.0 / 0.0", "\"NaN\""),
+        ("-1.0 / 0.0", "\"-Infinity\""),
+        ("b'abc'", "\"YWJj\""),
+        ("'a' + \"\\u00e9\"", "\"aé\""),
+        (
+            "timestamp('2009-02-13T23:31:30.5+01:00')",
+            "\"2009-02-13T22:31:30.500Z\"",
+        ),
+        ("duration('-90.25s')", "\"-90.250s\""),
+        ("timestamp('2023-01-01T00:00:00Z').getHours('Europe/Berlin')", "1"),
+        ("type(1u)", "\"uint\""),
+        ("{'b': 1, 'a': [true, null]}", "{\"a\":[true,null],\"b\":1}"),
+        ("{1: 'x', true: 2}", "{\"1\":\"x\",\"true\":2}"),
+        ("n + 1", "8"),
+        ("d * 2.0", "2.0"),
+        ("has(state.n) && !has(state.nope) && has(o.`a-b`)", "true"),
+        ("l.filter(i, i > 1).map(i, i * 2)", "[4,6]"),
+        ("'x-y'.split('-')", "[\"x\",\"y\"]"),
+        ("false && nope || 'a'.matches('^[a-z]$')", "true"),
+    ];
+    let data = json!({ "n": 7, "d": 1.0, "o": { "a-b": 1 }, "l": [1, 2, 3] });
+    let line = |source: &str| json!({ "language": "cel", "expression": source, "data": data });
+    let answers = batch(&cases.iter().map(|(source, _)| line(source)).collect::<Vec<_>>());
+    for (answer, (source, expected)) in answers.iter().zip(cases) {
+        assert_eq!(answer.to_string(), format!("{{\"value\":{expected}}}"), "{source}");
+    }
+    let parentheses = format!("{}1{}", "(".repeat(2000), ")".repeat(2000));
+    let wrong = [
+        ("1 + 1u", "Thrown", "no matching overload"),
+        ("1 / 0", "Thrown", "ivision by zero"),
+        ("nope > 1", "Thrown", "undeclared reference to `nope`"),
+        ("o.c", "Thrown", "No such key"),
+        ("1 +", "Syntax", ""),
+        ("a ++ b", "Syntax", ""),
+        (
+            "google.protobuf.Int32Value{value: 1} == 1",
+            "NotCovered",
+            "not part of the CEL subset",
+        ),
+        ("l.transformList(i, v, v)", "NotCovered", "two variables"),
+        ("cel.bind(x, 1, x)", "NotCovered", "`cel.bind`"),
+        ("optional.of(1)", "Thrown", "optional"),
+        (&parentheses, "Syntax", "1024 are allowed"),
+    ];
+    let answers = batch(&wrong.iter().map(|(source, ..)| line(source)).collect::<Vec<_>>());
+    for (answer, (source, kind, message)) in answers.iter().zip(wrong) {
+        let error = &answer["error"];
+        assert_eq!(error["kind"], kind, "{source}: {answer}");
+        assert!(
+            error["message"].as_str().unwrap().contains(message),
+            "{source}: {answer}"
+        );
+    }
+}

@@ -23,6 +23,7 @@ mod postgres;
 mod prune;
 mod runlater;
 mod sandbox;
+mod sandbox_logic;
 mod serve;
 mod support;
 mod transfer;

@@ -21,7 +21,7 @@ pub fn sandbox(name: &str, max_children: usize) -> Sandbox {
     })
 }
 
-fn quick() -> Limits {
+pub fn quick() -> Limits {
     Limits {
         timeout: Duration::from_millis(300),
         ..Limits::default()
@@ -29,7 +29,7 @@ fn quick() -> Limits {
 }
 
 /// Processes whose parent is `parent` and whose command line has `word` in it, and is of a sandbox.
-fn children(parent: u32, word: &str) -> Vec<i32> {
+pub fn children(parent: u32, word: &str) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("/proc is there");
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| {
@@ -60,7 +60,7 @@ async fn value(sandbox: &Sandbox, source: &str, data: &Value) -> Value {
         .unwrap_or_else(|| json!("undefined"))
 }
 
-async fn works(sandbox: &Sandbox) {
+pub async fn works(sandbox: &Sandbox) {
     let data = json!({ "trigger": { "id": "A-12" } });
     assert_eq!(
         value(sandbox, r"/^A-(\d+)$/.exec(trigger.id)[1]", &data).await,

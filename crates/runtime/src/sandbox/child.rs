@@ -1,10 +1,13 @@
 //! The child: reads requests from stdin and writes responses to stdout.
 
 use super::{
+    cel::Cel,
     confine::confine,
-    js::{Engine, Outcome},
-    protocol::{Answer, LONGEST_FRAME, Language, Question, frame},
+    js::Engine,
+    logic,
+    protocol::{Answer, LONGEST_FRAME, Outcome, Question, frame},
 };
+use fermata_expr::SandboxLanguage;
 use std::{
     io::{self, Read, Write},
     process::ExitCode,
@@ -21,18 +24,29 @@ pub fn serve_child() -> ExitCode {
 
 fn serve(input: &mut impl Read, output: &mut impl Write, mut missing: Vec<String>) -> io::Result<()> {
     let fail = |error: rquickjs::Error| io::Error::other(error.to_string());
-    let mut engine = Engine::new(None).map_err(fail)?;
-    let weight = engine.weight();
+    let first = Engine::new(None).map_err(fail)?;
+    let weight = first.weight();
+    let (mut spare, mut cel) = (Some(first), None);
     let mut text = Vec::new();
     while read_frame(input, &mut text)? {
         let question: Question<'_> = serde_json::from_slice(&text)?;
         let outcome = match question.language {
-            Language::Js => engine.answer(&question),
+            SandboxLanguage::Js => {
+                let engine = spare
+                    .take()
+                    .map_or_else(|| Engine::new(Some(weight)), Ok)
+                    .map_err(fail)?;
+                engine.answer(&question, &question.members()?)
+            }
+            SandboxLanguage::JsonLogic => logic::answer(&question),
+            SandboxLanguage::Cel => cel.get_or_insert_with(Cel::new).answer(&question, &question.members()?),
         };
         output.write_all(&answer(question.id, outcome, std::mem::take(&mut missing))?)?;
         output.flush()?;
         // The next engine is created while the parent handles the response.
-        engine = Engine::new(Some(weight)).map_err(fail)?;
+        if spare.is_none() {
+            spare = Some(Engine::new(Some(weight)).map_err(fail)?);
+        }
         if text.capacity() > 1024 * 1024 {
             text = Vec::new();
         }

@@ -4,7 +4,7 @@
 //! before it is needed, which makes the response fast. This file relies on QuickJS to be correct, but not to stop: builtins such
 //! as `join` ignore the interrupt, and then the parent kills this process.
 
-use super::protocol::{EvaluationError, Op, Question};
+use super::protocol::{EvaluationError, Members, Op, Outcome, Question};
 use fermata_expr::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 use rquickjs::{
     Coerced, Context, Ctx, Error, FromJs, Object, Runtime, Value,
@@ -61,9 +61,6 @@ pub(super) struct Engine {
     weight: usize,
 }
 
-/// A value as JSON, or `undefined`.
-pub(super) type Outcome = Result<Option<Box<RawValue>>, EvaluationError>;
-
 impl Engine {
     /// An engine. `weight` is the memory that one uses before an evaluation, if that is known.
     pub fn new(weight: Option<usize>) -> Result<Engine, Error> {
@@ -95,10 +92,10 @@ impl Engine {
     }
 
     /// Executes one request.
-    pub fn answer(self, question: &Question<'_>) -> Outcome {
+    pub fn answer(self, question: &Question<'_>, data: &Members<'_>) -> Outcome {
         self.deadline.set(Instant::now().checked_add(question.limits.timeout()));
         // The limits of the runtime can only be set while no context is in use, hence the steps.
-        let size = self.context.with(|ctx| install(&ctx, question));
+        let size = self.context.with(|ctx| install(&ctx, question, data));
         let answered = size.and_then(|size| {
             let held = match size <= SMALL_INPUT {
                 true => self.weight + size * BYTES_PER_BYTE,
@@ -172,7 +169,7 @@ impl Engine {
 }
 
 /// Makes the data available as read-only globals, and `Date` deterministic. Returns the size of the data as JSON.
-fn install(ctx: &Ctx<'_>, question: &Question<'_>) -> Result<usize, Error> {
+fn install(ctx: &Ctx<'_>, question: &Question<'_>, data: &Members<'_>) -> Result<usize, Error> {
     let globals = ctx.globals();
     // Making `Date` deterministic takes as long as a simple evaluation, so it is done only for sources that contain the name.
     match question.source.contains("Date") {
@@ -180,7 +177,7 @@ fn install(ctx: &Ctx<'_>, question: &Question<'_>) -> Result<usize, Error> {
         false => globals.remove("Date")?,
     }
     let mut size = 0;
-    for (name, text) in &question.data {
+    for (name, text) in data {
         size += text.get().len();
         let value = ctx.json_parse(text.get())?;
         globals.prop(name.as_ref(), Property::from(value).configurable().enumerable())?;

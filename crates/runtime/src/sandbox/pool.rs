@@ -4,11 +4,11 @@
 //! In all other cases (the deadline, an invalid response, a caller that is dropped) it is killed.
 
 use super::{
-    SandboxError, SandboxSettings,
-    protocol::{Answered, Asked, Budget, EvaluationError, LONGEST_ANSWER, Language, Op, frame},
+    SandboxError, SandboxSettings, Source,
+    protocol::{Answered, Asked, Budget, EvaluationError, LONGEST_ANSWER, Op, frame},
 };
 use crate::slots::{Behalf, Slots};
-use fermata_expr::Limits;
+use fermata_expr::{Limits, SandboxLanguage, cel};
 use serde::Serialize;
 use serde_json::Value;
 use std::{
@@ -87,35 +87,36 @@ impl Sandbox {
         }
     }
 
-    /// The value of a source as JSON; `None` is `undefined`. The members of `data` are its globals.
+    /// The value of a source as JSON; `None` is `undefined`. The members of `data` are its names.
     pub async fn evaluate(
         &self,
-        source: &str,
+        source: impl Into<Source<'_>>,
         data: &impl Serialize,
         limits: &Limits,
     ) -> Result<Option<Value>, SandboxError> {
-        self.ask(Op::Evaluate, source, data, limits).await.0
+        self.ask(Op::Evaluate, source.into(), data, limits).await.0
     }
 
-    /// Whether the value of a source is truthy, and how long that took, without the wait for a process.
+    /// Whether the value of a source is truthy, and how long that took, without the wait for a process. In CEL a value that
+    /// is not a boolean is an error.
     pub async fn test(
         &self,
-        source: &str,
+        source: impl Into<Source<'_>>,
         data: &impl Serialize,
         limits: &Limits,
     ) -> (Result<bool, SandboxError>, Duration) {
-        let (value, took) = self.ask(Op::Test, source, data, limits).await;
+        let (value, took) = self.ask(Op::Test, source.into(), data, limits).await;
         (value.map(|value| value == Some(Value::Bool(true))), took)
     }
 
     /// Checks the syntax of a source without running it.
-    pub async fn check(&self, source: &str) -> Result<(), SandboxError> {
+    pub async fn check(&self, source: impl Into<Source<'_>>) -> Result<(), SandboxError> {
         let limits = Limits {
             timeout: CHECK_TIME,
             ..Limits::default()
         };
         let empty = serde_json::Map::new();
-        match self.ask(Op::Check, source, &empty, &limits).await.0 {
+        match self.ask(Op::Check, source.into(), &empty, &limits).await.0 {
             // The source throws right after it was compiled.
             Ok(_) | Err(SandboxError::Failed(_)) => Ok(()),
             Err(error) => Err(error),
@@ -126,10 +127,16 @@ impl Sandbox {
     async fn ask(
         &self,
         op: Op,
-        source: &str,
+        source: Source<'_>,
         data: &impl Serialize,
         limits: &Limits,
     ) -> (Result<Option<Value>, SandboxError>, Duration) {
+        // No process may parse CEL beyond these limits: it would overflow its stack.
+        if source.language == SandboxLanguage::Cel
+            && let Err(error) = cel::Expression::parse(source.text)
+        {
+            return (Err(SandboxError::Syntax(error)), Duration::ZERO);
+        }
         let behalf = Behalf {
             tenant: &self.tenant,
             workflow: &self.workflow,
@@ -157,16 +164,16 @@ impl Pool {
     async fn ask(
         self: &Arc<Self>,
         op: Op,
-        source: &str,
+        source: Source<'_>,
         data: &impl Serialize,
         limits: &Limits,
     ) -> Result<Option<Value>, SandboxError> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let question = frame(&Asked {
             id,
-            language: Language::Js,
+            language: source.language,
             op,
-            source,
+            source: source.text,
             data,
             limits: Budget::from(limits),
         });

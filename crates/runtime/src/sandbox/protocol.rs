@@ -2,7 +2,7 @@
 //!
 //! The parent sends one request at a time and waits for its response. Both ends are the same binary, so there is no version.
 
-use fermata_expr::{EvalError, Limits, SyntaxError};
+use fermata_expr::{EvalError, Limits, SandboxLanguage, SyntaxError};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap, io, time::Duration};
@@ -11,13 +11,6 @@ use std::{borrow::Cow, collections::BTreeMap, io, time::Duration};
 pub(super) const LONGEST_FRAME: usize = 256 * 1024 * 1024;
 /// Longer responses are invalid.
 pub(super) const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
-
-/// The languages that a child evaluates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Language {
-    Js,
-}
 
 /// The operation on a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,10 +51,10 @@ impl Budget {
 #[derive(Debug, Serialize)]
 pub(super) struct Asked<'a, D> {
     pub id: u64,
-    pub language: Language,
+    pub language: SandboxLanguage,
     pub op: Op,
     pub source: &'a str,
-    /// An object; its members become globals.
+    /// JSON. In JavaScript and CEL it is an object, and its members become names.
     pub data: &'a D,
     pub limits: Budget,
 }
@@ -70,13 +63,25 @@ pub(super) struct Asked<'a, D> {
 #[derive(Debug, Deserialize)]
 pub(super) struct Question<'a> {
     pub id: u64,
-    pub language: Language,
+    pub language: SandboxLanguage,
     pub op: Op,
     #[serde(borrow)]
     pub source: Cow<'a, str>,
     #[serde(borrow)]
-    pub data: BTreeMap<Cow<'a, str>, &'a RawValue>,
+    pub data: &'a RawValue,
     pub limits: Budget,
+}
+
+/// The members of an object, each as JSON.
+pub(super) type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+impl<'a> Question<'a> {
+    /// The data as an object.
+    pub fn members(&self) -> serde_json::Result<Members<'a>> {
+        #[derive(Deserialize)]
+        struct Object<'a>(#[serde(borrow)] Members<'a>);
+        serde_json::from_str::<Object<'a>>(self.data.get()).map(|object| object.0)
+    }
 }
 
 /// Why there is no value.
@@ -88,6 +93,9 @@ pub(super) enum EvaluationError {
     /// The program failed.
     Failed(EvalError),
 }
+
+/// A value as JSON, or `undefined`.
+pub(super) type Outcome = Result<Option<Box<RawValue>>, EvaluationError>;
 
 /// A response, as the child writes it. Without value and error the result is `undefined`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -140,7 +148,7 @@ mod tests {
         let data = json!({ "trigger": { "a": [1, "\u{1F600}"] }, "vars": null });
         let asked = Asked {
             id: 7,
-            language: Language::Js,
+            language: SandboxLanguage::Js,
             op: Op::Test,
             source: "trigger.a[0] > 1 && \"x\\n\"",
             data: &data,
@@ -156,7 +164,10 @@ mod tests {
             (question.id, question.op, &*question.source),
             (7, Op::Test, asked.source)
         );
-        assert_eq!(question.data["trigger"].get(), data["trigger"].to_string());
+        assert_eq!(
+            question.members().unwrap()["trigger"].get(),
+            data["trigger"].to_string()
+        );
         assert_eq!(question.limits.timeout(), Duration::from_secs(2));
     }
 
