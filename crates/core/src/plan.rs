@@ -218,6 +218,8 @@ pub enum Language {
     Script,
     /// Conditions compare a path with a literal, templates are paths. Names may contain `-`.
     Paths,
+    /// A condition is the JSON text `{"language": "jsonlogic" | "cel", "expression": …}`, templates are a subset of Scriban.
+    Logic,
 }
 
 /// Options of templates. The runner's limits for time and size are not part of the plan, because they protect the process.

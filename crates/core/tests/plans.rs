@@ -124,7 +124,7 @@ fn stored_plans_cover_every_field_and_variant() {
         members("", &from(&text)["plan"], &mut found);
     }
     let expected = [
-        ".workflow .displayName .dialect .timeoutMs .triggerSchema .language=script .language=paths",
+        ".workflow .displayName .dialect .timeoutMs .triggerSchema .language=script .language=paths .language=logic",
         ".onFailure=failFast .onFailure=continue",
         ".templates.strict .templates.nullText .templates.loops .templates.functions",
         ".context.mode .context.keysToInclude .context.maxContextSizeBytes .context.overflowBehavior",

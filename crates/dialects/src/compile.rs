@@ -7,7 +7,7 @@ use crate::runlater;
 use crate::tree::join;
 use fermata_core::plan::{ContextPolicy, Templates};
 use fermata_core::{Plan, Policies};
-use fermata_expr::{SyntaxError, nearest, template};
+use fermata_expr::{SandboxLanguage, SyntaxError, nearest, template};
 use serde_json::Value;
 
 /// A document that compiled.
@@ -21,23 +21,25 @@ pub struct Compiled {
     pub enabled: bool,
     /// Warnings. [`Document::report`] renders them.
     pub warnings: Vec<Diagnostic>,
-    /// Conditions whose syntax only a full JavaScript engine can check.
+    /// Conditions whose syntax only the sandbox can check.
     pub uncovered: Vec<Uncovered>,
 }
 
-/// A condition that the native subset does not cover. A full JavaScript engine must check its syntax.
+/// A condition that no native parser covers: JavaScript beyond the subset, or CEL. The sandbox must check its syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncovered {
     /// JSON pointer to the condition.
     pub pointer: String,
     /// The node it belongs to.
     pub node: String,
-    /// The condition.
+    /// Its language.
+    pub language: SandboxLanguage,
+    /// The source, in its language.
     pub source: String,
 }
 
 impl Uncovered {
-    /// The diagnostic if the condition is not valid JavaScript, with the code of conditions that are checked here.
+    /// The diagnostic if the condition is not valid, with the code of conditions that are checked here.
     pub fn wrong(&self, document: &Document, error: &SyntaxError) -> Diagnostic {
         let what = format!("invalid condition in node {}", quote(&self.node));
         let span = document.locate_in_string(&self.pointer, error.offset, error.length);

@@ -8,8 +8,9 @@ use fermata_core::{
     plan::{Source, Takes},
 };
 use fermata_expr::{
-    ReadPath, SyntaxKind,
+    ReadPath, SandboxLanguage, SyntaxKind,
     js::{Expression, scan_reads},
+    logic::Logic,
     paths::Comparison,
     template::{Options, Place, Syntax, ValueTemplate},
 };
@@ -42,13 +43,23 @@ pub(crate) enum Condition {
     Sandboxed { source: String, reads: Vec<ReadPath> },
     /// In this process; it cannot fail.
     Comparison(Comparison),
+    /// In this process or in the sandbox, as it says.
+    Logic(Logic),
 }
 
 impl Condition {
-    fn parse(source: &str, plan: &Plan) -> Result<Condition, fermata_expr::SyntaxError> {
-        if plan.language == Language::Paths {
-            return Comparison::parse(source).map(Condition::Comparison);
+    fn parse(source: &str, plan: &Plan) -> Result<Condition, String> {
+        match plan.language {
+            Language::Script => Condition::script(source, plan).map_err(|error| error.message),
+            Language::Paths => {
+                let parsed = Comparison::parse(source).map_err(|error| error.message)?;
+                Ok(Condition::Comparison(parsed))
+            }
+            Language::Logic => Logic::parse(source).map(Condition::Logic),
         }
+    }
+
+    fn script(source: &str, plan: &Plan) -> Result<Condition, fermata_expr::SyntaxError> {
         match Expression::parse(source) {
             Ok(expression) => Ok(Condition::Native(expression)),
             Err(error) if error.kind == SyntaxKind::NotCovered => Ok(Condition::Sandboxed {
@@ -64,6 +75,15 @@ impl Condition {
             Condition::Native(expression) => expression.source(),
             Condition::Sandboxed { source, .. } => source,
             Condition::Comparison(comparison) => comparison.source(),
+            Condition::Logic(logic) => logic.source(),
+        }
+    }
+
+    /// The language in which the sandbox evaluates it.
+    pub fn sandbox_language(&self) -> SandboxLanguage {
+        match self {
+            Condition::Logic(logic) => logic.language().into(),
+            Condition::Native(_) | Condition::Sandboxed { .. } | Condition::Comparison(_) => SandboxLanguage::Js,
         }
     }
 
@@ -72,6 +92,7 @@ impl Condition {
             Condition::Native(expression) => expression.reads(),
             Condition::Sandboxed { reads, .. } => reads,
             Condition::Comparison(comparison) => comparison.reads(),
+            Condition::Logic(logic) => logic.reads(),
         }
     }
 }
@@ -110,7 +131,7 @@ impl Compiled {
     /// Parses every expression of `plan`. Only the time and size limits of `limits` are used.
     pub fn new(plan: Arc<Plan>, limits: &Options) -> Result<Compiled, CompileError> {
         let syntax = match plan.language {
-            Language::Script => Syntax::Scriban,
+            Language::Script | Language::Logic => Syntax::Scriban,
             Language::Paths => Syntax::Paths,
         };
         let templates = Options {
@@ -129,8 +150,7 @@ impl Compiled {
                 what,
             };
             let expression = |source: &String| {
-                let parsed =
-                    Condition::parse(source, &plan).map_err(|error| fail(format!("`{source}`: {}", error.message)))?;
+                let parsed = Condition::parse(source, &plan).map_err(|error| fail(format!("`{source}`: {error}")))?;
                 let needs = needs(&plan, parsed.reads());
                 Ok::<_, CompileError>((parsed, needs))
             };

@@ -1,6 +1,6 @@
 //! Checking documents, including what only the sandbox can check.
 
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::{Sandbox, SandboxError, Source};
 use fermata_dialects::{Catalog, Compiled, Diagnostics, Document, MAX_SHOWN, Settings, Severity, Stage, compile};
 
 /// Parses, compiles and checks a document completely, without an engine.
@@ -21,7 +21,7 @@ pub async fn check_document(
     Ok((document, compiled))
 }
 
-/// Checks the syntax of conditions beyond the native subset, in the sandbox.
+/// Checks the syntax of conditions that no native parser covers, in the sandbox.
 pub(crate) async fn check_uncovered(
     document: &Document,
     mut compiled: Compiled,
@@ -30,7 +30,11 @@ pub(crate) async fn check_uncovered(
 ) -> Result<Compiled, Diagnostics> {
     let mut problems = Vec::new();
     for condition in &compiled.uncovered {
-        match sandbox.check(&condition.source).await {
+        let source = Source {
+            language: condition.language,
+            text: &condition.source,
+        };
+        match sandbox.check(source).await {
             Ok(()) => continue,
             Err(SandboxError::Syntax(error)) => problems.push(condition.wrong(document, &error)),
             Err(error) => problems.push(condition.unchecked(document, stage, &error.to_string())),

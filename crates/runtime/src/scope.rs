@@ -7,13 +7,15 @@ use crate::{
     compiled::{Compiled, Condition, Needs, Nodes},
     entry::{BODY_ERROR, TRUNCATED},
     memory::{self, Share},
-    sandbox::Sandbox,
+    sandbox::{self, Sandbox},
 };
 use fermata_core::{
     Failure, Language, NodeId, NodeIx, Phase, Run, Verdict, code,
     plan::{Scope, Source},
 };
-use fermata_expr::{Data, DataRef, EvalErrorKind, Limits, ReadPath, Segment, template::ValueTemplate};
+use fermata_expr::{
+    Data, DataRef, EvalErrorKind, Limits, ReadPath, SandboxLanguage, Segment, logic::Logic, template::ValueTemplate,
+};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -223,7 +225,7 @@ impl Payloads {
             .map_err(|(pointer, error)| match run.plan().language {
                 // The message names the path.
                 Language::Paths => refuse(error.message),
-                Language::Script => {
+                Language::Script | Language::Logic => {
                     let place = if pointer.is_empty() { "parameters" } else { &pointer };
                     refuse(format!("{place}: {}", error.message))
                 }
@@ -245,16 +247,18 @@ impl Payloads {
             (Some(message), _) => Some(Err(message)),
             (None, Condition::Sandboxed { .. }) => None,
             (None, Condition::Comparison(comparison)) => Some(Ok(comparison.test(&scope))),
+            (None, Condition::Logic(Logic::JsonLogic(rule))) if rule.is_native() => {
+                Some(rule.test(&scope).map_err(|error| error.message))
+            }
+            (None, Condition::Logic(_)) => None,
             (None, Condition::Native(expression)) => match expression.test(&scope, limits) {
                 Err(error) if error.kind == EvalErrorKind::NotCovered => None,
                 tested => Some(tested.map_err(|error| error.message)),
             },
         };
         let mut question = Question {
-            edge,
-            source: condition.source().to_owned(),
-            data: Value::Null,
             saw: saw(&scope, condition.reads()),
+            ..Question::about(edge, condition)
         };
         match here {
             Some(result) => Judgement::Here(question.answered(result)),
@@ -280,6 +284,7 @@ pub(crate) enum Judgement {
 /// A condition for the sandbox, with the data it reads.
 pub(crate) struct Question {
     edge: u32,
+    language: SandboxLanguage,
     source: String,
     data: Value,
     saw: Map<String, Value>,
@@ -290,6 +295,7 @@ impl Question {
     pub fn about(edge: u32, condition: &Condition) -> Question {
         Question {
             edge,
+            language: condition.sandbox_language(),
             source: condition.source().to_owned(),
             data: Value::Null,
             saw: Map::new(),
@@ -298,7 +304,11 @@ impl Question {
 
     /// Evaluates the condition in the sandbox. Also returns how long that took, without the wait for a sandbox process.
     pub async fn ask(self, sandbox: &Sandbox, limits: &Limits) -> (Verdict, Duration) {
-        let (tested, took) = sandbox.test(&self.source, &self.data, limits).await;
+        let source = sandbox::Source {
+            language: self.language,
+            text: &self.source,
+        };
+        let (tested, took) = sandbox.test(source, &self.data, limits).await;
         (self.answered(tested.map_err(|error| error.to_string())), took)
     }
 

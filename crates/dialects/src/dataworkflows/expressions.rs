@@ -9,7 +9,7 @@ use crate::graph::Upstream;
 use crate::source::Span;
 use fermata_expr::js::{Expression, scan_reads};
 use fermata_expr::template::Template;
-use fermata_expr::{Data, ReadPath, Segment, SyntaxError, SyntaxKind, nearest};
+use fermata_expr::{Data, ReadPath, SandboxLanguage, Segment, SyntaxError, SyntaxKind, nearest};
 use serde_json::Value;
 
 /// The names that conditions and templates can read.
@@ -80,6 +80,7 @@ fn note_uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &s
     check.uncovered.push(Uncovered {
         pointer: pointer.to_owned(),
         node: names.view.nodes[names.at].id.to_owned(),
+        language: SandboxLanguage::Js,
         source: condition.to_owned(),
     });
 }

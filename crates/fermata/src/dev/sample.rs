@@ -84,7 +84,7 @@ fn of_reads(plan: &Plan) -> Value {
         // Runlater's trigger is the body of a request.
         let path = match plan.language {
             fermata_core::Language::Paths => path.strip_prefix("body.").unwrap_or_default(),
-            fermata_core::Language::Script => path,
+            fermata_core::Language::Script | fermata_core::Language::Logic => path,
         };
         if is_whole_name && !path.is_empty() && path.split('.').all(|step| !step.is_empty()) {
             put(&mut sample, path);

@@ -95,7 +95,10 @@ async fn cel_that_would_overflow_a_stack_is_not_sent() {
         let answer = sandbox.evaluate(Source::cel(&source), &json!({}), &quick()).await;
         assert!(matches!(answer, Err(SandboxError::Syntax(_))), "{source}: {answer:?}");
     }
-    assert!(children(std::process::id(), "unsent").is_empty(), "no process was started");
+    assert!(
+        children(std::process::id(), "unsent").is_empty(),
+        "no process was started"
+    );
 }
 
 /// The longest and deepest sources that are sent do not crash a child.

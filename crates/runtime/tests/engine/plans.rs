@@ -2,7 +2,8 @@
 //! read still obey cancel, their deadline and the poison limit.
 
 use crate::support::{Bed, PATIENCE, Place, workflow};
-use fermata_core::{Kind, RunId, Status, plan::Name, plan::PlanBuilder, plan::Source};
+use fermata_core::{Kind, Language, Route, RunId, Status, When, plan::Name, plan::PlanBuilder, plan::Source};
+use fermata_expr::logic::{LogicLanguage, encode};
 use fermata_runtime::{
     EngineError, Refusal, Request, Settings,
     actions::{HttpSettings, Registry},
@@ -271,4 +272,79 @@ async fn plan_defines_what_its_expressions_see() {
     assert_eq!(ended.status, Status::Succeeded, "{ended:?}");
     let state = json!({ "by": "ada", "count": 2, "extra": "kept", "kind": "row" });
     assert_eq!(said(&ended), json!({ "state": state }));
+}
+
+/// Conditions that name their language. A condition that cannot be evaluated is not false: it fails the run.
+#[tokio::test]
+async fn jsonlogic_conditions_choose_one_edge_or_fail_the_run() {
+    let bed = Bed::with(quick(), |registry| registry).await;
+    bed.publish(&workflow(
+        json!([{ "id": "a", "actionType": "core.echo", "parameters": {} }]),
+    ))
+    .await;
+    let echo = |parameters: Value| Kind::Action {
+        action: "core.echo".to_owned(),
+        parameters,
+    };
+    let rule = |rule: Value| encode(LogicLanguage::JsonLogic, &rule);
+    let approve = rule(json!({ ">": [{ "var": "trigger.score" }, 0.8] }));
+    let reject = rule(json!({ "<=": [{ "var": "trigger.score" }, 0.8] }));
+    let plan = PlanBuilder::new("under-test")
+        .plan(|plan| {
+            plan.language = Language::Logic;
+            plan.scope.names = vec![Name::new("trigger", Source::Trigger)];
+        })
+        .node("decide", echo(json!({})))
+        .with(|node| node.route = Route::ExactlyOne)
+        .edge("approve", When::Success, Some(&approve))
+        .edge("reject", When::Success, Some(&reject))
+        .node("approve", echo(json!({ "went": "approve" })))
+        .node("reject", echo(json!({ "went": "reject" })));
+    let uid = uid(&bed).await;
+    bed.engine.workflows().install(uid, plan.build().unwrap(), 1).unwrap();
+    let large = json!({ "score": 0.9, "text": "x".repeat(100_000) });
+    for (trigger, went) in [
+        (json!({ "score": 0.82 }), "approve"),
+        (json!({ "score": "0.5" }), "reject"),
+        (json!({}), "reject"), // a missing key is null, and null is 0
+        (large, "approve"),
+    ] {
+        let (_, ended) = bed.engine.start_and_wait(ask(trigger), PATIENCE).await.unwrap();
+        let ended = ended.expect("it ends");
+        assert_eq!(ended.status, Status::Succeeded, "{ended:?}");
+        assert_eq!(said(&ended), json!({ "went": went }));
+    }
+    let trigger = json!({ "score": "high" });
+    let (_, ended) = bed.engine.start_and_wait(ask(trigger), PATIENCE).await.unwrap();
+    let ended = ended.expect("it ends");
+    assert_eq!(ended.status, Status::Failed, "{ended:?}");
+    let shown = format!("{ended:?}");
+    assert!(
+        shown.contains("CONDITION_EVALUATION_ERROR") && shown.contains("NaN"),
+        "{shown}"
+    );
+}
+
+/// Publishing checks all expressions, so such a plan is damaged: its runs must not be routed.
+#[tokio::test]
+async fn plan_with_a_damaged_condition_is_refused() {
+    let bed = Bed::with(quick(), |registry| registry).await;
+    bed.publish(&workflow(
+        json!([{ "id": "a", "actionType": "core.echo", "parameters": {} }]),
+    ))
+    .await;
+    let uid = uid(&bed).await;
+    for condition in [
+        "score > 1",
+        r#"{"language":"cel","expression":"(score"}"#,
+        r#"{"language":"jsonlogic","expression":{"x":1}}"#,
+    ] {
+        let plan = PlanBuilder::new("under-test")
+            .plan(|plan| plan.language = Language::Logic)
+            .action("a", "core.echo")
+            .edge("b", When::Success, Some(condition))
+            .action("b", "core.echo");
+        let installed = bed.engine.workflows().install(uid, plan.build().unwrap(), 1);
+        assert!(installed.is_err(), "{condition}");
+    }
 }
