@@ -122,7 +122,9 @@ pub enum SandboxError {
     #[error("took longer than {0:?}; the sandbox process was killed")]
     Killed(Duration),
     /// The process ended without a response, twice.
-    #[error("the sandbox process ended without a response ({0})")]
+    #[error(
+        "the sandbox process ended without a response ({0}); the expression may need more memory or stack than it is allowed"
+    )]
     Crashed(String),
     /// The process cannot be started.
     #[error("the sandbox cannot be started: {0}")]

@@ -395,8 +395,10 @@ fn saw(scope: &Data<'_>, reads: &[ReadPath]) -> Map<String, Value> {
         DataRef::Json(value) => Some(value.clone()),
         DataRef::Object(members) => Some(Value::String(format!("{{{} members}}", members.len()))),
     };
+    // A path without steps is the whole scope.
     let seen = reads
         .iter()
+        .filter(|read| !read.segments.is_empty())
         .filter_map(|read| Some((read.to_string(), value_at(read)?)));
     seen.take(16).collect()
 }
