@@ -318,6 +318,11 @@ fn explain(error: &ExecutionError) -> EvalError {
         ExecutionError::UndeclaredReference(name) => format!(
             "undeclared reference to `{name}`: no key of the data and no function has this name (protobuf types are not part of the CEL subset); `has(state.key)` tests for a key that may be missing"
         ),
+        ExecutionError::UnsupportedBinaryOperator(operator, left, right) => format!(
+            "no matching overload: `{operator}` of {} and {}; convert one of them, as in `double(n)`",
+            type_of(left),
+            type_of(right)
+        ),
         other => other.to_string(),
     };
     failed(EvalErrorKind::Thrown, shortened(message))
