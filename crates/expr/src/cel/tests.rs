@@ -20,7 +20,7 @@ fn reads_are_the_names_with_their_members() {
             "user.name.startsWith('a') && user.age >= 18",
             &["user.age", "user.name"],
         ),
-        ("items.all(i, i.price < limit)", &["i.price", "items", "limit"]),
+        ("items.all(i, i.price < limit)", &["i", "i.price", "items", "limit"]),
         ("size(items) > 0 ? a.b : .c", &["a.b", "c", "items"]),
         ("[x, .y].size() == 2", &["x", "y"]),
         ("{'a': b, c: 'd'}.a", &["b", "c"]),
