@@ -115,6 +115,7 @@ pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
+        children_seen: Vec::new(),
         messages_seen: 0, // consumed messages stay consumed
         status: None,
         dead_letter: None,

@@ -344,6 +344,7 @@ fn commit(
         }],
         links: Vec::new(),
         waits: Vec::new(),
+        children_seen: Vec::new(),
         messages_seen: 0,
         status,
         dead_letter: None,

@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 pub(crate) mod busy;
+pub mod children;
 pub mod claim;
 pub mod cluster;
 pub mod commit;
@@ -26,6 +27,7 @@ pub mod workflows;
 
 use crate::{
     Store,
+    children::Parent,
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
     runners::{Lease, Runner},
@@ -111,6 +113,9 @@ macro_rules! conformance_tests {
             retention: finished_runs_are_removed_whole, unfinished_runs_are_kept, ages_by_status_and_workflow,
                 kept_keys_leave_empty_rows, pruning_goes_on_where_it_stopped, dry_runs_change_nothing,
                 child_runs_go_with_their_run, single_runs_are_deleted, deleted_keys_can_be_used_again;
+            children: children_know_their_parent, children_start_only_under_the_lease_of_their_parent, ends_are_seen_once,
+                ends_of_independent_children_are_not_listed, one_message_about_ended_children_is_unread,
+                parents_of_unseen_ends_are_found, unseen_ends_are_not_deleted;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_seq, links_have_one_owner;
         }
@@ -322,6 +327,7 @@ pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
+        children_seen: Vec::new(),
         messages_seen: 0,
         status: None,
         dead_letter: None,

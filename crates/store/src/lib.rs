@@ -10,6 +10,7 @@
 //! * A commit under an old epoch, or by a runner that does not hold the run, changes nothing.
 //! * No wake-up is lost when a message arrives while its run is being parked.
 
+pub mod children;
 pub mod clock;
 #[cfg(any(test, feature = "cluster"))]
 pub mod cluster;
@@ -38,6 +39,7 @@ use async_trait::async_trait;
 use fermata_core::{RunId, Timestamp};
 use std::sync::Arc;
 
+pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
 pub use definitions::WorkflowStore;
 pub use error::StoreError;
@@ -61,7 +63,7 @@ pub enum ChangeHint {
 /// A durable store of workflows and runs.
 #[async_trait]
 pub trait Store:
-    WorkflowStore + RunStore + RunnerStore + DeadLetterStore + ReadStore + RetentionStore + 'static
+    WorkflowStore + RunStore + ChildStore + RunnerStore + DeadLetterStore + ReadStore + RetentionStore + 'static
 {
     /// Checks that the store can write. Used for readiness.
     async fn ping(&self) -> Result<()>;

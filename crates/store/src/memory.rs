@@ -3,6 +3,7 @@
 //! What must stay true: it gives the same answers as the SQLite store; nothing depends on hash order, so that a seeded
 //! simulation repeats exactly; handles from before a [`MemoryStore::reopen`] can change nothing.
 
+mod children;
 mod dead_letters;
 mod definitions;
 mod queue;
@@ -41,6 +42,8 @@ struct State {
     by_workflow: BTreeMap<Uuid, BTreeSet<RunId>>,
     /// Child runs, by parent.
     children: BTreeMap<RunId, BTreeSet<RunId>>,
+    /// Awaited children that have ended and that their parent has not seen, by parent.
+    ended_children: BTreeSet<(RunId, RunId)>,
     /// Free runs with a wake time.
     free: BTreeSet<(Timestamp, RunId)>,
     /// The free runs with a priority other than 0, by workflow, highest first.

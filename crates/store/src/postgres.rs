@@ -11,6 +11,7 @@ mod address;
 mod backoff;
 mod batch;
 mod batch_reads;
+mod children;
 mod claim;
 mod columns;
 mod committer;

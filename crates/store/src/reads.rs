@@ -60,6 +60,12 @@ pub struct RunRecord {
     pub principal: Principal,
     /// The run that started it.
     pub parent: Option<RunId>,
+    /// The node of its parent that started it.
+    pub parent_node: Option<NodeId>,
+    /// The index of its item, if that node starts one child for each item of a list.
+    pub parent_item: Option<u32>,
+    /// 0 without a parent.
+    pub depth: u32,
     /// The trigger payload, as JSON.
     pub trigger: String,
     /// The structured payload, in addition to the trigger, as JSON.
@@ -84,15 +90,6 @@ impl RunRecord {
     /// Whether a runner holds it now.
     pub fn held(&self) -> bool {
         self.runner.is_some()
-    }
-
-    /// The node of its parent that started it. The engine writes it into the request ids of child runs:
-    /// `fermata:child:{run}:{node}:{attempt}`.
-    pub fn parent_node(&self) -> Option<&str> {
-        let rest = self.request_id.strip_prefix("fermata:child:")?;
-        let (parent, rest) = rest.split_once(':')?;
-        let (node, _attempt) = rest.rsplit_once(':')?;
-        (parent.parse().ok() == self.parent && self.parent.is_some()).then_some(node)
     }
 
     /// The run as lists show it: without trigger, spec, outputs and context.

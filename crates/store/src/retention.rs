@@ -226,7 +226,7 @@ pub enum RunDeletion {
     Deleted,
     /// There is no such run.
     NotFound,
-    /// It, or a child run, has not ended.
+    /// It, or a child run, has not ended; or its parent waits for it and has not seen its end.
     Unfinished,
 }
 

@@ -11,6 +11,7 @@
 //! | with the same run id | any | `Existing` |
 //! | with another run id | missing or deleted | `Stale` |
 //! | with another run id | there | `Existing` |
+//! | none, and the parent is missing, over, or not held under the given lease | any | `ParentLost` |
 //! | none | missing or deleted | `Stale` |
 //! | none | archived | `Stale` |
 //! | none | draft, and the run is not pinned | `Stale` |
@@ -84,6 +85,14 @@ pub(crate) struct RunFacts {
     pub(crate) messages_seen: u64,
 }
 
+/// The row of a parent, as far as it decides about new children.
+#[derive(Debug, Clone)]
+pub(crate) struct ParentFacts {
+    pub(crate) status: Status,
+    pub(crate) owner: Option<RunnerId>,
+    pub(crate) epoch: u64,
+}
+
 /// What else a commit may collide with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConflictFacts {
@@ -122,6 +131,7 @@ pub(crate) fn refused_start(
     new: &NewRun,
     workflow: Option<&WorkflowFacts>,
     existing: Option<&ExistingRun>,
+    parent: Option<&ParentFacts>,
 ) -> Option<Enqueued> {
     match existing {
         Some(existing) if existing.workflow_uid != new.workflow_uid => Some(Enqueued::OtherWorkflow {
@@ -133,9 +143,22 @@ pub(crate) fn refused_start(
             run: existing.run,
             status: existing.status,
         }),
+        None if is_parent_lost(new, parent) => Some(Enqueued::ParentLost),
         None if workflow.is_some_and(|workflow| workflow.accepts(new)) => None,
         None => Some(Enqueued::Stale),
     }
+}
+
+/// Whether the parent of a new run is over or held under another lease than the given one. A child that names no lease is
+/// independent of its parent.
+fn is_parent_lost(new: &NewRun, parent: Option<&ParentFacts>) -> bool {
+    let Some(lease) = new.parent.as_ref().and_then(|parent| parent.lease) else {
+        return false;
+    };
+    parent.is_none_or(|parent| {
+        let holds = parent.owner == Some(lease.runner) && parent.epoch == lease.epoch;
+        parent.status.is_terminal() || !holds
+    })
 }
 
 impl WorkflowFacts {

@@ -2,7 +2,7 @@
 
 mod commit;
 
-use crate::Result;
+use crate::{Result, children::Parent};
 use async_trait::async_trait;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub struct NewRun {
     /// The user that requested it.
     pub principal: Principal,
     /// The run that started it.
-    pub parent: Option<RunId>,
+    pub parent: Option<Parent>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit.
@@ -139,6 +139,8 @@ pub enum Enqueued {
         /// The name of its workflow.
         workflow_id: String,
     },
+    /// The parent is over, or its runner has lost the lease under which it starts the child. Nothing was stored.
+    ParentLost,
     /// The workflow is missing, not active or disabled, or its current version has changed. Nothing was stored.
     Stale,
 }
@@ -203,6 +205,14 @@ pub struct StoredRun {
     pub messages_seen: u64,
     /// Higher goes first within a workflow.
     pub priority: Option<i32>,
+    /// The run that started it.
+    pub parent: Option<RunId>,
+    /// Whether its parent waits for its end.
+    pub parent_waits: bool,
+    /// 0 without a parent.
+    pub depth: u32,
+    /// The workflows of its parent, of the parent's parent and so on.
+    pub lineage: Vec<Uuid>,
     /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
     pub journal: Vec<String>,
 }
@@ -224,7 +234,12 @@ pub enum RunMessage {
         #[serde(default = "first_attempt")]
         attempt: u32,
     },
+    /// Awaited children have ended (see [`crate::children`]). Nothing is added while one is unread.
+    ChildrenEnded,
 }
+
+/// The stored form of [`RunMessage::ChildrenEnded`].
+pub(crate) const CHILDREN_ENDED: &str = r#"{"kind":"childrenEnded"}"#;
 
 fn first_attempt() -> u32 {
     1
@@ -315,6 +330,11 @@ pub(crate) fn message_text(message: &RunMessage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stored_form_of_a_message_does_not_change() {
+        assert_eq!(message_text(&RunMessage::ChildrenEnded), CHILDREN_ENDED);
+    }
 
     #[test]
     fn callbacks_of_older_programs_are_of_the_first_attempt() {

@@ -3,6 +3,7 @@
 //! What must stay true: a write is answered only after it is durable (`synchronous=FULL`, answers after `COMMIT`);
 //! callers encode journal rows, not the writer thread; the file belongs to one process.
 
+mod children;
 mod claim;
 mod columns;
 mod commit;

@@ -127,6 +127,7 @@ fn commit_of(record: &RunRecord, actions: &[Attempt], seq: u32, events: &[Event]
         attempts: attempts.collect(),
         links: Vec::new(),
         waits: Vec::new(),
+        children_seen: Vec::new(),
         messages_seen: 0,
         status: ended.then(|| StatusChange {
             status: record.status,

@@ -118,6 +118,7 @@ impl Driver {
             attempts: take(&mut step.attempts),
             links: take(&mut step.links),
             waits: take(&mut step.waits),
+            children_seen: Vec::new(),
             messages_seen: step.messages_seen,
             status,
             dead_letter: None,

@@ -59,6 +59,8 @@ impl Driver {
                 self.messages.cancelled = true;
                 Some(Fact::Cancel { reason })
             }
+            // No node waits for child runs yet.
+            RunMessage::ChildrenEnded => None,
             RunMessage::Callback { node, .. } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) => {

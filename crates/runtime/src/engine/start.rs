@@ -142,7 +142,8 @@ impl Engine {
                 enabled: head.enabled,
             }
             .into()),
-            Enqueued::Stale => Ok(None),
+            // `ParentLost`: only child runs name the lease of a parent, and they do not start here.
+            Enqueued::Stale | Enqueued::ParentLost => Ok(None),
         }
     }
 

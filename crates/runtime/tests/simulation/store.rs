@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     ChangeHint, Result, Store, StoreError,
+    children::{ChildStore, EndedChild},
     dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
@@ -165,6 +166,7 @@ impl FaultyStore {
                 attempts: Vec::new(),
                 links: Vec::new(),
                 waits: Vec::new(),
+                children_seen: Vec::new(),
                 messages_seen: stored.messages_seen,
                 status: None,
                 dead_letter: None,
@@ -328,6 +330,24 @@ impl RunStore for FaultyStore {
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
         self.read("attempt").await?;
         self.memory.attempt(run, node, attempt).await
+    }
+}
+
+#[async_trait]
+impl ChildStore for FaultyStore {
+    async fn ended_children(&self, parent: RunId, limit: u32) -> Result<Vec<EndedChild>> {
+        self.read("ended_children").await?;
+        self.memory.ended_children(parent, limit).await
+    }
+
+    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
+        self.read("awaited_children").await?;
+        self.memory.awaited_children(parent, after, limit).await
+    }
+
+    async fn parents_of_ended_children(&self, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
+        self.read("parents_of_ended_children").await?;
+        self.memory.parents_of_ended_children(after, limit).await
     }
 }
 

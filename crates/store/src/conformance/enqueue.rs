@@ -16,7 +16,7 @@ async fn count(store: &Arc<dyn Store>) -> usize {
 pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let mut run = new_run("r1");
-    run.parent = Some(run_id());
+    run.parent = Some(Parent::of(run_id()));
     run.tenant = "acme".to_owned();
     assert_eq!(store.enqueue(run.clone()).await.unwrap(), Enqueued::Created);
     let row = store.run(run.id).await.unwrap().unwrap();
@@ -32,7 +32,8 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
         (row.priority, row.correlation_id, row.principal),
         (run.priority, run.correlation_id, run.principal)
     );
-    assert_eq!((row.parent, row.trigger, row.spec), (run.parent, run.trigger, run.spec));
+    assert_eq!(row.parent, run.parent.map(|parent| parent.run));
+    assert_eq!((row.trigger, row.spec), (run.trigger, run.spec));
     assert_eq!(
         (row.created_at, row.wake_at, row.runner),
         (at(100), Some(at(100)), None)

@@ -247,7 +247,7 @@ pub async fn children_are_found(store: &Arc<dyn Store>) {
     let mut children = Vec::new();
     for index in 0..3 {
         let mut run = new_run(&format!("child {index}"));
-        run.parent = Some(parent);
+        run.parent = Some(Parent::of(parent));
         children.push(run.id);
         assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
     }

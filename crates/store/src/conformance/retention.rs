@@ -212,7 +212,7 @@ pub async fn child_runs_go_with_their_run(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let parent = ended(store, "parent", Status::Succeeded, 20).await;
     let mut child = new_run("child");
-    (child.parent, child.created_at) = (Some(parent), at(300));
+    (child.parent, child.created_at) = (Some(Parent::of(parent)), at(300));
     let id = child.id;
     store.enqueue(child).await.unwrap();
     assert_eq!(prune(store, ten_days()).await, (0, 0));

@@ -18,6 +18,7 @@ impl RetentionStore for MemoryStore {
     async fn delete_run(&self, run: RunId) -> Result<RunDeletion> {
         self.with(|state| match state.finished_tree(run) {
             Some(tree) if tree.is_empty() => RunDeletion::NotFound,
+            Some(_) if state.is_end_needed(run) => RunDeletion::Unfinished,
             Some(tree) => {
                 state.remove(&tree, Verdict::Delete);
                 RunDeletion::Deleted
@@ -42,7 +43,11 @@ impl State {
                 status: entry.status,
                 ended_at: entry.ended_at,
                 emptied: entry.new.trigger.is_empty(),
-                is_root: entry.new.parent.is_none_or(|parent| !self.runs.contains_key(&parent)),
+                is_root: entry
+                    .new
+                    .parent
+                    .as_ref()
+                    .is_none_or(|parent| !self.runs.contains_key(&parent.run)),
             })
             .collect();
         let (chosen, next) = batch.choose(&candidates);
@@ -58,6 +63,14 @@ impl State {
             }
         }
         pruned
+    }
+
+    /// Whether a parent that is not over waits for the run and has not seen its end.
+    fn is_end_needed(&self, run: RunId) -> bool {
+        let entry = self.runs.get(&run).filter(|entry| entry.is_awaited());
+        let parent = entry.and_then(|entry| entry.new.parent.as_ref());
+        let parent = parent.and_then(|parent| self.runs.get(&parent.run));
+        parent.is_some_and(|parent| !parent.status.is_terminal())
     }
 
     /// A run and all runs below it, or none of them if there is no such run. `None` if one of them has not ended.
@@ -100,7 +113,11 @@ impl State {
     fn forget(&mut self, run: RunId) {
         let Some(entry) = self.runs.remove(&run) else { return };
         self.children.remove(&run);
-        if let Some(siblings) = entry.new.parent.and_then(|parent| self.children.get_mut(&parent)) {
+        let parent = entry.new.parent.map(|parent| parent.run);
+        if let Some(parent) = parent {
+            self.ended_children.remove(&(parent, run));
+        }
+        if let Some(siblings) = parent.and_then(|parent| self.children.get_mut(&parent)) {
             siblings.remove(&run);
         }
         if let Some(runs) = self.by_workflow.get_mut(&entry.new.workflow_uid) {

@@ -5,7 +5,7 @@ use crate::{
     ChangeHint, Result,
     inbox::InboxItem,
     reads::{EventRecord, LinkRecord, RunRecord},
-    rules::{self, ConflictFacts, ExistingRun, LeaseChange, RunFacts, WorkflowFacts},
+    rules::{self, ConflictFacts, ExistingRun, LeaseChange, ParentFacts, RunFacts, WorkflowFacts},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, RunMessage,
         RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
@@ -111,7 +111,10 @@ impl State {
         let request = (new.tenant.clone(), new.request_id.clone());
         let existing = self.requests.get(&request).and_then(|id| self.runs.get(id));
         let existing = existing.map(Entry::existing);
-        if let Some(answer) = rules::refused_start(&new, self.workflow_facts(&new).as_ref(), existing.as_ref()) {
+        let parent = new.parent.as_ref().and_then(|parent| self.runs.get(&parent.run));
+        let parent = parent.map(Entry::parent_facts);
+        let workflow = self.workflow_facts(&new);
+        if let Some(answer) = rules::refused_start(&new, workflow.as_ref(), existing.as_ref(), parent.as_ref()) {
             return answer;
         }
         let status = rules::first_status(&new);
@@ -119,8 +122,8 @@ impl State {
         let local_start = new.local_start.take();
         self.requests.insert(request, id);
         self.by_workflow.entry(new.workflow_uid).or_default().insert(id);
-        if let Some(parent) = new.parent {
-            self.children.entry(parent).or_default().insert(id);
+        if let Some(parent) = &new.parent {
+            self.children.entry(parent.run).or_default().insert(id);
         }
         self.runs.insert(id, Entry::new(new));
         match local_start {
@@ -193,9 +196,12 @@ impl State {
             }
             LeaseChange::Ended => {
                 entry.waits.iter_mut().for_each(|wait| wait.record.open = false);
+                let parent = entry.new.parent.as_ref().filter(|parent| parent.waits);
+                self.ended_children.extend(parent.map(|parent| (parent.run, id)));
                 self.place(id, None, None);
             }
         }
+        commit.children_seen.into_iter().for_each(|child| self.see_child(child));
         if let Some(dead_letter) = commit.dead_letter {
             self.dead_letters.insert(dead_letter.id, *dead_letter);
         }
@@ -289,12 +295,19 @@ impl State {
     }
 
     pub(super) fn deliver(&mut self, run: RunId, message: RunMessage, at: Timestamp) -> Delivery {
-        let Some(entry) = self.runs.get_mut(&run) else {
+        let ends = message == RunMessage::ChildrenEnded;
+        let status = self.runs.get(&run).map(|entry| entry.status);
+        if ends && status.is_none_or(Status::is_terminal) {
+            self.forget_ended(run);
+        }
+        let (Some(entry), Some(status)) = (self.runs.get_mut(&run), status) else {
             return Delivery::NotFound;
         };
-        let status = entry.status;
         if status.is_terminal() {
             return Delivery::Terminal { status };
+        }
+        if ends && entry.messages.iter().any(|unread| unread.message == message) {
+            return Delivery::Delivered { status };
         }
         entry.message_seq += 1;
         entry.messages.push(StoredMessage {
@@ -386,6 +399,19 @@ impl Entry {
         }
     }
 
+    /// Whether its parent waits for its end, or has not seen it.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.new.parent.as_ref().is_some_and(|parent| parent.waits)
+    }
+
+    fn parent_facts(&self) -> ParentFacts {
+        ParentFacts {
+            status: self.status,
+            owner: self.lease_owner,
+            epoch: self.epoch,
+        }
+    }
+
     fn facts(&self) -> RunFacts {
         RunFacts {
             status: self.status,
@@ -447,6 +473,14 @@ impl Entry {
             message_seq: self.message_seq,
             messages_seen: self.messages_seen,
             priority: self.new.priority,
+            parent: self.new.parent.as_ref().map(|parent| parent.run),
+            parent_waits: self.is_awaited(),
+            depth: self.new.parent.as_ref().map_or(0, |parent| parent.depth),
+            lineage: self
+                .new
+                .parent
+                .as_ref()
+                .map_or(Vec::new(), |parent| parent.lineage.clone()),
             journal: self.journal.iter().map(|row| row.data.clone()).collect(),
         }
     }
@@ -466,7 +500,10 @@ impl Entry {
             priority: self.new.priority,
             correlation_id: self.new.correlation_id.clone(),
             principal: self.new.principal.clone(),
-            parent: self.new.parent,
+            parent: self.new.parent.as_ref().map(|parent| parent.run),
+            parent_node: self.new.parent.as_ref().and_then(|parent| parent.node.clone()),
+            parent_item: self.new.parent.as_ref().and_then(|parent| parent.item),
+            depth: self.new.parent.as_ref().map_or(0, |parent| parent.depth),
             trigger: self.new.trigger.clone(),
             spec: self.new.spec.clone(),
             outputs: self.outputs.clone(),

@@ -9,8 +9,8 @@ use super::{
     work::Work,
 };
 use crate::{
-    rules::{ExistingRun, RunFacts, WorkflowFacts},
-    runs::{Link, NewRun, WaitChange},
+    rules::{ExistingRun, ParentFacts, RunFacts, WorkflowFacts},
+    runs::{CHILDREN_ENDED, Link, NewRun, WaitChange},
 };
 use fermata_core::{RunId, RunnerId};
 use std::collections::BTreeSet;
@@ -27,6 +27,9 @@ pub(super) struct BatchReads<'a> {
     /// Waits to close: run, node, and the sequence number of the last run message that the run has read.
     closing: Vec<(Uuid, &'a str, i64)>,
     tokens: Vec<&'a str>,
+    parents: Vec<Uuid>,
+    /// Runs that get a message about ended children.
+    ends: Vec<Uuid>,
 }
 
 /// Which data a statement reads.
@@ -41,6 +44,8 @@ pub(super) enum ReadKind {
     LinkOwners,
     UnseenAnswers,
     OpenTokens,
+    Parents,
+    UnreadEnds,
 }
 
 impl<'a> BatchReads<'a> {
@@ -50,6 +55,7 @@ impl<'a> BatchReads<'a> {
             match work {
                 Work::Enqueue { run, .. } => {
                     reads.new.push(run);
+                    reads.parents.extend(work.leased_parent().map(|parent| parent.0));
                     continue;
                 }
                 Work::Commit { commit, text } => {
@@ -63,7 +69,9 @@ impl<'a> BatchReads<'a> {
                         }
                     }
                 }
-                Work::Deliver { .. } => {}
+                Work::Deliver { run, message, .. } => {
+                    reads.ends.extend((message == CHILDREN_ENDED).then_some(run.0));
+                }
                 Work::Answer { token, .. } => reads.tokens.push(token),
             }
             reads.runs.push(work.run().0);
@@ -80,6 +88,18 @@ impl<'a> BatchReads<'a> {
         }
         if !self.runs.is_empty() {
             queries.push((Query::new(&sql.lock_runs).bind(self.runs.clone()), ReadKind::Runs));
+        }
+        if !self.parents.is_empty() {
+            queries.push((
+                Query::new(&sql.lock_parents).bind(self.parents.clone()),
+                ReadKind::Parents,
+            ));
+        }
+        if !self.ends.is_empty() {
+            queries.push((
+                Query::new(&sql.unread_ends).bind(self.ends.clone()),
+                ReadKind::UnreadEnds,
+            ));
         }
         if !self.new.is_empty() {
             let query = Query::new(&sql.requests)
@@ -123,7 +143,10 @@ impl<'a> BatchReads<'a> {
     /// transaction; the others do not exist.
     pub(super) fn existence_queries(&self, sql: &'a Statements, facts: &Facts) -> Vec<(Query<'a>, ReadKind)> {
         let runs = self.runs.iter().copied();
-        let runs: Vec<Uuid> = runs.filter(|run| !facts.runs.contains_key(&RunId(*run))).collect();
+        let runs = runs.filter(|run| !facts.runs.contains_key(&RunId(*run)));
+        let parents = self.parents.iter().copied();
+        let parents = parents.filter(|parent| !facts.parents.contains_key(&RunId(*parent)));
+        let runs: Vec<Uuid> = runs.chain(parents).collect();
         let workflows = self.workflows(|workflow| !facts.workflows.contains_key(workflow));
         let mut queries = Vec::new();
         if !workflows.is_empty() {
@@ -173,6 +196,17 @@ impl Facts {
                     };
                     let wake_at = plain(row, 5)?;
                     self.runs.insert(get(row, 0)?, RunRow { facts, wake_at });
+                }
+                ReadKind::Parents => {
+                    let parent = ParentFacts {
+                        status: get(row, 1)?,
+                        owner: plain::<Option<Uuid>>(row, 2)?.map(RunnerId),
+                        epoch: get(row, 3)?,
+                    };
+                    self.parents.insert(get(row, 0)?, parent);
+                }
+                ReadKind::UnreadEnds => {
+                    self.unread_ends.insert(get(row, 0)?);
                 }
                 ReadKind::LockedWorkflows => {
                     self.locked_workflows.insert(plain(row, 0)?);

@@ -12,7 +12,7 @@
 //!   recorded attempts are deleted: they would conflict with the new ones.
 
 use super::{
-    columns::{get, plain, principal},
+    columns::{get, lineage, maybe, plain, principal},
     error::PgError,
     queue::{self, Group},
     sessions::commit,
@@ -186,6 +186,10 @@ fn stored_run(row: &Row) -> Result<StoredRun, PgError> {
         priority: plain(row, 15)?,
         owner: plain::<Option<Uuid>>(row, 16)?.map(RunnerId),
         workflow_uid: plain(row, 17)?,
+        parent: maybe(row, 18)?,
+        parent_waits: plain::<Option<bool>>(row, 19)?.unwrap_or(false),
+        depth: maybe(row, 20)?.unwrap_or(0),
+        lineage: lineage(row, 21)?,
         journal: Vec::new(),
     })
 }
@@ -197,6 +201,6 @@ pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Opti
         return Ok(None);
     };
     let mut stored = stored_run(&row)?;
-    stored.journal = plain(&row, 18)?;
+    stored.journal = plain(&row, 22)?;
     Ok(Some(stored))
 }

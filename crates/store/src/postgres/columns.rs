@@ -2,6 +2,7 @@
 
 use super::error::PgError;
 use crate::{
+    children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
     runs::{AttemptStatus, Principal},
@@ -92,4 +93,10 @@ pub(super) fn principal(row: &Row, at: usize) -> Result<Principal, PgError> {
         email: plain(row, at + 1)?,
         display_name: plain(row, at + 2)?,
     })
+}
+
+/// The workflows of a run's ancestors.
+pub(super) fn lineage(row: &Row, at: usize) -> Result<Vec<Uuid>, PgError> {
+    let text: Option<&str> = plain(row, at)?;
+    parse_lineage(text).map_err(|_| unexpected(text.unwrap_or_default()))
 }

@@ -239,14 +239,18 @@ impl Committer {
     /// Takes members that do not depend on each other; the rest keeps its order.
     fn batch_of(&mut self, wanted: fn(&Member) -> bool) -> Vec<Member> {
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
-        let (mut runs, mut requests) = (HashSet::new(), HashSet::new());
+        let (mut runs, mut requests, mut parents) = (HashSet::new(), HashSet::new(), HashSet::new());
         let (mut weight, mut next, now) = (0, None, Instant::now());
         while let Some(member) = self.waiting.pop_front() {
             let request = member
                 .work
                 .request()
                 .map(|(tenant, id)| (tenant.to_owned(), id.to_owned()));
-            let first = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request));
+            // A child is not started in the batch that commits a step of its parent: the step might end the parent.
+            let parent = member.work.leased_parent();
+            let apart = !parents.contains(&member.work.run()) && parent.is_none_or(|parent| !runs.contains(&parent));
+            let first = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request)) & apart;
+            parents.extend(parent);
             let deferred = member.not_before > now;
             if first && deferred {
                 next = [next, Some(member.not_before)].into_iter().flatten().min();

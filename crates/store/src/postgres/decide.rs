@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     rules::{self, ConflictFacts, LeaseChange},
-    runs::{Answer, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange},
+    runs::{Answer, CHILDREN_ENDED, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange},
 };
 use fermata_core::{NodeId, RunId, Timestamp};
 use std::collections::HashMap;
@@ -66,8 +66,12 @@ impl<'a> Deciding<'a, '_> {
 
     fn enqueue(&mut self, run: &'a NewRun, first: Option<&'a str>) -> Enqueued {
         let request = (run.tenant.clone(), run.request_id.clone());
+        let parent = run
+            .parent
+            .as_ref()
+            .and_then(|parent| self.facts.parents.get(&parent.run));
         let workflow = self.facts.workflows.get(&run.workflow_uid).and_then(Option::as_ref);
-        if let Some(answer) = rules::refused_start(run, workflow, self.facts.requests.get(&request)) {
+        if let Some(answer) = rules::refused_start(run, workflow, self.facts.requests.get(&request), parent) {
             return answer;
         }
         self.writes.runs.push(run);
@@ -109,6 +113,9 @@ impl<'a> Deciding<'a, '_> {
         self.writes.closed.extend(closed);
         self.limit(commit.run, &commit.waits, commit.at);
         self.writes.waits.open(commit.run, &commit.waits, terminal);
+        self.writes
+            .seen_children
+            .extend(commit.children_seen.iter().map(|child| child.0));
         self.writes.dead_letters.extend(commit.dead_letter.as_deref());
         self.update(commit, row);
         CommitAnswer::Committed {
@@ -186,12 +193,20 @@ impl<'a> Deciding<'a, '_> {
     }
 
     fn deliver(&mut self, run: RunId, message: &'a str, at: Timestamp) -> Delivery {
-        let Some(row) = self.facts.runs.get(&run) else {
+        let row = self.facts.runs.get(&run);
+        let ends = message == CHILDREN_ENDED;
+        if ends && row.is_none_or(|row| row.facts.status.is_terminal()) {
+            self.writes.forgetting.push(run.0);
+        }
+        let Some(row) = row else {
             return Delivery::NotFound;
         };
         let status = row.facts.status;
         if status.is_terminal() {
             return Delivery::Terminal { status };
+        }
+        if ends && self.facts.unread_ends.contains(&run) {
+            return Delivery::Delivered { status };
         }
         self.put(run, row, message, at);
         Delivery::Delivered { status }

@@ -1,7 +1,7 @@
 //! The data that a batch needs for its decisions. It is read while the rows that the batch may change are locked.
 
 use super::work::Work;
-use crate::rules::{ExistingRun, RunFacts, WorkflowFacts};
+use crate::rules::{ExistingRun, ParentFacts, RunFacts, WorkflowFacts};
 use fermata_core::RunId;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -17,6 +17,10 @@ pub(super) struct Facts {
     /// Existing runs with a (tenant, requestId) of the batch.
     pub(super) requests: HashMap<(String, String), ExistingRun>,
     pub(super) runs: HashMap<RunId, RunRow>,
+    /// The parents of new runs that name a lease of their parent.
+    pub(super) parents: HashMap<RunId, ParentFacts>,
+    /// Runs with an unread message about ended children.
+    pub(super) unread_ends: HashSet<RunId>,
     /// Existing workflows and runs that another transaction has locked.
     pub(super) locked_workflows: HashSet<Uuid>,
     pub(super) locked_runs: HashSet<RunId>,
@@ -34,7 +38,11 @@ impl Facts {
     /// Whether another transaction has locked the row that this work needs.
     pub(super) fn is_locked(&self, work: &Work) -> bool {
         match work {
-            Work::Enqueue { run, .. } => self.locked_workflows.contains(&run.workflow_uid),
+            Work::Enqueue { run, .. } => {
+                let parent = work.leased_parent();
+                self.locked_workflows.contains(&run.workflow_uid)
+                    || parent.is_some_and(|parent| self.locked_runs.contains(&parent))
+            }
             _ => self.locked_runs.contains(&work.run()),
         }
     }

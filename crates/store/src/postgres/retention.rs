@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Result,
+    children::IS_AWAITED,
     retention::{
         CANDIDATES, Candidate, EMPTIED, EXAMINED, PruneBatch, Pruned, RetentionStore, RunDeletion, TABLES, Verdict,
     },
@@ -75,6 +76,7 @@ async fn delete_run(session: &mut Object, run: RunId) -> Result<RunDeletion, PgE
     let deletion = match trees(&tx, &[run.0]).await?.remove(&run.0) {
         None => RunDeletion::NotFound,
         Some(None) => RunDeletion::Unfinished,
+        Some(Some(_)) if is_awaited(&tx, run).await? => RunDeletion::Unfinished,
         Some(Some(tree)) => {
             remove(&tx, tree, Verdict::Delete).await?;
             RunDeletion::Deleted
@@ -82,6 +84,11 @@ async fn delete_run(session: &mut Object, run: RunId) -> Result<RunDeletion, PgE
     };
     commit(tx).await?;
     Ok(deletion)
+}
+
+async fn is_awaited(client: &impl GenericClient, run: RunId) -> Result<bool, PgError> {
+    let statement = client.prepare_cached(&dollars(IS_AWAITED)).await?;
+    plain(&client.query_one(&statement, &[&run.0]).await?, 0)
 }
 
 async fn candidates(client: &impl GenericClient, after: RunId, end: RunId) -> Result<Vec<Candidate>, PgError> {

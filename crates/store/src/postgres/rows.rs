@@ -8,12 +8,13 @@ use super::{
     sql::Statements,
 };
 use crate::{
+    children::Parent,
     dead_letters::DeadLetter,
     inbox::InboxItem,
     rules::first_status,
     runs::{Attempt, Link, NewRun, StatusChange, WaitChange},
 };
-use fermata_core::{RunId, Timestamp};
+use fermata_core::{NodeId, RunId, Timestamp};
 use tokio_postgres::Statement;
 use uuid::Uuid;
 
@@ -42,6 +43,10 @@ pub(super) struct Writes<'a> {
     /// Waits that are put into the inbox. Written after `waits`.
     pub(super) offers: Vec<OfferedWait<'a>>,
     pub(super) answers: Vec<AnsweredWait<'a>>,
+    /// Ended children whose ends their parent has seen.
+    pub(super) seen_children: Vec<Uuid>,
+    /// Runs that are over, and whose ended children lose their marks.
+    pub(super) forgetting: Vec<Uuid>,
     pub(super) dead_letters: Vec<&'a DeadLetter>,
     pub(super) notifications: Notifications,
 }
@@ -118,6 +123,12 @@ impl<'a> Writes<'a> {
         if !self.dead_letters.is_empty() {
             queries.push(self.insert_dead_letters(&sql.insert_dead_letters));
         }
+        if !self.seen_children.is_empty() {
+            queries.push(Query::new(&sql.see_children).bind(self.seen_children.clone()));
+        }
+        if !self.forgetting.is_empty() {
+            queries.push(Query::new(&sql.forget_ended).bind(self.forgetting.clone()));
+        }
         if !self.updates.is_empty() {
             queries.push(self.update_runs(&sql.update_runs));
         }
@@ -165,6 +176,10 @@ impl<'a> Writes<'a> {
 
     fn insert_runs(&self, statement: &'a Statement) -> Query<'a> {
         let runs = &self.runs;
+        let children: &[Option<&Parent>] = &match runs.iter().any(|run| run.parent.is_some()) {
+            true => runs.iter().map(|run| run.parent.as_ref()).collect(),
+            false => Vec::new(),
+        };
         Query::new(statement)
             .column(runs, |run| run.id.0)
             .column(runs, |run| first_status(run).as_str())
@@ -177,7 +192,7 @@ impl<'a> Writes<'a> {
             .column(runs, |run| run.request_id.as_str())
             .column(runs, |run| run.priority)
             .column(runs, |run| run.correlation_id.as_deref().map(text))
-            .column(runs, |run| run.parent.map(|parent| parent.0))
+            .column(runs, |run| run.parent.as_ref().map(|parent| parent.run.0))
             .column(runs, |run| text(&run.principal.user_id))
             .column(runs, |run| run.principal.email.as_deref().map(text))
             .column(runs, |run| run.principal.display_name.as_deref().map(text))
@@ -188,6 +203,14 @@ impl<'a> Writes<'a> {
             .column(runs, |run| run.trigger.as_str())
             .column(runs, |run| run.spec.as_deref())
             .column(runs, |run| run.workflow_uid)
+            .column(children, |parent| {
+                parent.and_then(|parent| parent.node.as_ref()).map(NodeId::as_str)
+            })
+            .column(children, |parent| parent.map(|parent| small(parent.attempt)))
+            .column(children, |parent| parent.and_then(|parent| parent.item).map(small))
+            .column(children, |parent| parent.filter(|parent| parent.waits).map(|_| true))
+            .column(children, |parent| parent.map(|parent| small(parent.depth)))
+            .column(children, |parent| parent.map(Parent::lineage_text))
     }
 
     fn insert_attempts(&self, statement: &'a Statement) -> Query<'a> {

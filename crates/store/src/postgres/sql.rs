@@ -42,6 +42,10 @@ statements! {
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
 
+    /// The lock keeps the lease of these parents until the batch is committed. Children of one parent share it.
+    lock_parents: "SELECT id, status, lease_owner, lease_epoch FROM workflow_executions
+        WHERE id = ANY($1) FOR SHARE SKIP LOCKED";
+
     existing_runs: "SELECT id FROM workflow_executions WHERE id = ANY($1)";
 
     requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status, e.workflow_uid
@@ -60,21 +64,38 @@ statements! {
         WHERE (SELECT true FROM run_waits w
           WHERE w.workflow_execution_id = u.run AND w.node_id = u.node AND w.answer_seq > u.seen LIMIT 1)";
 
+    unread_ends: "SELECT u.run FROM unnest($1::uuid[]) AS u (run)
+        WHERE (SELECT true FROM run_inbox i WHERE i.workflow_execution_id = u.run
+          AND i.letter = '{\"kind\":\"childrenEnded\"}' LIMIT 1)";
+
+    /// Ended children whose ends their parent has seen.
+    see_children: "UPDATE workflow_executions SET parent_waits = false WHERE id = ANY($1) AND parent_waits";
+
+    /// All ended children of runs that are over.
+    forget_ended: "UPDATE workflow_executions SET parent_waits = false
+        WHERE ctid = ANY(ARRAY(SELECT c.place FROM unnest($1::uuid[]) AS u (parent)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions
+            WHERE parent_execution_id = u.parent AND parent_waits AND end_time IS NOT NULL OFFSET 0) c))";
+
     open_tokens: "SELECT token, deadline FROM run_waits WHERE token = ANY($1) AND is_open";
 
-    /// Returns the ids of the inserted runs: another batch may have stored the same request first.
+    /// Returns the ids of the inserted runs: another batch may have stored the same request first. The arrays after the
+    /// workflow's uid are empty if no run of the batch has a parent; then these columns are NULL.
     insert_runs: "INSERT INTO workflow_executions
         (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,
          priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
-         created_at, start_time, trigger_payload_json, spec_json, workflow_uid)
+         created_at, start_time, trigger_payload_json, spec_json, workflow_uid, parent_node_id, parent_attempt, parent_item,
+         parent_waits, depth, lineage)
         SELECT id, status, owner, CASE WHEN owner IS NULL THEN 0 ELSE 1 END, created_at, workflow, version, tenant,
           request, priority, correlation, parent, user_id, email, display_name, created_at, started_at, trigger, spec,
-          workflow_uid
+          workflow_uid, parent_node, parent_attempt, parent_item, parent_waits, depth, lineage
         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::integer[], $6::text[], $7::text[],
           $8::integer[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
-          $16::text[], $17::text[], $18::uuid[])
+          $16::text[], $17::text[], $18::uuid[], $19::text[], $20::integer[], $21::integer[], $22::boolean[],
+          $23::integer[], $24::text[])
         AS u (id, status, owner, workflow, version, tenant, request, priority, correlation, parent, user_id, email,
-          display_name, created_at, started_at, trigger, spec, workflow_uid)
+          display_name, created_at, started_at, trigger, spec, workflow_uid, parent_node, parent_attempt, parent_item,
+          parent_waits, depth, lineage)
         ON CONFLICT DO NOTHING RETURNING id";
 
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)

@@ -36,6 +36,17 @@ impl Work {
         }
     }
 
+    /// The parent of a new run that names the lease of its parent.
+    pub(super) fn leased_parent(&self) -> Option<RunId> {
+        match self {
+            Work::Enqueue { run, .. } => {
+                let parent = run.parent.as_ref().filter(|parent| parent.lease.is_some());
+                parent.map(|parent| parent.run)
+            }
+            _ => None,
+        }
+    }
+
     /// The (tenant, requestId) of a new run.
     pub(super) fn request(&self) -> Option<(&str, &str)> {
         match self {

@@ -1,7 +1,10 @@
 //! The tables of `rules.rs`, one case for each row and for each edge between two rows.
 
 use super::*;
-use crate::runs::{Link, StatusChange};
+use crate::{
+    children::{Parent, ParentLease},
+    runs::{Link, StatusChange},
+};
 
 const RUN: RunId = RunId(Uuid::from_u128(1));
 const OTHER_RUN: RunId = RunId(Uuid::from_u128(2));
@@ -63,7 +66,7 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         (Archived, true, 2, PINNED, false),
     ];
     for (status, enabled, version, pinned, stored) in cases {
-        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None);
+        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None, None);
         let expected = (!stored).then_some(Enqueued::Stale);
         assert_eq!(
             answer, expected,
@@ -76,10 +79,13 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         ..workflow(Active, true)
     };
     for pinned in [true, false] {
-        let answer = refused_start(&new_run(1, pinned), Some(&unpublished), None);
+        let answer = refused_start(&new_run(1, pinned), Some(&unpublished), None, None);
         assert_eq!(answer, Some(Enqueued::Stale), "no version, pinned={pinned}");
     }
-    assert_eq!(refused_start(&new_run(2, false), None, None), Some(Enqueued::Stale));
+    assert_eq!(
+        refused_start(&new_run(2, false), None, None, None),
+        Some(Enqueued::Stale)
+    );
 }
 
 #[test]
@@ -111,9 +117,61 @@ fn a_request_id_that_is_taken_answers_with_its_run() {
         (existing(OTHER_RUN, elsewhere), None, other),
     ];
     for (existing, workflow, expected) in cases {
-        let answer = refused_start(&new_run(2, false), workflow, Some(&existing));
+        let answer = refused_start(&new_run(2, false), workflow, Some(&existing), None);
         assert_eq!(answer, Some(expected), "{existing:?} {workflow:?}");
     }
+}
+
+#[test]
+fn a_child_starts_only_under_the_lease_of_its_parent() {
+    let parent = |status, owner, epoch| ParentFacts { status, owner, epoch };
+    let lost = Some(Enqueued::ParentLost);
+    let (running, ours) = (Status::Running, Some(RUNNER));
+    let lease = Some(ParentLease {
+        runner: RUNNER,
+        epoch: 4,
+    });
+    let cases = [
+        // lease, row of the parent: answer
+        (lease, Some(parent(running, ours, 4)), None),
+        (lease, Some(parent(running, ours, 5)), lost.clone()),
+        (lease, Some(parent(running, ours, 3)), lost.clone()),
+        (lease, Some(parent(running, Some(OTHER_RUNNER), 4)), lost.clone()),
+        (lease, Some(parent(running, None, 4)), lost.clone()),
+        (lease, Some(parent(Status::Cancelled, ours, 4)), lost.clone()),
+        (lease, Some(parent(Status::Succeeded, ours, 4)), lost.clone()),
+        (lease, None, lost.clone()),
+        (None, None, None),
+        (None, Some(parent(Status::Failed, None, 9)), None),
+    ];
+    let accepting = workflow(Lifecycle::Active, true);
+    for (lease, row, expected) in cases {
+        let mut child = new_run(2, false);
+        child.parent = Some(Parent {
+            lease,
+            ..Parent::of(OTHER_RUN)
+        });
+        let answer = refused_start(&child, Some(&accepting), None, row.as_ref());
+        assert_eq!(answer, expected, "{lease:?} {row:?}");
+    }
+    // A child that exists is found, whatever became of its parent.
+    let mut child = new_run(2, false);
+    child.parent = Some(Parent {
+        lease,
+        ..Parent::of(OTHER_RUN)
+    });
+    let existing = ExistingRun {
+        run: RUN,
+        workflow_uid: WORKFLOW,
+        workflow_id: "orders".to_owned(),
+        status: running,
+    };
+    let found = Enqueued::Existing {
+        run: RUN,
+        status: running,
+    };
+    let answer = refused_start(&child, Some(&accepting), Some(&existing), None);
+    assert_eq!(answer, Some(found));
 }
 
 /// A commit of the runner that holds the run.
@@ -128,6 +186,7 @@ fn commit(then: Then) -> RunCommit {
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
+        children_seen: Vec::new(),
         messages_seen: 0,
         status: None,
         dead_letter: None,

@@ -27,6 +27,8 @@ pub struct RunCommit {
     pub waits: Vec<WaitChange>,
     /// The run has consumed all messages up to this seq; they are deleted.
     pub messages_seen: u64,
+    /// Ended children whose ends this commit records: their marks are removed.
+    pub children_seen: Vec<RunId>,
     /// The run's status, if it changed.
     pub status: Option<StatusChange>,
     /// The dead letter, if the run is dead-lettered. The commit must then have a terminal status.

@@ -4,7 +4,7 @@
 //! claim index and is found when its owner dies.
 
 use super::{
-    columns::{Col, count, get, key, principal, run_id},
+    columns::{Col, count, get, key, lineage, maybe, principal, run_id},
     queue,
     writer::Tx,
 };
@@ -158,6 +158,10 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
                 priority: row.get(15)?,
                 owner: row.get::<_, Option<Col<Uuid>>>(16)?.map(|Col(owner)| RunnerId(owner)),
                 workflow_uid: get(row, 17)?,
+                parent: maybe::<Uuid>(row, 18)?.map(RunId),
+                parent_waits: row.get::<_, Option<bool>>(19)?.unwrap_or(false),
+                depth: row.get::<_, Option<u32>>(20)?.unwrap_or(0),
+                lineage: lineage(row, 21)?,
                 journal: Vec::new(),
             })
         })

@@ -1,6 +1,7 @@
 //! How values are stored in columns. A value that this program does not write is an error, never a guess.
 
 use crate::{
+    children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
     runs::{AttemptStatus, Principal},
@@ -8,7 +9,7 @@ use crate::{
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{
     Row,
-    types::{FromSql, FromSqlError, FromSqlResult, ValueRef},
+    types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef},
 };
 use uuid::Uuid;
 
@@ -113,4 +114,11 @@ pub(super) fn principal(row: &Row<'_>, at: usize) -> rusqlite::Result<Principal>
         email: row.get(at + 1)?,
         display_name: row.get(at + 2)?,
     })
+}
+
+/// The workflows of a run's ancestors.
+pub(super) fn lineage(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<Uuid>> {
+    let text: Option<String> = row.get(at)?;
+    let lineage = parse_lineage(text.as_deref());
+    lineage.map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error)))
 }

@@ -4,6 +4,7 @@
 //! transaction that it shares with others.
 
 use super::{
+    children,
     columns::{count, get, key, maybe, run_id, signed},
     dead_letters,
     enqueue::INSERT_EVENT,
@@ -80,6 +81,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     for change in &commit.waits {
         change_wait(tx, commit.run, change, commit.at)?;
     }
+    children::see(tx, &commit.children_seen)?;
     if let Some(dead_letter) = &commit.dead_letter {
         dead_letters::insert(tx, dead_letter)?;
     }

@@ -1,15 +1,17 @@
 //! `enqueue`: stores one run for each (tenant, requestId), with its first commit if it starts locally.
 
 use super::{
-    columns::{Col, get, key, run_id, uid_key},
+    columns::{Col, count, get, key, maybe, run_id, uid_key},
     messages::change_wait,
     writer::Tx,
 };
 use crate::{
     ChangeHint,
-    rules::{self, ExistingRun, WorkflowFacts},
+    children::Parent,
+    rules::{self, ExistingRun, ParentFacts, WorkflowFacts},
     runs::{Enqueued, NewRun},
 };
+use fermata_core::{NodeId, RunnerId};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
@@ -22,8 +24,12 @@ const WORKFLOW: &str = "SELECT status, is_enabled, current_version, latest_versi
 const INSERT_RUN: &str = "INSERT INTO workflow_executions
     (id, status, lease_owner, lease_epoch, wake_at, workflow_uid, workflow_id, workflow_version, tenant_id, workflow_request_id,
      priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
-     created_at, start_time, trigger_payload_json, spec_json)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?5, ?17, ?18, ?19)";
+     created_at, start_time, trigger_payload_json, spec_json, parent_node_id, parent_attempt, parent_item, parent_waits,
+     depth, lineage)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?5, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
+     ?24, ?25)";
+
+const PARENT: &str = "SELECT status, lease_owner, lease_epoch FROM workflow_executions WHERE id = ?1";
 
 /// Adds a row to a journal.
 pub(super) const INSERT_EVENT: &str =
@@ -31,8 +37,8 @@ pub(super) const INSERT_EVENT: &str =
 
 /// `first` is the text of the first journal row, for a run that starts locally.
 pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rusqlite::Result<Enqueued> {
-    let (workflow, existing) = (workflow(tx, run)?, existing(tx, run)?);
-    if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref()) {
+    let (workflow, existing, parent) = (workflow(tx, run)?, existing(tx, run)?, parent(tx, run)?);
+    if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref(), parent.as_ref()) {
         return Ok(answer);
     }
     let local_start = run.local_start.as_ref();
@@ -49,13 +55,22 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         run.request_id,
         run.priority,
         run.correlation_id,
-        run.parent.as_ref().map(key),
+        run.parent.as_ref().map(|parent| key(&parent.run)),
         run.principal.user_id,
         run.principal.email,
         run.principal.display_name,
         local_start.map(|local_start| local_start.started_at.0),
         run.trigger,
         run.spec,
+        run.parent
+            .as_ref()
+            .and_then(|parent| parent.node.as_ref())
+            .map(NodeId::as_str),
+        run.parent.as_ref().map(|parent| parent.attempt),
+        run.parent.as_ref().and_then(|parent| parent.item),
+        run.parent.as_ref().filter(|parent| parent.waits).map(|_| true),
+        run.parent.as_ref().map(|parent| parent.depth),
+        run.parent.as_ref().map(Parent::lineage_text),
     ])?;
     let Some(local_start) = local_start else {
         tx.hints.push(ChangeHint::Due(run.created_at));
@@ -73,6 +88,23 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         change_wait(tx, run.id, change, local_start.started_at)?;
     }
     Ok(Enqueued::Created)
+}
+
+/// The parent of a new run that names its parent's lease.
+fn parent(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ParentFacts>> {
+    let Some(parent) = run.parent.as_ref().filter(|parent| parent.lease.is_some()) else {
+        return Ok(None);
+    };
+    let mut facts = tx.connection.prepare_cached(PARENT)?;
+    facts
+        .query_row([key(&parent.run)], |row| {
+            Ok(ParentFacts {
+                status: get(row, 0)?,
+                owner: maybe(row, 1)?.map(RunnerId),
+                epoch: count(row, 2)?,
+            })
+        })
+        .optional()
 }
 
 fn existing(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ExistingRun>> {

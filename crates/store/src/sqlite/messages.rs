@@ -4,12 +4,13 @@
 //! no messages.
 
 use super::{
+    children,
     columns::{count, get, key, run_id, signed, uid_key},
     writer::Tx,
 };
 use crate::{
     ChangeHint,
-    runs::{Answer, Delivery, RunMessage, WaitChange, message_text},
+    runs::{Answer, CHILDREN_ENDED, Delivery, RunMessage, WaitChange, message_text},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
@@ -48,6 +49,8 @@ const CLOSE_WAITS: &str = "UPDATE run_waits SET is_open = 0 WHERE workflow_execu
 const UNSEEN_ANSWER: &str = "SELECT 1 FROM run_waits
     WHERE workflow_execution_id = ?1 AND node_id = ?2 AND answer_seq > ?3 LIMIT 1";
 
+const UNREAD_ENDS: &str = "SELECT 1 FROM run_inbox WHERE workflow_execution_id = ?1 AND letter = ?2 LIMIT 1";
+
 /// The columns of a run that decide about a delivery.
 struct Messages {
     status: Status,
@@ -70,12 +73,27 @@ fn messages(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Messages>> {
 
 /// `message` is the text of the message.
 pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, message: &str, at: Timestamp) -> rusqlite::Result<Delivery> {
+    let ends = message == CHILDREN_ENDED;
     let Some(messages) = messages(tx, run)? else {
+        if ends {
+            children::forget_ended(tx, run)?;
+        }
         return Ok(Delivery::NotFound);
     };
     let status = messages.status;
     if status.is_terminal() {
+        if ends {
+            children::forget_ended(tx, run)?;
+        }
         return Ok(Delivery::Terminal { status });
+    }
+    if ends
+        && tx
+            .connection
+            .prepare_cached(UNREAD_ENDS)?
+            .exists(params![key(&run), message])?
+    {
+        return Ok(Delivery::Delivered { status });
     }
     put(tx, run, &messages, message, at)?;
     Ok(Delivery::Delivered { status })

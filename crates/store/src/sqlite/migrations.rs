@@ -125,6 +125,19 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 10,
+        name: "child runs",
+        up: include_str!("migrations/0010_child_runs.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0010_child_runs.down.sql"),
+            unless: &[Loss {
+                what: "child runs that a node started",
+                count: "SELECT COUNT(*) FROM workflow_executions WHERE parent_node_id IS NOT NULL",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
 ];
 
 /// This program.

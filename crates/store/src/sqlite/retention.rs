@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Result, StoreError,
+    children::IS_AWAITED,
     retention::{
         CANDIDATES, Candidate, EMPTIED, EXAMINED, PruneBatch, Pruned, RetentionStore, RunDeletion, TABLES, Verdict,
     },
@@ -76,6 +77,7 @@ impl RetentionStore for SqliteStore {
     async fn delete_run(&self, run: RunId) -> Result<RunDeletion> {
         let delete = move |tx: &mut super::writer::Tx<'_>| match finished_tree(tx.connection, run)? {
             Some(tree) if tree.is_empty() => Ok(RunDeletion::NotFound),
+            Some(_) if is_awaited(tx.connection, run)? => Ok(RunDeletion::Unfinished),
             Some(tree) => {
                 remove(tx.connection, &tree, Verdict::Delete)?;
                 Ok(RunDeletion::Deleted)
@@ -136,6 +138,12 @@ fn candidates(connection: &Connection, after: RunId, end: RunId) -> rusqlite::Re
         })
     })?;
     rows.collect()
+}
+
+fn is_awaited(connection: &Connection, run: RunId) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(IS_AWAITED)?
+        .query_row([key(&run)], |row| row.get(0))
 }
 
 /// A run and all runs below it, or none of them if there is no such run. `None` if one of them has not ended.

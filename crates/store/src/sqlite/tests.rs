@@ -100,6 +100,7 @@ fn last(run: RunId) -> RunCommit {
         attempts: Vec::new(),
         links: Vec::new(),
         waits: Vec::new(),
+        children_seen: Vec::new(),
         messages_seen: 0,
         status: Some(StatusChange {
             status: Status::Succeeded,

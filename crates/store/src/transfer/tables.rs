@@ -275,6 +275,12 @@ pub(crate) const TABLES: &[Table] = &[
             column("spec_json", Text),
             column("outputs_json", Text),
             column("context_snapshot_json", Text),
+            column("parent_node_id", Text),
+            column("parent_attempt", Integer),
+            column("parent_item", Integer),
+            column("parent_waits", Flag),
+            column("depth", Integer),
+            column("lineage", Text),
         ],
     },
 ];

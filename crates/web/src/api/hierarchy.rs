@@ -70,7 +70,7 @@ fn tree(run: RunRecord, children: &mut BTreeMap<RunId, (Vec<RunRecord>, bool)>) 
     let (below, more) = children.remove(&run.id).unwrap_or_default();
     TreeView {
         execution_id: run.id,
-        parent_node_id: run.parent_node().map(str::to_owned),
+        parent_node_id: run.parent_node.as_ref().map(|node| node.as_str().to_owned()),
         status: run.status.as_str(),
         workflow_id: run.workflow_id,
         children: below.into_iter().map(|child| tree(child, children)).collect(),

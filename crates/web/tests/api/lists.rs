@@ -3,7 +3,10 @@
 use crate::harness::{Server, echo, single};
 use fermata_core::{RunId, Timestamp};
 use fermata_runtime::Settings;
-use fermata_store::runs::{Enqueued, NewRun, Principal};
+use fermata_store::{
+    children::Parent,
+    runs::{Enqueued, NewRun, Principal},
+};
 use fermata_web::WebConfig;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -150,7 +153,10 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
         priority: None,
         correlation_id: None,
         principal: Principal::default(),
-        parent: Some(parent),
+        parent: Some(Parent {
+            node: Some(node.into()),
+            ..Parent::of(parent)
+        }),
         created_at: Timestamp(i64::MAX),
         local_start: None,
     };

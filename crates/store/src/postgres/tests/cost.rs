@@ -75,7 +75,7 @@ async fn runs_have_only_the_expected_indexes() {
     let partial = query(&database.url, &format!("{sql} indexdef LIKE '% WHERE %'")).await;
     assert_eq!(
         partial,
-        "ix_executions_correlation ix_executions_due ix_executions_group ix_executions_held ix_executions_parent \
+        "ix_executions_correlation ix_executions_due ix_executions_ended_children ix_executions_group ix_executions_held ix_executions_parent \
          ix_executions_priority ix_executions_status ix_executions_tenant ix_executions_unread"
     );
 }

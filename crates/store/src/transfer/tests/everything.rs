@@ -152,7 +152,7 @@ async fn checksums_cover_every_column() {
                 value::Kind::Text => format!("COALESCE({} || ' ', '')", column.name),
                 value::Kind::Bytes => format!("{}::bytea || '\\x00'", column.name),
                 value::Kind::Number | value::Kind::Integer => format!("COALESCE({} + 1000, 0)", column.name),
-                value::Kind::Flag => format!("NOT {}", column.name),
+                value::Kind::Flag => format!("COALESCE(NOT {}, true)", column.name),
                 value::Kind::Id => "'00000000-0000-0000-0000-000000000000'".to_owned(),
             };
             let place = format!("(SELECT ctid FROM {} LIMIT 1)", table.name);

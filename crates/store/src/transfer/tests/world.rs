@@ -2,6 +2,7 @@
 
 use crate::{
     Store,
+    children::Parent,
     conformance::*,
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     definitions::{Release, ReleaseRule, WorkflowFilter},
@@ -85,7 +86,14 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
 async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
     let run = NewRun {
         tenant: "acme".to_owned(),
-        parent: Some(parent),
+        parent: Some(Parent {
+            node: Some("call".into()),
+            attempt: 2,
+            item: Some(7),
+            waits: true,
+            lineage: vec![uid(WORKFLOW)],
+            ..Parent::of(parent)
+        }),
         priority: Some(-3),
         spec: None,
         correlation_id: None,
