@@ -3,21 +3,19 @@
 //! What must stay true:
 //! * Each step is small and one transaction, so a crash between two steps loses nothing: the next pass starts at the oldest run.
 //! * Pruning takes a small part of the database's time: after each step it rests nine times as long as the step took.
-//! * One process is enough. The oldest runner prunes; if two believe that they are it, they remove the same runs.
+//! * Each process that works and has retention prunes. One is enough; several remove the same runs, which is harmless.
 
 use crate::{
     engine::{Engine, Shared},
     error::{EngineError, Refusal},
-    settings::Role,
 };
 use fermata_core::{RunId, Timestamp};
 use fermata_store::{
     Store, StoreError,
     dead_letters::DeadLetterFilter,
     retention::{PruneBatch, Retention, RunDeletion},
-    runners::RunnerRecord,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Runs that are removed in one transaction.
@@ -133,18 +131,20 @@ async fn prune_dead_letters(
     Ok(removed)
 }
 
-/// Prunes again and again, if this process is the one to do it. Never returns.
+/// Prunes again and again, if this process works and has retention. Never returns.
 pub(crate) async fn run(shared: &Shared) {
     let retention = Arc::new(shared.settings.retention.clone());
     if retention.keeps_all() || !shared.settings.role.works() {
         return std::future::pending().await;
     }
-    let mut pause = shared.settings.retention_interval;
+    let (store, interval) = (shared.store.as_ref(), shared.settings.retention_interval);
+    let mut pause = interval;
     loop {
         tokio::time::sleep(pause).await;
         let began = Instant::now();
-        match pass(shared, &retention).await {
-            Ok(removed) if removed == Removed::default() => {}
+        let pruned = prune(store, &retention, shared.clock.now(), Pace::Gentle, u64::MAX).await;
+        match &pruned {
+            Ok(removed) if *removed == Removed::default() => {}
             Ok(removed) => tracing::info!(
                 runs = removed.runs,
                 emptied = removed.emptied,
@@ -153,41 +153,16 @@ pub(crate) async fn run(shared: &Shared) {
             ),
             Err(error) => tracing::warn!(%error, "finished runs could not be removed; trying again later"),
         }
-        // A long walk over runs that are kept is not repeated soon.
-        pause = shared.settings.retention_interval.max(began.elapsed() * REST);
+        pause = pause_after(interval, began.elapsed(), pruned.ok());
     }
 }
 
-async fn pass(shared: &Shared, retention: &Arc<Retention>) -> Result<Removed, StoreError> {
-    if !is_oldest_runner(shared).await? {
-        return Ok(Removed::default());
-    }
-    prune(
-        shared.store.as_ref(),
-        retention,
-        shared.clock.now(),
-        Pace::Gentle,
-        u64::MAX,
-    )
-    .await
-}
-
-/// Whether no other living process that works on runs has a smaller id. Ids are UUIDv7.
-async fn is_oldest_runner(shared: &Shared) -> Result<bool, StoreError> {
-    const PAGE: u32 = 100;
-    let api = Role::Api.to_string();
-    let alive_since = shared.clock.now().0 - shared.settings.lease_ttl.as_micros() as i64;
-    let mut before = Some(shared.runner.id);
-    loop {
-        let page = shared.store.runners(before, PAGE).await?;
-        let works = |record: &RunnerRecord| record.runner.role != api && record.heartbeat_at.0 >= alive_since;
-        if page.items.iter().any(works) {
-            return Ok(false);
-        }
-        before = page.items.last().map(|record| record.runner.id);
-        if !page.more || before.is_none() {
-            return Ok(true);
-        }
+/// The pause after a pass. A long walk over runs that are all kept is not repeated soon. A pass that removed something has
+/// rested already: with a longer pause, pruning would fall behind.
+fn pause_after(interval: Duration, took: Duration, removed: Option<Removed>) -> Duration {
+    match removed == Some(Removed::default()) {
+        true => interval.max(took * REST),
+        false => interval,
     }
 }
 
@@ -201,6 +176,28 @@ impl Engine {
             RunDeletion::Deleted => Ok(()),
             RunDeletion::NotFound => Err(Refusal::RunNotFound(run).into()),
             RunDeletion::Unfinished => Err(Refusal::RunNotFinished(run).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_pass_that_removed_nothing_is_followed_by_a_long_pause() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        let removed = Removed {
+            runs: 1,
+            ..Removed::default()
+        };
+        for (took, removed, expected) in [
+            (hour, Some(removed), minute),
+            (hour, None, minute),
+            (hour, Some(Removed::default()), hour * REST),
+            (Duration::ZERO, Some(Removed::default()), minute),
+        ] {
+            assert_eq!(pause_after(minute, took, removed), expected, "{took:?} {removed:?}");
         }
     }
 }

@@ -33,13 +33,18 @@ fn settings() -> Settings {
     }
 }
 
-async fn engine(store: &Arc<dyn Store>, settings: Settings) -> Engine {
+async fn process(store: &Arc<dyn Store>, settings: Settings) -> Engine {
     let clock = TokioClock::starting_at(Timestamp(1_700_000_000_000_000));
     let registry = Registry::builtin(&HttpSettings::default()).unwrap();
     let engine = Engine::new(store.clone(), registry, settings, Arc::new(clock));
     let worker = engine.clone();
     tokio::spawn(async move { worker.run().await });
     engine.ready().await;
+    engine
+}
+
+async fn engine(store: &Arc<dyn Store>, settings: Settings) -> Engine {
+    let engine = process(store, settings).await;
     for (id, action, parameters) in [
         ("quick", "core.echo", json!({})),
         ("broken", "core.fail", json!({})),
@@ -83,6 +88,20 @@ async fn finished_runs_are_removed_when_their_time_is_over() {
         "failed runs are kept for ever"
     );
     assert!(store.run(slow).await.unwrap().is_some(), "it has not ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_with_retention_prunes_beside_an_older_one_without() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let keeps_all = Settings {
+        retention: Retention::default(),
+        ..settings()
+    };
+    let older = engine(&store, keeps_all).await;
+    let quick = start(&older, "quick").await;
+    let _younger = process(&store, settings()).await;
+    tokio::time::sleep(MINUTE * 12).await;
+    assert!(store.run(quick).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
