@@ -128,7 +128,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     }
 
     let progress = Arc::new(Progress::of_own(
-        Steps::of(Arc::new(compiled.plan.clone())),
+        Steps::of(Arc::new(compiled.plan.clone()), settings.mask.clone()),
         args.output.is_json(),
     ));
     let store = Arc::new(MemoryStore::new());
@@ -177,7 +177,7 @@ async fn show(engine: &Engine, run: RunId, waited: Waited, args: &RunArgs, faile
                 status: ended.status.as_str(),
                 reason: ended.reason.as_deref(),
                 error: &json_of(ended.error.as_deref()),
-                outputs: &shown(engine, ended.outputs.as_deref()),
+                outputs: &json_of(record.outputs.as_deref()),
                 took_ms: took_ms(record.started_at, record.ended_at),
                 failed,
             };
@@ -332,12 +332,6 @@ async fn report(engine: &Engine, record: &RunRecord, waiting: &[NodeId]) -> anyh
 
 fn took_ms(from: Option<fermata_core::Timestamp>, to: Option<fermata_core::Timestamp>) -> Option<u64> {
     Some(to?.micros_since(from?) / 1000)
-}
-
-/// Outputs without secrets.
-fn shown(engine: &Engine, outputs: Option<&str>) -> Value {
-    let masked = outputs.map(|text| engine.settings().mask.of_text(text));
-    json_of(masked.as_deref())
 }
 
 fn json_of(text: Option<&str>) -> Value {

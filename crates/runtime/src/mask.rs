@@ -6,7 +6,7 @@
 //! What must stay true: masked text is for people. The engine never reads it back.
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// The replacement of a secret.
@@ -116,6 +116,26 @@ impl Mask {
         }
     }
 
+    /// The values that a condition read, by their paths, without secrets. The configured `vars` are left out: each of them may
+    /// be a secret.
+    pub fn of_reads(&self, reads: &Map<String, Value>) -> Map<String, Value> {
+        let shown = reads.iter().filter(|(path, _)| names(path).next() != Some("vars"));
+        shown
+            .map(|(path, value)| (path.clone(), self.of_read(path, value)))
+            .collect()
+    }
+
+    fn of_read(&self, path: &str, value: &Value) -> Value {
+        let mut masked = self.of(value);
+        for name in names(path) {
+            if masked.hides(name) && !value.is_null() {
+                return MASKED.into();
+            }
+            masked.in_query = name == "query";
+        }
+        serde_json::to_value(masked).unwrap_or_else(|error| unreachable!("a JSON value is always JSON: {error}"))
+    }
+
     /// Whether a value of this name is a secret.
     pub fn hides(&self, name: &str) -> bool {
         is_one_of(&self.names, name)
@@ -200,6 +220,11 @@ fn is_one_of(names: &[String], name: &str) -> bool {
     name.len() <= LONGEST_NAME && names.iter().any(|known| known.bytes().eq(plain(name)))
 }
 
+/// The names in a path such as `context.data['get-item'].items[0]`.
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[', ']', '\'']).filter(|name| !name.is_empty())
+}
+
 /// A value without its secrets.
 #[derive(Debug, Clone, Copy)]
 pub struct Masked<'a> {
@@ -207,6 +232,16 @@ pub struct Masked<'a> {
     value: &'a Value,
     /// Whether the members of an object are parameters of a URL's query.
     in_query: bool,
+}
+
+impl Masked<'_> {
+    /// Whether a member of this name is a secret.
+    fn hides(&self, name: &str) -> bool {
+        match self.in_query {
+            true => self.mask.hides_in_query(name),
+            false => self.mask.hides(name),
+        }
+    }
 }
 
 impl Serialize for Masked<'_> {
@@ -222,11 +257,7 @@ impl Serialize for Masked<'_> {
             Value::Object(members) => {
                 let mut map = serializer.serialize_map(Some(members.len()))?;
                 for (name, value) in members {
-                    let hidden = match self.in_query {
-                        true => self.mask.hides_in_query(name),
-                        false => self.mask.hides(name),
-                    };
-                    match hidden && !value.is_null() {
+                    match self.hides(name) && !value.is_null() {
                         true => map.serialize_entry(name, MASKED)?,
                         false => map.serialize_entry(name, &inner(value, name == "query"))?,
                     }
@@ -290,6 +321,41 @@ mod tests {
         assert_eq!(
             masked(value),
             json!({ "query": { "key": "***", "page": 1 }, "key": "order-1" })
+        );
+    }
+
+    #[test]
+    fn values_that_a_condition_read_are_masked_by_their_paths() {
+        let reads = json!({
+            "context.data.login.access_token": "t",
+            "context.data.login['x-api-key']": "k",
+            "context.data.login.secret.part[0]": 1,
+            "context.data.login.token": null,
+            "trigger.query.key": "q",
+            "trigger.key": "order-1",
+            "trigger.user": { "name": "Ada", "password": "p" },
+            "trigger.url": "https://a.b/?sig=s",
+            "trigger.n": 5.0,
+            "vars.limit": "v",
+            "vars['a b']": "v",
+            "vars": { "limit": "v" },
+            "varsity": 1,
+        });
+        let Value::Object(reads) = reads else { unreachable!() };
+        assert_eq!(
+            Value::Object(Mask::default().of_reads(&reads)),
+            json!({
+                "context.data.login.access_token": "***",
+                "context.data.login['x-api-key']": "***",
+                "context.data.login.secret.part[0]": "***",
+                "context.data.login.token": null,
+                "trigger.query.key": "***",
+                "trigger.key": "order-1",
+                "trigger.user": { "name": "Ada", "password": "***" },
+                "trigger.url": "https://a.b/?sig=***",
+                "trigger.n": 5.0,
+                "varsity": 1,
+            })
         );
     }
 

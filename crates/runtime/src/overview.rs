@@ -94,7 +94,7 @@ impl Reads<'_> {
         let workflows = self.engine.workflows();
         let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
         let mut state = Run::new(compiled.await?.plan.clone());
-        let mut skips = SkipReasons::new(state.plan().clone());
+        let mut skips = SkipReasons::new(state.plan().clone(), self.engine.settings().mask.clone());
         for event in self.journal(run.id).await? {
             apply(&mut state, &event).map_err(|error| EngineError::Unusable {
                 workflow: run.workflow_id.clone(),

@@ -1,5 +1,6 @@
 //! The journal for people: one entry for each event, with a level and a category.
 
+use crate::mask::Mask;
 use fermata_core::{Event, NodeId, Outcome, Plan, SkipReason, Status, Timestamp, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -39,8 +40,8 @@ pub fn count(events: &[Event]) -> usize {
 }
 
 /// The entries of one journal row. Each condition that could not be evaluated has its own. The journal holds the
-/// configured `vars` because replay needs them; they may be secrets and are not shown.
-pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -> Vec<Entry> {
+/// configured `vars` because replay needs them; they may be secrets and are not shown. Values that conditions read are masked.
+pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>, mask: &Mask) -> Vec<Entry> {
     let entry = |level, category, message, data| Entry {
         seq,
         at,
@@ -53,37 +54,33 @@ pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>) -
     for event in events {
         for (node, verdict, error) in broken_conditions(event) {
             let message = format!("a condition of {node} could not be evaluated and is false: {error}");
-            let verdict = serde_json::to_value(verdict).map_or(Value::Null, without_vars);
+            let verdict = serde_json::to_value(verdict).map_or(Value::Null, |verdict| masked(verdict, mask));
             let data = json!({ "type": "conditionFailed", "node": node, "verdict": verdict });
             entries.push(entry(Level::Warn, "Orchestrator".to_owned(), message, data));
         }
         let (level, message) = describe(event, plan);
-        let data = serde_json::to_value(event).map_or(Value::Null, without_vars);
+        let data = serde_json::to_value(event).map_or(Value::Null, |event| masked(event, mask));
         entries.push(entry(level, category(event, plan), message, data));
     }
     entries
 }
 
-/// An event or verdict without the configured variables, and without what conditions read of them.
-fn without_vars(mut data: Value) -> Value {
+/// An event or verdict without the configured variables, and without secrets among the values that conditions read.
+fn masked(mut data: Value, mask: &Mask) -> Value {
     let Value::Object(members) = &mut data else {
         return data;
     };
     members.remove("vars");
     if let Some(Value::Object(saw)) = members.get_mut("saw") {
-        let of_vars = |path: &str| {
-            path.strip_prefix("vars")
-                .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
-        };
-        saw.retain(|path, _| !of_vars(path));
+        *saw = mask.of_reads(saw);
     }
     if let Some(verdict) = members.get_mut("verdict") {
-        *verdict = without_vars(verdict.take());
+        *verdict = masked(verdict.take(), mask);
     }
     if let Some(Value::Array(verdicts)) = members.get_mut("verdicts") {
         verdicts
             .iter_mut()
-            .for_each(|verdict| *verdict = without_vars(verdict.take()));
+            .for_each(|verdict| *verdict = masked(verdict.take(), mask));
     }
     data
 }
@@ -194,14 +191,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vars_are_not_shown() {
+    fn vars_and_secrets_are_not_shown() {
         let row = r#"{"v":1,"events":[
             {"type":"started","at":1,"vars":{"key":"s3cret"}},
-            {"type":"opened","node":"a","at":1,"verdict":{"value":true,"saw":{"vars.key":"s3cret","varsity":1}}},
+            {"type":"opened","node":"a","at":1,"verdict":{"value":true,"saw":{"vars.key":"s3cret","varsity":1,"trigger.password":"s3cret"}}},
             {"type":"routed","node":"a","taken":[],"verdicts":[
-                {"edge":0,"value":false,"error":"no","saw":{"vars['key']":"s3cret","trigger.a":2}}]}]}"#;
+                {"edge":0,"value":false,"error":"no","saw":{"vars['key']":"s3cret","trigger.a":2,"context.data.login.access_token":"s3cret"}}]}]}"#;
         let events = fermata_core::decode(row).unwrap();
-        let shown = entries(1, Timestamp(1), &events, None);
+        let shown = entries(1, Timestamp(1), &events, None, &Mask::default());
         assert_eq!((shown.len(), count(&events)), (4, 4));
         let text = serde_json::to_string(&shown).unwrap();
         assert!(!text.contains("s3cret"), "{text}");

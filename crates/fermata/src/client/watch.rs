@@ -12,6 +12,7 @@ use crate::{
 };
 use fermata_core::{Event, NodeId};
 use fermata_dialects::{AnyAction, Document, Settings, Stage, compile};
+use fermata_runtime::Mask;
 use serde_json::Value;
 use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -111,7 +112,10 @@ async fn steps(client: &Client, run: &Value) -> Steps {
     let settings = Settings::default();
     let compiled = Document::parse(source.as_bytes(), "definition.json", &settings.document)
         .and_then(|document| compile(&document, &settings, &AnyAction, Stage::Save));
-    compiled.map_or_else(|_| Steps::default(), |compiled| Steps::of(Arc::new(compiled.plan)))
+    compiled.map_or_else(
+        |_| Steps::default(),
+        |compiled| Steps::of(Arc::new(compiled.plan), Mask::default()),
+    )
 }
 
 struct Follower<'a> {

@@ -167,7 +167,7 @@ pub struct HttpOutputs {
     pub headers: Map<String, Value>,
     /// The body: a value if it was read as JSON, else text.
     pub body: Value,
-    /// Why the body is text although it was to be read as JSON. Expressions that read members of such a body fail.
+    /// Why the body is text although its media type is JSON. Expressions that read members of such a body fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_error: Option<String>,
     /// Whether the body was truncated.
@@ -244,8 +244,9 @@ impl HttpRequest {
         let refuse = |what: String| Failure::permanent(code::INVALID_PARAMETERS, what);
         let method = Method::from_bytes(parameters.method.to_ascii_uppercase().as_bytes())
             .map_err(|_| refuse(format!("`{}` is not an HTTP method", parameters.method)))?;
+        // The URL may hold secrets, so the message does not quote it.
         let mut url = Url::parse(&parameters.url)
-            .map_err(|error| refuse(format!("`{}` is not a URL: {error}", parameters.url)))?;
+            .map_err(|error| refuse(format!("`url` is not a URL after rendering: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(refuse(format!(
                 "only http and https URLs can be called, not `{}:`",

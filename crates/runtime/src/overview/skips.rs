@@ -1,6 +1,7 @@
 //! Explains why nodes were skipped: which step, edge or condition is the cause, with the values that the condition
 //! read.
 
+use crate::mask::Mask;
 use fermata_core::{Edge, Event, Join, Node, NodeId, NodeIx, Outcome, Plan, SkipReason, Verdict, When};
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,6 +13,7 @@ const LONGEST_VALUE: usize = 80;
 /// Explains the skipped nodes of one run from its events.
 pub struct SkipReasons {
     plan: Arc<Plan>,
+    mask: Mask,
     /// For each node, its incoming edges: their source node, and their position among its edges.
     incoming: Vec<Vec<(NodeIx, usize)>>,
     ended: HashMap<NodeId, Ended>,
@@ -25,8 +27,8 @@ enum Ended {
 }
 
 impl SkipReasons {
-    /// For a run of `plan` without events.
-    pub fn new(plan: Arc<Plan>) -> SkipReasons {
+    /// For a run of `plan` without events. `mask` hides secrets among the values that conditions read.
+    pub fn new(plan: Arc<Plan>, mask: Mask) -> SkipReasons {
         let mut incoming = vec![Vec::new(); plan.nodes.len()];
         for ix in plan.indices() {
             for (position, edge) in plan.node(ix).edges.iter().enumerate() {
@@ -35,6 +37,7 @@ impl SkipReasons {
         }
         SkipReasons {
             plan,
+            mask,
             incoming,
             ended: HashMap::new(),
             verdicts: HashMap::new(),
@@ -73,7 +76,7 @@ impl SkipReasons {
                 Some(verdict) if verdict.error.is_none() && verdict.saw.is_empty() => {
                     format!("its condition `{source}` is false: what it reads is not there")
                 }
-                verdict => format!("its {}", condition(source, verdict.as_ref())),
+                verdict => format!("its {}", self.condition(source, verdict.as_ref())),
             },
             (SkipReason::Guard, _) => "its condition is false".to_owned(),
             (SkipReason::DeadPath, Join::All) => {
@@ -127,32 +130,29 @@ impl SkipReasons {
         let verdict = verdicts.find(|verdict| verdict.edge as usize == position);
         match (&edge.condition, verdict) {
             (Some(source), Some(verdict)) if !verdict.holds() => {
-                format!("after `{name}`, the {}", condition(source, Some(verdict)))
+                format!("after `{name}`, the {}", self.condition(source, Some(verdict)))
             }
             (_, _) if edge.when == When::Unhandled => format!("another edge took the failure of `{name}`"),
             _ => format!("`{name}` took an earlier edge"),
         }
     }
-}
 
-/// `condition … is false`, with the values it read, or why it could not be evaluated. The configured `vars` may be
-/// secrets, so they are not shown.
-fn condition(source: &str, verdict: Option<&Verdict>) -> String {
-    if let Some(Verdict { error: Some(error), .. }) = verdict {
-        let prefix = format!("`{source}`: ");
-        let error = error.strip_prefix(&prefix).unwrap_or(error);
-        return format!("condition `{source}` could not be evaluated: {error}");
-    }
-    let is_var = |path: &str| path == "vars" || path.starts_with("vars.") || path.starts_with("vars[");
-    let seen: Vec<String> = verdict
-        .into_iter()
-        .flat_map(|verdict| &verdict.saw)
-        .filter(|(path, _)| !is_var(path))
-        .map(|(path, value)| format!("{path} is {}", shortened(&value.to_string())))
-        .collect();
-    match seen.is_empty() {
-        false => format!("condition `{source}` is false: {}", seen.join(", ")),
-        true => format!("condition `{source}` is false"),
+    /// `condition … is false`, with the values it read, or why it could not be evaluated.
+    fn condition(&self, source: &str, verdict: Option<&Verdict>) -> String {
+        if let Some(Verdict { error: Some(error), .. }) = verdict {
+            let prefix = format!("`{source}`: ");
+            let error = error.strip_prefix(&prefix).unwrap_or(error);
+            return format!("condition `{source}` could not be evaluated: {error}");
+        }
+        let seen: Vec<String> = verdict
+            .into_iter()
+            .flat_map(|verdict| self.mask.of_reads(&verdict.saw))
+            .map(|(path, value)| format!("{path} is {}", shortened(&value.to_string())))
+            .collect();
+        match seen.is_empty() {
+            false => format!("condition `{source}` is false: {}", seen.join(", ")),
+            true => format!("condition `{source}` is false"),
+        }
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
             .action("d", "core.echo")
             .build()
             .unwrap();
-        let mut reasons = SkipReasons::new(Arc::new(plan));
+        let mut reasons = SkipReasons::new(Arc::new(plan), Mask::default());
         events.iter().for_each(|event| reasons.note(event));
         reasons
     }
@@ -228,6 +228,7 @@ mod tests {
         let mut verdict = Verdict::plain(0, false);
         verdict.saw.insert("trigger.n".to_owned(), json!(1));
         verdict.saw.insert("vars.limit".to_owned(), json!("secret"));
+        verdict.saw.insert("trigger.token".to_owned(), json!("secret"));
         let skips = reasons(&[
             finished("a", false),
             routed(verdict.clone()),
@@ -237,7 +238,10 @@ mod tests {
         let why = |node: &str| skips.why(&node.into());
         assert_eq!(
             why("b").as_deref(),
-            Some("no edge to it was taken: after `a`, the condition `trigger.n > vars.limit` is false: trigger.n is 1")
+            Some(
+                "no edge to it was taken: after `a`, the condition `trigger.n > vars.limit` is false: trigger.n is 1, \
+                 trigger.token is \"***\""
+            )
         );
         assert_eq!(
             why("c").as_deref(),

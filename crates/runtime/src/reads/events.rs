@@ -6,6 +6,7 @@
 use super::{MAX_PAGE, Reads};
 use crate::{
     error::EngineError,
+    mask::Mask,
     timeline::{self, Entry, Level},
 };
 use fermata_core::{Plan, decode};
@@ -35,7 +36,8 @@ impl Reads<'_> {
         loop {
             let part = Window { limit: ROWS, offset };
             let (rows, _) = self.engine.shared.store.events(run.id, part).await?;
-            rows.iter().for_each(|row| wanted.add(row, plan));
+            rows.iter()
+                .for_each(|row| wanted.add(row, plan, &self.engine.shared.settings.mask));
             offset += ROWS;
             if rows.len() < ROWS as usize {
                 return Ok((wanted.entries, wanted.seen));
@@ -52,7 +54,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn add(&mut self, row: &EventRecord, plan: Option<&Plan>) {
+    fn add(&mut self, row: &EventRecord, plan: Option<&Plan>, mask: &Mask) {
         let decoded = decode(&row.data);
         let count = decoded.as_ref().map_or(1, |events| timeline::count(events)) as u64;
         let first = self.seen;
@@ -61,7 +63,7 @@ impl Wanted {
             return;
         }
         let entries = match decoded {
-            Ok(events) => timeline::entries(row.seq, row.at, &events, plan),
+            Ok(events) => timeline::entries(row.seq, row.at, &events, plan, mask),
             Err(error) => vec![unreadable(row, &error.to_string())],
         };
         let inside = |at: u64| (self.from..self.to).contains(&at);

@@ -6,7 +6,7 @@ use crate::{
 };
 use fermata_core::{RunId, Status, decode};
 use fermata_runtime::{
-    Ended, Engine, Settings,
+    Ended, Engine, Mask, Settings,
     actions::{HttpSettings, Registry},
     clock::SystemClock,
     timeline,
@@ -322,7 +322,7 @@ async fn session_may_execute_a_run_itself() {
     let (rows, _) = bed.store.events(held, ALL).await.unwrap();
     let lines: Vec<String> = rows
         .iter()
-        .flat_map(|row| timeline::entries(row.seq, row.at, &decode(&row.data).unwrap(), None))
+        .flat_map(|row| timeline::entries(row.seq, row.at, &decode(&row.data).unwrap(), None, &Mask::default()))
         .map(|entry| entry.message)
         .collect();
     assert_eq!(lines, ["the run started", "the run ended: Succeeded"]);

@@ -2,7 +2,7 @@
 
 use fermata_core::{Failure, RunId, Status, decode};
 use fermata_runtime::{
-    Ended, Engine, Request, Settings,
+    Ended, Engine, Mask, Request, Settings,
     actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, ResourceLink, Success},
     clock::SystemClock,
     timeline,
@@ -200,7 +200,7 @@ impl Bed {
         let (rows, _) = self.store.events(run, ALL).await.unwrap();
         let entries = rows
             .iter()
-            .flat_map(|row| timeline::entries(row.seq, row.at, &decode(&row.data).unwrap(), None));
+            .flat_map(|row| timeline::entries(row.seq, row.at, &decode(&row.data).unwrap(), None, &Mask::default()));
         Left {
             run,
             ended,

@@ -2,7 +2,7 @@
 
 use super::clean;
 use fermata_core::{Event, Kind, Node, NodeId, Plan, SkipReason, Verdict};
-use fermata_runtime::SkipReasons;
+use fermata_runtime::{Mask, SkipReasons};
 use std::{collections::HashMap, sync::Arc};
 
 /// The widest that a column gets.
@@ -26,8 +26,8 @@ struct Step {
 }
 
 impl Steps {
-    /// The steps of `plan`.
-    pub fn of(plan: Arc<Plan>) -> Steps {
+    /// The steps of `plan`. `mask` hides secrets among the values that conditions read.
+    pub fn of(plan: Arc<Plan>, mask: Mask) -> Steps {
         let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0).min(WIDEST);
         let step = |node: &Node| {
             let step = Step {
@@ -39,7 +39,7 @@ impl Steps {
         };
         let by_id: HashMap<_, _> = plan.nodes.iter().map(step).collect();
         Steps {
-            skips: Some(SkipReasons::new(plan.clone())),
+            skips: Some(SkipReasons::new(plan.clone(), mask)),
             plan: Some(plan),
             id_width: width(&mut by_id.keys().map(|id| id.as_str().chars().count())),
             action_width: width(&mut by_id.values().map(|step| step.action.chars().count())),

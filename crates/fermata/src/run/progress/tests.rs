@@ -3,13 +3,14 @@
 use super::*;
 use fermata_core::{SkipReason, Verdict};
 use fermata_dialects::{AnyAction, Document, DocumentLimits, Settings, Stage, compile};
+use fermata_runtime::Mask;
 use std::sync::Arc;
 
 fn steps(source: &[u8]) -> Steps {
     let document = Document::parse(source, "w.json", &DocumentLimits::default()).unwrap();
     let compiled = compile(&document, &Settings::default(), &AnyAction, Stage::Save);
     let compiled = compiled.unwrap_or_else(|problems| panic!("{}", problems.render(false)));
-    Steps::of(Arc::new(compiled.plan))
+    Steps::of(Arc::new(compiled.plan), Mask::default())
 }
 
 fn screen() -> Progress {

@@ -73,7 +73,7 @@ pub(super) async fn read(mut response: Response, parse: ParseBody) -> Result<Htt
         true => json_or_text(&bytes),
         false => (text(&bytes), None),
     };
-    // With `ParseBody::Always` a body that is not JSON is no error.
+    // With `ParseBody::Json`, a body of another media type that is not JSON is no error.
     let body_error = error.filter(|_| says_json);
     Ok(HttpOutputs {
         status,
