@@ -34,14 +34,13 @@ struct Held {
 pub(crate) struct Hold {
     held: Arc<HeldRuns>,
     run: RunId,
-    epoch: u64,
-    /// Notified when the run has new messages.
+    /// Notified when the run has new messages. It also identifies the entry.
     pub wake: Arc<Notify>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.held.release(self.run, self.epoch);
+        self.held.release(self);
     }
 }
 
@@ -106,7 +105,6 @@ impl HeldRuns {
         Some(Hold {
             held: self.clone(),
             run,
-            epoch,
             wake,
         })
     }
@@ -159,10 +157,14 @@ impl HeldRuns {
         }
     }
 
-    fn release(&self, run: RunId, epoch: u64) {
+    /// Removes the entry of `hold`. A newer hold of the same run, which may have the same epoch, keeps its own.
+    fn release(&self, hold: &Hold) {
         let mut runs = self.runs();
-        if runs.get(&run).is_some_and(|entry| entry.epoch == epoch) {
-            runs.remove(&run);
+        if runs
+            .get(&hold.run)
+            .is_some_and(|entry| Arc::ptr_eq(&entry.wake, &hold.wake))
+        {
+            runs.remove(&hold.run);
         }
         drop(runs);
         self.wake_claims.notify_one();
@@ -171,5 +173,26 @@ impl HeldRuns {
     /// Wakes the driver of a run to read its messages. False if the run is not held here.
     pub fn wake(&self, run: RunId) -> bool {
         self.runs().get(&run).map(|held| held.wake.notify_one()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    #[test]
+    fn dropped_hold_keeps_the_entry_of_a_newer_one() {
+        let lease_gate = LeaseGate::new(Duration::from_secs(1), Arc::new(SystemClock));
+        let held = HeldRuns::new(Arc::new(lease_gate), Arc::default());
+        let run = RunId(Uuid::now_v7());
+        let older = held.hold_new(run, 1);
+        let newer = held.hold_new(run, 1);
+        drop(older);
+        assert!(held.drives(run, 1));
+        drop(newer);
+        assert!(held.is_empty());
     }
 }

@@ -203,7 +203,7 @@ impl Claims {
             resumed.log();
             self.resumed = self.resumed.take().filter(|_| !took_over);
         }
-        if takes_over {
+        if takes_over && !self.failed {
             let Settings {
                 lease_ttl,
                 poll_interval,
@@ -260,10 +260,20 @@ mod tests {
         actions::{HttpSettings, Registry},
         clock::SystemClock,
     };
-    use fermata_store::{RunnerStore, memory::MemoryStore};
+    use fermata_store::{RunnerStore, Store, memory::MemoryStore};
     use futures::FutureExt;
     use tokio::sync::broadcast;
     use uuid::Uuid;
+
+    /// Without a heartbeat nothing is claimed.
+    async fn confirm_heartbeat(shared: &Shared) -> Timestamp {
+        let now = shared.clock.now();
+        shared.store.heartbeat(&shared.runner, now).await.unwrap();
+        let lease_gate = &shared.admission.lease_gate;
+        let gap = lease_gate.beat(lease_gate.moment(), now).expect("the first one");
+        lease_gate.checked(gap);
+        now
+    }
 
     #[tokio::test]
     async fn missed_hints_poll_the_store_once_and_wake_no_run() {
@@ -281,6 +291,18 @@ mod tests {
         assert!(held.wake.notified().now_or_never().is_none(), "no run is woken");
         let woken = || engine.shared.wakes.messages.notified().now_or_never().is_some();
         assert!(woken() && !woken(), "the store is asked for pending messages once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_claim_does_not_postpone_the_next_takeover() {
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let engine = Engine::new(store.clone(), registry, Settings::default(), Arc::new(SystemClock));
+        let now = confirm_heartbeat(&engine.shared).await;
+        let mut claims = Claims::new(engine.shared.clone());
+        store.close().await.unwrap();
+        assert!(!claims.claim_due(now).await);
+        assert!(claims.failed && claims.claim_dead_at <= Instant::now());
     }
 
     /// Runs with new messages are claimed together, and only while there are places.
@@ -304,11 +326,7 @@ mod tests {
             runs.push(engine.start(request).await.unwrap().run);
         }
         let shared = engine.shared.clone();
-        let now = shared.clock.now();
-        shared.store.heartbeat(&shared.runner, now).await.unwrap();
-        let lease_gate = &shared.admission.lease_gate;
-        let gap = lease_gate.beat(lease_gate.moment(), now).expect("the first one");
-        lease_gate.checked(gap);
+        let now = confirm_heartbeat(&shared).await;
         let mut claims = Claims::new(shared.clone());
         runs.iter()
             .for_each(|run| claims.take_hint(Ok(ChangeHint::Messages(*run)), now));

@@ -84,16 +84,11 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
         }
         None => return Ok(Some(examined)),
     };
-    tracing::warn!(run = %stored.id, status = status.as_str(), %reason, "a run that could not be advanced was ended");
+    let change = change(status, now, reason.clone(), error);
     // If it fails, the lease is found as orphaned.
-    end(
-        shared,
-        stored.id,
-        stored.epoch,
-        change(status, now, reason, error),
-        None,
-    )
-    .await;
+    if let Settled::Ended { .. } = end(shared, stored.id, stored.epoch, change, None).await {
+        tracing::warn!(run = %stored.id, status = status.as_str(), %reason, "a run that could not be advanced was ended");
+    }
     Ok(None)
 }
 
@@ -113,7 +108,10 @@ pub(crate) fn change(status: Status, at: Timestamp, reason: String, error: Optio
 /// What came of ending a run.
 pub(crate) enum Settled {
     /// It ended now.
-    Ended,
+    Ended {
+        /// Whether its dead letter is stored.
+        has_dead_letter: bool,
+    },
     /// It had ended before, or another runner holds it.
     Elsewhere,
     /// Not known to have ended: this process may still hold it.
@@ -155,5 +153,7 @@ pub(crate) async fn end(
         }
     }
     shared.waiters.notify(run, ended);
-    Settled::Ended
+    Settled::Ended {
+        has_dead_letter: commit.dead_letter.is_some(),
+    }
 }

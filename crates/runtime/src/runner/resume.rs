@@ -19,7 +19,7 @@ use fermata_store::{
     definitions::Lifecycle,
     runs::{StoredRun, Then},
 };
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 use uuid::Uuid;
 
 /// The delay before a run that could not be read is claimed again: from 100 ms to about 6 s, doubled with each failure in a
@@ -64,13 +64,17 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64, b
             None => decline(shared, &run).await,
         }
     }
+    let mut archived = Archived::default();
     for run in others {
-        one(shared, run, None, gaps, backoff).await;
+        one(shared, run, None, gaps, backoff, &mut archived).await;
     }
     for (run, probation) in on_probation {
-        one(shared, run, Some(probation), gaps, backoff).await;
+        one(shared, run, Some(probation), gaps, backoff, &mut archived).await;
     }
 }
+
+/// Whether the workflows of one claim are archived, so that each is read once.
+type Archived = HashMap<Uuid, bool>;
 
 /// Releases a run that must wait for its probation. A cancel or its deadline takes effect when it is tried, a few `lease_ttl`
 /// later at most: the run can be replayed, so it ends with a journal row like others.
@@ -87,6 +91,7 @@ async fn one(
     probation: Option<Probation>,
     gaps: u64,
     backoff: &mut ReadBackoff,
+    archived: &mut Archived,
 ) {
     let compiled = shared
         .workflows
@@ -100,7 +105,7 @@ async fn one(
     // True also of a run that a session acquired by SQL and left: it is Running, and its journal is empty.
     let starts = stored.journal.is_empty();
     let archived = match stored.status {
-        Status::Pending => is_archived(shared, stored.workflow_uid).await,
+        Status::Pending => is_archived(shared, stored.workflow_uid, archived).await,
         _ => Ok(false),
     };
     let archived = match archived {
@@ -162,9 +167,15 @@ async fn read_payloads(
 }
 
 /// Runs of a deleted workflow continue, whatever its status was.
-async fn is_archived(shared: &Shared, workflow: Uuid) -> Result<bool, StoreError> {
-    let workflow = shared.store.workflow_by_uid(workflow).await?;
-    Ok(workflow.is_some_and(|workflow| workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none()))
+async fn is_archived(shared: &Shared, uid: Uuid, known: &mut Archived) -> Result<bool, StoreError> {
+    if let Some(archived) = known.get(&uid) {
+        return Ok(*archived);
+    }
+    let workflow = shared.store.workflow_by_uid(uid).await?;
+    let archived =
+        workflow.is_some_and(|workflow| workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none());
+    known.insert(uid, archived);
+    Ok(archived)
 }
 
 /// Releases a run that could not be read because the store failed, to be claimed again soon.
@@ -174,4 +185,28 @@ async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError, backoff
     let wake_at = shared.clock.now().plus_millis(delay);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
     shared.store.commit(commit).await; // if it fails, the lease is found as orphaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Engine, Settings,
+        actions::{HttpSettings, Registry},
+        clock::SystemClock,
+    };
+    use fermata_store::{Store, memory::MemoryStore};
+
+    #[tokio::test]
+    async fn workflow_of_several_runs_is_read_once() {
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let engine = Engine::new(store.clone(), registry, Settings::default(), Arc::new(SystemClock));
+        let (workflow, other) = (Uuid::now_v7(), Uuid::now_v7());
+        let mut known = Archived::default();
+        assert!(!is_archived(&engine.shared, workflow, &mut known).await.unwrap());
+        store.close().await.unwrap();
+        assert!(!is_archived(&engine.shared, workflow, &mut known).await.unwrap());
+        assert!(is_archived(&engine.shared, other, &mut known).await.is_err());
+    }
 }

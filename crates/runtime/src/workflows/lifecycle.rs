@@ -17,7 +17,7 @@
 //! What must stay true: the store decides from its current state, in one transaction; the cached state here is removed with
 //! every change. What a run refers to is never deleted.
 
-use super::{Head, Workflows, release::has_drafts};
+use super::{Head, Workflows, aside, release::has_drafts};
 use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
@@ -107,27 +107,29 @@ pub struct Validated {
 impl Workflows {
     /// Active → Archived: no new runs start, and pending ones are cancelled.
     pub async fn archive(&self, reference: &str) -> Result<Workflow, EngineError> {
-        self.change(reference, Archive, None).await
+        self.change(self.resolve(reference).await?, Archive, None).await
     }
 
     /// Archived → Active, enabled.
     pub async fn reactivate(&self, reference: &str) -> Result<Workflow, EngineError> {
-        self.change(reference, Reactivate, None).await
+        self.change(self.resolve(reference).await?, Reactivate, None).await
     }
 
     /// Allows an active workflow to start new runs, or forbids it.
     pub async fn set_enabled(&self, reference: &str, enabled: bool) -> Result<Workflow, EngineError> {
-        self.change(reference, if enabled { Enable } else { Disable }, None)
-            .await
+        let command = if enabled { Enable } else { Disable };
+        self.change(self.resolve(reference).await?, command, None).await
     }
 
     /// Makes an existing version the current one. Runs in flight stay on their version, and the enabled flag stays as it
     /// is.
     pub async fn activate(&self, reference: &str, version: u32) -> Result<Workflow, EngineError> {
-        let Workflow { uid, id, .. } = self.resolve(reference).await?;
-        let definition = self.definition(uid, &id, version).await?;
-        let compiled = self.compiled(uid, &id, version).await?;
-        let document = Document::parse(&definition.source, &id, &self.settings.document).ok();
+        let workflow = self.resolve(reference).await?;
+        let (uid, id) = (workflow.uid, &workflow.id);
+        let definition = self.definition(uid, id, version).await?;
+        let compiled = self.compiled(uid, id, version).await?;
+        let parse = || Document::parse(&definition.source, id, &self.settings.document);
+        let document = aside(definition.source.len(), parse).ok();
         let description = document.and_then(|document| document.value()["description"].as_str().map(str::to_owned));
         let shown = VersionShown {
             version,
@@ -135,16 +137,16 @@ impl Workflows {
             description,
             dialect: definition.dialect,
         };
-        self.change(reference, Activate, Some(shown)).await
+        self.change(workflow, Activate, Some(shown)).await
     }
 
     async fn change(
         &self,
-        reference: &str,
+        workflow: Workflow,
         command: Command,
         version: Option<VersionShown>,
     ) -> Result<Workflow, EngineError> {
-        let Workflow { uid, id, .. } = self.resolve(reference).await?;
+        let Workflow { uid, id, .. } = workflow;
         let (status, enabled) = command.change();
         let change = Enablement {
             from: command.allowed_in().to_vec(),
