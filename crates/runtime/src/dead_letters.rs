@@ -124,13 +124,17 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
     let dead_letter = queue.map(|_| Box::new(dead_letter));
     let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
     match quarantine::end(shared, held.run, held.epoch, change, dead_letter).await {
-        Settled::Ended => {
+        Settled::Ended { has_dead_letter } => {
             // What is wrong with a trigger may quote it, and payloads are not logged.
             let what = (reason != DeadReason::InvalidTrigger).then_some(what);
-            tracing::error!(
-                run = %held.run, workflow, code, reason = reason.as_str(), queue, dead_letter = %id, what,
-                "a run failed and was dead-lettered"
-            );
+            let (run, reason) = (held.run, reason.as_str());
+            match has_dead_letter {
+                true => tracing::error!(
+                    %run, workflow, code, reason, queue, dead_letter = %id, what,
+                    "a run failed and was dead-lettered"
+                ),
+                false => tracing::error!(%run, workflow, code, reason, what, "a run failed; it has no dead letter"),
+            }
             true
         }
         Settled::Elsewhere => true,
@@ -214,6 +218,7 @@ impl Engine {
         let run = run.ok_or(Refusal::DeadLetterNotFound(id))?;
         Ok(Accepted {
             run: run.id,
+            workflow_uid: run.workflow_uid,
             status: run.status,
             created: false,
         })

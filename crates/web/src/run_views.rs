@@ -2,7 +2,7 @@
 
 use crate::time::Iso;
 use fermata_core::{RunId, Status, Timestamp};
-use fermata_runtime::{NodeOverview, Overview};
+use fermata_runtime::{Accepted, NodeOverview, Overview};
 use fermata_store::reads::RunRecord;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
@@ -32,14 +32,22 @@ pub(crate) enum RunStatus {
     Cancelled,
 }
 
+impl From<Status> for RunStatus {
+    fn from(status: Status) -> RunStatus {
+        match status {
+            Status::Pending | Status::Running => RunStatus::Running,
+            Status::Succeeded => RunStatus::Completed,
+            Status::Failed => RunStatus::Failed,
+            Status::Cancelled => RunStatus::Cancelled,
+        }
+    }
+}
+
 impl RunStatus {
     pub fn of(run: &RunRecord) -> RunStatus {
         match run.status {
-            Status::Pending | Status::Running => RunStatus::Running,
-            Status::Succeeded => RunStatus::Completed,
             Status::Failed if run.reason.as_deref() == Some("timeout") => RunStatus::Timeout,
-            Status::Failed => RunStatus::Failed,
-            Status::Cancelled => RunStatus::Cancelled,
+            status => status.into(),
         }
     }
 
@@ -76,7 +84,8 @@ pub(crate) struct TriggeredRun {
     run_id: RunId,
     workflow_id: Uuid,
     status: RunStatus,
-    started_at: Iso,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<Iso>,
 }
 
 impl TriggeredRun {
@@ -85,7 +94,17 @@ impl TriggeredRun {
             run_id: run.id,
             workflow_id: run.workflow_uid,
             status,
-            started_at: started(run),
+            started_at: Some(started(run)),
+        }
+    }
+
+    /// A run that is durable and could not be read.
+    pub fn unread(accepted: &Accepted, status: RunStatus) -> TriggeredRun {
+        TriggeredRun {
+            run_id: accepted.run,
+            workflow_id: accepted.workflow_uid,
+            status,
+            started_at: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use fermata_core::{RunId, Status};
 use fermata_store::runs::Principal;
 use serde_json::Value;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// A request to start a run.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +39,8 @@ pub struct Request {
 pub struct Accepted {
     /// The run.
     pub run: RunId,
+    /// The uid of its workflow.
+    pub workflow_uid: Uuid,
     /// Its status.
     pub status: Status,
     /// Whether this request created it. False if an earlier request with the same requestId did.

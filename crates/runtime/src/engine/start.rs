@@ -121,11 +121,13 @@ impl Engine {
         match answer {
             Enqueued::Created => Ok(Some(Accepted {
                 run: id,
+                workflow_uid: head.uid,
                 status,
                 created: true,
             })),
             Enqueued::Existing { run, status } => Ok(Some(Accepted {
                 run,
+                workflow_uid: head.uid,
                 status,
                 created: false,
             })),
@@ -172,6 +174,7 @@ impl Engine {
         }
         Ok(Some(Accepted {
             run: run.id,
+            workflow_uid: run.workflow_uid,
             status: run.status,
             created: false,
         }))

@@ -89,7 +89,8 @@ impl Drop for Waiter {
 }
 
 impl Engine {
-    /// Starts a run and waits for its end, for at most `limit` and not after this engine stops.
+    /// Starts a run and waits for its end, for at most `limit` and not after this engine stops. The run is durable once it is
+    /// accepted, so a store that fails afterwards only ends the wait.
     pub async fn start_and_wait(
         &self,
         request: Request,
@@ -108,7 +109,13 @@ impl Engine {
                 return Ok((accepted, ended));
             }
         }
-        let ended = self.poll_for_end(waiter, deadline).await?;
+        let ended = match self.poll_for_end(waiter, deadline).await {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::warn!(run = %accepted.run, %error, "a run was accepted, and its end cannot be awaited");
+                None
+            }
+        };
         Ok((accepted, ended))
     }
 

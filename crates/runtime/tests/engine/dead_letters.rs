@@ -190,6 +190,38 @@ async fn run_that_crashes_its_runner_is_dead_lettered_and_can_be_requeued() {
     assert_eq!(store.run(id).await.unwrap().unwrap().status, Status::Failed, "final");
 }
 
+/// A queue may be turned off. Then the log names no dead letter.
+#[tokio::test]
+async fn run_without_a_dead_letter_is_logged_as_such() {
+    let log = LogCapture::begin();
+    let settings = Settings {
+        dead_letters: None,
+        ..quick()
+    };
+    let bed = Bed::with(settings, |registry| registry).await;
+    bed.publish(&counted()).await;
+    let run = unchecked_run(&bed.store, "{}").await;
+    let id = run.id;
+    bed.store.enqueue(run).await.unwrap();
+    bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
+    assert!(dead_letters(&bed.engine).await.is_empty());
+    // The line may be written a moment after the end is committed.
+    let logged = async {
+        loop {
+            if let Some(line) = log.take().into_iter().find(|line| line.contains("a run failed")) {
+                return line;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let line = tokio::time::timeout(PATIENCE, logged).await.expect("it is logged");
+    assert!(
+        line.contains(&id.to_string()) && line.contains("it has no dead letter"),
+        "{line}"
+    );
+    assert!(!line.contains("dead_letter=") && !line.contains("queue="), "{line}");
+}
+
 /// A run on its second and third try continues if its runner survives.
 #[tokio::test]
 async fn run_within_the_poison_limit_continues() {

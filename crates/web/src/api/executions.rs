@@ -65,22 +65,23 @@ pub(crate) async fn start(
     let has_correlation_id = correlation_id.is_some();
     let mut request = request_of(reference, correlation_id, body)?;
     request.memory = Some(Arc::new(share));
-    let (accepted, over) = match wait {
-        None => (web.engine.start(request).await?, false),
-        Some(limit) => {
-            let (accepted, ended) = web.engine.start_and_wait(request, limit).await?;
-            (accepted, ended.is_some())
-        }
+    let (accepted, ended) = match wait {
+        None => (web.engine.start(request).await?, None),
+        Some(limit) => web.engine.start_and_wait(request, limit).await?,
     };
-    let mut response = if over {
-        run_response(&web, accepted.run).await?
-    } else {
-        let status = match accepted.created || wait.is_some() {
+    // The run is durable. After an error the client would start a second one, so the response does not depend on this read.
+    let shown = match ended {
+        Some(_) => run_response(&web, accepted.run).await.ok(),
+        None => None,
+    };
+    let mut response = shown.unwrap_or_else(|| {
+        let code = match accepted.created || wait.is_some() {
             true => StatusCode::ACCEPTED,
             false => StatusCode::OK,
         };
-        (status, Json(AcceptedView::new(accepted.run, accepted.status))).into_response()
-    };
+        let status = ended.map_or(accepted.status, |ended| ended.status);
+        (code, Json(AcceptedView::new(accepted.run, status))).into_response()
+    });
     if !has_correlation_id {
         set_correlation_id(&mut response, accepted.run);
     }
@@ -274,7 +275,8 @@ pub(super) async fn cancel_and_wait(web: &Web, id: RunId, body: CancelBody) -> R
     if status.is_terminal() {
         return Ok(status);
     }
-    let ended = web.engine.wait(id, CANCEL_WAIT).await?;
+    // The cancel is durable, so the response does not depend on these reads.
+    let ended = web.engine.wait(id, CANCEL_WAIT).await.ok().flatten();
     Ok(ended.map_or(status, |ended| ended.status))
 }
 

@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fermata_core::{RunId, Status};
-use fermata_runtime::{Refusal, Request};
+use fermata_runtime::{Accepted, Refusal, Request};
 use fermata_store::reads::{RunFilter, RunPage, RunRecord};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -59,18 +59,29 @@ pub(crate) async fn trigger(
         ..Request::default()
     };
     let accepted = web.engine.start(request).await?;
-    let run = row(&web, accepted.run).await?;
-    // A new run is reported as running, even if it has ended already.
-    let (code, status) = match accepted.created {
-        true => (StatusCode::CREATED, RunStatus::Running),
-        false => (StatusCode::OK, RunStatus::of(&run)),
-    };
-    let data = TriggeredRun::new(&run, status);
+    // The run is durable. After an error the client would start a second one, so the response does not depend on this read.
+    let run = row(&web, accepted.run).await.ok();
+    let (code, data) = triggered(&accepted, run.as_ref());
     let mut response = (code, Json(DataView { data })).into_response();
     if !has_correlation_id {
-        set_correlation_id(&mut response, run.id);
+        set_correlation_id(&mut response, accepted.run);
     }
     Ok(response)
+}
+
+/// The response for a run that was accepted; `run` is `None` if it could not be read.
+fn triggered(accepted: &Accepted, run: Option<&RunRecord>) -> (StatusCode, TriggeredRun) {
+    // A new run is reported as running, even if it has ended already.
+    let (code, status) = match (accepted.created, run) {
+        (true, _) => (StatusCode::CREATED, RunStatus::Running),
+        (false, Some(run)) => (StatusCode::OK, RunStatus::of(run)),
+        (false, None) => (StatusCode::OK, accepted.status.into()),
+    };
+    let data = match run {
+        Some(run) => TriggeredRun::new(run, status),
+        None => TriggeredRun::unread(accepted, status),
+    };
+    (code, data)
 }
 
 #[derive(Deserialize)]
@@ -156,7 +167,7 @@ async fn runs(
 /// `GET /api/v1/workflows/{id}/runs/{run_id}`
 pub(crate) async fn get(State(web): State<Web>, place: RunOf) -> Result<Response, ApiError> {
     let run = run_of_workflow(&web, place).await?;
-    run_response(&web, run).await
+    run_response(&web, run.id).await
 }
 
 /// `POST /api/v1/workflows/{id}/runs/{run_id}/cancel`
@@ -166,8 +177,13 @@ pub(crate) async fn cancel(
     OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
     let run = run_of_workflow(&web, place).await?;
-    cancel_and_wait(&web, run, body).await?;
-    run_response(&web, run).await
+    let status = cancel_and_wait(&web, run.id, body).await?;
+    // The cancel is durable, so the response does not depend on this read.
+    run_response(&web, run.id).await.or_else(|_| {
+        let run = RunRecord { status, ..run };
+        let data = TriggeredRun::new(&run, RunStatus::of(&run));
+        Ok((StatusCode::ACCEPTED, Json(DataView { data })).into_response())
+    })
 }
 
 /// The workflow whose runs are requested. A deleted workflow is found by its uid.
@@ -184,11 +200,11 @@ async fn row(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
 }
 
 /// The run, if it belongs to that workflow.
-async fn run_of_workflow(web: &Web, place: RunOf) -> Result<RunId, ApiError> {
+async fn run_of_workflow(web: &Web, place: RunOf) -> Result<RunRecord, ApiError> {
     let workflow = workflow_of_runs(web, &place.workflow).await?;
     let run = row(web, place.run).await?;
     match run.workflow_uid == workflow {
-        true => Ok(run.id),
+        true => Ok(run),
         false => Err(Refusal::RunNotFound(run.id).into()),
     }
 }
@@ -197,4 +213,28 @@ async fn run_response(web: &Web, run: RunId) -> Result<Response, ApiError> {
     let overview = web.engine.reads().overview(run).await?;
     let data = RunWithTasks::new(&overview, web.engine.now());
     Ok(Json(DataView { data }).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn accepted_run_that_cannot_be_read_is_reported_as_accepted() {
+        for (created, status, expected) in [
+            (true, Status::Pending, (201, "running")),
+            (false, Status::Cancelled, (200, "cancelled")),
+        ] {
+            let accepted = Accepted {
+                run: RunId(Uuid::now_v7()),
+                workflow_uid: Uuid::now_v7(),
+                status,
+                created,
+            };
+            let (code, run) = triggered(&accepted, None);
+            let view = json!({ "run_id": accepted.run, "workflow_id": accepted.workflow_uid, "status": expected.1 });
+            assert_eq!((code.as_u16(), json!(run)), (expected.0, view));
+        }
+    }
 }

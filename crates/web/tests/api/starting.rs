@@ -1,13 +1,17 @@
 //! Starting runs: bodies, idempotency, waiting, refusals.
 
-use crate::harness::{Server, echo, single};
+use crate::harness::{LONG, Server, echo, single};
 use fermata_core::Timestamp;
-use fermata_store::definitions::{Enablement, Lifecycle};
+use fermata_runtime::Settings;
+use fermata_store::{
+    definitions::{Enablement, Lifecycle},
+    reads::RunFilter,
+};
 use fermata_web::WebConfig;
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 const EXECUTE: &str = "/api/v1/workflows/hello/execute";
 
@@ -166,6 +170,31 @@ async fn waiting_is_limited() {
         .post_nothing(&format!("{EXECUTE}?wiat=1s"))
         .await
         .error(400, "INVALID_PARAMETER");
+}
+
+/// The run is durable, so an error would make the client start a second one.
+#[tokio::test]
+async fn accepted_run_is_202_if_the_store_fails_while_its_end_is_awaited() {
+    let settings = Settings {
+        poll_interval: Duration::from_millis(20),
+        ..Settings::default()
+    };
+    let server = Server::with(settings, WebConfig::default()).await;
+    server.publish(&single("gated", "test.gate", json!({}))).await;
+    let request = server.post_nothing("/api/v1/workflows/gated/execute?wait=15s");
+    let close = async {
+        let filter = RunFilter {
+            limit: 1,
+            ..RunFilter::default()
+        };
+        while server.store.runs(filter.clone()).await.unwrap().items.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        server.store.close().await.unwrap();
+    };
+    let (answer, closed) = tokio::join!(request, tokio::time::timeout(LONG, close));
+    closed.expect("the run is stored");
+    assert_eq!(answer.expect(202)["status"], "Running");
 }
 
 #[tokio::test]
