@@ -40,8 +40,14 @@ pub(super) async fn publish(client: &Client, path: &Path, config: &Config, forma
     let files = validate::documents(&[path.to_owned()])?;
     let mut answers = Vec::new();
     for path in &files {
-        let Some(published) = file(client, path, config).await? else {
-            continue;
+        let published = match file(client, path, config).await {
+            Ok(Some(published)) => published,
+            Ok(None) => continue,
+            Err(error) if concerns_the_file(&error) => {
+                cli::say(format_args!("fermata: {error:#}"));
+                continue;
+            }
+            Err(error) => return Err(error),
         };
         if format == Format::Table {
             show(&published, format);
@@ -62,6 +68,11 @@ pub(super) async fn publish(client: &Client, path: &Path, config: &Config, forma
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(USAGE),
     })
+}
+
+/// Whether an error is about one file. The others, such as a server that cannot be reached, concern all files.
+fn concerns_the_file(error: &anyhow::Error) -> bool {
+    error.is::<Usage>() || matches!(error.downcast_ref(), Some(ClientError::Refused(_)))
 }
 
 fn show(published: &Published, format: Format) {
@@ -88,10 +99,11 @@ async fn file(client: &Client, path: &Path, config: &Config) -> anyhow::Result<O
     };
     let text_of_source = String::from_utf8_lossy(&source);
     let place = (&*text_of_source, name.as_str());
+    let named = |error: ClientError| anyhow::Error::from(error).context(format!("{name} is not published"));
     let published = match document.dialect().is_none_or(Dialect::has_drafts) {
         true => {
             let checked = client.document(Method::POST, &["workflows", "validate"], &source, is_yaml(&document));
-            let checked = checked.await?;
+            let checked = checked.await.map_err(named)?;
             if checked["valid"] == false {
                 let problems = checked["problems"].as_array().cloned().unwrap_or_default();
                 not_published(&problems, place, "the document is not valid");
@@ -107,7 +119,7 @@ async fn file(client: &Client, path: &Path, config: &Config) -> anyhow::Result<O
             not_published(&refused.details, place, &refused.message);
             return Ok(None);
         }
-        Err(error) => return Err(anyhow::Error::from(error).context(format!("{name} is not published"))),
+        Err(error) => return Err(named(error)),
     };
     for warning in published.answer["warnings"].as_array().into_iter().flatten() {
         cli::say(drawn(warning, &text_of_source, &name));

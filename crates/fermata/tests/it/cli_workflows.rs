@@ -110,6 +110,16 @@ async fn rollback_activates_an_older_version() {
         "{rolled:?}"
     );
     assert_eq!(says(), "three");
+    // By the uid too.
+    let listed = at(&server, &["workflows", "list", "-o", "json"]).json();
+    let uid = listed["items"][0]["uid"].as_str().expect("a uid");
+    let versions = at(&server, &["workflows", "versions", uid, "-o", "json"]);
+    assert_eq!(versions.json()["currentVersion"], 3, "{versions:?}");
+    let rolled = at(&server, &["workflows", "rollback", uid]);
+    assert!(
+        rolled.stdout.ends_with("uses version 2 now, instead of 3\n"),
+        "{rolled:?}"
+    );
     let both = at(&server, &["workflows", "rollback", "hello", "3", "--to", "2"]);
     assert_eq!(both.code, Some(2), "{both:?}");
 }
@@ -143,6 +153,15 @@ async fn every_good_document_of_a_folder_is_published() {
         some.stderr.contains("1 of 3 documents") && some.stderr.contains("UNKNOWN_ACTION"),
         "{some:?}"
     );
+    // A refusal of the server concerns one document too. `a` is the first one.
+    at(&server, &["workflows", "archive", "a"]);
+    write(&data, "sub/b.json", echo("b", "z").to_string());
+    let some = at(&server, &["workflows", "publish", text(data.path())]);
+    assert_eq!(some.code, Some(2), "{some:?}");
+    assert_eq!(some.stdout, "published b as version 3\n", "{some:?}");
+    for piece in ["a.json is not published: ", "2 of 3 documents"] {
+        assert!(some.stderr.contains(piece), "{piece}: {some:?}");
+    }
     let empty = folder();
     let none = at(&server, &["workflows", "publish", text(empty.path())]);
     assert_eq!(none.code, Some(2), "{none:?}");

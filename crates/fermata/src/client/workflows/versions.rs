@@ -54,14 +54,17 @@ pub(super) async fn rollback(client: &Client, id: &str, to: Option<u32>, format:
     Ok(())
 }
 
-/// The version that new runs use. Lists show it for every dialect.
-async fn current(client: &Client, id: &str) -> anyhow::Result<Option<u64>> {
+/// The version that new runs use. Lists show it for every dialect; they are searched by name, and `reference` may be a uid.
+async fn current(client: &Client, reference: &str) -> anyhow::Result<Option<u64>> {
+    let shown = client.get(&["workflows", reference], &[]).await?;
+    let id = match shown["data"].is_object() {
+        true => text(&shown["data"], "name"),
+        false => text(&shown, "id"),
+    };
     let (found, _) = client
-        .list(&["workflows"], &[("search", id.to_owned())], usize::MAX)
+        .list(&["workflows"], &[("search", id.clone())], usize::MAX)
         .await?;
-    let workflow = found
-        .iter()
-        .find(|workflow| workflow["id"] == id || workflow["uid"] == id);
+    let workflow = found.iter().find(|workflow| text(workflow, "id") == id);
     Ok(workflow.and_then(|workflow| workflow["currentVersion"].as_u64()))
 }
 
