@@ -225,6 +225,11 @@ impl Run {
         &self.nodes[ix.at()]
     }
 
+    /// Whether a node has ended with a success.
+    pub fn succeeded(&self, ix: NodeIx) -> bool {
+        matches!(&self.node(ix).phase, Phase::Finished { outcome, .. } if outcome.is_success())
+    }
+
     /// The finished nodes in the order in which they ended.
     pub fn completed(&self) -> &[NodeIx] {
         &self.completed

@@ -12,6 +12,7 @@ mod load;
 mod number;
 mod public_url;
 mod refused;
+mod secret;
 mod sections;
 
 use fermata_dialects::Settings as DialectSettings;
@@ -37,8 +38,8 @@ pub use load::{Given, load};
 use number::Positive;
 use public_url::PublicUrl;
 use sections::{
-    Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Memory, Orchestration,
-    Publish, RetentionConfig, Scalability, Server, Subworkflows, Templates, Triggers,
+    Callbacks, Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Memory,
+    Orchestration, Publish, RetentionConfig, Scalability, Server, Subworkflows, Templates, Triggers,
 };
 pub use sections::{Log, LogFormat};
 
@@ -58,6 +59,7 @@ pub struct Config {
     pub publish: Publish,
     pub catalog: Catalog,
     pub http: Http,
+    pub callbacks: Callbacks,
     pub masking: Masking,
     pub error_handling: ErrorHandling,
     pub retention: RetentionConfig,
@@ -206,6 +208,7 @@ impl Config {
     pub fn http(&self) -> HttpSettings {
         HttpSettings {
             allow_private_networks: self.http.allow_private_networks,
+            signing_key: self.callbacks.signing_secret.as_ref().map(|secret| secret.key()),
             ..HttpSettings::default()
         }
     }

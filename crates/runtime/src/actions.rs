@@ -3,12 +3,14 @@
 //! An action is called at least once for each node that opens, with a stable idempotency key; its result is recorded once. It
 //! gets rendered and checked parameters. It decides itself whether a failure is retriable.
 
+mod callback;
 mod core;
 mod http;
 mod registry;
 mod typed;
 
-pub use self::core::{Delay, Echo, Fail, SometimesFails};
+pub use self::core::{Approval, Delay, Echo, Fail, SometimesFails};
+pub use callback::{Callback, CloudEvent, HttpTask, SigningKey};
 pub use http::{HttpRequest, HttpSettings, MAX_BODY};
 pub use registry::{Connector, Registry};
 pub use typed::{Done, Typed, TypedAction};
@@ -21,7 +23,7 @@ use async_trait::async_trait;
 use fermata_core::{Failure, NodeId, RunId};
 use fermata_store::runs::Principal;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +32,12 @@ use tokio_util::sync::CancellationToken;
 pub trait Action: Send + Sync + 'static {
     /// Its catalog entry.
     fn info(&self) -> &ActionInfo;
+
+    /// Whether it needs the state of the run, with these parameters before they are rendered.
+    fn reads_state(&self, parameters: &Value) -> bool {
+        let _ = parameters;
+        false
+    }
 
     /// Executes it once.
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed>;
@@ -79,6 +87,12 @@ pub struct Call {
     pub correlation_id: Arc<str>,
     /// On whose behalf the run was started.
     pub principal: Arc<Principal>,
+    /// The workflow of the run.
+    pub workflow: Arc<str>,
+    /// How the request is answered; `None` if the node does not wait for an answer.
+    pub answer: Option<AnswerTo>,
+    /// The state of the run as of the opening of the node; `null` unless [`Action::reads_state`].
+    pub state: Arc<Value>,
     /// Set when the run is stopping. After a cancel and at the run's deadline the action's future is dropped at once, after a
     /// failure elsewhere when the grace period is over.
     pub cancelled: CancellationToken,
@@ -86,13 +100,33 @@ pub struct Call {
     pub memory: Reserved,
 }
 
+/// How a request is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerTo {
+    /// The address for the answer of this attempt.
+    pub callback_url: String,
+    /// The outcomes to choose from; empty if the answer is not a choice.
+    pub outcomes: Vec<String>,
+}
+
 /// The result of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Success {
-    /// What later nodes see.
+    /// What later nodes see. For a request it has no meaning: the answer is its output.
     pub outputs: Value,
     /// External resources it created.
     pub links: Vec<ResourceLink>,
+    /// For a request: what people and workers see in the inbox. Without it, the request is not in the inbox.
+    pub offer: Option<Offer>,
+}
+
+/// A request that people or workers answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offer {
+    /// The queue that workers claim from; the workflow by default.
+    pub queue: Option<String>,
+    /// `title`, `description`, `fields`. The driver adds `outcomes` and the position of the state.
+    pub details: Map<String, Value>,
 }
 
 impl From<Value> for Success {
@@ -100,6 +134,7 @@ impl From<Value> for Success {
         Success {
             outputs,
             links: Vec::new(),
+            offer: None,
         }
     }
 }

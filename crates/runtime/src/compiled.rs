@@ -102,8 +102,32 @@ impl Condition {
 pub(crate) struct Needs {
     /// The nodes whose entries it reads.
     pub nodes: Nodes,
+    /// The members of the state that it reads.
+    pub state: Members,
     /// Whether it reads callback URLs.
     pub waits: bool,
+}
+
+impl Needs {
+    /// The whole state.
+    pub const STATE: Needs = Needs {
+        nodes: Nodes::These(Vec::new()),
+        state: Members::All,
+        waits: false,
+    };
+}
+
+/// Some members of the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Members {
+    These(Vec<String>),
+    All,
+}
+
+impl Members {
+    pub fn is_none(&self) -> bool {
+        matches!(self, Members::These(names) if names.is_empty())
+    }
 }
 
 /// Some nodes of a plan.
@@ -220,7 +244,7 @@ fn places<'p>(plan: &'p Plan, node: &Node) -> Vec<(&'p str, Place)> {
 /// The entries that paths such as `context.data['a'].x` read, and whether some read callback URLs.
 fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
     let mut nodes = Vec::new();
-    let mut all = reads_any(plan, &Source::State, reads);
+    let mut all = false;
     for place in plan.scope.places(&Source::Entries) {
         for read in reads.iter().filter(|read| leads_to(place, read)) {
             match read.segments.get(place.len()) {
@@ -231,7 +255,23 @@ fn needs(plan: &Plan, reads: &[ReadPath]) -> Needs {
     }
     nodes.sort();
     nodes.dedup();
+    let (mut members, mut whole_state) = (Vec::new(), false);
+    for place in plan.scope.places(&Source::State) {
+        for read in reads.iter().filter(|read| leads_to(place, read)) {
+            match read.segments.get(place.len()) {
+                Some(member) => members.push(member.to_string()),
+                None => whole_state = true,
+            }
+        }
+    }
+    members.sort();
+    members.dedup();
     Needs {
+        state: if whole_state {
+            Members::All
+        } else {
+            Members::These(members)
+        },
         nodes: if all { Nodes::All } else { Nodes::These(nodes) },
         waits: reads_any(plan, &Source::Waits, reads),
     }

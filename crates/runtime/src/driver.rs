@@ -12,6 +12,7 @@
 //! | `judge.rs`, `evaluations.rs` | conditions and durations |
 //! | `commit.rs` | the commit of a step and its answer |
 //! | `attempt.rs`, `attempts.rs` | one attempt; all attempts of the run |
+//! | `requests.rs` | requests: tokens, inbox items, answers |
 //! | `messages.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
 
 mod attempt;
@@ -23,6 +24,7 @@ mod judge;
 mod lease;
 mod messages;
 mod meta;
+mod requests;
 mod spawn;
 mod step;
 mod stop;
@@ -44,6 +46,7 @@ use incoming::{Incoming, Next, StepError};
 use lease::Lease;
 use messages::Messages;
 pub(crate) use meta::Meta;
+use requests::Requests;
 use std::{sync::Arc, time::Duration};
 use stop::StopSignals;
 
@@ -55,6 +58,7 @@ pub(crate) struct Driver {
     payloads: Payloads,
     commits: CommitState,
     messages: Messages,
+    requests: Requests,
     lease: Lease,
     attempts: Attempts,
     evaluations: Evaluations,
@@ -87,6 +91,7 @@ impl Driver {
             payloads,
             commits: CommitState::default(),
             messages: Messages::default(),
+            requests: Requests::default(),
             lease: Lease::default(),
             attempts: Attempts::default(),
             evaluations: Evaluations::default(),
@@ -132,6 +137,7 @@ impl Driver {
         self.messages.seen = stored.messages_seen;
         self.payloads.forget_entries();
         self.evaluations.clear();
+        self.requests.forget();
         self.attempts.forget_unstarted();
         Ok(())
     }
@@ -281,7 +287,10 @@ impl Driver {
             return Ok(()); // the runner that claims the run next starts them
         }
         for (ix, attempt) in self.attempts.take_ready() {
-            self.start(ix, attempt).await?;
+            // A request may have been answered before it was sent.
+            if self.is_open(ix, attempt) {
+                self.start(ix, attempt).await?;
+            }
         }
         Ok(())
     }

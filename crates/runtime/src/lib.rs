@@ -32,6 +32,7 @@ pub mod sandbox;
 mod scope;
 mod settings;
 mod slots;
+mod state;
 pub mod timeline;
 pub mod tls;
 mod trigger;

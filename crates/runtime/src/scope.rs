@@ -4,10 +4,11 @@
 //! crash renders the same bytes and reads the same values.
 
 use crate::{
-    compiled::{Compiled, Condition, Needs, Nodes},
+    compiled::{Compiled, Condition, Members, Needs, Nodes},
     entry::{BODY_ERROR, TRUNCATED},
     memory::{self, Share},
     sandbox::{self, Sandbox},
+    state::{Writers, merged_nodes},
 };
 use fermata_core::{
     Failure, Language, NodeId, NodeIx, Phase, Run, Verdict, code,
@@ -26,6 +27,8 @@ pub(crate) struct Payloads {
     pub spec: Option<Arc<Value>>,
     /// Entries of nodes that were needed so far or ended in this process.
     pub entries: BTreeMap<NodeIx, Arc<Value>>,
+    /// Which of these entries wrote the state.
+    writers: Writers,
     /// The callback URLs of waits; `None` if they were not needed so far.
     waits: Option<Value>,
     /// The size of the trigger and the spec as JSON.
@@ -68,6 +71,7 @@ impl Payloads {
             trigger,
             spec,
             entries: BTreeMap::new(),
+            writers: Writers::default(),
             waits: None,
             given_bytes: bytes,
             entry_bytes: BTreeMap::new(),
@@ -96,10 +100,14 @@ impl Payloads {
         }
     }
 
-    /// Keeps the entry of a node that ended. Its size as JSON is `bytes`.
-    pub fn learn(&mut self, ix: NodeIx, entry: Arc<Value>, bytes: usize) {
+    /// Keeps the entry of a node that ended. Its size as JSON is `bytes`. If it is part of the state, `order` is its position
+    /// in the completion order.
+    pub fn learn(&mut self, ix: NodeIx, entry: Arc<Value>, bytes: usize, order: Option<u32>) {
         if let Some(share) = &mut self.counted.share {
             share.grow(memory::size(&entry));
+        }
+        if let Some(order) = order {
+            self.writers.learn(order, ix, &entry);
         }
         self.entries.insert(ix, entry);
         if bytes > SMALL_ENTRY {
@@ -110,6 +118,7 @@ impl Payloads {
     /// Drops all entries; they can be fetched again.
     pub fn forget_entries(&mut self) {
         self.entries.clear();
+        self.writers.forget();
         self.entry_bytes.clear();
         if let Some(share) = &mut self.counted.share {
             share.shrink_to(self.counted.least);
@@ -119,6 +128,7 @@ impl Payloads {
     /// About how many bytes an expression may read.
     pub fn bytes(&self, needs: &Needs) -> usize {
         let entries: usize = match &needs.nodes {
+            _ if !needs.state.is_none() => self.entry_bytes.values().sum(),
             Nodes::All => self.entry_bytes.values().sum(),
             Nodes::These(nodes) => nodes.iter().filter_map(|ix| self.entry_bytes.get(ix)).sum(),
         };
@@ -148,18 +158,25 @@ impl Payloads {
     pub fn missing(&self, run: &Run, needs: &Needs, sees: u32) -> Vec<NodeIx> {
         let visible = &run.completed()[..(sees as usize).min(run.completed().len())];
         let absent = |ix: &NodeIx| !self.entries.contains_key(ix);
-        match &needs.nodes {
+        let mut missing: Vec<NodeIx> = match &needs.nodes {
             Nodes::All => visible.iter().copied().filter(absent).collect(),
             Nodes::These(nodes) => nodes
                 .iter()
                 .copied()
                 .filter(|ix| order(run, *ix) < sees && absent(ix))
                 .collect(),
+        };
+        // Which node wrote a member is known only from the outputs.
+        if !needs.state.is_none() {
+            missing.extend(merged_nodes(run, sees).filter(absent));
+            missing.sort();
+            missing.dedup();
         }
+        missing
     }
 
     /// The data that expressions see, built from the plan's scope.
-    fn scope<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
+    fn scope<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &'a Needs, sees: u32) -> Data<'a> {
         let mut roots = BTreeMap::new();
         for name in &compiled.plan.scope.names {
             let data = match &name.source {
@@ -168,17 +185,20 @@ impl Payloads {
                 Source::Vars => Some(Data::Json(run.vars())),
                 Source::Waits => self.waits.as_ref().map(Data::Json),
                 Source::Entries => Some(self.visible_entries(compiled, run, needs, sees)),
-                Source::State => Some(self.state(run, sees)),
+                Source::State => Some(self.state(needs, sees)),
                 Source::Fixed(value) => Some(Data::Json(value)),
             };
             if let Some(data) = data {
+                if name.path.is_empty() {
+                    return data;
+                }
                 place(&mut roots, &name.path, data);
             }
         }
         Data::Object(roots)
     }
 
-    fn visible_entries<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &Needs, sees: u32) -> Data<'a> {
+    fn visible_entries<'a>(&'a self, compiled: &'a Compiled, run: &'a Run, needs: &'a Needs, sees: u32) -> Data<'a> {
         let plan = &compiled.plan;
         let visible = |ix: NodeIx| {
             let entry = match run.node(ix).phase {
@@ -193,18 +213,47 @@ impl Payloads {
         })
     }
 
-    /// The trigger, merged with the outputs of the nodes in completion order.
-    fn state<'a>(&'a self, run: &'a Run, sees: u32) -> Data<'a> {
-        let ended = run.completed().iter().take(sees as usize);
-        let succeeded = ended.filter(|ix| {
-            let phase = &run.node(**ix).phase;
-            matches!(phase, Phase::Finished { outcome, .. } if outcome.is_success())
-        });
-        let given = succeeded.filter_map(|ix| self.entries.get(ix).map(Arc::as_ref));
-        let objects = std::iter::once(&*self.trigger)
-            .chain(given)
-            .filter_map(Value::as_object);
-        Data::object(objects.flatten().map(|(key, value)| (key.as_str(), Data::Json(value))))
+    /// The members of the state that an expression reads.
+    fn state<'a>(&'a self, needs: &'a Needs, sees: u32) -> Data<'a> {
+        let trigger = self.trigger.as_object();
+        match &needs.state {
+            Members::These(names) => {
+                let member = |name: &'a String| {
+                    let written = self
+                        .writers
+                        .of(name, sees)
+                        .and_then(|ix| self.entries.get(&ix)?.get(name));
+                    let value = written.or_else(|| trigger?.get(name))?;
+                    Some((name.as_str(), Data::Json(value)))
+                };
+                Data::object(names.iter().filter_map(member))
+            }
+            Members::All => {
+                let given = trigger.into_iter().flatten();
+                let given = given.map(|(name, value)| (name.as_str(), value));
+                let members = given.chain(self.written(sees));
+                Data::object(members.map(|(name, value)| (name, Data::Json(value))))
+            }
+        }
+    }
+
+    /// The members of the state that nodes wrote, as of a position in the completion order.
+    fn written(&self, sees: u32) -> impl Iterator<Item = (&str, &Value)> {
+        let written = self.writers.all(sees);
+        written.filter_map(|(name, ix)| Some((name, self.entries.get(&ix)?.get(name)?)))
+    }
+
+    /// The whole state as of a position in the completion order. All entries that wrote it must be in memory.
+    pub fn state_at(&self, sees: u32) -> Map<String, Value> {
+        let mut state = self.trigger.as_object().cloned().unwrap_or_default();
+        state.extend(self.changed_state(sees));
+        state
+    }
+
+    /// The members of the state that nodes wrote.
+    pub fn changed_state(&self, sees: u32) -> Map<String, Value> {
+        let written = self.written(sees);
+        written.map(|(name, value)| (name.to_owned(), value.clone())).collect()
     }
 
     /// Renders a node's parameters.

@@ -1,6 +1,6 @@
-//! The rows of a run's waits: tokens of callbacks and deadlines.
+//! The rows of everything in a run that accepts one answer: waits and requests.
 
-use fermata_core::{Event, Kind, Run};
+use fermata_core::{AnswerRule, Event, Kind, NodeId, Plan, Run, Timestamp};
 use fermata_store::runs::WaitChange;
 use uuid::Uuid;
 
@@ -8,27 +8,47 @@ use uuid::Uuid;
 pub(crate) fn wait_tokens(run: &Run) -> Vec<WaitChange> {
     let nodes = run.plan().nodes.iter();
     let waits = nodes.filter(|node| matches!(node.kind, Kind::Wait { .. }));
-    waits
-        .map(|node| WaitChange::Open {
-            node: node.id.clone(),
-            attempt: 1,
-            token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
-        })
-        .collect()
+    waits.map(|node| opened(&node.id, 1)).collect()
 }
 
-/// The deadline of a wait that this event opens: its own or the run's, whichever is earlier. Later answers are refused.
-pub(crate) fn wait_limit(run: &Run, event: &Event) -> Option<WaitChange> {
-    let Event::Opened { node, until, .. } = event else {
-        return None;
-    };
-    let ix = run.plan().find(node.as_str())?;
-    if !matches!(run.plan().node(ix).kind, Kind::Wait { .. }) {
-        return None;
-    }
-    let deadline = until.iter().copied().chain(run.deadline()).min()?;
-    Some(WaitChange::Limit {
+fn opened(node: &NodeId, attempt: u32) -> WaitChange {
+    WaitChange::Open {
         node: node.clone(),
-        deadline,
-    })
+        attempt,
+        token: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+    }
+}
+
+/// The rows that an event opens and limits. Every attempt of a request has its own token; only answers to the last one count.
+/// The deadline of a row is its own or the run's, whichever is earlier. Later answers are refused.
+pub(crate) fn wait_changes(run: &Run, event: &Event) -> Vec<WaitChange> {
+    let plan = run.plan();
+    let limit = |node: &NodeId, until: &Option<Timestamp>| {
+        let deadline = until.iter().copied().chain(run.deadline()).min();
+        deadline.map(|deadline| WaitChange::Limit {
+            node: node.clone(),
+            deadline,
+        })
+    };
+    match event {
+        Event::Opened { node, until, .. } if is_wait(plan, node) => limit(node, until).into_iter().collect(),
+        Event::Opened { node, .. } if takes_answer(plan, node) => vec![opened(node, 1)],
+        Event::Retried { node, attempt, .. } if takes_answer(plan, node) => {
+            vec![WaitChange::Close { node: node.clone() }, opened(node, attempt + 1)]
+        }
+        Event::Requested { node, until, .. } if takes_answer(plan, node) => limit(node, until).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the node waits for a callback and sends nothing.
+pub(crate) fn is_wait(plan: &Plan, node: &NodeId) -> bool {
+    let ix = plan.find(node.as_str());
+    ix.is_some_and(|ix| matches!(plan.node(ix).kind, Kind::Wait { .. }))
+}
+
+/// Whether the node is a request that is answered from outside. A child run answers without a token.
+pub(crate) fn takes_answer(plan: &Plan, node: &NodeId) -> bool {
+    let ix = plan.find(node.as_str());
+    ix.is_some_and(|ix| matches!(&plan.node(ix).kind, Kind::Request { answer, .. } if *answer != AnswerRule::Child))
 }

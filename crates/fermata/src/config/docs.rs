@@ -28,6 +28,7 @@ const SECTIONS: &[(&str, Docs)] = &[
     ("publish", Publish::DOCS),
     ("catalog", Catalog::DOCS),
     ("http", Http::DOCS),
+    ("callbacks", Callbacks::DOCS),
     ("masking", Masking::DOCS),
     ("error_handling", ErrorHandling::DOCS),
     ("retention", RetentionConfig::DOCS),

@@ -8,6 +8,7 @@ use super::{
     age::Age,
     number::{Factor, Positive},
     refused::{NoDistributedLocks, NoRedis, Scheduler},
+    secret::SigningSecret,
 };
 use crate::duration::Millis;
 use fermata_core::plan::{Overflow, SnapshotMode};
@@ -275,6 +276,15 @@ section! {
         /// Whether it may call private, loopback and link-local addresses. The default of `fermata dev` and `fermata run` is
         /// `true`.
         allow_private_networks: bool = false,
+    }
+}
+
+section! {
+    /// Requests to services that answer later: callbacks, events and HTTP tasks.
+    Callbacks {
+        /// The secret with which these requests are signed as Standard Webhooks define it: 24 to 64 bytes in base64, with or
+        /// without the prefix `whsec_`. They are not signed without it.
+        signing_secret: Option<SigningSecret> = None,
     }
 }
 

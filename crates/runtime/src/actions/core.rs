@@ -1,6 +1,6 @@
-//! The actions of the engine itself: `core.echo`, `core.delay`, `core.fail`, `core.sometimes-fails`.
+//! The actions of the engine itself: `core.echo`, `core.delay`, `core.fail`, `core.sometimes-fails`, `core.approval`.
 
-use super::{ActionInfo, Call, Done, Failed, TypedAction};
+use super::{ActionInfo, Call, Done, Failed, Offer, TypedAction};
 use async_trait::async_trait;
 use fermata_core::Failure;
 use schemars::JsonSchema;
@@ -185,5 +185,60 @@ impl TypedAction for SometimesFails {
             rest: parameters.rest,
         };
         Ok(outputs.into())
+    }
+}
+
+/// Asks a person. The request waits in the inbox.
+pub struct Approval;
+
+/// The parameters of [`Approval`].
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApprovalParameters {
+    /// What is asked, in one line.
+    pub title: String,
+    /// More about it.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// JSON Schema of the fields to fill in.
+    #[serde(default)]
+    pub fields: Option<Map<String, Value>>,
+    /// The outcomes to choose from.
+    #[serde(default)]
+    pub outcomes: Option<Vec<String>>,
+    /// How long the answer is awaited.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub deadline_ms: Option<u64>,
+}
+
+#[async_trait]
+impl TypedAction for Approval {
+    type Parameters = ApprovalParameters;
+    type Outputs = Map<String, Value>;
+
+    fn describe(&self) -> ActionInfo {
+        info(
+            "core.approval",
+            "Approval",
+            "Asks a person, and waits for the answer. The request is in the inbox.",
+            &["approval", "human"],
+        )
+    }
+
+    async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
+        let mut details = Map::from_iter([("title".to_owned(), parameters.title.into())]);
+        details.extend(
+            parameters
+                .description
+                .map(|text| ("description".to_owned(), text.into())),
+        );
+        details.extend(parameters.fields.map(|schema| ("fields".to_owned(), schema.into())));
+        let offer = Offer { queue: None, details };
+        Ok(Done {
+            outputs: Map::new(),
+            links: Vec::new(),
+            offer: Some(offer),
+        })
     }
 }

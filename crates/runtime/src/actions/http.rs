@@ -21,7 +21,7 @@ use self::{
     redirect::MAX_REDIRECTS,
     request::Request,
 };
-use super::{ActionInfo, Call, Done, Failed, TypedAction};
+use super::{ActionInfo, Call, Done, Failed, SigningKey, TypedAction};
 use crate::memory;
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -65,6 +65,8 @@ pub struct HttpSettings {
     /// Host names of services inside this process, with their addresses. The port of a URL is ignored for them, and they pass
     /// the guard.
     pub stand_ins: Vec<(String, SocketAddr)>,
+    /// The key with which requests of callbacks, events and HTTP tasks are signed; they are not signed without one.
+    pub signing_key: Option<SigningKey>,
 }
 
 impl Default for HttpSettings {
@@ -73,6 +75,7 @@ impl Default for HttpSettings {
             user_agent: concat!("fermata/", env!("CARGO_PKG_VERSION")).to_owned(),
             allow_private_networks: false,
             stand_ins: Vec::new(),
+            signing_key: None,
         }
     }
 }
@@ -151,6 +154,23 @@ pub enum ParseBody {
     Json,
     /// Never.
     Text,
+}
+
+impl HttpParameters {
+    /// A POST without headers and body. Its response is read as JSON, and only a redirect that repeats it at the same
+    /// origin is followed.
+    pub(super) fn post(url: String) -> HttpParameters {
+        HttpParameters {
+            method: "POST".to_owned(),
+            url,
+            headers: Map::new(),
+            query: Map::new(),
+            body: None,
+            parse_body: ParseBody::Json,
+            redirects: Redirects::SameOrigin,
+            timeout_ms: None,
+        }
+    }
 }
 
 fn get() -> String {

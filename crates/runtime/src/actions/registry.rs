@@ -1,6 +1,9 @@
 //! The catalog: the list of all actions of this program.
 
-use super::{Action, ActionInfo, Delay, Echo, Fail, HttpRequest, HttpSettings, SometimesFails, Typed, TypedAction};
+use super::{
+    Action, ActionInfo, Approval, Callback, CloudEvent, Delay, Echo, Fail, HttpRequest, HttpSettings, HttpTask,
+    SometimesFails, Typed, TypedAction,
+};
 use fermata_dialects::{Catalog, CatalogEntry};
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
@@ -29,12 +32,17 @@ impl Registry {
 
     /// The built-in actions.
     pub fn builtin(http: &HttpSettings) -> Result<Self, rustls::Error> {
+        let requests = Arc::new(HttpRequest::new(http)?);
         Ok(Registry::empty()
             .with(Echo)
             .with(Delay)
             .with(Fail)
             .with(SometimesFails)
-            .with(HttpRequest::new(http)?))
+            .with(Approval)
+            .with(Callback::new(requests.clone(), http.signing_key.clone()))
+            .with(CloudEvent::new(requests.clone(), http.signing_key.clone()))
+            .with(HttpTask::new(requests.clone(), http.signing_key.clone()))
+            .with(requests))
     }
 
     /// Adds an action; a later one replaces an earlier one of the same name.

@@ -1,11 +1,12 @@
 //! Typed actions: parameters are bound to a Rust type, and the JSON Schemas come from the types.
 
-use super::{Action, ActionInfo, Call, Failed, ResourceLink, Success};
+use super::{Action, ActionInfo, Call, Failed, Offer, ResourceLink, Success};
 use async_trait::async_trait;
 use fermata_core::{Failure, code};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// An action with typed parameters and outputs.
 #[async_trait]
@@ -24,6 +25,12 @@ pub trait TypedAction: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether it needs the state of the run, with these parameters before they are rendered.
+    fn reads_state(&self, parameters: &Value) -> bool {
+        let _ = parameters;
+        false
+    }
+
     /// Executes it once.
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed>;
 }
@@ -35,6 +42,8 @@ pub struct Done<T> {
     pub outputs: T,
     /// External resources it created.
     pub links: Vec<ResourceLink>,
+    /// For a request: what people and workers see in the inbox.
+    pub offer: Option<Offer>,
 }
 
 impl<T> From<T> for Done<T> {
@@ -42,7 +51,31 @@ impl<T> From<T> for Done<T> {
         Done {
             outputs,
             links: Vec::new(),
+            offer: None,
         }
+    }
+}
+
+/// An action that is part of other actions too.
+#[async_trait]
+impl<A: TypedAction> TypedAction for Arc<A> {
+    type Parameters = A::Parameters;
+    type Outputs = A::Outputs;
+
+    fn describe(&self) -> ActionInfo {
+        A::describe(self)
+    }
+
+    fn validate(&self, parameters: &Self::Parameters) -> Result<(), String> {
+        A::validate(self, parameters)
+    }
+
+    fn reads_state(&self, parameters: &Value) -> bool {
+        A::reads_state(self, parameters)
+    }
+
+    async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
+        A::run(self, parameters, call).await
     }
 }
 
@@ -77,6 +110,10 @@ impl<A: TypedAction> Action for Typed<A> {
         &self.info
     }
 
+    fn reads_state(&self, parameters: &Value) -> bool {
+        self.action.reads_state(parameters)
+    }
+
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
         let refuse = |what: String| {
             let message = format!("the parameters of {} are invalid: {what}", self.info.id);
@@ -95,6 +132,7 @@ impl<A: TypedAction> Action for Typed<A> {
         Ok(Success {
             outputs,
             links: done.links,
+            offer: done.offer,
         })
     }
 }

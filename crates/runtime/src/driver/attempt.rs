@@ -1,8 +1,8 @@
 //! One attempt: rendering its parameters, calling its action, and its report.
 
-use super::{Driver, StepError, judge::Rendered, step::Step};
+use super::{Driver, StepError, judge::Rendered, requests::with_position, step::Step};
 use crate::{
-    actions::{Action, Call, Failed, ResourceLink, Success},
+    actions::{Action, Call, Failed, Offer, ResourceLink, Success},
     clock::{Clock, until},
     compiled::Needs,
     engine::Shared,
@@ -11,8 +11,9 @@ use crate::{
     offload::{Offload, short_text},
     runner::probation::Probation,
     slots::Behalf,
+    wait_rows::is_wait,
 };
-use fermata_core::{Failure, NodeId, NodeIx, Run, RunId, Timestamp, code};
+use fermata_core::{Failure, Kind, NodeId, NodeIx, Phase, Run, RunId, Timestamp, code};
 use fermata_store::runs::{AttemptStatus, Link};
 use futures::FutureExt;
 use serde_json::Value;
@@ -38,6 +39,7 @@ pub(super) struct ActionOutputs {
     pub outputs: Arc<Value>,
     pub text: String,
     pub links: Vec<ResourceLink>,
+    pub offer: Option<Offer>,
 }
 
 impl ActionOutputs {
@@ -47,6 +49,7 @@ impl ActionOutputs {
             text: offload.to_text(outputs.clone()).await,
             outputs,
             links: success.links,
+            offer: success.offer,
         }
     }
 }
@@ -112,25 +115,40 @@ impl Driver {
         }
         let now = self.shared.clock.now();
         let report = Report::never_started(ix, attempt, now);
-        let rendered = self.render(ix, &Step::nothing(now)).await?;
+        let step = Step::nothing(now);
+        let rendered = self.render(ix, &step).await?;
+        let answer = self.answer_to(ix, attempt, &step).await?;
+        let state = self.state_for(ix, &step).await?;
         let slot = self.attempts.take_slot(ix, attempt);
         let node = self.compiled.plan.node(ix);
         let action = self.shared.registry.get(node.kind.action_type()).cloned();
         let policies = node.policies;
-        let idempotency_key = match policies.rerender_on_retry {
+        // Every attempt of a request has its own token, so it is a request of its own.
+        let is_request = matches!(node.kind, Kind::Request { .. });
+        let position = (is_request || state.is_some()).then(|| self.position(ix));
+        let idempotency_key = match policies.rerender_on_retry || is_request {
             true => format!("{}:{}:{attempt}", self.meta.id, node.id),
             false => format!("{}:{}", self.meta.id, node.id),
         };
-        let call = Call {
+        let mut call = Call {
             run: self.meta.id,
             node: node.id.clone(),
             attempt,
             idempotency_key,
             correlation_id: self.meta.correlation_id.clone(),
             principal: self.meta.principal.clone(),
-            cancelled: self.stopping.no_new.clone(),
+            workflow: self.compiled.plan.workflow.as_str().into(),
+            answer,
+            state: Arc::default(),
+            cancelled: match is_request {
+                true => self.stopping.no_new.child_token(),
+                false => self.stopping.no_new.clone(),
+            },
             memory: Reserved::of(&self.shared.admission.responses),
         };
+        if is_request {
+            self.attempts.keep_signal(ix, attempt, call.cancelled.clone());
+        }
         let limit = Limit::of(policies.timeout_ms, self.run.deadline());
         let halt = self.stopping.halt.clone();
         let action_type = node.kind.action_type().to_owned();
@@ -162,7 +180,10 @@ impl Driver {
                     };
                 }
             };
-            let (parameters, text) = masked(&shared, parameters).await;
+            let (parameters, text) = masked(&shared, parameters, position).await;
+            if let Some((bytes, state)) = state {
+                call.state = Arc::new(shared.offload.run(bytes, state).await);
+            }
             let slot = match slot {
                 Some(slot) => slot,
                 None => tokio::select! {
@@ -238,12 +259,38 @@ impl Driver {
         self.attempts.queue(ix, attempt, wait.boxed());
     }
 
+    /// The position of the completion order that an open node sees.
+    fn position(&self, ix: NodeIx) -> u32 {
+        match &self.run.node(ix).phase {
+            Phase::Open(open) => open.sees,
+            _ => self.run.completed().len() as u32,
+        }
+    }
+
+    /// If the node's action reads the state: about its size, and how to build it.
+    async fn state_for(&mut self, ix: NodeIx, step: &Step) -> Result<Option<(usize, BuildState)>, StepError> {
+        let kind = &self.compiled.plan.node(ix).kind;
+        let (Kind::Action { action, parameters } | Kind::Request { action, parameters, .. }) = kind else {
+            return Ok(None);
+        };
+        let action = self.shared.registry.get(action);
+        if !action.is_some_and(|action| action.reads_state(parameters)) {
+            return Ok(None);
+        }
+        let sees = self.position(ix);
+        self.ensure(&Needs::STATE, sees, step).await?;
+        let payloads = self.payloads.clone();
+        let build: BuildState = Box::new(move || Value::Object(payloads.state_at(sees)));
+        Ok(Some((self.payloads.bytes(&Needs::STATE), build)))
+    }
+
     /// Fetches the data that an expression needs and that is not in memory.
     pub(super) async fn ensure(&mut self, needs: &Needs, sees: u32, step: &Step) -> Result<(), StepError> {
         if needs.waits && !self.payloads.knows_waits() {
             let waits = self.shared.store.waits(self.meta.id).await;
             let waits = waits.map_err(|error| self.read_failed(&error, step))?;
-            let tokens = waits.iter().map(|wait| (&wait.node, wait.token.as_str()));
+            let waits = waits.iter().filter(|wait| is_wait(&self.compiled.plan, &wait.node));
+            let tokens = waits.map(|wait| (&wait.node, wait.token.as_str()));
             self.payloads.learn_waits(tokens, &self.shared.settings.public_url);
         }
         let missing = self.payloads.missing(&self.run, needs, sees);
@@ -255,8 +302,13 @@ impl Driver {
 
     /// Keeps the entry of a node that ended, for later nodes. Its output has `bytes` bytes.
     pub(super) fn learn(&mut self, ix: NodeIx, result: NodeResult<'_>, bytes: usize) {
+        let merges = matches!(result, NodeResult::Succeeded(_)) && self.compiled.plan.node(ix).merges_into_state;
+        let order = match &self.run.node(ix).phase {
+            Phase::Finished { order, .. } if merges => Some(*order),
+            _ => None,
+        };
         let entry = entry(&self.compiled.plan, ix, result);
-        self.payloads.learn(ix, entry, bytes);
+        self.payloads.learn(ix, entry, bytes, order);
     }
 
     pub(super) async fn fetch(&mut self, nodes: Vec<NodeIx>, step: &Step) -> Result<(), StepError> {
@@ -289,8 +341,17 @@ impl Driver {
     }
 }
 
-/// The parameters, and their masked text, which is stored.
-async fn masked(shared: &Arc<Shared>, parameters: Value) -> (Value, String) {
+/// Builds the state of a run.
+type BuildState = Box<dyn FnOnce() -> Value + Send>;
+
+/// The parameters, and their masked text, which is stored. With `position` the text names the position of the state.
+pub(super) async fn masked(shared: &Arc<Shared>, parameters: Value, position: Option<u32>) -> (Value, String) {
+    if let Some(sees) = position {
+        let mut recorded = parameters.clone();
+        with_position(&mut recorded, sees);
+        let (_, text) = Box::pin(masked(shared, recorded, None)).await;
+        return (parameters, text);
+    }
     match short_text(&shared.settings.mask.of(&parameters)) {
         Some(text) => (parameters, text),
         None => {

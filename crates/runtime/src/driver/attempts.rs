@@ -14,6 +14,7 @@ use crate::slots::Slot;
 use fermata_core::{NodeIx, Timestamp};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio_util::sync::CancellationToken;
 
 /// An attempt that waited for a slot before its start is recorded. Without a slot the run or the process is stopping.
 pub(super) type Dequeued = (NodeIx, u32, Option<Slot>);
@@ -32,6 +33,8 @@ pub(super) struct Attempts {
     slots: BTreeMap<(NodeIx, u32), Slot>,
     executing: FuturesUnordered<BoxFuture<'static, Report>>,
     running: BTreeSet<(NodeIx, u32)>,
+    /// Requests that execute, and how to stop them.
+    requests: BTreeMap<(NodeIx, u32), CancellationToken>,
 }
 
 impl Attempts {
@@ -108,6 +111,18 @@ impl Attempts {
         self.executing.push(execute);
     }
 
+    /// Keeps the signal that stops a request before it is sent.
+    pub fn keep_signal(&mut self, ix: NodeIx, attempt: u32, signal: CancellationToken) {
+        self.requests.insert((ix, attempt), signal);
+    }
+
+    /// Stops a request that was answered before it was sent.
+    pub fn stop_request(&mut self, ix: NodeIx, attempt: u32) {
+        if let Some(signal) = self.requests.remove(&(ix, attempt)) {
+            signal.cancel();
+        }
+    }
+
     /// Polls the executing attempts for the first time: only then do they request their slots.
     pub fn poll_first(&mut self) -> Option<Report> {
         let report = self.executing.next().now_or_never().flatten()?;
@@ -146,6 +161,7 @@ impl Attempts {
 
     fn ended(&mut self, report: Report) -> Report {
         self.running.remove(&(report.node, report.attempt));
+        self.requests.remove(&(report.node, report.attempt));
         report
     }
 }

@@ -4,8 +4,10 @@ use super::{
     Driver, Incoming, Report, StepError,
     step::{Step, to_text},
 };
-use crate::engine::Ended;
-use fermata_core::{Event, Failure, NodeId, NodeIx, Outcome, Phase, Plan, Status, snapshot};
+use crate::{engine::Ended, state::merged_nodes};
+use fermata_core::{
+    Event, Failure, NodeId, NodeIx, Outcome, Phase, Plan, RunOutputs, Status, plan::Selection, snapshot,
+};
 use fermata_store::runs::{CommitAnswer, Conflict, RunCommit, StatusChange, Then};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, mem::take, sync::Arc};
@@ -145,7 +147,11 @@ impl Driver {
                 context_snapshot: None,
             }));
         };
-        let results: Vec<_> = self.run.result_nodes().collect();
+        let end_position = self.run.completed().len() as u32;
+        let results: Vec<_> = match self.run.plan().outputs {
+            RunOutputs::Leaves => self.run.result_nodes().collect(),
+            RunOutputs::Changed | RunOutputs::Selected(_) => merged_nodes(&self.run, end_position).collect(),
+        };
         let kept = snapshot::choose(&self.run);
         let whole = kept.iter().filter(|(_, keep)| *keep == snapshot::Keep::Whole);
         let whole = whole.filter_map(|(id, _)| self.run.plan().find(id.as_str()));
@@ -157,8 +163,15 @@ impl Driver {
         }
         let plan = self.run.plan().clone();
         let bytes = self.payloads.bytes_of(&needed);
-        let entries = self.payloads.entries.clone();
-        let write = move || (outputs(&entries, &results), snapshot(&plan, &entries, &kept));
+        let payloads = self.payloads.clone();
+        let write = move || {
+            let outputs = match &plan.outputs {
+                RunOutputs::Leaves => outputs(&payloads.entries, &results),
+                RunOutputs::Changed => to_text(&payloads.changed_state(end_position)),
+                RunOutputs::Selected(selections) => to_text(&selected(selections, &payloads.state_at(end_position))),
+            };
+            (outputs, snapshot(&plan, &payloads.entries, &kept))
+        };
         let (outputs, snapshot) = self.shared.offload.run(bytes, write).await;
         Ok(Some(StatusChange {
             status: self.run.status(),
@@ -229,6 +242,18 @@ impl Driver {
         };
         self.shared.waiters.notify(self.meta.id, ended);
     }
+}
+
+/// The values of the state that are outputs.
+fn selected(selections: &[Selection], state: &Map<String, Value>) -> Map<String, Value> {
+    let value = |selection: &Selection| {
+        let (first, rest) = selection.from.split_first()?;
+        rest.iter()
+            .try_fold(state.get(first)?, |value, step| value.get(step))
+            .cloned()
+    };
+    let output = |selection: &Selection| (selection.name.clone(), value(selection).unwrap_or_default());
+    selections.iter().map(output).collect()
 }
 
 /// The shallow merge of the outputs of the leaves, in document order.

@@ -25,6 +25,16 @@ impl Incoming {
         matches!(self, Incoming::StoredMessage(message) if matches!(message.message, RunMessage::Cancel { .. }))
     }
 
+    /// The order in which what happened at the same time is decided. An answer that was accepted counts, also if its request
+    /// could not be sent, so messages come before reports.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Incoming::Start | Incoming::Archived => 0,
+            Incoming::StoredMessage(_) => 1,
+            _ => 2,
+        }
+    }
+
     pub fn into_report(self) -> Option<Arc<Report>> {
         match self {
             Incoming::Report(report) => Some(report),

@@ -1,6 +1,7 @@
 //! The messages of a held run: callbacks and cancels.
 
 use super::{Driver, Incoming, StepError, step::Step};
+use crate::wait_rows::takes_answer;
 use fermata_core::{Fact, NodeIx, Output};
 use fermata_store::runs::{RunMessage, StoredMessage};
 use serde_json::Value;
@@ -61,8 +62,11 @@ impl Driver {
             }
             // No node waits for child runs yet.
             RunMessage::ChildrenEnded => None,
-            RunMessage::Callback { node, .. } => match self.compiled.plan.find(node.as_str()) {
+            RunMessage::Callback { node, attempt } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
+                Some(ix) if takes_answer(&self.compiled.plan, &node) => {
+                    self.request_answered(ix, attempt, step).await?
+                }
                 Some(ix) => {
                     let (payload, text) = self.answer_of(ix, step).await?;
                     let output = Output::of(&payload, text.len());

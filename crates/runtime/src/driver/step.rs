@@ -3,7 +3,7 @@
 use super::{Driver, Incoming, Report, StepError, judge::Judged};
 use crate::{
     entry::NodeResult,
-    wait_rows::{wait_limit, wait_tokens},
+    wait_rows::{takes_answer, wait_changes, wait_tokens},
 };
 use fermata_core::{Effect, Event, Fact, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
@@ -56,6 +56,8 @@ impl Driver {
             messages_seen: self.messages.seen,
             ..Step::nothing(self.shared.clock.now())
         };
+        let mut incoming = incoming;
+        incoming.sort_by_key(Incoming::rank);
         let mut queue: VecDeque<Incoming> = incoming.into();
         if self.run.deadline().is_some_and(|deadline| deadline <= step.at) {
             queue.push_front(Incoming::Tick); // the deadline is decided before everything else
@@ -98,12 +100,15 @@ impl Driver {
             }
             Incoming::Tick => {
                 self.attempts.wake_delayed(step.at);
+                self.recall_timed_out(step).await?;
                 Fact::Tick
             }
             Incoming::StoredMessage(message) => match self.take_message(message, step).await? {
                 Some(fact) => fact,
                 None => return Ok(()),
             },
+            // A request was answered while it waited for its slot.
+            Incoming::Slot(ix, attempt, _) if !self.is_open(ix, attempt) => return Ok(()),
             Incoming::Slot(ix, attempt, slot) => match slot.filter(|_| self.run.stop().is_none()) {
                 Some(slot) => {
                     self.attempts.keep_slot(ix, attempt, slot);
@@ -164,7 +169,9 @@ impl Driver {
             }
         };
         for event in events {
-            step.waits.extend(wait_limit(&self.run, &event));
+            let changes = wait_changes(&self.run, &event);
+            self.learn_tokens(&changes);
+            step.waits.extend(changes);
             self.record(&event, report, step).await?;
             step.events.push(event);
         }
@@ -183,6 +190,10 @@ impl Driver {
                 Outcome::Succeeded(_) => (node, *attempt, Some(Ok(()))),
                 Outcome::Failed(failure) => (node, *attempt, Some(Err((failure, false)))),
             },
+            Event::Requested { .. } => {
+                self.record_request(event, report, step);
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         let Some(ix) = self.compiled.plan.find(node.as_str()) else {
@@ -191,18 +202,31 @@ impl Driver {
         let kind = &self.compiled.plan.node(ix).kind;
         let is_wait = matches!(kind, Kind::Wait { .. });
         let is_action = matches!(kind, Kind::Action { .. });
+        let is_request = matches!(kind, Kind::Request { .. });
+        let aborted = report.is_some_and(|report| report.result.is_none());
         let report = report.filter(|report| report.node == ix && report.attempt == attempt && report.result.is_some());
+        let sent = self.requests.take_sent(ix, attempt);
+        if is_request {
+            self.attempts.stop_request(ix, attempt);
+        }
         let mut row = Attempt {
             node: node.clone(),
             attempt,
             action_type: kind.action_type().to_owned(),
             status: AttemptStatus::Skipped,
-            parameters: report.and_then(|report| report.parameters.clone()),
+            parameters: match (report, &sent) {
+                (Some(report), _) => report.parameters.clone(),
+                (None, sent) => sent.as_ref().and_then(|sent| sent.parameters.clone()),
+            },
             outputs: None,
             error: None,
-            started_at: report.and_then(|report| report.started_at),
+            started_at: match report {
+                Some(report) => report.started_at,
+                None => sent.as_ref().and_then(|sent| sent.started_at),
+            },
             ended_at: report.map_or(step.at, |report| report.ended_at),
         };
+        let mut is_recorded = false;
         match outcome {
             None => {}
             Some(Ok(())) => {
@@ -215,6 +239,7 @@ impl Driver {
                         (success.outputs.clone(), success.text.clone())
                     }
                     None if is_wait => self.answer_of(ix, step).await?,
+                    None if is_request => self.requests.take_answer(ix).unwrap_or_default(),
                     None => (Arc::new(json!({})), "{}".to_owned()),
                 };
                 self.learn(ix, NodeResult::Succeeded(value), text.len());
@@ -235,16 +260,18 @@ impl Driver {
                     let bytes = row.outputs.as_ref().map_or(0, String::len);
                     self.learn(ix, NodeResult::Failed(failure, outputs), bytes);
                 }
-                if report.is_none() && is_action {
-                    return Ok(()); // no attempt ran: the node ends with a failure that was recorded before
-                }
+                // If no attempt ran, the node ends with a failure that was recorded before.
+                is_recorded = report.is_none() && (is_action || (is_request && aborted));
             }
         }
-        let closed = !matches!(outcome, Some(Ok(())));
-        if is_wait && closed {
+        // A retry closes the wait of its attempt when it opens the next one (`wait_rows.rs`).
+        let is_over = !matches!(event, Event::Retried { .. }) && !matches!(outcome, Some(Ok(())));
+        if is_over && (is_wait || takes_answer(&self.compiled.plan, node)) {
             step.waits.push(WaitChange::Close { node: node.clone() });
         }
-        step.attempts.push(row);
+        if !is_recorded {
+            step.attempts.push(row);
+        }
         Ok(())
     }
 
@@ -254,9 +281,10 @@ impl Driver {
             return self.run.active().collect();
         }
         let opened = events.iter().filter_map(|event| match event {
-            Event::Opened { node, .. } | Event::Retried { node, .. } | Event::Began { node, .. } => {
-                self.compiled.plan.find(node.as_str())
-            }
+            Event::Opened { node, .. }
+            | Event::Retried { node, .. }
+            | Event::Began { node, .. }
+            | Event::Requested { node, .. } => self.compiled.plan.find(node.as_str()),
             _ => None,
         });
         opened.collect()

@@ -17,7 +17,7 @@ use crate::{
     scope::Payloads,
     slots::Behalf,
     trigger::check_trigger,
-    wait_rows::{wait_limit, wait_tokens},
+    wait_rows::{is_wait, wait_changes, wait_tokens},
     workflows::Head,
 };
 use fermata_core::{Fact, Input, Run, RunId, Status, advance};
@@ -198,24 +198,26 @@ impl Engine {
         let vars = Value::Object(shared.settings.vars.clone());
         let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
         let mut waits = wait_tokens(&run);
-        waits.extend(events.iter().filter_map(|event| wait_limit(&run, event)));
+        waits.extend(events.iter().flat_map(|event| wait_changes(&run, event)));
         let spec = inputs.spec.as_ref();
         let bytes = inputs.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
         let spec = spec.map(|spec| spec.value.clone());
         let mut payloads = Payloads::new(inputs.trigger.value.clone(), spec, bytes).counted(share);
         let tokens = waits.iter().filter_map(|change| match change {
-            WaitChange::Open { node, token, .. } => Some((node, token.as_str())),
-            WaitChange::Limit { .. } | WaitChange::Offer { .. } | WaitChange::Close { .. } => None,
+            WaitChange::Open { node, token, .. } if is_wait(run.plan(), node) => Some((node, token.as_str())),
+            _ => None,
         });
         payloads.learn_waits(tokens, &shared.settings.public_url);
         new.local_start = Some(LocalStart {
             runner: shared.runner.id,
             events,
             started_at: new.created_at,
-            waits,
+            waits: waits.clone(),
         });
         let meta = Meta::of_new(new);
-        Some(Driver::for_new_run(shared.clone(), meta, compiled, run, payloads))
+        let mut driver = Driver::for_new_run(shared.clone(), meta, compiled, run, payloads);
+        driver.learn_tokens(&waits);
+        Some(driver)
     }
 }
 

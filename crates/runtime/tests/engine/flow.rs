@@ -45,6 +45,7 @@ async fn outputs_of_parallel_last_nodes_are_merged_in_document_order() {
         Ok(Success {
             outputs: parameters.clone(),
             links: Vec::new(),
+            offer: None,
         })
     });
     let gated = Gated(echo, gate.clone());
@@ -258,6 +259,7 @@ async fn resource_link_of_another_run_fails_the_node() {
             Ok(Success {
                 outputs: json!({}),
                 links: vec![link("one")],
+                offer: None,
             })
         })))
     })

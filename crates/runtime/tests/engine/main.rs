@@ -2,6 +2,7 @@
 //! PostgreSQL, and all tests do with `FERMATA_TEST_DATABASE=postgres`.
 
 mod action_slots;
+mod callbacks;
 mod conditions;
 mod cost;
 mod dead_letters;

@@ -253,6 +253,7 @@ async fn plan_defines_what_its_expressions_see() {
             "first",
             echo(json!({ "count": 2, "by": "{{ event.data.by }}", "kind": "{{ event.kind }}" })),
         )
+        .with(|node| node.merges_into_state = true)
         .edge(
             "second",
             fermata_core::When::Success,

@@ -34,6 +34,7 @@ async fn rejected_commit_fails_the_run_and_leaves_a_dead_letter() {
         Ok(Success {
             outputs: json!({}),
             links: vec![link(&"x".repeat(5000))],
+            offer: None,
         })
     });
     let calls = action.calls.clone();

@@ -61,6 +61,7 @@ impl Scripted {
         Success {
             outputs: json!({}),
             links: Vec::new(),
+            offer: None,
         }
     }
 }

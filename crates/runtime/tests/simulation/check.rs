@@ -366,7 +366,7 @@ impl Story<'_> {
     }
 
     fn seen(&self, node: &Node, completed: &[&NodeId]) -> Value {
-        let Kind::Action { parameters, .. } = &node.kind else {
+        let (Kind::Action { parameters, .. } | Kind::Request { parameters, .. }) = &node.kind else {
             return Value::Null;
         };
         let read = named(parameters["from"].as_str().unwrap_or_default());

@@ -4,7 +4,7 @@ use super::{
     scenario::Script,
     world::{Effect, Life, Tracked, World},
 };
-use fermata_core::{Phase, Status, Timestamp};
+use fermata_core::{Kind, Phase, Status, Timestamp};
 use fermata_runtime::actions::Call;
 
 impl World {
@@ -48,7 +48,9 @@ impl World {
         if let Some(plan) = inner.runs.get(&run).map(|tracked| tracked.run.plan().clone())
             && let Some(ix) = plan.find(node.as_str())
         {
-            let expected = match plan.node(ix).policies.rerender_on_retry {
+            let own_key =
+                plan.node(ix).policies.rerender_on_retry || matches!(plan.node(ix).kind, Kind::Request { .. });
+            let expected = match own_key {
                 true => format!("{run}:{node}:{attempt}"),
                 false => format!("{run}:{node}"),
             };
@@ -101,6 +103,7 @@ fn objection(tracked: &Tracked, call: &Call, life: Life, now: Timestamp) -> Opti
     match &tracked.run.node(ix).phase {
         Phase::Open(open) if open.attempt != call.attempt => Some(format!("attempt {} is due", open.attempt)),
         Phase::Open(open) if open.due > now => Some(format!("it is due at {}", open.due.0)),
+        Phase::Open(open) if open.requested => Some("its request was sent before".to_owned()),
         Phase::Open(_) => None,
         phase => Some(format!("the node is {phase:?}")),
     }

@@ -49,7 +49,9 @@ impl World {
     pub async fn call_back(&self, run: RunId, node: &NodeId) {
         let memory = self.lock().memory.clone();
         let waits = memory.waits(run).await.unwrap_or_default();
-        let Some(wait) = waits.into_iter().find(|wait| wait.node == *node) else {
+        // A request has one wait for each attempt.
+        let of_node = waits.into_iter().filter(|wait| wait.node == *node);
+        let Some(wait) = of_node.max_by_key(|wait| wait.attempt) else {
             return;
         };
         let now = self.now();
@@ -124,7 +126,8 @@ impl World {
             let node = closes.or_else(|| {
                 let inner = self.lock();
                 let nodes = &inner.runs.get(&commit.run)?.run.plan().nodes;
-                let mut waits = nodes.iter().filter(|node| matches!(node.kind, Kind::Wait { .. }));
+                let answered = |kind: &Kind| matches!(kind, Kind::Wait { .. } | Kind::Request { .. });
+                let mut waits = nodes.iter().filter(|node| answered(&node.kind));
                 waits.next().map(|node| node.id.clone())
             });
             if let Some(node) = node {

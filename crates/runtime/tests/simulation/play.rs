@@ -8,7 +8,7 @@ use super::{
     world::{Inner, Life, MAX_CLAIMS, Process, World},
 };
 use async_trait::async_trait;
-use fermata_core::{Failure, Kind, RunId, Status, Timestamp};
+use fermata_core::{Failure, Kind, Phase, RunId, Status, Timestamp};
 use fermata_runtime::{
     Accepted, Ended, Engine, EngineError, Request, Settings,
     actions::{Action, ActionInfo, Call, Failed, Registry, ResourceLink, Success},
@@ -267,6 +267,7 @@ impl Action for Step {
                 Ok(Success {
                     outputs,
                     links: link.into_iter().collect(),
+                    offer: None,
                 })
             }
             Ending::Flaky(retry_after_ms) => {
@@ -421,7 +422,12 @@ fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String
             let node = tracked.run.plan().node(ix);
             let mut callbacks = inner.callbacks.iter();
             let answered = callbacks.any(|callback| callback.run == *id && callback.node == node.id);
-            !answered && matches!(node.kind, Kind::Wait { timeout_ms: None })
+            let requested = matches!(&tracked.run.node(ix).phase, Phase::Open(open) if open.requested);
+            match node.kind {
+                Kind::Wait { timeout_ms } => !answered && timeout_ms.is_none(),
+                Kind::Request { timeout_ms, .. } => !answered && timeout_ms.is_none() && requested,
+                _ => false,
+            }
         };
         let started = tracked.run.status() == Status::Running;
         let waits = started && tracked.run.deadline().is_none() && tracked.run.active().all(forever);

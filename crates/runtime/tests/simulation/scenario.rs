@@ -2,7 +2,7 @@
 
 use super::rng::{Rng, table};
 use fermata_core::{
-    Join, Kind, NodeId, OnFailure, Plan, Retry, Route, When,
+    AnswerRule, Join, Kind, NodeId, OnFailure, Plan, Retry, Route, When,
     plan::{GraphError, PlanBuilder},
 };
 use serde_json::{Value, json};
@@ -366,7 +366,7 @@ fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
     }
     let mut callbacks = Vec::new();
     for node in plans[workflow].nodes.iter() {
-        if matches!(node.kind, Kind::Wait { .. }) {
+        if matches!(node.kind, Kind::Wait { .. } | Kind::Request { .. }) {
             for _ in 0..rng.below(4) {
                 callbacks.push((first + rng.below(15_000), node.id.clone()));
             }
@@ -433,7 +433,18 @@ fn node(rng: &mut Rng, builder: PlanBuilder, at: u64) -> PlanBuilder {
     let id = format!("n{at}");
     let seen = format!("{{{{ context.data['n{}'].v ?? 'none' }}}}", rng.below(at + 1));
     let builder = match rng.below(100) {
-        0..=64 => builder.action_with(&id, ACTION, json!({ "own": at, "x": "{{ trigger.x }}", "from": seen })),
+        0..=54 => builder.action_with(&id, ACTION, json!({ "own": at, "x": "{{ trigger.x }}", "from": seen })),
+        55..=64 => builder.node(
+            &id,
+            Kind::Request {
+                action: ACTION.to_owned(),
+                parameters: json!({ "own": at, "from": seen }),
+                answer: AnswerRule::Any,
+                timeout_ms: rng.pick(&[None, Some(700), Some(4000), Some(20_000)]),
+                retry_on_timeout: rng.chance(500),
+                timeout_code: "REQUEST_TIMEOUT".to_owned(),
+            },
+        ),
         65..=81 => {
             let millis = rng.pick(&[0, 1, 50, 1000, 2500, 8000, 45_000]);
             let millis = match rng.chance(300) {

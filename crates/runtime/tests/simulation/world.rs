@@ -436,7 +436,9 @@ impl Inner {
 fn kind_of(event: &Event) -> Option<&'static str> {
     Some(match event {
         Event::Answered { .. } => "callback early",
+        Event::Retried { failure, .. } if failure.code == "REQUEST_TIMEOUT" => "request timed out, retried",
         Event::Retried { .. } => "attempt retried",
+        Event::Requested { .. } => "request sent",
         Event::Began { .. } => "start recorded",
         Event::Skipped {
             reason: SkipReason::Guard,

@@ -289,6 +289,7 @@ impl Action for Linker {
                 resource_id: call.run.to_string(),
                 url: Some("https://example.com/m".to_owned()),
             }],
+            offer: None,
         })
     }
 }

@@ -98,6 +98,9 @@ async fn call_with(action: &HttpRequest, parameters: Value, memory: Reserved) ->
         idempotency_key: "run:call".to_owned(),
         correlation_id: "correlation".into(),
         principal: Arc::default(),
+        workflow: "test".into(),
+        answer: None,
+        state: Arc::default(),
         cancelled: CancellationToken::new(),
         memory,
     };
