@@ -100,7 +100,8 @@ fn members(at: &str, value: &Value, found: &mut BTreeSet<String>) {
         Value::Object(map) => {
             for (key, value) in map {
                 // Data of the document, or names chosen by its author.
-                let opaque = ["parameters", "triggerSchema", "failedWith", "fixed"].contains(&key.as_str());
+                let opaque =
+                    ["parameters", "triggerSchema", "triggerDefaults", "failedWith", "fixed"].contains(&key.as_str());
                 let path = format!("{at}.{key}");
                 if !opaque {
                     members(&path, value, found);
@@ -124,7 +125,7 @@ fn stored_plans_cover_every_field_and_variant() {
         members("", &from(&text)["plan"], &mut found);
     }
     let expected = [
-        ".workflow .displayName .dialect .timeoutMs .triggerSchema .language=script .language=paths .language=logic",
+        ".workflow .displayName .dialect .timeoutMs .triggerSchema .triggerDefaults .language=script .language=paths .language=logic",
         ".onFailure=failFast .onFailure=continue",
         ".templates.strict .templates.nullText .templates.loops .templates.functions",
         ".context.mode .context.keysToInclude .context.maxContextSizeBytes .context.overflowBehavior",

@@ -3,6 +3,7 @@
 use crate::dataworkflows;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
+use crate::jsondagapi;
 use crate::runlater;
 use crate::tree::join;
 use fermata_core::plan::{ContextPolicy, Templates};
@@ -141,6 +142,10 @@ pub struct Settings {
     pub context: ContextPolicy,
     /// What templates may use.
     pub templates: template::Options,
+    /// Whether JSONLogic may use only the operators of the jsondagapi specification.
+    pub strict_operators: bool,
+    /// Whether a workflow may start itself, directly or through others.
+    pub allow_recursion: bool,
     /// Whether templates are rendered once with placeholders, as a check.
     pub validate_parameter_templates: bool,
 }
@@ -155,6 +160,8 @@ impl Default for Settings {
             workflow_timeout_ms: Some(60 * 60 * 1000),
             context: ContextPolicy::default(),
             templates: template::Options::default(),
+            strict_operators: true,
+            allow_recursion: false,
             validate_parameter_templates: false,
         }
     }
@@ -203,12 +210,13 @@ pub fn compile(
     match document.dialect() {
         Some(Dialect::DataWorkflows) => dataworkflows::compile(document, settings, catalog, stage),
         Some(Dialect::Runlater) => runlater::compile(document, settings, catalog, stage),
-        Some(dialect @ (Dialect::Jsondagapi | Dialect::EngineJs)) => {
+        Some(Dialect::Jsondagapi) => jsondagapi::compile(document, settings, catalog, stage),
+        Some(dialect @ Dialect::EngineJs) => {
             let name = dialect.name();
             let message = format!("this document is in the {name} dialect, which this version of Fermata cannot run");
             let pointer = format!("/{}", dialect.mark());
             let error = Diagnostic::error("DIALECT_NOT_SUPPORTED", document.locate_key(&pointer), message);
-            let help = "write the workflow in the DataWorkflows or the Runlater dialect";
+            let help = "write the workflow in the DataWorkflows, the Runlater or the jsondagapi dialect";
             Err(document.report(vec![error.at(pointer).help(help)]))
         }
         None => Err(document.report(vec![unknown_dialect(document)])),
@@ -217,12 +225,12 @@ pub fn compile(
 
 /// A document without the key that identifies its dialect.
 fn unknown_dialect(document: &Document) -> Diagnostic {
-    let help = "write `startNode` and `nodes` for a DataWorkflows document, or `tasks` for a Runlater document";
+    let help = "write `startNode` and `nodes` for a DataWorkflows document, `tasks` for a Runlater document, or `workflow_id`, `nodes` and `edges` for a jsondagapi document";
     let error = |message: String| Diagnostic::error("UNKNOWN_DIALECT", document.locate(""), message);
     let Some(members) = document.value().as_object() else {
         return error("a workflow document must be an object".to_owned()).help(help);
     };
-    let misspelled = [Dialect::DataWorkflows, Dialect::Runlater]
+    let misspelled = [Dialect::DataWorkflows, Dialect::Runlater, Dialect::Jsondagapi]
         .into_iter()
         .find_map(|dialect| {
             let key = nearest(dialect.mark(), members.keys().map(String::as_str))?;
@@ -234,6 +242,15 @@ fn unknown_dialect(document: &Document) -> Diagnostic {
         problem.span = document.locate_key(&pointer);
         return problem.at(pointer).did_you_mean(Some(mark));
     }
-    let message = "the dialect of this document is unknown: it has neither `startNode` nor `tasks` at its top level";
+    let message = "the dialect of this document is unknown: it has no `startNode`, no `tasks` and no `workflow_id` at its top level";
     error(message.to_owned()).help(help)
+}
+
+/// A whole number as JSON Schema defines it: `1000`, and also `1e3`. A number above the maximum counts as
+/// the maximum.
+pub(crate) fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        let number: f64 = value.as_number()?.as_str().parse().ok()?;
+        (number >= 0.0).then_some(number as u64)
+    })
 }

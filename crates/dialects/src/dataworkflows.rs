@@ -3,17 +3,17 @@
 mod actions;
 mod expressions;
 mod graph;
+mod pauses;
 mod plan;
 mod schema;
-mod schema_cost;
 mod time;
-mod trigger;
 mod view;
 
 use crate::check::{Check, text};
 use crate::compile::{Catalog, Compiled, Settings, Stage};
 use crate::diagnostics::Diagnostics;
 use crate::document::Document;
+use crate::trigger_schema;
 pub use plan::scope;
 use serde_json::Value;
 use view::View;
@@ -38,9 +38,13 @@ pub fn compile(
     check.ids(workflow.into_iter().chain(nodes));
     check.workflow_name("id");
     schema::check(&mut check, &view);
-    trigger::check(&mut check);
+    let trigger = document.value().get("triggerSchema");
+    if let Some(schema) = trigger.filter(|schema| schema.is_object()) {
+        trigger_schema::check(&mut check, schema, |pointer| format!("/triggerSchema{pointer}"));
+    }
     let graph = graph::check(&mut check, &view);
     actions::check(&mut check, &view);
+    pauses::check(&mut check, &view);
     time::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
     check.finish("nodes", || plan::build(&view, document.value(), settings))

@@ -4,6 +4,7 @@
 //! and number of values are limited before anything is built.
 
 use crate::diagnostics::{Diagnostic, Diagnostics, quote};
+use crate::jsondagapi::version::{self, TooSmall};
 use crate::source::{BOM, Source, Span};
 use crate::tree::{self, Located, Shape};
 use crate::{json, yaml};
@@ -51,7 +52,7 @@ pub enum Dialect {
     DataWorkflows,
     /// Named tasks with `needs`; has `tasks`.
     Runlater,
-    /// Lists of nodes and edges; has `workflow_id` and `edges`.
+    /// Lists of nodes and edges; has `workflow_id` and `nodes` or `edges`.
     Jsondagapi,
     /// Triggers and steps; has `steps`.
     EngineJs,
@@ -88,6 +89,25 @@ impl Dialect {
         }
     }
 
+    /// The version that a document has by its own account; only in dialects whose documents have one.
+    pub fn version_of(self, document: &Value) -> Option<&str> {
+        match self {
+            Dialect::Jsondagapi => document.get("version")?.as_str(),
+            Dialect::DataWorkflows | Dialect::Runlater | Dialect::EngineJs => None,
+        }
+    }
+
+    /// Checks that the version of a changed document is high enough.
+    ///
+    /// # Errors
+    /// It is too low.
+    pub fn check_revision(self, old: &Value, new: &Value) -> Result<(), TooSmall> {
+        match self {
+            Dialect::Jsondagapi => version::check(old, new),
+            Dialect::DataWorkflows | Dialect::Runlater | Dialect::EngineJs => Ok(()),
+        }
+    }
+
     /// The key that identifies the dialect.
     pub(crate) fn mark(self) -> &'static str {
         match self {
@@ -105,7 +125,7 @@ impl Dialect {
             Some(Dialect::DataWorkflows)
         } else if has("tasks") {
             Some(Dialect::Runlater)
-        } else if has("workflow_id") && has("edges") {
+        } else if has("workflow_id") && (has("edges") || has("nodes")) {
             Some(Dialect::Jsondagapi)
         } else if has("steps") {
             Some(Dialect::EngineJs)

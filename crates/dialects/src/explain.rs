@@ -89,7 +89,9 @@ fn beyond_limit(kind: &ValidationErrorKind, instance: &Value) -> Option<String> 
         ValidationErrorKind::Minimum { limit } => format!("must be at least {limit}, not {}", plain(instance)),
         ValidationErrorKind::Maximum { limit } => format!("must be at most {limit}, not {}", plain(instance)),
         ValidationErrorKind::MaxLength { limit } => format!("cannot be longer than {limit} characters"),
-        ValidationErrorKind::MinProperties { limit: 1 } => "must not be empty".to_owned(),
+        ValidationErrorKind::MinProperties { limit: 1 }
+        | ValidationErrorKind::MinItems { limit: 1 }
+        | ValidationErrorKind::MinLength { limit: 1 } => "must not be empty".to_owned(),
         _ => return None,
     })
 }
@@ -224,12 +226,22 @@ fn given(value: &Value) -> String {
 /// The patterns of names in the schemas of the dialects.
 const LOWER_NAME: &str = "^[a-z0-9-]+$";
 const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_-]*$";
+const DOTTED_NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
+const VERSION: &str = r"^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$";
+const PATH: &str = r"^[^.]+(\.[^.]+)*$";
+const REFERENCE: &str = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(@[0-9]+(\.[0-9]+\.[0-9]+)?)?$";
 
 /// Describes a pattern.
 fn pattern_words(pattern: &str) -> String {
     match pattern {
         LOWER_NAME => "may contain only lower-case letters, digits and `-`".to_owned(),
         NAME => "may contain only letters, digits, `_` and `-`, and cannot begin with `-`".to_owned(),
+        DOTTED_NAME => {
+            "may contain only letters, digits, `_`, `.` and `-`, and cannot begin with `.` or `-`".to_owned()
+        }
+        VERSION => "must be MAJOR.MINOR.PATCH, such as `1.0.0`".to_owned(),
+        REFERENCE => "must be the id of a workflow, or `id@version`".to_owned(),
+        PATH => "must be names with dots between them, such as `user.email`".to_owned(),
         pattern => format!("must match the pattern {}", quote(pattern)),
     }
 }
@@ -256,7 +268,7 @@ fn wrong_key(pointer: &str, error: &ValidationError) -> Explained {
 fn repaired(pattern: &str, given: &str) -> Option<String> {
     let lower = match pattern {
         LOWER_NAME => true,
-        NAME => false,
+        NAME | DOTTED_NAME => false,
         _ => return None,
     };
     let mut name = String::new();

@@ -2,7 +2,7 @@
 //!
 //! [`Document::parse`] reads JSON (with comments) or YAML and records the position of every value.
 //! [`compile`] compiles a document into a [`Plan`](fermata_core::Plan), or reports all of its
-//! problems at once. A dialect is one module, [`dataworkflows`] or [`runlater`], and one line
+//! problems at once. A dialect is one module, such as [`dataworkflows`] or [`jsondagapi`], and one line
 //! in [`compile`]. The other crates do not depend on dialects.
 //!
 //! ```
@@ -20,6 +20,7 @@
 //! problem has a position in the source; the same document always gets the same result.
 
 mod check;
+mod child;
 mod compile;
 pub mod dataworkflows;
 mod diagnostics;
@@ -27,14 +28,18 @@ mod document;
 mod explain;
 mod graph;
 mod http_request;
+pub mod inspect;
 mod json;
+pub mod jsondagapi;
 mod render;
 pub mod runlater;
 mod source;
 mod structure;
 mod tree;
+mod trigger_schema;
 mod yaml;
 
+pub use child::{ChildReference, children};
 pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, MAX_ID_BYTES, Settings, Stage, Uncovered, compile};
 pub use diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Related, Severity};
 pub use document::{Dialect, Document, DocumentLimits, Format};

@@ -8,7 +8,7 @@
 
 use fermata_dialects::{
     Catalog, CatalogEntry, Compiled, Diagnostics, Document, DocumentLimits, Settings, Stage, compile, dataworkflows,
-    runlater,
+    jsondagapi, runlater,
 };
 use serde_json::{Value, json};
 use std::{
@@ -18,7 +18,11 @@ use std::{
 };
 
 /// The folders of `testdata`, with the schemas of their documents.
-const DIALECTS: [(&str, &str); 2] = [("dataworkflows", dataworkflows::SCHEMA), ("runlater", runlater::SCHEMA)];
+const DIALECTS: [(&str, &str); 3] = [
+    ("dataworkflows", dataworkflows::SCHEMA),
+    ("runlater", runlater::SCHEMA),
+    ("jsondagapi", jsondagapi::SCHEMA),
+];
 
 /// A few actions, one of each kind.
 struct Actions;
@@ -27,7 +31,8 @@ impl Catalog for Actions {
     fn find(&self, action: &str) -> Option<CatalogEntry> {
         let plain = CatalogEntry::default();
         match action {
-            "core.echo" | "core.delay" | "core.template.render" => Some(plain),
+            "core.echo" | "core.delay" | "core.template.render" | "core.approval" | "core.subworkflow" => Some(plain),
+            "callback" | "event" | "http.task" => Some(plain),
             "core.off" => Some(CatalogEntry {
                 enabled: false,
                 ..plain
@@ -191,7 +196,7 @@ fn every_golden_file_has_a_document_and_every_folder_a_dialect() {
 }
 
 /// The codes that the documents of each dialect must show, no more and no fewer.
-const CODES: [(&str, &[&str]); 2] = [
+const CODES: [(&str, &[&str]); 3] = [
     (
         "dataworkflows",
         &[
@@ -205,6 +210,7 @@ const CODES: [(&str, &[&str]); 2] = [
             "DUPLICATE_NODE_ID",
             "INVALID_ID",
             "EMPTY_DOCUMENT",
+            "FOR_EACH_NOT_SUPPORTED",
             "INVALID_HEADER",
             "INVALID_KEY",
             "INVALID_PARAMETERS",
@@ -212,11 +218,13 @@ const CODES: [(&str, &[&str]); 2] = [
             "INVALID_URL",
             "INVALID_VALUE",
             "LONGER_THAN_RUN",
+            "MISPLACED_FIELD",
             "MISSING_FIELD",
             "NAME_LOOKS_LIKE_ID",
             "NODE_NOT_UPSTREAM",
+            "NOT_A_WAIT",
             "NOT_UTF8",
-            "SUBWORKFLOW_NOT_SUPPORTED",
+            "RECURSIVE_WORKFLOW",
             "SYNTAX",
             "TEMPLATE_SYNTAX",
             "TOO_DEEP",
@@ -263,6 +271,40 @@ const CODES: [(&str, &[&str]); 2] = [
             "UNKNOWN_NODE_REFERENCE",
             "UNKNOWN_STATUS",
             "UNUSED_FIELD",
+            "WRONG_TYPE",
+        ],
+    ),
+    (
+        "jsondagapi",
+        &[
+            "CONDITION_NOT_ALLOWED",
+            "CONDITION_SYNTAX",
+            "CYCLE",
+            "DECISION_WITHOUT_EDGE",
+            "DUPLICATE_EDGE",
+            "DUPLICATE_NODE_ID",
+            "DUPLICATE_OUTCOME",
+            "EXECUTOR_NOT_ALLOWED",
+            "INVALID_DEFAULT",
+            "INVALID_HEADER",
+            "INVALID_TRIGGER_SCHEMA",
+            "INVALID_URL",
+            "INVALID_VALUE",
+            "MISPLACED_FIELD",
+            "MISSING_FIELD",
+            "MIXED_CONDITIONS",
+            "NAME_LOOKS_LIKE_ID",
+            "NO_START_NODE",
+            "OUTCOME_NOT_ALLOWED",
+            "RECURSIVE_WORKFLOW",
+            "SELF_LOOP",
+            "SEVERAL_CALLBACKS",
+            "TEMPLATE_SYNTAX",
+            "TERMINAL_NODE_HAS_EDGE",
+            "TOO_MANY_NODES",
+            "UNKNOWN_FIELD",
+            "UNKNOWN_NODE",
+            "UNREACHABLE_NODE",
             "WRONG_TYPE",
         ],
     ),

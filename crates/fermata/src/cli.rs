@@ -105,6 +105,7 @@ enum Command {
 enum Schema {
     Dataworkflows,
     Runlater,
+    Jsondagapi,
 }
 
 #[derive(Debug, Args)]
@@ -206,6 +207,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             print(match dialect {
                 Schema::Dataworkflows => fermata_dialects::dataworkflows::SCHEMA,
                 Schema::Runlater => fermata_dialects::runlater::SCHEMA,
+                Schema::Jsondagapi => fermata_dialects::jsondagapi::SCHEMA,
             });
             Ok(ExitCode::SUCCESS)
         }

@@ -38,8 +38,8 @@ pub use load::{Given, load};
 use number::Positive;
 use public_url::PublicUrl;
 use sections::{
-    Callbacks, Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Masking, Memory,
-    Orchestration, Publish, RetentionConfig, Scalability, Server, Subworkflows, Templates, Triggers,
+    Callbacks, Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Jsondagapi, Masking,
+    Memory, Orchestration, Publish, RetentionConfig, Scalability, Server, Subworkflows, Templates, Triggers,
 };
 pub use sections::{Log, LogFormat};
 
@@ -64,6 +64,7 @@ pub struct Config {
     pub error_handling: ErrorHandling,
     pub retention: RetentionConfig,
     pub scalability: Scalability,
+    pub jsondagapi: Jsondagapi,
     pub subworkflows: Subworkflows,
     pub triggers: Triggers,
     /// What expressions see as `vars`.
@@ -241,6 +242,8 @@ impl Config {
         settings.templates.strict = self.templates.strict_mode;
         settings.templates.loops = self.templates.enable_loops;
         settings.templates.functions = self.templates.enable_functions;
+        settings.strict_operators = self.jsondagapi.strict_operators;
+        settings.allow_recursion = self.subworkflows.allow_recursion;
         settings.validate_parameter_templates = self.publish.validate_parameter_templates;
         settings
     }

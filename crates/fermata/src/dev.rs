@@ -8,6 +8,8 @@ mod publish;
 mod runs;
 mod sample;
 
+pub use publish::publish;
+
 use crate::{
     cli::{self, Usage},
     config::{Config, Given},

@@ -14,6 +14,7 @@ use fermata_core::{
     plan::{Edge, Join, Kind, Node, Route, When},
 };
 use fermata_dialects::{AnyAction, Document, Stage, compile};
+use fermata_expr::logic::Logic;
 use serde_json::{Value, json};
 use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -74,6 +75,11 @@ pub fn graph(args: &GraphArgs, config: &Config) -> anyhow::Result<ExitCode> {
 fn lines(node: &Node) -> Vec<String> {
     let limit = |millis: Option<u64>| millis.map(|millis| duration::written(Duration::from_millis(millis)));
     let what = node.kind.action_type();
+    let child = match &node.kind {
+        Kind::Action { parameters, .. } | Kind::Request { parameters, .. } => parameters["workflowId"].as_str(),
+        Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass => None,
+    };
+    let what = &child.map_or_else(|| what.to_owned(), |child| format!("{what} {child}"));
     let what = match &node.kind {
         Kind::Action { .. } | Kind::Pass => what.to_owned(),
         Kind::Sleep { parameters, .. } => match limit(parameters["durationMs"].as_u64()) {
@@ -103,8 +109,14 @@ fn label(plan: &Plan, node: &Node, at: usize, edge: &Edge) -> String {
         When::Always => "always",
         When::Unhandled => "onFailure",
     };
-    let condition = edge.condition.as_ref().or(edge.outcome.as_ref());
-    let condition = condition.map_or("", |text| text.trim());
+    let condition = match &edge.condition {
+        Some(text) if plan.language == fermata_core::Language::Logic => {
+            Logic::parse(text).map_or_else(|_| text.clone(), |logic| logic.source().to_owned())
+        }
+        Some(text) => text.clone(),
+        None => edge.outcome.clone().unwrap_or_default(),
+    };
+    let condition = condition.trim();
     let between = if when.is_empty() || condition.is_empty() {
         ""
     } else {

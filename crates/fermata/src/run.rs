@@ -9,7 +9,7 @@ mod waits;
 use crate::{
     cli::{self, Output, USAGE, Usage},
     config::Config,
-    duration, input,
+    dev, duration, input,
     playground::{self, Playground},
     signals::{Signal, Signals},
     validate,
@@ -46,9 +46,11 @@ Examples:
   echo '{\"name\": \"Ada\"}' | fermata run hello.json --input -
   fermata run order.json -o json | jq .outputs
   fermata run checkout.yaml --callback 'payment={\"status\": \"paid\"}'
+  fermata run onboarding.json --callback 'risk_decision={\"outcome\": \"approve\"}'
+  fermata run parent.json --with child.json
 
-A step that waits for a webhook can be called while the run is in progress: its address on this machine is printed when
-the wait begins. --callback answers the wait at once instead. Requests to http://playground.localhost go to an echo and
+A step that waits for a webhook, or for the answer of a request, can be called while the run is in progress: its address
+on this machine is printed when the wait begins. --callback answers it at once instead. Requests to http://playground.localhost go to an echo and
 fault service that is part of this program and works offline.
 
 A value that is valid JSON is JSON, any other value is text: n=42 is a number, n='\"42\"' is text.
@@ -84,9 +86,12 @@ pub struct RunArgs {
     /// A variable that expressions see as `vars`; overrides the configuration.
     #[arg(long, value_name = "KEY=VALUE")]
     var: Vec<String>,
-    /// Answer a step that waits for a webhook, at once.
-    #[arg(long, value_name = "NAME=JSON")]
+    /// Answer a step that waits: for a webhook at once, for the answer of a request each time it is sent.
+    #[arg(long, alias = "answer", value_name = "NAME=JSON")]
     callback: Vec<String>,
+    /// Another document that this one starts.
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
     /// How long to wait for the end, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
@@ -137,6 +142,12 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let worker = engine.clone();
     tokio::spawn(async move { worker.run().await });
     let workflow = compiled.plan.workflow.clone();
+    for file in &args.with {
+        let (source, name) = validate::read(file).map_err(Usage)?;
+        if let Err(error) = dev::publish(&engine, &source, &name).await {
+            return Err(Usage(format!("{name}: {error}")).into());
+        }
+    }
     engine.workflows().save(&source, &name).await?;
     engine.workflows().publish(&workflow, true).await?;
     engine.ready().await; // so that the run starts at once, and its waits exist
@@ -151,7 +162,7 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     };
     if let Some(callbacks) = callbacks {
         callbacks
-            .serve(&engine, accepted.run, config.web(), answers, &progress)
+            .serve(&engine, accepted.run, config.web(), answers, &compiled.plan, &progress)
             .await?;
     }
     let waited = wait(&engine, accepted.run, args.timeout, &progress, &mut signals).await?;

@@ -2,7 +2,10 @@
 
 use crate::workflows::Command;
 use fermata_core::RunId;
-use fermata_dialects::{Diagnostics, Severity};
+use fermata_dialects::{
+    Diagnostics, Severity,
+    jsondagapi::{intents::Refused, version::TooSmall},
+};
 use fermata_store::{StoreError, definitions::Lifecycle};
 use uuid::Uuid;
 
@@ -139,6 +142,48 @@ pub enum Refusal {
         wanted: String,
         /// The workflow that the document names.
         found: String,
+    },
+    /// The version of the changed document is too low.
+    #[error("workflow `{workflow}`: {problem}")]
+    VersionTooLow {
+        /// The workflow.
+        workflow: String,
+        /// What its version must be.
+        problem: TooSmall,
+    },
+    /// The workflow has another version than the caller expects.
+    #[error(
+        "workflow `{workflow}` has version {version} now. Read it, merge your changes and send them with this version in If-Match"
+    )]
+    OtherVersion {
+        /// The workflow.
+        workflow: String,
+        /// Its latest version.
+        version: String,
+    },
+    /// There is no version with this label.
+    #[error("workflow `{workflow}` has no version {version}")]
+    LabelNotFound {
+        /// The workflow.
+        workflow: String,
+        /// The requested version.
+        version: String,
+    },
+    /// Documents of this dialect are not changed by intents.
+    #[error("workflow `{workflow}` is written in {dialect}; only jsondagapi workflows are changed by intents")]
+    NoIntents {
+        /// The workflow.
+        workflow: String,
+        /// Its dialect.
+        dialect: String,
+    },
+    /// An intent cannot be applied.
+    #[error("workflow `{workflow}` was not changed: {refused}")]
+    IntentRefused {
+        /// The workflow.
+        workflow: String,
+        /// Why.
+        refused: Refused,
     },
     /// The lifecycle does not allow this command.
     #[error("workflow `{workflow}` is {}: it cannot be {}; {}", status.as_str(), command.done(), command.instead(*status))]

@@ -1,13 +1,15 @@
 //! Workflows: saving drafts, publishing versions, and the compiled plans. The other lifecycle commands are in [`lifecycle`],
-//! and workflows of dialects without drafts in [`release`].
+//! workflows of dialects without drafts in [`release`], and changes of documents with versions in [`revisions`].
 //!
 //! A workflow is identified by its uid. Callers use a *reference*: its name or its uid, with or without the prefix `wf_`
 //! ([`Workflows::resolve`]).
 //!
 //! What must stay true: what is cached by name is checked again by the store.
 
+mod children;
 mod lifecycle;
 mod release;
+mod revisions;
 
 pub use lifecycle::{Command, Validated};
 pub use release::Added;
@@ -158,11 +160,15 @@ impl Workflows {
         aside(source.len(), || Document::parse(source, name, limits)).map_err(Refusal::InvalidDocument)
     }
 
-    /// Checks a document completely.
-    async fn examine(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, Refusal> {
+    /// Checks a document completely, and for publishing also the workflows that it starts.
+    async fn examine(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, EngineError> {
         let compiled = self.compile(document, stage)?;
         let compiled = check_uncovered(document, compiled, stage, &self.sandbox).await;
-        compiled.map_err(Refusal::InvalidDocument)
+        let compiled = compiled.map_err(Refusal::InvalidDocument)?;
+        match stage {
+            Stage::Publish => self.check_children(document, compiled, stage).await,
+            Stage::Save | Stage::Run | Stage::Settle => Ok(compiled),
+        }
     }
 
     fn compile(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, Refusal> {
@@ -239,7 +245,8 @@ impl Workflows {
             }
             (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
         };
-        let (_, compiled) = self.check_document(&source, id, Stage::Publish).await?;
+        let (document, compiled) = self.check_document(&source, id, Stage::Publish).await?;
+        self.check_revision(&workflow, &document, None).await?;
         let activation = match activate {
             true => Activation::Activate {
                 enabled: compiled.enabled,

@@ -79,7 +79,7 @@ macro_rules! conformance_tests {
                 releasing_activates_what_was_staged, documents_may_disable_new_runs, workflows_are_found_by_uid,
                 soft_deleted_workflows_are_kept_for_their_runs, runs_continue_after_their_workflow_is_deleted, a_deleted_name_can_be_used_again,
                 runs_belong_to_one_workflow_of_a_name, request_ids_of_a_deleted_workflow_stay_taken,
-                drafts_over_old_runs_are_deleted, concurrent_releases;
+                drafts_over_old_runs_are_deleted, concurrent_releases, a_release_after_another_version_is_refused;
             enqueue: pending_run_is_stored_whole, locally_started_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
                 concurrent_requests_make_one_run, drafts_take_pinned_runs_only;

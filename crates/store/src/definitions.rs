@@ -305,6 +305,8 @@ pub enum ReleaseRule {
     Existing {
         /// Its uid.
         uid: Uuid,
+        /// If given, this must still be its latest version.
+        after: Option<u32>,
     },
 }
 
@@ -317,6 +319,8 @@ pub enum Released {
     Exists(Lifecycle),
     /// The lifecycle state does not allow it.
     Refused(Lifecycle),
+    /// Another version was published meanwhile.
+    Changed,
     /// There is no such workflow.
     NotFound,
 }

@@ -1,11 +1,13 @@
 //! The routes, one file for each resource.
 
+mod analysis;
 mod callbacks;
 mod dead_letters;
 mod drafts;
 mod executions;
 mod health;
 mod hierarchy;
+mod jsondagapi;
 mod lifecycle;
 mod list;
 mod runners;
@@ -17,7 +19,7 @@ use axum::{
     Router,
     http::{Method, StatusCode, Uri},
     middleware::from_fn_with_state,
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use fermata_runtime::Role;
 
@@ -55,12 +57,27 @@ fn resources() -> Router<Web> {
             post(drafts::validate)
                 .get(workflows::get)
                 .put(workflows::replace)
+                .patch(jsondagapi::patch)
                 .delete(lifecycle::delete),
         )
         .route(
             "/api/v1/workflows/{id}",
-            get(workflows::get).put(workflows::replace).delete(lifecycle::delete),
+            get(workflows::get)
+                .put(workflows::replace)
+                .patch(jsondagapi::patch)
+                .delete(lifecycle::delete),
         )
+        .route("/api/v1/workflows/{id}/nodes", post(jsondagapi::add_node))
+        .route(
+            "/api/v1/workflows/{id}/nodes/{node}",
+            put(jsondagapi::update_node).delete(jsondagapi::remove_node),
+        )
+        .route(
+            "/api/v1/workflows/{id}/edges",
+            post(jsondagapi::add_edge).delete(jsondagapi::remove_edge),
+        )
+        .route("/api/v1/analysis/validate", post(analysis::validate))
+        .route("/api/v1/analysis/inspect", post(analysis::inspected))
         .route("/api/v1/workflows/{id}/versions", get(workflows::versions))
         .route(
             "/api/v1/workflows/{id}/versions/{version}/activate",
@@ -78,7 +95,7 @@ fn resources() -> Router<Web> {
         .route("/api/v1/workflows/{id}/runs/{run_id}", get(runs::get))
         .route("/api/v1/workflows/{id}/runs/{run_id}/cancel", post(runs::cancel))
         .route("/wh/{token}", post(callbacks::answer))
-        .route("/api/v1/executions", get(list::list))
+        .route("/api/v1/executions", get(list::list).post(executions::create))
         .route(
             "/api/v1/executions/{id}",
             get(executions::get).delete(executions::delete),

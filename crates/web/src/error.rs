@@ -12,7 +12,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use fermata_dialects::Diagnostic;
+use fermata_dialects::{Diagnostic, jsondagapi::intents::Reason};
 use fermata_runtime::{EngineError, Refusal};
 use fermata_store::StoreError;
 use serde::Serialize;
@@ -165,6 +165,18 @@ impl From<Refusal> for ApiError {
             Refusal::OtherDraft { checksum, .. } => ApiError {
                 etag: checksum.as_deref().and_then(etag),
                 ..ApiError::new(StatusCode::PRECONDITION_FAILED, "PRECONDITION_FAILED", message)
+            },
+            Refusal::VersionTooLow { .. } => ApiError::conflict("VERSION_TOO_LOW", message),
+            Refusal::OtherVersion { version, .. } => ApiError {
+                etag: etag(&version),
+                ..ApiError::new(StatusCode::PRECONDITION_FAILED, "PRECONDITION_FAILED", message)
+            },
+            Refusal::LabelNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
+            Refusal::NoIntents { .. } => ApiError::conflict("DIALECT_MISMATCH", message),
+            Refusal::IntentRefused { refused, .. } => match refused.reason {
+                Reason::NotFound(_) => ApiError::not_found("NODE_OR_EDGE_NOT_FOUND", message),
+                Reason::Conflict(_) => ApiError::conflict("INTENT_REFUSED", message),
+                Reason::Forbidden(_) => ApiError::new(StatusCode::BAD_REQUEST, "INTENT_FORBIDDEN", message),
             },
             Refusal::ReservedRequestId(_) => ApiError::new(StatusCode::BAD_REQUEST, "RESERVED_REQUEST_ID", message),
             Refusal::Immutable { .. } => ApiError::new(StatusCode::BAD_REQUEST, "WORKFLOW_IMMUTABLE", message),

@@ -46,6 +46,7 @@ impl PlanBuilder {
             on_failure: OnFailure::FailFast,
             timeout_ms: None,
             trigger_schema: None,
+            trigger_defaults: None,
             context: ContextPolicy::default(),
             scope,
             language: Language::default(),

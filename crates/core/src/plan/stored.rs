@@ -9,7 +9,7 @@
 
 use super::{ContextPolicy, GraphError, Language, Node, OnFailure, Plan, RunOutputs, Scope, Templates};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The format that [`StoredPlan::encode`] writes.
 pub const PLAN_VERSION: u32 = 1;
@@ -33,6 +33,9 @@ pub struct StoredPlan {
     /// JSON Schema of the trigger payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_schema: Option<Value>,
+    /// Members that the trigger has if it is given without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_defaults: Option<Map<String, Value>>,
     /// The contents of the context snapshot, and the size limit of the context.
     pub context: ContextPolicy,
     /// The values that expressions can read.

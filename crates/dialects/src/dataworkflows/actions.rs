@@ -3,8 +3,10 @@
 //! A string with a template can become any value. In a value that contains one, only the field names
 //! are checked.
 
+use super::plan::WAIT;
 use super::view::{Node, View};
 use super::{Check, text};
+use crate::child::CHILD;
 use crate::compile::{Catalog, CatalogEntry};
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
 use crate::explain::{explain, without_consequences};
@@ -12,7 +14,7 @@ use crate::http_request;
 use fermata_expr::nearest;
 use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// The most action types that a message lists.
@@ -34,7 +36,7 @@ pub(super) fn check(check: &mut Check, view: &View) {
         match actions.entry(action).or_insert_with(|| look_up(check.catalog, action)) {
             Some(known) => known_action(check, node, action, known),
             None if check.room(check.readiness()) => {
-                let names = names.get_or_insert_with(|| check.catalog.names());
+                let names = names.get_or_insert_with(|| usable_names(check.catalog));
                 let near = nearest(action, names.iter().map(String::as_str));
                 let (id, action) = (quote(node.id), quote(action));
                 let message = format!("node {id} uses the action {action}, which does not exist");
@@ -53,8 +55,31 @@ pub(super) fn check(check: &mut Check, view: &View) {
     }
 }
 
+/// The action types that a document can use.
+fn usable_names(catalog: &dyn Catalog) -> Vec<String> {
+    let mut names = catalog.names();
+    names.retain(|name| !INTERNAL.contains(&name.as_str()));
+    names.push(WAIT.to_owned());
+    names.sort();
+    names
+}
+
+/// Actions that only the engine calls, for nodes that are not written as actions.
+const INTERNAL: [&str; 4] = ["callback", "event", "http.task", CHILD];
+
 fn look_up(catalog: &dyn Catalog, action: &str) -> Option<Known> {
-    let entry = catalog.find(action)?;
+    let entry = match action {
+        WAIT => CatalogEntry {
+            parameter_schema: Some(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": { "timeoutMs": {} }
+            })),
+            ..CatalogEntry::default()
+        },
+        action if INTERNAL.contains(&action) => return None,
+        action => catalog.find(action)?,
+    };
     // An invalid schema is an error of the catalog, not of this document.
     let validator = entry
         .parameter_schema

@@ -13,7 +13,7 @@ use fermata_expr::{Data, ReadPath, SandboxLanguage, Segment, SyntaxError, Syntax
 use serde_json::Value;
 
 /// The names that conditions and templates can read.
-const ROOTS: [&str; 4] = ["trigger", "context", "vars", "spec"];
+const ROOTS: [&str; 5] = ["trigger", "context", "vars", "spec", "wait"];
 /// The longest condition, in bytes.
 const LONGEST_CONDITION: usize = 64 * 1024;
 /// The members of `context`.
@@ -192,7 +192,7 @@ impl Names<'_> {
                 problem.span = name_span(check, pointer, text, &root, "");
                 check.add(match nearest(&root, ROOTS) {
                     Some(near) => problem.help(format!("did you mean {}?", quote(near))),
-                    None => problem.help("expressions can read `trigger`, `context`, `vars` and `spec`"),
+                    None => problem.help("expressions can read `trigger`, `context`, `vars`, `spec` and `wait`"),
                 });
             } else if root == "context" {
                 match (steps.next(), steps.next()) {
@@ -200,8 +200,27 @@ impl Names<'_> {
                     (Some(part), _) => check_context_member(check, pointer, text, &part),
                     (None, _) => {}
                 }
+            } else if root == "wait"
+                && let Some(name) = steps.next()
+            {
+                self.wait(check, pointer, text, &name);
             }
         }
+    }
+
+    /// `wait[name]`: only nodes with the action `core.wait` have a callback URL.
+    fn wait(&self, check: &mut Check, pointer: &str, text: &str, name: &str) {
+        let waits = || self.view.nodes.iter().filter(|node| node.is_wait()).map(|node| node.id);
+        if waits().any(|id| id == name) || !check.room(Severity::Error) {
+            return;
+        }
+        let message = format!("node {} does not wait for a callback", quote(name));
+        let mut problem = check.error("NOT_A_WAIT", pointer, message);
+        problem.span = name_span(check, pointer, text, name, "wait");
+        check.add(match nearest(name, waits()) {
+            Some(near) => problem.help(format!("did you mean {}?", quote(near))),
+            None => problem.help("only nodes with the action `core.wait` have a callback URL"),
+        });
     }
 
     /// `context.data[name]`.

@@ -4,21 +4,28 @@
 
 use super::view::{Node, View};
 use super::{text, time};
-use crate::compile::Settings;
+use crate::child::{CHILD, Child};
+use crate::compile::{Settings, whole};
 use fermata_core::plan::{ContextPolicy, Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
-use fermata_core::{Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, RunOutputs, When};
+use fermata_core::{
+    AnswerRule, Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, RunOutputs, When, code,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The action that compiles to a durable sleep, not to a call.
 pub(super) const DELAY: &str = "core.delay";
+/// The action that compiles to a wait for a callback.
+pub(super) const WAIT: &str = "core.wait";
+/// The action that asks a person.
+pub(super) const APPROVAL: &str = "core.approval";
 
 pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Result<Plan, GraphError> {
     let owned = |key: &str| text(document, key).unwrap_or_default().to_owned();
     let nodes: Vec<fermata_core::Node> = view.nodes.iter().map(|node| build_node(view, node, settings)).collect();
     let pauses = nodes
         .iter()
-        .any(|node| matches!(node.kind, Kind::Sleep { .. } | Kind::Wait { .. }));
+        .any(|node| !matches!(node.kind, Kind::Action { .. } | Kind::Pass));
     Plan::new(StoredPlan {
         workflow: owned("id"),
         display_name: owned("displayName"),
@@ -27,6 +34,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         on_failure: OnFailure::FailFast,
         timeout_ms: time::allowed_ms(document, settings, pauses),
         trigger_schema: document.get("triggerSchema").cloned(),
+        trigger_defaults: None,
         context: context(document.get("contextSnapshot"), &settings.context),
         scope: scope(),
         language: Language::Script,
@@ -35,7 +43,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
     })
 }
 
-/// What the expressions of this dialect see: `trigger`, `context.data.<node>`, `vars` and `spec`. The entry of a node is its
+/// What the expressions of this dialect see: `trigger`, `context.data.<node>`, `vars`, `spec` and `wait.<node>.url`. The entry of a node is its
 /// output or its error.
 pub fn scope() -> Scope {
     let error = Form::object([("code", Form::ErrorCode), ("message", Form::ErrorMessage)]);
@@ -45,6 +53,7 @@ pub fn scope() -> Scope {
             Name::new("context.data", Source::Entries),
             Name::new("vars", Source::Vars),
             Name::new("spec", Source::Spec),
+            Name::new("wait", Source::Waits),
         ],
         entries: Entries {
             succeeded: Form::WHOLE,
@@ -57,17 +66,7 @@ pub fn scope() -> Scope {
 }
 
 fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::Node {
-    let action = text(node.value, "actionType").unwrap_or_default().to_owned();
-    let parameters = node.value.get("parameters").cloned();
-    let parameters = parameters.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-    let kind = match action.as_str() {
-        DELAY => Kind::Sleep {
-            action,
-            parameters,
-            timeout_ms: node.value.pointer("/policies/timeoutMs").and_then(whole),
-        },
-        _ => Kind::Action { action, parameters },
-    };
+    let kind = kind(node);
     let target = |name: &str| NodeIx(view.by_id.get(name).map_or(u32::MAX, |at| *at as u32));
     let mut edges: Vec<Edge> = Vec::new();
     for edge in &node.edges {
@@ -92,17 +91,69 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
     }
     fermata_core::Node {
         id: node.id.into(),
-        kind,
         join: Join::Any,
         route: match text(node.value, "routePolicy") {
             Some("firstMatch") => Route::FirstMatch,
             _ => Route::Parallel,
         },
-        policies: policies(node.value.get("policies"), settings.policies),
+        policies: policies(node.value.get("policies"), defaults(&kind, settings)),
         edges,
         merges_into_state: false,
         title: None,
+        kind,
     }
+}
+
+fn kind(node: &Node) -> Kind {
+    let parameters = node.value.get("parameters").cloned();
+    let parameters = parameters.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let timeout_ms = node.value.pointer("/policies/timeoutMs").and_then(whole);
+    if node.is_subworkflow() {
+        let child = Child {
+            workflow: text(node.value, "workflowId").unwrap_or_default(),
+            version: node.value.get("workflowVersion").cloned(),
+            trigger: Some(parameters),
+        };
+        return match node.value.get("waitForCompletion") {
+            Some(Value::Bool(false)) => child.started(),
+            _ => child.awaited(timeout_ms),
+        };
+    }
+    let action = text(node.value, "actionType").unwrap_or_default().to_owned();
+    match action.as_str() {
+        DELAY => Kind::Sleep {
+            action,
+            parameters,
+            timeout_ms,
+        },
+        WAIT => Kind::Wait {
+            timeout_ms: parameters.get("timeoutMs").and_then(whole).or(timeout_ms),
+        },
+        APPROVAL => {
+            let outcomes = parameters.get("outcomes").and_then(Value::as_array);
+            let outcomes = outcomes.into_iter().flatten().filter_map(Value::as_str);
+            Kind::Request {
+                answer: AnswerRule::Approval {
+                    outcomes: outcomes.map(str::to_owned).collect(),
+                },
+                timeout_ms: parameters.get("deadlineMs").and_then(whole).or(timeout_ms),
+                retry_on_timeout: false,
+                timeout_code: code::WAIT_TIMEOUT.to_owned(),
+                action,
+                parameters,
+            }
+        }
+        _ => Kind::Action { action, parameters },
+    }
+}
+
+/// The policies of a node that sets none. A child run is started again only if its node says so.
+fn defaults(kind: &Kind, settings: &Settings) -> Policies {
+    let mut policies = settings.policies;
+    if kind.action_type() == CHILD {
+        policies.retry.max_attempts = 1;
+    }
+    policies
 }
 
 /// The policies of a node; fields that it does not set have the configured defaults.
@@ -149,13 +200,4 @@ fn context(given: Option<&Value>, settings: &ContextPolicy) -> ContextPolicy {
         policy.max_context_size_bytes = size.unwrap_or(policy.max_context_size_bytes);
     }
     policy
-}
-
-/// A whole number as JSON Schema defines it: `1000`, and also `1e3`. A number above the maximum counts as
-/// the maximum.
-pub(super) fn whole(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| {
-        let number: f64 = value.as_number()?.as_str().parse().ok()?;
-        (number >= 0.0).then_some(number as u64)
-    })
 }

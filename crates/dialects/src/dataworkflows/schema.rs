@@ -4,6 +4,7 @@ use super::view::{Node, View};
 use super::{Check, SCHEMA, text};
 use crate::diagnostics::{Severity, quote};
 use crate::structure::Structure;
+use jsonschema::ValidationError;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -12,7 +13,9 @@ static STRUCTURE: LazyLock<Structure> = LazyLock::new(|| Structure::new(SCHEMA))
 
 pub(super) fn check(check: &mut Check, view: &View) {
     let value = check.document.value();
-    let meant = STRUCTURE.check(check, |pointer| subject(value, pointer), |_| false);
+    // Rules that depend on the type of a node are in the schema for editors. Here they have their own messages.
+    let by_type = |error: &ValidationError| error.schema_path().as_str().contains("/allOf/");
+    let meant = STRUCTURE.check(check, |pointer| subject(value, pointer), by_type);
     for node in &view.nodes {
         required_by_type(check, node, &meant);
     }
@@ -33,12 +36,6 @@ fn required_by_type(check: &mut Check, node: &Node, meant: &HashSet<String>) {
         let message = format!("the field `{field}` is missing in {what} {}", quote(node.id));
         let problem = check.error("MISSING_FIELD", &node.pointer, message);
         check.add(problem);
-    }
-    if node.is_subworkflow() && check.room(Severity::Error) {
-        let pointer = format!("{}/nodeType", node.pointer);
-        let message = "subworkflow nodes are not supported by this version of Fermata";
-        let problem = check.error("SUBWORKFLOW_NOT_SUPPORTED", &pointer, message);
-        check.add(problem.help("put the nodes of the other workflow into this one"));
     }
 }
 

@@ -1,10 +1,10 @@
 //! How long a run may take from its start, parked time included: the `timeoutMs` of the document, else the configured
 //! default, and then at least 30 days if the graph sleeps or waits.
 
-use super::plan::{DELAY, whole};
+use super::plan::DELAY;
 use super::view::View;
 use super::{Check, text};
-use crate::compile::Settings;
+use crate::compile::{Settings, whole};
 use crate::diagnostics::{Severity, quote};
 use serde_json::Value;
 

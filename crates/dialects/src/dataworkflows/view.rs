@@ -1,6 +1,7 @@
 //! The nodes and edges of a document. Values of the wrong shape are left out: the structure check
 //! reports them.
 
+use super::plan::WAIT;
 use super::text;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -58,6 +59,10 @@ impl<'a> View<'a> {
 impl<'a> Node<'a> {
     pub(super) fn is_subworkflow(&self) -> bool {
         text(self.value, "nodeType") == Some("subworkflow")
+    }
+
+    pub(super) fn is_wait(&self) -> bool {
+        text(self.value, "actionType") == Some(WAIT) && !self.is_subworkflow()
     }
 
     pub(super) fn on_failure(&self) -> Option<&'a str> {

@@ -49,6 +49,7 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
         on_failure: OnFailure::Continue,
         timeout_ms: Some(max_duration_seconds(document).saturating_mul(1000)),
         trigger_schema: None,
+        trigger_defaults: None,
         context: ContextPolicy {
             // Each response is capped; the sum of all must not fail a run.
             overflow_behavior: Overflow::DropOversize,

@@ -33,6 +33,7 @@ const SECTIONS: &[(&str, Docs)] = &[
     ("error_handling", ErrorHandling::DOCS),
     ("retention", RetentionConfig::DOCS),
     ("scalability", Scalability::DOCS),
+    ("jsondagapi", Jsondagapi::DOCS),
     ("subworkflows", Subworkflows::DOCS),
     ("triggers", Triggers::DOCS),
 ];

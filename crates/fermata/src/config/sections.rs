@@ -359,6 +359,14 @@ section! {
 }
 
 section! {
+    /// Documents of the jsondagapi dialect.
+    Jsondagapi {
+        /// Whether JSONLogic may use only the operators of the specification. `false` admits all operators of jsonlogic.com.
+        strict_operators: bool = true,
+    }
+}
+
+section! {
     /// Workflows that start others (§10.5).
     Subworkflows {
         /// How deeply they may nest. Takes effect with subworkflows.

@@ -1,19 +1,31 @@
-//! Waits of a run without a server: an address for their callbacks, and answers from the command line.
+//! Waits and requests of a run without a server: an address for their callbacks, and answers from the command line.
 
-use super::Progress;
-use crate::input;
+use super::{Progress, clean};
+use crate::{cli, input};
 use anyhow::Context;
-use fermata_core::{Kind, NodeId, Plan, RunId};
+use fermata_core::{AnswerRule, Kind, NodeId, Plan, RunId};
 use fermata_runtime::Engine;
 use fermata_web::WebConfig;
 use serde_json::Value;
-use std::{collections::HashMap, future};
+use std::{
+    collections::{HashMap, HashSet},
+    future,
+    time::Duration,
+};
 use tokio::net::TcpListener;
 
-/// The steps of a plan that wait for a callback.
+/// How often new requests are looked for.
+const REQUEST_POLL: Duration = Duration::from_millis(50);
+
+/// The steps of a plan that wait for a callback or for the answer of a request.
 pub fn of(plan: &Plan) -> Vec<&NodeId> {
-    let waits = |node: &&fermata_core::Node| matches!(node.kind, Kind::Wait { .. });
+    let waits = |node: &&fermata_core::Node| matches!(node.kind, Kind::Wait { .. }) || is_request(node);
     plan.nodes.iter().filter(waits).map(|node| &node.id).collect()
+}
+
+/// Whether a node sends a request that is answered from outside. Each attempt has its own address.
+fn is_request(node: &fermata_core::Node) -> bool {
+    matches!(&node.kind, Kind::Request { answer, .. } if *answer != AnswerRule::Child)
 }
 
 /// Reads `--callback NAME=JSON`.
@@ -66,10 +78,23 @@ impl CallbackServer {
         run: RunId,
         web: WebConfig,
         answers: HashMap<NodeId, Value>,
+        plan: &Plan,
         progress: &Progress,
     ) -> anyhow::Result<()> {
+        let requests: HashSet<NodeId> = plan
+            .nodes
+            .iter()
+            .filter(|node| is_request(node))
+            .map(|node| node.id.clone())
+            .collect();
         let mut addresses = HashMap::new();
-        for wait in engine.reads().waits(run).await? {
+        for wait in engine
+            .reads()
+            .waits(run)
+            .await?
+            .into_iter()
+            .filter(|wait| !requests.contains(&wait.node))
+        {
             match answers.get(&wait.node) {
                 // A wait that is closed already belongs to a skipped step, which has a line of its own.
                 Some(payload) => drop(engine.answer(&wait.token, &payload.to_string()).await?),
@@ -85,7 +110,44 @@ impl CallbackServer {
             web,
             future::pending(),
         ));
+        if !requests.is_empty() {
+            let answers = answers
+                .into_iter()
+                .filter(|(node, _)| requests.contains(node))
+                .collect();
+            tokio::spawn(answer_requests(engine.clone(), run, answers, requests, self.url));
+        }
         Ok(())
+    }
+}
+
+/// Answers requests as they are sent, or prints the address for the answer, until the run ends.
+async fn answer_requests(
+    engine: Engine,
+    run: RunId,
+    answers: HashMap<NodeId, Value>,
+    requests: HashSet<NodeId>,
+    url: String,
+) {
+    let mut seen = HashSet::new();
+    let mut tick = tokio::time::interval(REQUEST_POLL);
+    while let Ok(waits) = engine.reads().waits(run).await {
+        let waiting = waiting(&engine, run).await.unwrap_or_default();
+        let sent = waits
+            .into_iter()
+            .filter(|wait| wait.open && requests.contains(&wait.node) && waiting.contains(&wait.node));
+        for wait in sent.filter(|wait| seen.insert(wait.token.clone())) {
+            match answers.get(&wait.node) {
+                // A request that ended meanwhile is not answered.
+                Some(payload) => drop(engine.answer(&wait.token, &payload.to_string()).await),
+                None => cli::say(format_args!(
+                    "  {} waits for an answer: POST {url}/wh/{}",
+                    clean(wait.node.as_str()),
+                    wait.token
+                )),
+            }
+        }
+        tick.tick().await;
     }
 }
 

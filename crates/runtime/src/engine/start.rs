@@ -93,6 +93,11 @@ impl Engine {
             Some(version) => Some(shared.workflows.compiled(head.uid, &head.id, version).await?),
             None => None,
         };
+        let filled = match &compiled {
+            Some(compiled) => inputs.with_defaults(compiled, &shared.offload).await,
+            None => None,
+        };
+        let inputs = filled.as_ref().unwrap_or(inputs);
         if let Some(compiled) = &compiled
             && let Err(refusal) = check_trigger(
                 &shared.offload,
@@ -222,6 +227,7 @@ impl Engine {
 }
 
 /// A JSON value and its text.
+#[derive(Clone)]
 struct Payload {
     value: Arc<Value>,
     text: String,
@@ -239,6 +245,25 @@ impl Payload {
 struct Inputs {
     trigger: Payload,
     spec: Option<Payload>,
+}
+
+impl Inputs {
+    /// The payloads with the plan's defaults for members that the trigger lacks; `None` if it lacks none.
+    async fn with_defaults(&self, compiled: &Compiled, offload: &Offload) -> Option<Inputs> {
+        let defaults = compiled.plan.trigger_defaults.as_ref()?;
+        let given = self.trigger.value.as_object()?;
+        if defaults.keys().all(|name| given.contains_key(name)) {
+            return None;
+        }
+        let mut trigger = given.clone();
+        for (name, value) in defaults {
+            trigger.entry(name.as_str()).or_insert_with(|| value.clone());
+        }
+        Some(Inputs {
+            trigger: Payload::new(Value::Object(trigger), offload).await,
+            spec: self.spec.clone(),
+        })
+    }
 }
 
 fn new_run(id: RunId, request: &Request, inputs: &Inputs, head: &Head, version: u32, shared: &Shared) -> NewRun {

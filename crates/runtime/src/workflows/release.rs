@@ -45,6 +45,17 @@ impl Workflows {
     /// Publishes a document as the current version of an existing workflow whose dialect has no drafts. Started runs stay on
     /// their version.
     pub async fn replace(&self, reference: &str, source: &[u8], name: &str) -> Result<PublishedWorkflow, EngineError> {
+        self.replace_expecting(reference, source, name, None).await
+    }
+
+    /// As [`Workflows::replace`]; with `expected`, only if the latest document has this version.
+    pub async fn replace_expecting(
+        &self,
+        reference: &str,
+        source: &[u8],
+        name: &str,
+        expected: Option<&str>,
+    ) -> Result<PublishedWorkflow, EngineError> {
         let workflow = self.resolve(reference).await?;
         let document = self.parse(source, name)?;
         let of_document = document.dialect();
@@ -65,12 +76,16 @@ impl Workflows {
             let (wanted, found) = (workflow.id, compiled.plan.workflow.clone());
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
         }
-        let rule = ReleaseRule::Existing { uid: workflow.uid };
+        let after = self.check_revision(&workflow, &document, expected).await?;
+        let rule = ReleaseRule::Existing {
+            uid: workflow.uid,
+            after,
+        };
         self.release(source, &document, compiled, rule).await
     }
 
     /// Publishes a checked document.
-    async fn release(
+    pub(super) async fn release(
         &self,
         source: &[u8],
         document: &Document,
@@ -92,6 +107,7 @@ impl Workflows {
             }
             Released::Exists(status) => Err(Refusal::Exists { workflow, status }.into()),
             Released::Refused(status) => Err(Command::Publish.refused(&workflow, status)),
+            Released::Changed => Err(Refusal::KeepsChanging(workflow).into()),
             Released::NotFound => Err(Refusal::WorkflowNotFound(workflow).into()),
         }
     }

@@ -3,6 +3,7 @@
 
 mod action_slots;
 mod callbacks;
+mod child_documents;
 mod conditions;
 mod cost;
 mod dead_letters;

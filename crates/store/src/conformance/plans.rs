@@ -30,7 +30,10 @@ pub async fn plans_are_stored_with_their_versions(store: &Arc<dyn Store>) {
         .unwrap();
     assert_eq!(plan(store, 2).await.as_deref(), Some("published"));
     let release = Release {
-        rule: ReleaseRule::Existing { uid: uid("w") },
+        rule: ReleaseRule::Existing {
+            uid: uid("w"),
+            after: None,
+        },
         plan: "released".to_owned(),
         ..release_new("w", "three")
     };
@@ -55,7 +58,10 @@ pub async fn publishing_the_same_keeps_the_plan(store: &Arc<dyn Store>) {
         .unwrap();
     store.publish(uid("w"), "one", "third", ACTIVATE, at(4)).await.unwrap();
     let release = Release {
-        rule: ReleaseRule::Existing { uid: uid("w") },
+        rule: ReleaseRule::Existing {
+            uid: uid("w"),
+            after: None,
+        },
         plan: "fourth".to_owned(),
         ..release_new("w", "one")
     };

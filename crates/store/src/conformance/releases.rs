@@ -8,7 +8,10 @@ use crate::{
 
 fn existing(id: &str, checksum: &str) -> Release {
     Release {
-        rule: ReleaseRule::Existing { uid: uid(id) },
+        rule: ReleaseRule::Existing {
+            uid: uid(id),
+            after: None,
+        },
         ..release_new(id, checksum)
     }
 }
@@ -19,6 +22,26 @@ async fn released(store: &Arc<dyn Store>, release: Release) -> Publication {
         Released::Version(publication) => publication,
         other => panic!("{other:?}"),
     }
+}
+
+/// A release that expects another latest version changes nothing.
+pub async fn a_release_after_another_version_is_refused(store: &Arc<dyn Store>) {
+    released(store, release_new("w", "one")).await;
+    let after = |version: u32, checksum: &str| Release {
+        rule: ReleaseRule::Existing {
+            uid: uid("w"),
+            after: Some(version),
+        },
+        ..release_new("w", checksum)
+    };
+    assert_eq!(released(store, after(1, "two")).await.version, 2);
+    for version in [1, 3] {
+        let answer = store.release(after(version, "three")).await.unwrap();
+        assert!(matches!(answer, Released::Changed), "{answer:?}");
+    }
+    let workflow = store.workflow("w").await.unwrap().unwrap();
+    assert_eq!((workflow.latest_version, workflow.current_version), (Some(2), Some(2)));
+    assert_eq!(released(store, after(2, "three")).await.version, 3);
 }
 
 async fn archive(store: &Arc<dyn Store>, id: &str) {
@@ -161,7 +184,10 @@ pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     let replaced = Release {
-        rule: ReleaseRule::Existing { uid: first },
+        rule: ReleaseRule::Existing {
+            uid: first,
+            after: None,
+        },
         ..release_new("a", "three")
     };
     released(store, replaced).await;
@@ -436,7 +462,7 @@ pub async fn concurrent_releases(store: &Arc<dyn Store>) {
 
     let uid = store.workflow("w").await.unwrap().unwrap().uid;
     let replace = (0..16).map(|index| Release {
-        rule: ReleaseRule::Existing { uid },
+        rule: ReleaseRule::Existing { uid, after: None },
         ..release_new("w", &format!("{index}"))
     });
     let mut numbers = Vec::new();

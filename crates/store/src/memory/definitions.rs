@@ -185,12 +185,15 @@ impl State {
         } = release;
         let existing = match rule {
             ReleaseRule::New { .. } => self.workflow(&draft.id),
-            ReleaseRule::Existing { uid } => self.live(uid).map(|entry| entry.row.clone()),
+            ReleaseRule::Existing { uid, .. } => self.live(uid).map(|entry| entry.row.clone()),
         };
         let row = match (existing, rule) {
             (Some(row), ReleaseRule::New { .. }) => return Released::Exists(row.status),
             (Some(row), ReleaseRule::Existing { .. }) if row.status == Lifecycle::Archived => {
                 return Released::Refused(row.status);
+            }
+            (Some(row), ReleaseRule::Existing { after: Some(after), .. }) if row.latest_version != Some(after) => {
+                return Released::Changed;
             }
             (Some(row), ReleaseRule::Existing { .. }) => row,
             (None, ReleaseRule::New { uid }) => Workflow::new(&draft, uid),

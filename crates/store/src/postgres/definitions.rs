@@ -159,12 +159,17 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
     let tx = session.transaction().await?;
     let which = match rule {
         ReleaseRule::New { .. } => Which::Named(&draft.id),
-        ReleaseRule::Existing { uid } => Which::Known(*uid),
+        ReleaseRule::Existing { uid, .. } => Which::Known(*uid),
     };
     let workflow = match (locked(&tx, which).await?, rule) {
         (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
         (Some(workflow), ReleaseRule::Existing { .. }) if workflow.status == Lifecycle::Archived => {
             return Ok(Released::Refused(workflow.status));
+        }
+        (Some(workflow), ReleaseRule::Existing { after: Some(after), .. })
+            if workflow.latest_version != Some(*after) =>
+        {
+            return Ok(Released::Changed);
         }
         (Some(workflow), ReleaseRule::Existing { .. }) => workflow,
         (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),

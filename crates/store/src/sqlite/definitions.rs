@@ -107,12 +107,17 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Re
     } = release;
     let existing = match rule {
         ReleaseRule::New { .. } => workflow(tx.connection, &draft.id)?,
-        ReleaseRule::Existing { uid } => live(tx.connection, *uid)?,
+        ReleaseRule::Existing { uid, .. } => live(tx.connection, *uid)?,
     };
     let workflow = match (existing, rule) {
         (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
         (Some(workflow), ReleaseRule::Existing { .. }) if workflow.status == Lifecycle::Archived => {
             return Ok(Released::Refused(workflow.status));
+        }
+        (Some(workflow), ReleaseRule::Existing { after: Some(after), .. })
+            if workflow.latest_version != Some(*after) =>
+        {
+            return Ok(Released::Changed);
         }
         (Some(workflow), ReleaseRule::Existing { .. }) => workflow,
         (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),

@@ -18,7 +18,7 @@ use axum::{
 use fermata_core::{RunId, Status, duration};
 use fermata_runtime::Request;
 use fermata_store::{reads::Window, runs::Principal};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
@@ -82,6 +82,61 @@ pub(crate) async fn start(
         let status = ended.map_or(accepted.status, |ended| ended.status);
         (code, Json(AcceptedView::new(accepted.run, status))).into_response()
     });
+    if !has_correlation_id {
+        set_correlation_id(&mut response, accepted.run);
+    }
+    Ok(response)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateBody {
+    workflow_id: Option<String>,
+    workflow_version: Option<Value>,
+    inputs: Option<Strict>,
+    request_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct CreatedView {
+    execution_id: String,
+    status: Status,
+}
+
+/// `POST /api/v1/executions`: starts a workflow of any dialect. Names are in snake_case.
+pub(crate) async fn create(
+    State(web): State<Web>,
+    CorrelationId(correlation_id): CorrelationId,
+    OptionalJson(body, share): OptionalJson<CreateBody>,
+) -> Result<Response, ApiError> {
+    let missing = || ApiError::invalid("invalid body: missing field `workflow_id`");
+    let reference = body.workflow_id.ok_or_else(missing)?;
+    let has_correlation_id = correlation_id.is_some();
+    let start = StartBody {
+        request_id: body.request_id,
+        trigger: body.inputs,
+        ..StartBody::default()
+    };
+    let mut request = request_of(reference, correlation_id, start)?;
+    if let Some(version) = body.workflow_version.filter(|version| !version.is_null()) {
+        let workflow = web.engine.reads().workflow(&request.workflow_id).await?;
+        let label = match &version {
+            Value::String(label) => label.clone(),
+            version => version.to_string(),
+        };
+        request.version = Some(web.engine.workflows().version_number(&workflow, &label).await?);
+    }
+    request.memory = Some(Arc::new(share));
+    let accepted = web.engine.start(request).await?;
+    let status = match accepted.created {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    let view = CreatedView {
+        execution_id: accepted.run.to_string(),
+        status: accepted.status,
+    };
+    let mut response = (status, Json(view)).into_response();
     if !has_correlation_id {
         set_correlation_id(&mut response, accepted.run);
     }

@@ -1,8 +1,9 @@
 //! Workflows: create, replace, publish, read, list.
 //!
 //! `{id}` is the id, or the uid with or without `wf_`. A workflow with a Runlater document is shown in the format of the
-//! Runlater specification; lists have one format for all workflows.
+//! Runlater specification, one with a jsondagapi document as in [`super::jsondagapi`]; lists have one format for all workflows.
 
+use super::jsondagapi::{self, expected_version, is_jsondagapi};
 use crate::{
     Web,
     body::run_to_completion,
@@ -15,7 +16,7 @@ use crate::{
 use axum::{
     Json,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use fermata_dialects::{Dialect, Document};
@@ -34,7 +35,7 @@ pub(crate) async fn add(
         match web.engine.workflows().add(&source, "request").await? {
             Added::Draft(saved) if saved.created => Ok(saved_response(StatusCode::CREATED, saved)),
             Added::Draft(saved) => Ok(saved_response(StatusCode::OK, saved)),
-            Added::Published(published) => published_response(&web, StatusCode::CREATED, published, &source),
+            Added::Published(published) => published_response(&web, StatusCode::CREATED, published, &source, "CREATED"),
         }
     })
     .await
@@ -44,12 +45,18 @@ pub(crate) async fn add(
 pub(crate) async fn replace(
     State(web): State<Web>,
     Name(reference): Name,
+    headers: HeaderMap,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     run_to_completion(share, async move {
         let workflows = web.engine.workflows();
-        let published = workflows.replace(&reference, &source, "request").await?;
-        published_response(&web, StatusCode::OK, published, &source)
+        let workflow = web.engine.reads().workflow(&reference).await?;
+        let expected = match is_jsondagapi(&workflow.dialect) {
+            true => expected_version(&headers)?,
+            false => None,
+        };
+        let published = workflows.replace_expecting(&reference, &source, "request", expected.as_deref());
+        published_response(&web, StatusCode::OK, published.await?, &source, "UPDATED")
     })
     .await
 }
@@ -60,7 +67,16 @@ fn published_response(
     status: StatusCode,
     published: PublishedWorkflow,
     source: &[u8],
+    word: &str,
 ) -> Result<Response, ApiError> {
+    if is_jsondagapi(&published.workflow.dialect) {
+        return Ok(jsondagapi::changed(
+            status,
+            &published,
+            read(web, source)?.value(),
+            word,
+        ));
+    }
     if is_runlater(&published.workflow.dialect) {
         let json = json(web, source)?;
         if let Some(fields) = DocumentFields::read(&json) {
@@ -166,10 +182,11 @@ fn lifecycle(word: &str) -> Result<Lifecycle, ApiError> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct GetQuery {
-    version: Option<u32>,
+    version: Option<String>,
 }
 
-/// `GET /api/v1/workflows/{id}?version=n`: that version, by default the current one, or the draft if there is none.
+/// `GET /api/v1/workflows/{id}?version=n`: that version, by default the current one, or the draft if there is none. A version
+/// is a number, or for jsondagapi documents also their own version.
 pub(crate) async fn get(
     State(web): State<Web>,
     Name(reference): Name,
@@ -177,12 +194,23 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     let reads = web.engine.reads();
     let workflow = reads.workflow(&reference).await?;
-    let draft = match query.version.or(workflow.current_version) {
+    let wanted = match query.version {
+        Some(label) if is_jsondagapi(&workflow.dialect) => {
+            Some(web.engine.workflows().version_number(&workflow, &label).await?)
+        }
+        Some(number) => Some(
+            number
+                .parse()
+                .map_err(|_| ApiError::parameter("invalid query: version: a version is a number from 1"))?,
+        ),
+        None => None,
+    };
+    let draft = match wanted.or(workflow.current_version) {
         Some(_) => None,
         None => reads.draft(&workflow).await?,
     };
     // A workflow that was published but never activated has versions, but neither a draft nor a current version.
-    let version = query.version.or(workflow.current_version).or(workflow.latest_version);
+    let version = wanted.or(workflow.current_version).or(workflow.latest_version);
     let (source, checksum, version, dialect) = match (draft, version) {
         (Some(draft), _) => (draft.source, draft.checksum, None, draft.dialect),
         (None, Some(version)) => {
@@ -196,6 +224,9 @@ pub(crate) async fn get(
         }
         (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
     };
+    if is_jsondagapi(&dialect) {
+        return Ok(jsondagapi::document_response(read(&web, &source)?.value()));
+    }
     if is_runlater(&dialect) {
         let json = json(&web, &source)?;
         if let Some(fields) = DocumentFields::read(&json) {

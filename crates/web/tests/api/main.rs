@@ -11,6 +11,7 @@ mod executions;
 mod facade;
 mod harness;
 mod invalid_requests;
+mod jsondagapi;
 mod lifecycle;
 mod limits;
 mod lists;

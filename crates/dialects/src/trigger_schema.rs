@@ -1,36 +1,28 @@
-//! Checks that `triggerSchema` is a JSON Schema that can be used without fetching other schemas.
+//! Checks that the schema of the trigger is a JSON Schema that can be used without fetching other schemas.
 
-use super::{
-    Check,
-    schema_cost::{self, Excess, MAX_COST},
-};
+mod cost;
+
+use crate::check::Check;
 use crate::diagnostics::{MAX_SHOWN, Severity, quote};
 use crate::tree::join;
+use cost::{Excess, MAX_COST};
 use fermata_expr::nearest;
 use jsonschema::ValidationError;
 use serde_json::Value;
 
-const AT: &str = "/triggerSchema";
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-pub(super) fn check(check: &mut Check) {
-    let Some(schema) = check
-        .document
-        .value()
-        .get("triggerSchema")
-        .filter(|schema| schema.is_object())
-    else {
-        return;
-    };
+/// Checks `schema`. `place` gives the pointer in the document for a pointer in the schema.
+pub(crate) fn check(check: &mut Check, schema: &Value, place: impl Fn(&str) -> String) {
     let before = check.problems.len();
     match jsonschema::meta::validator_for(schema) {
         Ok(meta) => {
             for error in meta.iter_errors(schema) {
-                report(check, &error);
+                report(check, &error, &place);
             }
         }
         Err(_) => {
-            let pointer = format!("{AT}/$schema");
+            let pointer = place("/$schema");
             let kind = schema.get("$schema").and_then(|kind| kind.as_str()).unwrap_or_default();
             let message = format!("{} is not a known JSON Schema version", quote(kind));
             let problem = check.error("INVALID_TRIGGER_SCHEMA", &pointer, message);
@@ -39,20 +31,21 @@ pub(super) fn check(check: &mut Check) {
         }
     }
     if check.problems.len() == before
-        && let Err(excess) = schema_cost::check(schema)
+        && let Err(excess) = cost::check(schema)
     {
-        return refuse(check, &excess);
+        return refuse(check, &excess, &place);
     }
     // Only a valid schema is checked for references that do not resolve and for invalid patterns.
     if check.problems.len() == before
         && let Err(error) = jsonschema::validator_for(schema)
     {
         let mut lost = Vec::new();
-        lost_references(schema, schema, AT.to_owned(), &mut lost);
+        lost_references(schema, schema, String::new(), &mut lost);
         if lost.is_empty() {
-            report(check, &error);
+            report(check, &error, &place);
         }
         for (pointer, target) in lost {
+            let pointer = place(&pointer);
             let message = format!(
                 "the trigger schema refers to {}, which does not exist in it",
                 quote(target)
@@ -64,7 +57,7 @@ pub(super) fn check(check: &mut Check) {
 }
 
 /// Reports a schema that would be too expensive to check.
-fn refuse(check: &mut Check, excess: &Excess) {
+fn refuse(check: &mut Check, excess: &Excess, place: &impl Fn(&str) -> String) {
     let (pointer, message, help) = match excess {
         Excess::Cost(pointer) => (
             pointer,
@@ -82,7 +75,7 @@ fn refuse(check: &mut Check, excess: &Excess) {
             "a schema may refer to itself only for parts of a value, in `properties` or `items`",
         ),
     };
-    let problem = check.error("INVALID_TRIGGER_SCHEMA", &format!("{AT}{pointer}"), message);
+    let problem = check.error("INVALID_TRIGGER_SCHEMA", &place(pointer), message);
     check.add(problem.help(help));
 }
 
@@ -114,11 +107,11 @@ fn lost_references<'a>(schema: &'a Value, part: &'a Value, pointer: String, lost
     }
 }
 
-fn report(check: &mut Check, error: &ValidationError) {
+fn report(check: &mut Check, error: &ValidationError, place: &impl Fn(&str) -> String) {
     if !check.room(Severity::Error) {
         return;
     }
-    let pointer = format!("{AT}{}", error.instance_path().as_str());
+    let pointer = place(error.instance_path().as_str());
     let given = error.instance().as_str().unwrap_or_default();
     if pointer.ends_with("/type") && error.instance().is_string() {
         let message = format!(
