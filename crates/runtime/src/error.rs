@@ -161,6 +161,9 @@ pub enum Refusal {
         /// Its latest version.
         version: String,
     },
+    /// Another request published a version meanwhile.
+    #[error("another version of workflow `{0}` was published meanwhile; read it and try again")]
+    Republished(String),
     /// There is no version with this label.
     #[error("workflow `{workflow}` has no version {version}")]
     LabelNotFound {

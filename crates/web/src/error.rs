@@ -157,7 +157,7 @@ impl From<Refusal> for ApiError {
             Refusal::Changed(_) => ApiError::conflict("DRAFT_CHANGED", message),
             Refusal::IllegalTransition { .. } => ApiError::conflict("ILLEGAL_LIFECYCLE_TRANSITION", message),
             Refusal::HasRuns { .. } => ApiError::conflict("WORKFLOW_HAS_EXECUTIONS", message),
-            Refusal::KeepsChanging(_) => ApiError {
+            Refusal::KeepsChanging(_) | Refusal::Republished(_) => ApiError {
                 retry_after: Some(1),
                 ..ApiError::conflict("WORKFLOW_CHANGING", message)
             },

@@ -107,7 +107,7 @@ impl Workflows {
             }
             Released::Exists(status) => Err(Refusal::Exists { workflow, status }.into()),
             Released::Refused(status) => Err(Command::Publish.refused(&workflow, status)),
-            Released::Changed => Err(Refusal::KeepsChanging(workflow).into()),
+            Released::Changed => Err(Refusal::Republished(workflow).into()),
             Released::NotFound => Err(Refusal::WorkflowNotFound(workflow).into()),
         }
     }

@@ -58,11 +58,11 @@ impl Workflows {
             };
             match self.release(&source, &document, compiled, rule).await {
                 Ok(published) => return Ok((published, new)),
-                Err(error @ EngineError::Refused(Refusal::KeepsChanging(_))) => last = Some(error),
+                Err(error @ EngineError::Refused(Refusal::Republished(_))) => last = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or_else(|| Refusal::KeepsChanging(reference.to_owned()).into()))
+        Err(last.unwrap_or_else(|| Refusal::Republished(reference.to_owned()).into()))
     }
 
     /// Checks the version of a changed document against the latest version, and returns the number of that.
