@@ -69,10 +69,6 @@ impl Server {
             .unwrap()
             .with_action(Arc::new(Gate(info("test.gate"), gate.clone())))
             .with_action(Arc::new(Linker(info("test.link"))));
-        let registry = match registry.get("callback") {
-            Some(_) => registry,
-            None => registry.with_action(Arc::new(Gate(info("callback"), gate.clone()))),
-        };
         let clock = Arc::new(BrokenClock::default());
         let engine = Engine::new(store.clone(), registry, settings, clock.clone());
         let working = tokio::spawn({
