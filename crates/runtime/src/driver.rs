@@ -32,7 +32,7 @@ mod stop;
 use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
-    engine::Shared,
+    engine::{Ended, Shared},
     runner::{self, probation::Probation},
     scope::Payloads,
 };
@@ -40,7 +40,7 @@ use attempt::Report;
 use attempts::{Attempts, Outcome};
 use commit::CommitState;
 use evaluations::Evaluations;
-use fermata_core::{Effect, Fact, Input, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
 use incoming::{Incoming, Next, StepError};
 use lease::Lease;
@@ -203,7 +203,7 @@ impl Driver {
         let mut next = Vec::new();
         if step.is_worth_a_commit() {
             let commit = self.build(&mut step).await?;
-            let end = commit.status.clone().filter(|change| change.status.is_terminal());
+            let end = commit.status.as_ref().and_then(Ended::of);
             let observed = self
                 .shared
                 .observer
@@ -347,10 +347,6 @@ impl Driver {
             }
         }
         aborted
-    }
-
-    fn input(&self, fact: Fact) -> Input {
-        Input::new(self.shared.clock.now(), fact)
     }
 }
 

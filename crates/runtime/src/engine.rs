@@ -144,7 +144,7 @@ impl Engine {
 
     /// Stops claiming, lets running actions finish within the grace period and releases all runs. [`Engine::run`] returns then.
     pub fn stop(&self) {
-        self.shared.shutdown.stopping.cancel();
+        self.shared.shutdown.stop();
     }
 
     /// Waits for the first confirmed heartbeat. Before it, this process holds no runs. [`Engine::run`] must have been called.
@@ -160,7 +160,7 @@ impl Engine {
     /// Drops everything without telling the store, as a crash does. For tests.
     pub fn crash(&self) {
         self.shared.shutdown.abandon.cancel();
-        self.shared.shutdown.stopping.cancel();
+        self.shared.shutdown.stop();
     }
 
     /// Drafts, versions and compiled plans.

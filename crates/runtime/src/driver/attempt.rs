@@ -194,11 +194,13 @@ impl Driver {
                 },
             };
             // The run may have been taken over while this process was stopped.
-            tokio::select! {
-                biased;
-                () = call.cancelled.cancelled() => return report,
-                () = shared.shutdown.stopping.cancelled() => return report,
-                () = shared.admission.lease_gate.opens() => {}
+            if !shared.admission.lease_gate.is_open() {
+                tokio::select! {
+                    biased;
+                    () = call.cancelled.cancelled() => return report,
+                    () = shared.shutdown.stopping.cancelled() => return report,
+                    () = shared.admission.lease_gate.opens() => {}
+                }
             }
             if shared.held.is_lost(call.run, epoch) {
                 drop(slot);
@@ -214,7 +216,7 @@ impl Driver {
                 None => Err(unknown_action(&action_type).into()),
                 Some(action) => tokio::select! {
                     biased;
-                    result = invoke(action, parameters, call, limit, &*shared.clock) => result,
+                    result = invoke(action, parameters, call, started_at, limit, &*shared.clock) => result,
                     () = halt.cancelled() => Err(stopped("the run was stopped while this attempt ran").into()),
                 },
             };
@@ -386,10 +388,11 @@ async fn invoke(
     action: Arc<dyn Action>,
     parameters: Value,
     call: Call,
+    started_at: Timestamp,
     limit: Limit,
     clock: &dyn Clock,
 ) -> Result<Success, Failed> {
-    let left = limit.deadline.map(|deadline| until(clock.now(), deadline));
+    let left = limit.deadline.map(|deadline| until(started_at, deadline));
     let at_most = left.map_or(limit.timeout, |left| left.min(limit.timeout));
     let running = AssertUnwindSafe(action.run(parameters, call)).catch_unwind();
     match tokio::time::timeout(at_most, running).await {

@@ -222,24 +222,18 @@ impl Driver {
     }
 
     /// Notifies the waiters of the run, now that its end is durable, and logs a failure.
-    pub(super) fn notify_end(&self, change: StatusChange) {
-        if change.status == Status::Failed {
+    pub(super) fn notify_end(&self, ended: Ended) {
+        if ended.status == Status::Failed {
             let (failure, node) = self.failure().unzip();
             tracing::warn!(
                 run = %self.meta.id,
                 workflow = self.compiled.plan.workflow,
                 node = node.flatten().map(NodeId::as_str),
                 code = failure.map(|failure| failure.code.as_str()),
-                reason = change.reason,
+                reason = ended.reason,
                 "a run failed"
             );
         }
-        let ended = Ended {
-            status: change.status,
-            reason: change.reason,
-            error: change.error,
-            outputs: change.outputs,
-        };
         self.shared.waiters.notify(self.meta.id, ended);
     }
 }
@@ -258,7 +252,10 @@ fn selected(selections: &[Selection], state: &Map<String, Value>) -> Map<String,
 
 /// The shallow merge of the outputs of the leaves, in document order.
 fn outputs(entries: &BTreeMap<NodeIx, Arc<Value>>, results: &[NodeIx]) -> String {
-    let given = results.iter().filter_map(|ix| entries.get(ix)?.as_object());
+    let given: Vec<_> = results.iter().filter_map(|ix| entries.get(ix)?.as_object()).collect();
+    if let [only] = given[..] {
+        return to_text(only);
+    }
     let mut merged = Map::new();
     for object in given {
         merged.extend(object.clone());

@@ -25,7 +25,7 @@ impl Driver {
         let drive = async move {
             let mut sender = Some(sender);
             loop {
-                let answer = shared.enqueue(new.clone()).await;
+                let answer = shared.enqueue(&new).await;
                 let known = !matches!(answer, Err(StoreError::Unknown(_)));
                 let created = matches!(answer, Ok(Enqueued::Created))
                     || (sender.is_none() && matches!(answer, Ok(Enqueued::Existing { run, .. }) if run == new.id));

@@ -5,7 +5,7 @@ use crate::{
     entry::NodeResult,
     wait_rows::{takes_answer, wait_changes, wait_tokens},
 };
-use fermata_core::{Effect, Event, Fact, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
+use fermata_core::{Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
 use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
@@ -72,8 +72,7 @@ impl Driver {
             }
             touched.extend(self.touched_by(&step.events[examined..]));
             examined = step.events.len();
-            // Attempts of nodes that were opened just now are due: the time is read again.
-            queue.extend(self.plan_work(&touched, self.shared.clock.now()));
+            queue.extend(self.plan_work(&touched, step.at));
             touched.clear();
             if !self.evaluate(&mut step).await? && queue.is_empty() {
                 break;
@@ -159,7 +158,7 @@ impl Driver {
 
     /// Advances the run and records the rows of its events.
     async fn advance(&mut self, fact: Fact, report: Option<&Report>, step: &mut Step) -> Result<(), StepError> {
-        let input = self.input(fact);
+        let input = Input::new(step.at, fact);
         let events = match advance(&mut self.run, input) {
             Ok(events) => events,
             Err(illegal) => {

@@ -1,5 +1,6 @@
 //! Stopping this process: the signals, and the tasks that must end before it has stopped.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Whether this process is stopping, and how.
@@ -7,6 +8,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) struct Shutdown {
     /// Set when the process is to stop: nothing new starts, running actions may finish.
     pub stopping: CancellationToken,
+    /// Whether `stopping` is set. Reading the token takes a lock that all workers share.
+    is_stopping: AtomicBool,
     /// Set when the grace period is over: drivers are dropped as in a crash.
     pub abandon: CancellationToken,
     /// The drivers.
@@ -14,7 +17,13 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
+    /// Lets the process stop.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        self.stopping.cancel();
+    }
+
     pub fn is_stopping(&self) -> bool {
-        self.stopping.is_cancelled()
+        self.is_stopping.load(Ordering::SeqCst)
     }
 }

@@ -295,7 +295,7 @@ impl Shared {
     ) -> Result<Enqueued, StoreError> {
         let shared = self.clone();
         let stored = tokio::spawn(async move {
-            let stored = shared.enqueue(run).await;
+            let stored = shared.enqueue(&run).await;
             drop(memory);
             stored
         });
@@ -304,7 +304,7 @@ impl Shared {
 
     /// Stores a new run. While the outcome is unknown, the same run is sent again, for at most `SENT_AGAIN_FOR`. A store that
     /// needed longer than that for its answer has retried itself.
-    pub async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+    pub async fn enqueue(&self, run: &NewRun) -> Result<Enqueued, StoreError> {
         let id = run.id;
         let mut uncertain = false;
         let until = Instant::now() + SENT_AGAIN_FOR;

@@ -9,7 +9,7 @@
 use super::{Accepted, Engine, Request, Shared, lock};
 use crate::error::{EngineError, Refusal};
 use fermata_core::{RunId, Status};
-use fermata_store::reads::RunRecord;
+use fermata_store::{reads::RunRecord, runs::StatusChange};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -33,6 +33,18 @@ pub struct Ended {
     pub outputs: Option<String>,
 }
 
+impl Ended {
+    /// What a commit tells the waiters of its run; `None` if the run has not ended.
+    pub(crate) fn of(change: &StatusChange) -> Option<Ended> {
+        change.status.is_terminal().then(|| Ended {
+            status: change.status,
+            reason: change.reason.clone(),
+            error: change.error.clone(),
+            outputs: change.outputs.clone(),
+        })
+    }
+}
+
 /// The callers that wait for the end of a run, by run.
 #[derive(Default)]
 pub(crate) struct Waiters(Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>);
@@ -40,9 +52,11 @@ pub(crate) struct Waiters(Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>
 impl Waiters {
     /// Notifies all waiters of a run that ended.
     pub fn notify(&self, run: RunId, ended: Ended) {
-        let waiters = lock(&self.0).remove(&run);
+        let Some(waiters) = lock(&self.0).remove(&run) else {
+            return;
+        };
         let ended = Arc::new(ended);
-        for waiter in waiters.into_iter().flatten() {
+        for waiter in waiters {
             let _ = waiter.send(ended.clone());
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
     }
     if let Some(text) = text {
         let row = params![key(&commit.run), commit.seq, commit.at.0, text];
-        tx.connection.prepare_cached(INSERT_EVENT)?.execute(row)?;
+        tx.execute(INSERT_EVENT, row)?;
     }
     for attempt in &commit.attempts {
         insert_attempt(tx, commit.run, attempt)?;
@@ -92,21 +92,18 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
 }
 
 /// The run's row, and the seq of its last journal row.
-fn run_facts(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<(RunFacts, u32)>> {
-    let mut statement = tx.connection.prepare_cached(RUN_FACTS)?;
-    statement
-        .query_row([key(&run)], |row| {
-            let facts = RunFacts {
-                status: get(row, 0)?,
-                owner: maybe(row, 1)?.map(RunnerId),
-                epoch: count(row, 2)?,
-                takeovers: row.get(3)?,
-                message_seq: count(row, 4)?,
-                messages_seen: count(row, 5)?,
-            };
-            Ok((facts, row.get::<_, Option<u32>>(6)?.unwrap_or(0)))
-        })
-        .optional()
+fn run_facts(tx: &mut Tx<'_>, run: RunId) -> rusqlite::Result<Option<(RunFacts, u32)>> {
+    tx.query_row(RUN_FACTS, [key(&run)], |row| {
+        let facts = RunFacts {
+            status: get(row, 0)?,
+            owner: maybe(row, 1)?.map(RunnerId),
+            epoch: count(row, 2)?,
+            takeovers: row.get(3)?,
+            message_seq: count(row, 4)?,
+            messages_seen: count(row, 5)?,
+        };
+        Ok((facts, row.get::<_, Option<u32>>(6)?.unwrap_or(0)))
+    })
 }
 
 /// What the commit may conflict with. Reads only.
@@ -130,33 +127,39 @@ fn conflict_facts(tx: &Tx<'_>, commit: &RunCommit, last_seq: u32) -> rusqlite::R
     Ok(facts)
 }
 
-fn insert_attempt(tx: &Tx<'_>, run: RunId, attempt: &Attempt) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(INSERT_ATTEMPT)?.execute(params![
-        key(&run),
-        attempt.node.as_str(),
-        attempt.attempt,
-        attempt.action_type,
-        attempt.status.as_str(),
-        attempt.parameters,
-        attempt.outputs,
-        attempt.error,
-        attempt.started_at.map(|at| at.0),
-        attempt.ended_at.0,
-    ])?;
+fn insert_attempt(tx: &mut Tx<'_>, run: RunId, attempt: &Attempt) -> rusqlite::Result<()> {
+    tx.execute(
+        INSERT_ATTEMPT,
+        params![
+            key(&run),
+            attempt.node.as_str(),
+            attempt.attempt,
+            attempt.action_type,
+            attempt.status.as_str(),
+            attempt.parameters,
+            attempt.outputs,
+            attempt.error,
+            attempt.started_at.map(|at| at.0),
+            attempt.ended_at.0,
+        ],
+    )?;
     Ok(())
 }
 
-fn insert_link(tx: &Tx<'_>, run: RunId, link: &Link, at: Timestamp) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(INSERT_LINK)?.execute(params![
-        link.system,
-        link.resource_type,
-        link.resource_id,
-        key(&run),
-        link.node.as_str(),
-        link.attempt,
-        link.url,
-        at.0,
-    ])?;
+fn insert_link(tx: &mut Tx<'_>, run: RunId, link: &Link, at: Timestamp) -> rusqlite::Result<()> {
+    tx.execute(
+        INSERT_LINK,
+        params![
+            link.system,
+            link.resource_type,
+            link.resource_id,
+            key(&run),
+            link.node.as_str(),
+            link.attempt,
+            link.url,
+            at.0,
+        ],
+    )?;
     Ok(())
 }
 
@@ -169,32 +172,32 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, facts: &RunFacts) -> rusqlite
             LeaseChange::Ended => SET_TERMINAL,
             LeaseChange::Kept | LeaseChange::Released(_) => SET_STATUS,
         };
-        tx.connection.prepare_cached(sql)?.execute(params![
-            run,
-            change.status.as_str(),
-            change.started_at.map(|at| at.0),
-            change.ended_at.map(|at| at.0),
-            change.reason,
-            change.error,
-            change.outputs,
-            change.context_snapshot,
-        ])?;
+        tx.execute(
+            sql,
+            params![
+                run,
+                change.status.as_str(),
+                change.started_at.map(|at| at.0),
+                change.ended_at.map(|at| at.0),
+                change.reason,
+                change.error,
+                change.outputs,
+                change.context_snapshot,
+            ],
+        )?;
     }
     let seen = signed(row.messages_seen);
     if row.messages_seen > facts.messages_seen {
-        tx.connection
-            .prepare_cached(DELETE_MESSAGES)?
-            .execute(params![run, seen])?;
+        tx.execute(DELETE_MESSAGES, params![run, seen])?;
     }
     match row.lease {
         LeaseChange::Ended => close_waits(tx, commit.run)?,
         LeaseChange::Released(wake_at) => {
-            let mut release = tx.connection.prepare_cached(RELEASE)?;
-            release.execute(params![run, row.takeovers, seen, wake_at.map(|at| at.0)])?;
+            tx.execute(RELEASE, params![run, row.takeovers, seen, wake_at.map(|at| at.0)])?;
             tx.hints.extend(wake_at.map(ChangeHint::Due));
         }
         LeaseChange::Kept if row.differs_from(facts) => {
-            tx.connection.prepare_cached(KEEP)?.execute(params![run, seen])?;
+            tx.execute(KEEP, params![run, seen])?;
         }
         LeaseChange::Kept => {}
     }

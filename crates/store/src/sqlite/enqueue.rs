@@ -12,7 +12,7 @@ use crate::{
     runs::{Enqueued, NewRun},
 };
 use fermata_core::{NodeId, RunnerId};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use uuid::Uuid;
 
 const BY_REQUEST: &str = "SELECT id, workflow_id, status, workflow_uid FROM workflow_executions
@@ -42,47 +42,45 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         return Ok(answer);
     }
     let local_start = run.local_start.as_ref();
-    tx.connection.prepare_cached(INSERT_RUN)?.execute(params![
-        key(&run.id),
-        rules::first_status(run).as_str(),
-        local_start.map(|local_start| local_start.runner.0.as_bytes().as_slice()),
-        i64::from(local_start.is_some()),
-        run.created_at.0,
-        uid_key(&run.workflow_uid),
-        run.workflow_id,
-        run.workflow_version,
-        run.tenant,
-        run.request_id,
-        run.priority,
-        run.correlation_id,
-        run.parent.as_ref().map(|parent| key(&parent.run)),
-        run.principal.user_id,
-        run.principal.email,
-        run.principal.display_name,
-        local_start.map(|local_start| local_start.started_at.0),
-        run.trigger,
-        run.spec,
-        run.parent
-            .as_ref()
-            .and_then(|parent| parent.node.as_ref())
-            .map(NodeId::as_str),
-        run.parent.as_ref().map(|parent| parent.attempt),
-        run.parent.as_ref().and_then(|parent| parent.item),
-        run.parent.as_ref().filter(|parent| parent.waits).map(|_| true),
-        run.parent.as_ref().map(|parent| parent.depth),
-        run.parent.as_ref().map(Parent::lineage_text),
-    ])?;
+    tx.execute(
+        INSERT_RUN,
+        params![
+            key(&run.id),
+            rules::first_status(run).as_str(),
+            local_start.map(|local_start| local_start.runner.0.as_bytes().as_slice()),
+            i64::from(local_start.is_some()),
+            run.created_at.0,
+            uid_key(&run.workflow_uid),
+            run.workflow_id,
+            run.workflow_version,
+            run.tenant,
+            run.request_id,
+            run.priority,
+            run.correlation_id,
+            run.parent.as_ref().map(|parent| key(&parent.run)),
+            run.principal.user_id,
+            run.principal.email,
+            run.principal.display_name,
+            local_start.map(|local_start| local_start.started_at.0),
+            run.trigger,
+            run.spec,
+            run.parent
+                .as_ref()
+                .and_then(|parent| parent.node.as_ref())
+                .map(NodeId::as_str),
+            run.parent.as_ref().map(|parent| parent.attempt),
+            run.parent.as_ref().and_then(|parent| parent.item),
+            run.parent.as_ref().filter(|parent| parent.waits).map(|_| true),
+            run.parent.as_ref().map(|parent| parent.depth),
+            run.parent.as_ref().map(Parent::lineage_text),
+        ],
+    )?;
     let Some(local_start) = local_start else {
         tx.hints.push(ChangeHint::Due(run.created_at));
         return Ok(Enqueued::Created);
     };
     if let Some(first) = first {
-        tx.connection.prepare_cached(INSERT_EVENT)?.execute(params![
-            key(&run.id),
-            1,
-            local_start.started_at.0,
-            first
-        ])?;
+        tx.execute(INSERT_EVENT, params![key(&run.id), 1, local_start.started_at.0, first])?;
     }
     for change in &local_start.waits {
         change_wait(tx, run.id, change, local_start.started_at)?;
@@ -91,48 +89,39 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
 }
 
 /// The parent of a new run that names its parent's lease.
-fn parent(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ParentFacts>> {
+fn parent(tx: &mut Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ParentFacts>> {
     let Some(parent) = run.parent.as_ref().filter(|parent| parent.lease.is_some()) else {
         return Ok(None);
     };
-    let mut facts = tx.connection.prepare_cached(PARENT)?;
-    facts
-        .query_row([key(&parent.run)], |row| {
-            Ok(ParentFacts {
-                status: get(row, 0)?,
-                owner: maybe(row, 1)?.map(RunnerId),
-                epoch: count(row, 2)?,
-            })
+    tx.query_row(PARENT, [key(&parent.run)], |row| {
+        Ok(ParentFacts {
+            status: get(row, 0)?,
+            owner: maybe(row, 1)?.map(RunnerId),
+            epoch: count(row, 2)?,
         })
-        .optional()
+    })
 }
 
-fn existing(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ExistingRun>> {
-    let mut by_request = tx.connection.prepare_cached(BY_REQUEST)?;
-    by_request
-        .query_row((&run.tenant, &run.request_id), |row| {
-            let Col(workflow_uid) = row.get::<_, Col<Uuid>>(3)?;
-            Ok(ExistingRun {
-                run: run_id(row, 0)?,
-                workflow_uid,
-                workflow_id: row.get(1)?,
-                status: get(row, 2)?,
-            })
+fn existing(tx: &mut Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ExistingRun>> {
+    tx.query_row(BY_REQUEST, (&run.tenant, &run.request_id), |row| {
+        let Col(workflow_uid) = row.get::<_, Col<Uuid>>(3)?;
+        Ok(ExistingRun {
+            run: run_id(row, 0)?,
+            workflow_uid,
+            workflow_id: row.get(1)?,
+            status: get(row, 2)?,
         })
-        .optional()
+    })
 }
 
 /// The workflow of a new run, unless it was deleted.
-fn workflow(tx: &Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<WorkflowFacts>> {
-    let mut state = tx.connection.prepare_cached(WORKFLOW)?;
-    state
-        .query_row([uid_key(&run.workflow_uid)], |row| {
-            Ok(WorkflowFacts {
-                status: get(row, 0)?,
-                enabled: row.get(1)?,
-                current: row.get(2)?,
-                latest: row.get(3)?,
-            })
+fn workflow(tx: &mut Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<WorkflowFacts>> {
+    tx.query_row(WORKFLOW, [uid_key(&run.workflow_uid)], |row| {
+        Ok(WorkflowFacts {
+            status: get(row, 0)?,
+            enabled: row.get(1)?,
+            current: row.get(2)?,
+            latest: row.get(3)?,
         })
-        .optional()
+    })
 }

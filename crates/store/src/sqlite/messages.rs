@@ -182,8 +182,8 @@ pub(super) fn change_wait(tx: &Tx<'_>, run: RunId, change: &WaitChange, at: Time
 }
 
 /// Closes all open waits of a run.
-pub(super) fn close_waits(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(CLOSE_WAITS)?.execute([key(&run)])?;
+pub(super) fn close_waits(tx: &mut Tx<'_>, run: RunId) -> rusqlite::Result<()> {
+    tx.execute(CLOSE_WAITS, [key(&run)])?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@
 
 use super::{lock::Lock, queue::Group};
 use crate::{ChangeHint, Result, StoreError};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -35,6 +35,38 @@ pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
     pub(super) hints: &'a mut Vec<ChangeHint>,
     pub(super) walked: &'a mut Group,
+    /// Statements that members of this batch have used.
+    statements: Vec<(&'static str, CachedStatement<'a>)>,
+}
+
+impl<'a> Tx<'a> {
+    /// Executes a statement that many members of a batch use.
+    pub(super) fn execute(&mut self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        self.statement(sql)?.execute(params)
+    }
+
+    /// The first row of a query that many members of a batch use.
+    pub(super) fn query_row<R>(
+        &mut self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<Option<R>> {
+        self.statement(sql)?.query_row(params, read).optional()
+    }
+
+    /// The cache of the connection would hash the text of the statement twice for each use.
+    fn statement(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'a>> {
+        let known = self.statements.iter().position(|(text, _)| *text == sql);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.statements.push((sql, self.connection.prepare_cached(sql)?));
+                self.statements.len() - 1
+            }
+        };
+        Ok(&mut self.statements[at].1)
+    }
 }
 
 /// Something to be written.
@@ -338,11 +370,13 @@ impl Thread {
             connection: &self.connection,
             hints: &mut self.hints,
             walked: &mut self.walked,
+            statements: Vec::new(),
         };
         let worked = batch
             .iter_mut()
             .try_for_each(|member| member.work(&mut tx))
             .map_err(WriteError::Before);
+        drop(tx);
         let done = worked.and_then(|()| {
             let mut commit = self.connection.prepare_cached("COMMIT").map_err(WriteError::Before)?;
             commit.execute([]).map_err(WriteError::AtCommit)
