@@ -130,21 +130,33 @@ fn shortened(text: &str) -> String {
 
 /// As one would write it: `13d`, `1h30m`, `250ms`. [`parse`] reads it back.
 pub fn written(duration: Duration) -> String {
-    let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let mut text = String::new();
-    for (unit, millis) in UNITS.into_iter().rev() {
-        if left >= millis {
-            text.push_str(&format!("{}{unit}", left / millis));
-            left %= millis;
-        }
-    }
-    match text.is_empty() {
-        true => "0s".to_owned(),
-        false => text,
+    match duration.as_millis() {
+        0 => "0s".to_owned(),
+        _ => parts(duration).map(|(count, unit)| format!("{count}{unit}")).collect(),
     }
 }
 
-/// Rounded, for people: `8 ms`, `1.2 s`, `3 min 5 s`, `2 h`, `13 d 1 h`.
+/// In full, for people: `30 s`, `1 s 999 ms`, `1 h 30 min`.
+pub fn exact(duration: Duration) -> String {
+    let part = |(count, unit)| format!("{count} {}", if unit == "m" { "min" } else { unit });
+    match duration.as_millis() {
+        0 => "0 s".to_owned(),
+        _ => parts(duration).map(part).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// How often each unit is in a duration, from the largest to the smallest.
+fn parts(duration: Duration) -> impl Iterator<Item = (u64, &'static str)> {
+    let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let count = move |(unit, millis): (&'static str, u64)| {
+        let count = left / millis;
+        left %= millis;
+        (count, unit)
+    };
+    UNITS.into_iter().rev().map(count).filter(|(count, _)| *count > 0)
+}
+
+/// Without the smaller units, for people: `8 ms`, `1.2 s`, `3 min 5 s`, `2 h`, `13 d 1 h`.
 pub fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     let seconds = duration.as_secs();
@@ -222,7 +234,20 @@ mod tests {
     }
 
     #[test]
-    fn shown_durations_are_rounded() {
+    fn exact_durations_lose_nothing() {
+        for (millis, text) in [
+            (0, "0 s"),
+            (30_000, "30 s"),
+            (1999, "1 s 999 ms"),
+            (90_500, "1 min 30 s 500 ms"),
+            (5_400_000, "1 h 30 min"),
+        ] {
+            assert_eq!(exact(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn shown_durations_have_two_units() {
         for (millis, shown) in [
             (0, "<1 ms"),
             (8, "8 ms"),

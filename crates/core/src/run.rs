@@ -143,7 +143,7 @@ pub struct Open {
 pub struct Stop {
     /// The final status.
     pub status: Status,
-    /// The reason as a stable word.
+    /// Why: `action_failed`, `timeout` or another stable word; for a cancel, the reason that the caller gave.
     pub reason: String,
     /// The node that caused it.
     pub node: Option<NodeId>,
@@ -164,7 +164,7 @@ impl Stop {
 pub struct End {
     /// The time of the end.
     pub at: Timestamp,
-    /// The reason as a stable word, if it did not succeed.
+    /// Why: `action_failed`, `timeout` or another stable word, if it did not succeed; for a cancel, the reason that the caller gave.
     pub reason: Option<String>,
 }
 

@@ -47,7 +47,7 @@ pub trait WorkflowStore: Send + Sync {
     /// stay, so existing runs continue. False if there is no such workflow.
     async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool>;
 
-    /// Changes the status or the enabled flag, if the present status is one of `change.from`. `None` if there is no
+    /// Changes the status, the enabled flag or the current version, if the present status is one of `change.from`. `None` if there is no
     /// such workflow; otherwise the workflow after the call and whether the change was allowed.
     async fn set_enablement(
         &self,
@@ -116,7 +116,7 @@ pub struct Workflow {
     pub display_name: String,
     /// Its description.
     pub description: Option<String>,
-    /// The dialect of its newest document.
+    /// The dialect of its current version; of its newest document while there is none.
     pub dialect: String,
     /// The version that new runs use.
     pub current_version: Option<u32>,

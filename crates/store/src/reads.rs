@@ -48,7 +48,7 @@ pub struct RunRecord {
     pub tenant: String,
     /// Its status.
     pub status: Status,
-    /// A stable word, if it did not succeed.
+    /// Why: `action_failed`, `timeout` or another stable word, if it did not succeed; for a cancel, the reason that the caller gave.
     pub reason: Option<String>,
     /// Why it failed, as JSON.
     pub error: Option<String>,

@@ -32,10 +32,11 @@ pub(crate) const CANDIDATES: &str = "SELECT id, workflow_id, status, end_time, o
     (SELECT p.id FROM workflow_executions p WHERE p.id = e.parent_execution_id) IS NULL
     FROM workflow_executions e WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3";
 
-/// What is left of a run whose key is kept. No trigger is an empty text otherwise: it would not be JSON.
+/// Clears the payloads of a run whose key is kept, and the text that a caller gave as the reason of a cancel. An empty
+/// trigger marks the row as emptied; other triggers are JSON and never empty.
 pub(crate) const EMPTIED: &str = "trigger_payload_json = '', spec_json = NULL, outputs_json = NULL,
     context_snapshot_json = NULL, error_json = NULL, correlation_id = NULL, requester_email = NULL,
-    requester_display_name = NULL";
+    requester_display_name = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
 
 /// How long things are kept. `None` is for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@
 //! | none | archived | `Stale` |
 //! | none | draft, and the run is not pinned | `Stale` |
 //! | none | active but disabled | `Stale` |
-//! | none | the run is pinned to a version that does not exist | `Stale` |
+//! | none | the run is pinned to version 0, or to one after the newest (the engine has loaded the plan of the version, so it exists) | `Stale` |
 //! | none | the run is not pinned and its version is not the current one | `Stale` |
 //! | none | otherwise | the run is stored: `Created` |
 //!

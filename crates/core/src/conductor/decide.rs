@@ -223,8 +223,9 @@ fn timer_expired(run: &Run, at: Timestamp, ix: NodeIx) -> Option<Event> {
     Some(finished(&node.id, open.attempt, outcome, None))
 }
 
+/// A configured limit, exactly.
 fn show(millis: u64) -> String {
-    duration::show(Duration::from_millis(millis))
+    duration::exact(Duration::from_millis(millis))
 }
 
 fn callback(run: &Run, node: &NodeId, output: Output) -> Vec<Event> {

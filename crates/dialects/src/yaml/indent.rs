@@ -17,8 +17,16 @@ pub(super) fn explain(text: &str, at: usize, base: usize, info: &str) -> Diagnos
         return error(tab, tab + 1, "this line is indented with a tab".to_owned())
             .help("replace the tab with spaces: YAML allows only spaces in indentation");
     }
-    let is_structure = ["block", "indent", "mapping values", "expected"];
-    if is_structure.iter().any(|word| info.contains(word))
+    let is_structure = [
+        "did not find expected key",
+        "expected '-'",
+        "block",
+        "mapping values",
+        "invalid indentation",
+    ];
+    let within_value = ["flow", "quoted"].iter().any(|word| info.contains(word));
+    if !within_value
+        && is_structure.iter().any(|words| info.contains(words))
         && let Some(wrong) = Misplaced::find(text, line_start)
     {
         let message = format!(
@@ -129,6 +137,9 @@ impl Misplaced {
         let line = text[line_start..].lines().next()?;
         let given = indentation(line);
         let is_item = begins_item(line);
+        if is_first_child(text[..line_start].lines(), given) {
+            return None;
+        }
         let mut possible = Vec::new();
         let mut limit = usize::MAX;
         for above in text[..line_start].lines().rev() {
@@ -165,6 +176,15 @@ impl Misplaced {
         let amount = spaces(&listed, last);
         format!("indent it like the key or the list item that it belongs to: by {amount}")
     }
+}
+
+/// Whether a line with this indentation is the first below a key or a list item, which may have any deeper indentation.
+fn is_first_child<'a>(above: impl DoubleEndedIterator<Item = &'a str>, indent: usize) -> bool {
+    let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    above.rev().find(is_content).is_some_and(|line| {
+        let content = line.trim_end();
+        (content.ends_with(':') || content.trim_start() == "-") && indent > indentation(line)
+    })
 }
 
 fn spaces(amount: &str, last: usize) -> String {

@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub struct Ended {
     /// Its final status.
     pub status: Status,
-    /// A stable word, if it did not succeed.
+    /// Why: `action_failed`, `timeout` or another stable word, if it did not succeed; for a cancel, the reason that the caller gave.
     pub reason: Option<String>,
     /// `{"code", "message", "node"?}` as JSON, if it failed.
     pub error: Option<String>,

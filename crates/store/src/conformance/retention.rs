@@ -55,6 +55,7 @@ async fn ended(store: &Arc<dyn Store>, request_id: &str, status: Status, days: i
         let ago = (DAY * 50).as_micros() as i64 - days * DAY.as_micros() as i64;
         change.ended_at = Some(Timestamp(wall().0 + ago));
         change.error = Some(r#"{"code":"E"}"#.to_owned());
+        change.reason = Some("why".to_owned());
     }
     committed(store, last).await;
     run
@@ -168,6 +169,11 @@ pub async fn kept_keys_leave_empty_rows(store: &Arc<dyn Store>) {
     assert_eq!(again, Enqueued::Existing { run, status });
     assert_eq!(prune(store, keys(15)).await, (1, 0));
     assert_eq!(store.enqueue(new_run("key")).await.unwrap(), Enqueued::Created);
+    // The reason of a failure is a word of the engine, the reason of a cancel is text of the caller.
+    let cancelled = ended(store, "cancelled", Status::Cancelled, 20).await;
+    assert_eq!(prune(store, keys(30)).await, (0, 1));
+    assert_eq!(record.reason.as_deref(), Some("why"));
+    assert_eq!(store.run(cancelled).await.unwrap().unwrap().reason, None);
 }
 
 /// A step removes at most as many runs as it may, and the next one continues after it.

@@ -429,6 +429,7 @@ impl Entry {
         (self.new.spec, self.outputs, self.context_snapshot, self.error) = (None, None, None, None);
         (self.new.correlation_id, self.new.principal.email) = (None, None);
         self.new.principal.display_name = None;
+        self.reason.take_if(|_| self.status == Status::Cancelled);
         (self.journal, self.attempts) = (Vec::new(), BTreeMap::new());
         (self.links, self.waits, self.messages) = (Vec::new(), Vec::new(), Vec::new());
     }

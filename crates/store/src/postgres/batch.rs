@@ -7,6 +7,8 @@
 //! * All other locks are taken in one global order, so batches of any number of processes cannot deadlock: entries in
 //!   unique indexes, first of requests and then of resources, both sorted. Claims hold no lock while they wait, and
 //!   changes of workflows lock no run.
+//! * Retention deletes rows of runs that have ended, and may wait for a batch that waits for it. It is ended by the same
+//!   `lock_timeout`, and tries again.
 //! * An application may hold its locks for long, so a batch waits for an index entry only for a short `lock_timeout`.
 //! * Checks use data read by separate statements after the locks were taken: a statement that had to wait for a lock
 //!   still sees its old snapshot of all other rows.

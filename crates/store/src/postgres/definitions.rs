@@ -324,7 +324,7 @@ async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgErr
     Ok(())
 }
 
-/// Changes the status or the enabled flag.
+/// Changes the status, the enabled flag or the current version.
 pub(super) async fn set_enablement(
     session: &mut Object,
     uid: Uuid,

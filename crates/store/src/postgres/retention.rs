@@ -1,7 +1,7 @@
 //! Removing finished runs.
 //!
-//! What must stay true: a run's rows go in the transaction that removes the run, and only if it has ended. A terminal status is
-//! final, so nothing has to be locked to know that.
+//! What must stay true: a run's rows go in the transaction that removes the run, and only if it has ended. The runs are locked
+//! first, in the order of their ids: so two processes that remove the same runs wait for each other.
 
 use super::{
     PostgresStore,
@@ -22,6 +22,9 @@ use deadpool_postgres::{GenericClient, Object};
 use fermata_core::{RunId, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
+
+/// Nothing is added to these runs until the end of the transaction.
+const LOCK: &str = "SELECT 1 FROM workflow_executions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
 
 /// Runs, and the runs that they started, theirs, and so on.
 const TREES: &str = "WITH RECURSIVE tree (root, id) AS (
@@ -55,6 +58,10 @@ async fn prune(session: &mut Object, batch: &PruneBatch, end: RunId) -> Result<P
         return Ok(pruned);
     }
     let tx = session.transaction().await?;
+    if !batch.dry_run {
+        let ids: Vec<Uuid> = chosen.iter().map(|(run, _)| run.0).collect();
+        lock(&tx, &ids).await?;
+    }
     for verdict in [Verdict::Empty, Verdict::Delete] {
         let of_verdict = chosen.iter().filter(|(_, given)| *given == verdict);
         let roots: Vec<Uuid> = of_verdict.map(|(run, _)| run.0).collect();
@@ -73,6 +80,7 @@ async fn prune(session: &mut Object, batch: &PruneBatch, end: RunId) -> Result<P
 
 async fn delete_run(session: &mut Object, run: RunId) -> Result<RunDeletion, PgError> {
     let tx = session.transaction().await?;
+    lock(&tx, &[run.0]).await?;
     let deletion = match trees(&tx, &[run.0]).await?.remove(&run.0) {
         None => RunDeletion::NotFound,
         Some(None) => RunDeletion::Unfinished,
@@ -89,6 +97,12 @@ async fn delete_run(session: &mut Object, run: RunId) -> Result<RunDeletion, PgE
 async fn is_awaited(client: &impl GenericClient, run: RunId) -> Result<bool, PgError> {
     let statement = client.prepare_cached(&dollars(IS_AWAITED)).await?;
     plain(&client.query_one(&statement, &[&run.0]).await?, 0)
+}
+
+async fn lock(client: &impl GenericClient, runs: &[Uuid]) -> Result<(), PgError> {
+    let statement = client.prepare_cached(LOCK).await?;
+    client.execute(&statement, &[&runs]).await?;
+    Ok(())
 }
 
 async fn candidates(client: &impl GenericClient, after: RunId, end: RunId) -> Result<Vec<Candidate>, PgError> {
@@ -128,9 +142,7 @@ async fn trees(client: &impl GenericClient, roots: &[Uuid]) -> Result<BTreeMap<U
     Ok(judged.collect())
 }
 
-/// Always in the order of their ids, so that two processes that remove the same runs wait for each other.
-async fn remove(client: &impl GenericClient, mut runs: Vec<Uuid>, verdict: Verdict) -> Result<(), PgError> {
-    runs.sort_unstable();
+async fn remove(client: &impl GenericClient, runs: Vec<Uuid>, verdict: Verdict) -> Result<(), PgError> {
     let change = match verdict {
         Verdict::Keep => return Ok(()),
         Verdict::Empty => format!("UPDATE workflow_executions SET {EMPTIED} WHERE id = ANY($1)"),

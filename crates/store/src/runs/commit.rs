@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct RunCommit {
     /// The run.
     pub run: RunId,
-    /// The runner that commits. It must hold the run
+    /// The runner that commits. It must hold the run.
     pub runner: RunnerId,
-    /// under this epoch.
+    /// The epoch of its lease.
     pub epoch: u64,
     /// The seq of its journal row: one more than the last. Ignored if there are no events.
     pub seq: u32,
@@ -88,7 +88,7 @@ pub struct StatusChange {
     pub started_at: Option<Timestamp>,
     /// Set when it ends.
     pub ended_at: Option<Timestamp>,
-    /// A stable word, if it did not succeed.
+    /// Why: `action_failed`, `timeout` or another stable word, if it did not succeed; for a cancel, the reason that the caller gave.
     pub reason: Option<String>,
     /// `{"code", "message", "node"?}` as JSON, if it failed.
     pub error: Option<String>,

@@ -112,15 +112,17 @@ pub(super) const INCREMENTAL: i64 = 2;
 
 impl SqliteStore {
     /// Rewrites the file at `path` without unused space, and so that it can give back space while it is in use. No other
-    /// process may have it open, and the disk must have room for a second copy.
+    /// process may have it open. The disk of the temporary files (`SQLITE_TMPDIR`) must have room for a second copy, and
+    /// the disk of the file for a log of the same size.
     ///
     /// # Errors
     /// As [`SqliteStore::open`].
     pub fn vacuum(path: &Path) -> Result<()> {
         let opened = open::open(path, Purpose::Store(Migrate::Auto))?;
-        let vacuumed = opened
-            .connection
-            .execute_batch("PRAGMA auto_vacuum = INCREMENTAL; VACUUM; PRAGMA wal_checkpoint(TRUNCATE);");
+        // With `temp_store = MEMORY` the second copy would be in memory.
+        let vacuumed = opened.connection.execute_batch(
+            "PRAGMA temp_store = FILE; PRAGMA auto_vacuum = INCREMENTAL; VACUUM; PRAGMA wal_checkpoint(TRUNCATE);",
+        );
         vacuumed.map_err(|error| StoreError::Failed(error.to_string()))
     }
 }

@@ -111,7 +111,7 @@ fn timeout_of_a_decision_ends_the_run() {
     assert_eq!(events[0], "ask failed with 1: LATE");
     assert_eq!(live.end(), "Failed action_failed");
     let failure = live.run.stop().unwrap().failure.clone().unwrap();
-    assert_eq!(failure.message, "the request timed out after 1.0 s without an answer");
+    assert_eq!(failure.message, "the request timed out after 1 s without an answer");
 }
 
 #[test]

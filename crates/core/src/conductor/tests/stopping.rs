@@ -236,7 +236,7 @@ fn deadline_counts_from_the_start_and_wakes_the_run() {
         .and_then(|stop| stop.failure.clone())
         .expect("a failure");
     assert_eq!(failure.code, code::RUN_TIMEOUT);
-    assert_eq!(failure.message, "the run did not end within its timeout of 1.0 s");
+    assert_eq!(failure.message, "the run did not end within its timeout of 1 s");
 }
 
 #[test]

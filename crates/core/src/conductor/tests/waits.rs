@@ -75,7 +75,7 @@ fn wait_times_out_without_a_callback() {
     else {
         panic!("{:?}", live.phase("w"));
     };
-    assert_eq!(failure.message, "the wait timed out after 1.0 s without a callback");
+    assert_eq!(failure.message, "the wait timed out after 1 s without a callback");
     assert!(live.feed(of(7)).is_empty(), "too late");
 }
 
