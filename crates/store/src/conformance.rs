@@ -16,6 +16,7 @@ pub mod dead_letters;
 pub mod enqueue;
 pub mod fair;
 pub mod home;
+pub mod inbox;
 pub mod messages;
 pub mod plans;
 pub mod races;
@@ -116,6 +117,10 @@ macro_rules! conformance_tests {
             children: children_know_their_parent, children_start_only_under_the_lease_of_their_parent, ends_are_seen_once,
                 ends_of_independent_children_are_not_listed, one_message_about_ended_children_is_unread,
                 parents_of_unseen_ends_are_found, unseen_ends_are_not_deleted;
+            inbox: offered_waits_are_items, answered_waits_are_not_offered, items_are_filtered_and_paged,
+                two_workers_never_hold_the_same_item, claims_are_in_order, lapsed_leases_make_items_claimable_again,
+                refused_answers_change_nothing, answers_reach_the_run, nodes_are_answered, heartbeats_extend_leases,
+                items_end_with_their_deadline_and_run, offers_are_notified;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_seq, links_have_one_owner;
         }

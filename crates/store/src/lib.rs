@@ -43,6 +43,7 @@ pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
 pub use definitions::WorkflowStore;
 pub use error::StoreError;
+pub use inbox::InboxStore;
 pub use reads::ReadStore;
 pub use retention::RetentionStore;
 pub use runners::RunnerStore;
@@ -58,12 +59,22 @@ pub enum ChangeHint {
     Due(Timestamp),
     /// A message was added for this run.
     Messages(RunId),
+    /// An item was put into the queue with this number (see [`inbox::queue_number`]).
+    Inbox(u64),
 }
 
 /// A durable store of workflows and runs.
 #[async_trait]
 pub trait Store:
-    WorkflowStore + RunStore + ChildStore + RunnerStore + DeadLetterStore + ReadStore + RetentionStore + 'static
+    WorkflowStore
+    + RunStore
+    + ChildStore
+    + InboxStore
+    + RunnerStore
+    + DeadLetterStore
+    + ReadStore
+    + RetentionStore
+    + 'static
 {
     /// Checks that the store can write. Used for readiness.
     async fn ping(&self) -> Result<()>;

@@ -6,6 +6,7 @@
 mod children;
 mod dead_letters;
 mod definitions;
+mod inbox;
 mod queue;
 mod reads;
 mod retention;
@@ -56,6 +57,10 @@ struct State {
     held: BTreeSet<(RunnerId, Timestamp, RunId)>,
     links: BTreeMap<(String, String, String), RunId>,
     tokens: BTreeMap<String, RunId>,
+    /// The tokens of items, by id.
+    items: BTreeMap<Uuid, String>,
+    /// Items by queue, end of the lease (0 without one) and id. See `inbox.rs`.
+    queues: BTreeSet<(String, Timestamp, Uuid)>,
     runners: BTreeMap<RunnerId, (Runner, Timestamp)>,
     dead_letters: BTreeMap<Uuid, DeadLetter>,
     hints: Vec<ChangeHint>,

@@ -21,6 +21,7 @@ mod definitions;
 mod error;
 mod facts;
 mod hints;
+mod inbox;
 mod lists;
 mod migrations;
 mod pipeline;

@@ -48,7 +48,8 @@ mod tests;
 
 use crate::{
     definitions::Lifecycle,
-    runs::{Conflict, Enqueued, NewRun, RunCommit, Then, WaitChange},
+    inbox::Heartbeat,
+    runs::{Answer, Conflict, Enqueued, NewRun, RunCommit, Then, WaitChange},
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use std::sync::LazyLock;
@@ -199,6 +200,66 @@ pub(crate) fn is_fenced(commit: &RunCommit, run: Option<&RunFacts>) -> bool {
 fn fencing_is_off() -> bool {
     static OFF: LazyLock<bool> = LazyLock::new(|| std::env::var_os("FERMATA_TEST_NO_FENCING").is_some());
     cfg!(debug_assertions) && *OFF
+}
+
+/// The row of a wait, as far as it decides about answers and heartbeats.
+#[derive(Debug, Clone)]
+pub(crate) struct ItemFacts {
+    pub(crate) open: bool,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) lease: Option<Uuid>,
+    /// 0 or `None` if no worker ever claimed it.
+    pub(crate) lease_until: Option<Timestamp>,
+    /// `None` if it is not in the inbox.
+    pub(crate) tenant: Option<String>,
+}
+
+impl ItemFacts {
+    fn is_of(&self, tenant: Option<&str>) -> bool {
+        match (tenant, &self.tenant) {
+            (Some(tenant), Some(own)) => tenant == own,
+            _ => true,
+        }
+    }
+
+    fn is_open(&self, at: Timestamp) -> bool {
+        self.open && self.deadline.is_none_or(|deadline| at < deadline)
+    }
+
+    fn is_leased(&self, at: Timestamp) -> bool {
+        self.lease.is_some() && self.lease_until.is_some_and(|until| at < until)
+    }
+}
+
+/// The answer to an answer that must not be stored (the table is in `inbox.rs`); `None` if it may be stored.
+pub(crate) fn refused_answer(
+    item: Option<&ItemFacts>,
+    tenant: Option<&str>,
+    lease: Option<Uuid>,
+    at: Timestamp,
+) -> Option<Answer> {
+    let Some(item) = item.filter(|item| item.is_of(tenant)) else {
+        return Some(Answer::NotFound);
+    };
+    match lease {
+        _ if !item.is_open(at) => Some(Answer::Closed),
+        None => item.is_leased(at).then_some(Answer::Leased),
+        Some(_) => (item.lease != lease || !item.is_leased(at)).then_some(Answer::LeaseLapsed),
+    }
+}
+
+/// The answer to a heartbeat that changes nothing; `None` if it extends the lease.
+pub(crate) fn refused_heartbeat(
+    item: Option<&ItemFacts>,
+    tenant: Option<&str>,
+    lease: Uuid,
+    now: Timestamp,
+) -> Option<Heartbeat> {
+    refused_answer(item, tenant, Some(lease), now).map(|refused| match refused {
+        Answer::NotFound => Heartbeat::NotFound,
+        Answer::Closed => Heartbeat::Closed,
+        Answer::Leased | Answer::LeaseLapsed | Answer::Accepted { .. } => Heartbeat::LeaseLapsed,
+    })
 }
 
 /// What a commit that is not fenced collides with. `journal`: whether it has a journal row.

@@ -285,7 +285,11 @@ pub enum Answer {
     },
     /// The wait was answered before, was closed, or has timed out.
     Closed,
-    /// No wait has this token.
+    /// A worker holds the item, and the answer does not carry its lease. Never the result for a token.
+    Leased,
+    /// The lease that the answer carries has lapsed, or is not the item's. Never the result for a token.
+    LeaseLapsed,
+    /// No wait has this token, or there is no such item or wait.
     NotFound,
 }
 

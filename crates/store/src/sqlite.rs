@@ -10,6 +10,7 @@ mod commit;
 mod dead_letters;
 mod definitions;
 mod enqueue;
+mod inbox;
 mod lists;
 mod lock;
 mod log_check;

@@ -113,6 +113,7 @@ impl Claims {
     fn take_hint(&mut self, hint: Result<ChangeHint, RecvError>, now: Timestamp) {
         match hint {
             Ok(ChangeHint::Due(at)) => self.note_due(at),
+            Ok(ChangeHint::Inbox(_)) => {}
             Ok(ChangeHint::Messages(run)) => {
                 if !self.shared.held.wake(run) && self.shared.settings.role.works() {
                     self.messaged.insert(run);

@@ -14,6 +14,10 @@ use fermata_store::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
         VersionRow, Workflow, WorkflowFilter, WorkflowStore,
     },
+    inbox::{
+        FoundWait, Heartbeat, InboxStore, ItemAnswer, ItemClaim, ItemFilter, ItemHeartbeat, ItemPage, StoredItem,
+        WaitRef,
+    },
     memory::MemoryStore,
     reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
     retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
@@ -348,6 +352,33 @@ impl ChildStore for FaultyStore {
     async fn parents_of_ended_children(&self, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
         self.read("parents_of_ended_children").await?;
         self.memory.parents_of_ended_children(after, limit).await
+    }
+}
+
+#[async_trait]
+impl InboxStore for FaultyStore {
+    async fn items(&self, filter: ItemFilter) -> Result<ItemPage> {
+        self.memory.items(filter).await
+    }
+
+    async fn find_wait(&self, of: &WaitRef) -> Result<Option<FoundWait>> {
+        self.memory.find_wait(of).await
+    }
+
+    async fn item(&self, id: Uuid) -> Result<Option<StoredItem>> {
+        self.memory.item(id).await
+    }
+
+    async fn claim_items(&self, claim: ItemClaim) -> Result<Vec<StoredItem>> {
+        self.memory.claim_items(claim).await
+    }
+
+    async fn heartbeat_item(&self, heartbeat: ItemHeartbeat) -> Result<Heartbeat> {
+        self.memory.heartbeat_item(heartbeat).await
+    }
+
+    async fn answer_item(&self, answer: ItemAnswer) -> Result<Answer> {
+        self.memory.answer_item(answer).await
     }
 }
 

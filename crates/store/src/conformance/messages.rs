@@ -182,7 +182,7 @@ pub async fn answers_after_the_deadline_are_refused(store: &Arc<dyn Store>) {
     let accepted = async |token: &str, time: i64| match store.answer(token, "1", None, at(time)).await.unwrap() {
         Answer::Accepted { .. } => true,
         Answer::Closed => false,
-        Answer::NotFound => panic!("{token} is not there"),
+        other => panic!("{token}: {other:?}"),
     };
     assert!(!accepted("t1", 300).await && !accepted("t1", 900).await);
     assert!(!accepted("t2", 500).await && accepted("t2", 499).await);

@@ -101,6 +101,9 @@ impl State {
             }
             for wait in &entry.waits {
                 self.tokens.remove(&wait.record.token);
+                if let Some((item, _)) = &wait.item {
+                    self.items.remove(&item.id);
+                }
             }
             match verdict {
                 Verdict::Keep => {}

@@ -3,7 +3,7 @@
 use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
-    inbox::InboxItem,
+    inbox::{InboxItem, ItemLease, queue_number},
     reads::{EventRecord, LinkRecord, RunRecord},
     rules::{self, ConflictFacts, ExistingRun, LeaseChange, ParentFacts, RunFacts, WorkflowFacts},
     runs::{
@@ -104,6 +104,8 @@ pub(super) struct Wait {
     pub(super) deadline: Option<Timestamp>,
     /// What people and workers see, and when it was put into the inbox.
     pub(super) item: Option<(InboxItem, Timestamp)>,
+    pub(super) lease: Option<ItemLease>,
+    pub(super) progress: Option<String>,
 }
 
 impl State {
@@ -270,6 +272,8 @@ impl State {
                     answer_seq: None,
                     deadline: None,
                     item: None,
+                    lease: None,
+                    progress: None,
                 });
             }
             WaitChange::Offer { node, attempt, item } => {
@@ -279,6 +283,9 @@ impl State {
                     record.open && record.node == node && record.attempt == attempt && wait.item.is_none()
                 });
                 if let Some(wait) = offered {
+                    self.items.insert(item.id, wait.record.token.clone());
+                    self.queues.insert((item.queue.clone(), Timestamp(0), item.id));
+                    self.hints.push(ChangeHint::Inbox(queue_number(&item.queue)));
                     wait.item = Some((item, at));
                 }
             }

@@ -4,6 +4,7 @@ use super::{
     columns::{get, maybe, plain, signed, text},
     error::PgError,
     facts::{Facts, RunRow},
+    inbox::item_facts,
     pipeline::Query,
     sql::Statements,
     work::Work,
@@ -227,7 +228,7 @@ impl Facts {
                     self.answered.insert((get(row, 0)?, plain(row, 1)?));
                 }
                 ReadKind::OpenTokens => {
-                    self.open_tokens.insert(plain(row, 0)?, plain(row, 1)?);
+                    self.open_tokens.insert(plain(row, 0)?, item_facts(row, 1)?);
                 }
             }
         }

@@ -5,6 +5,7 @@ use crate::{
     children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
+    inbox::ItemKind,
     runs::{AttemptStatus, Principal},
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -44,6 +45,7 @@ columns! {
     Status: String => |word| Status::parse(&word).ok_or_else(|| unexpected(word));
     Lifecycle: String => |word| Lifecycle::parse(&word).ok_or_else(|| unexpected(word));
     AttemptStatus: String => |word| AttemptStatus::parse(&word).ok_or_else(|| unexpected(word));
+    ItemKind: String => |word| ItemKind::parse(&word).ok_or_else(|| unexpected(word));
     DeadReason: String => |word| DeadReason::parse(&word).ok_or_else(|| unexpected(word));
 }
 

@@ -8,7 +8,7 @@ use super::{
     columns::{signed, small, text},
     facts::{Facts, Resource, RunRow},
     rows::{AnsweredWait, OfferedWait, RunUpdate, Writes},
-    work::{MemberResult, Outcome, Work},
+    work::{LeaseCheck, MemberResult, Outcome, Work},
 };
 use crate::{
     rules::{self, ConflictFacts, LeaseChange},
@@ -54,12 +54,14 @@ impl<'a> Deciding<'a, '_> {
                 payload,
                 by,
                 at,
-            } => match self.answer(*run, token, message, (payload, by.as_deref()), *at) {
-                true => Outcome::Answered(Answer::Accepted {
-                    run: *run,
-                    node: node.clone(),
-                }),
-                false => Outcome::Answered(Answer::Closed),
+                check,
+            } => match self.refused_answer(*run, token, *check, *at) {
+                Some(refused) => Outcome::Answered(refused),
+                None => {
+                    self.answer(*run, token, message, (payload, by.as_deref()), *at);
+                    let node = node.clone();
+                    Outcome::Answered(Answer::Accepted { run: *run, node })
+                }
             },
         }
     }
@@ -128,13 +130,16 @@ impl<'a> Deciding<'a, '_> {
         for change in changes {
             match change {
                 WaitChange::Limit { node, deadline } => self.writes.limits.push((run, node.as_str(), deadline.0)),
-                WaitChange::Offer { node, attempt, item } => self.writes.offers.push(OfferedWait {
-                    run,
-                    node: node.as_str(),
-                    attempt: *attempt,
-                    item,
-                    at,
-                }),
+                WaitChange::Offer { node, attempt, item } => {
+                    self.writes.notifications.offered(&item.queue);
+                    self.writes.offers.push(OfferedWait {
+                        run,
+                        node: node.as_str(),
+                        attempt: *attempt,
+                        item,
+                        at,
+                    });
+                }
                 WaitChange::Open { .. } | WaitChange::Close { .. } => {}
             }
         }
@@ -232,7 +237,23 @@ impl<'a> Deciding<'a, '_> {
         seq
     }
 
-    /// Answers a wait. False if it is closed or its deadline has passed.
+    /// The answer to an answer that is not stored.
+    fn refused_answer(&self, run: RunId, token: &str, check: Option<LeaseCheck>, at: Timestamp) -> Option<Answer> {
+        let row = self.facts.runs.get(&run);
+        let open = row.is_some_and(|row| !row.facts.status.is_terminal());
+        let Some(facts) = self.facts.open_tokens.get(token).filter(|_| open) else {
+            return Some(Answer::Closed);
+        };
+        match check {
+            Some(check) => rules::refused_answer(Some(facts), None, check.lease, at),
+            None => facts
+                .deadline
+                .is_some_and(|deadline| deadline <= at)
+                .then_some(Answer::Closed),
+        }
+    }
+
+    /// Stores the answer to a wait.
     fn answer(
         &mut self,
         run: RunId,
@@ -240,15 +261,10 @@ impl<'a> Deciding<'a, '_> {
         message: &'a str,
         (payload, by): (&'a str, Option<&'a str>),
         at: Timestamp,
-    ) -> bool {
-        let row = self.facts.runs.get(&run);
-        let Some(row) = row.filter(|row| !row.facts.status.is_terminal()) else {
-            return false;
+    ) {
+        let Some(row) = self.facts.runs.get(&run) else {
+            return;
         };
-        let open = self.facts.open_tokens.get(token);
-        if open.is_none_or(|deadline| deadline.is_some_and(|deadline| deadline <= at.0)) {
-            return false;
-        }
         let seq = self.put(run, row, message, at);
         self.writes.answers.push(AnsweredWait {
             token,
@@ -257,7 +273,6 @@ impl<'a> Deciding<'a, '_> {
             by,
             at,
         });
-        true
     }
 }
 

@@ -1,7 +1,7 @@
 //! The data that a batch needs for its decisions. It is read while the rows that the batch may change are locked.
 
 use super::work::Work;
-use crate::rules::{ExistingRun, ParentFacts, RunFacts, WorkflowFacts};
+use crate::rules::{ExistingRun, ItemFacts, ParentFacts, RunFacts, WorkflowFacts};
 use fermata_core::RunId;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -30,8 +30,8 @@ pub(super) struct Facts {
     pub(super) owners: HashMap<Resource, RunId>,
     /// Waits to be closed that have an answer which their run has not read yet.
     pub(super) answered: HashSet<(RunId, String)>,
-    /// Open tokens and their deadlines.
-    pub(super) open_tokens: HashMap<String, Option<i64>>,
+    /// Open tokens.
+    pub(super) open_tokens: HashMap<String, ItemFacts>,
 }
 
 impl Facts {

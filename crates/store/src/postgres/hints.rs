@@ -10,10 +10,10 @@
 //!   notifications may have been lost.
 
 use super::{address::Address, backoff::Backoff, error::PgError};
-use crate::{ChangeHint, clock::DatabaseClock, runners::Runner};
+use crate::{ChangeHint, clock::DatabaseClock, inbox::queue_number, runners::Runner};
 use fermata_core::{RunId, Timestamp};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -45,6 +45,11 @@ impl Notifications {
         self.hints.push(ChangeHint::Due(at));
     }
 
+    /// A queue has a new item.
+    pub(super) fn offered(&mut self, queue: &str) {
+        self.hints.push(ChangeHint::Inbox(queue_number(queue)));
+    }
+
     /// A run has a new run message.
     pub(super) fn messages(&mut self, run: RunId, owner: Option<Uuid>) {
         self.hints.push(ChangeHint::Messages(run));
@@ -58,6 +63,8 @@ struct Outgoing {
     due: Option<Timestamp>,
     /// Runs with new run messages, and their owners.
     messages: BTreeMap<RunId, Option<Uuid>>,
+    /// The numbers of queues with new items.
+    offered: BTreeSet<u64>,
 }
 
 /// Runners of this process, and whether they execute runs (role other than `api`).
@@ -126,9 +133,14 @@ impl Hints {
             Some(owner) => !local_runners.contains_key(owner),
             None => !local_runners.values().any(|executes| *executes),
         });
+        let offered = notifications.hints.iter().filter_map(|hint| match hint {
+            ChangeHint::Inbox(queue) => Some(*queue),
+            _ => None,
+        });
         let outgoing = Outgoing {
             due: due.min(),
             messages: remote_messages.copied().collect(),
+            offered: offered.collect(),
         };
         drop(local_runners);
         if outgoing != Outgoing::default() {
@@ -217,6 +229,7 @@ impl Listener {
                             (a, b) => a.or(b),
                         };
                         outgoing.messages.extend(more.messages);
+                        outgoing.offered.extend(more.offered);
                     }
                     for message in messages_of(self.sender, &outgoing) {
                         client.execute(&notify, &[&CHANNEL, &message]).await?;
@@ -235,6 +248,7 @@ impl Listener {
         for word in words {
             let hint = match word.split_at_checked(1) {
                 Some(("d", at)) => at.parse().ok().map(|at| ChangeHint::Due(Timestamp(at))),
+                Some(("i", queue)) => queue.parse().ok().map(ChangeHint::Inbox),
                 Some(("m", messages)) => self.message_hint(messages),
                 _ => None,
             };
@@ -257,7 +271,7 @@ impl Listener {
     }
 }
 
-/// The payloads `SENDER dMICROSECONDS mRUN@OWNER mRUN …`, split into as many messages as needed.
+/// The payloads `SENDER dMICROSECONDS mRUN@OWNER mRUN iQUEUE …`, split into as many messages as needed.
 fn messages_of(sender: Uuid, outgoing: &Outgoing) -> Vec<String> {
     let due = outgoing.due.map(|at| format!("d{}", at.0));
     let messages = outgoing.messages.iter();
@@ -265,7 +279,8 @@ fn messages_of(sender: Uuid, outgoing: &Outgoing) -> Vec<String> {
         Some(owner) => format!("m{}@{}", run.0.simple(), owner.simple()),
         None => format!("m{}", run.0.simple()),
     });
-    let words: Vec<String> = due.into_iter().chain(messages).collect();
+    let offered = outgoing.offered.iter().map(|queue| format!("i{queue}"));
+    let words: Vec<String> = due.into_iter().chain(messages).chain(offered).collect();
     let message = |words: &[String]| format!("{} {}", sender.simple(), words.join(" "));
     words.chunks(RUNS_IN_MESSAGE).map(message).collect()
 }
@@ -280,11 +295,12 @@ mod tests {
         let outgoing = Outgoing {
             due: Some(Timestamp(i64::MIN)),
             messages: (0..1000).map(|_| (id(), Some(Uuid::now_v7()))).collect(),
+            offered: BTreeSet::from([u64::MAX]),
         };
         let messages = messages_of(Uuid::now_v7(), &outgoing);
         assert!(messages.iter().all(|message| message.len() < 8000));
         let words: usize = messages.iter().map(|message| message.split(' ').count() - 1).sum();
-        assert_eq!(words, 1001);
+        assert_eq!(words, 1002);
         assert!(messages_of(Uuid::now_v7(), &Outgoing::default()).is_empty());
     }
 }

@@ -78,6 +78,7 @@ impl RunStore for PostgresStore {
             payload: payload.to_owned(),
             by: by.map(str::to_owned),
             at,
+            check: None,
         };
         match self.write(work).await? {
             Outcome::Answered(answer) => Ok(answer),

@@ -77,7 +77,9 @@ statements! {
           CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions
             WHERE parent_execution_id = u.parent AND parent_waits AND end_time IS NOT NULL OFFSET 0) c))";
 
-    open_tokens: "SELECT token, deadline FROM run_waits WHERE token = ANY($1) AND is_open";
+    /// The lock orders answers against claims and heartbeats of workers, which do not lock the run.
+    open_tokens: "SELECT token, is_open, deadline, lease_id, lease_until, tenant_id FROM run_waits
+        WHERE token = ANY($1) AND is_open FOR NO KEY UPDATE";
 
     /// Returns the ids of the inserted runs: another batch may have stored the same request first. The arrays after the
     /// workflow's uid are empty if no run of the batch has a parent; then these columns are NULL.

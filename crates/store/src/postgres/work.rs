@@ -2,6 +2,7 @@
 
 use crate::runs::{Answer, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit};
 use fermata_core::{NodeId, RunId, Timestamp};
+use uuid::Uuid;
 
 /// Something that a committer writes. The caller has already serialized the texts.
 #[derive(Debug)]
@@ -24,7 +25,15 @@ pub(super) enum Work {
         payload: String,
         by: Option<String>,
         at: Timestamp,
+        /// Whether the lease of a worker is checked. Not for answers by token.
+        check: Option<LeaseCheck>,
     },
+}
+
+/// The lease that an answer carries, if it comes from a worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseCheck {
+    pub(super) lease: Option<Uuid>,
 }
 
 impl Work {

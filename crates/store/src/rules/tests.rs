@@ -174,6 +174,66 @@ fn a_child_starts_only_under_the_lease_of_its_parent() {
     assert_eq!(answer, Some(found));
 }
 
+#[test]
+fn answers_need_the_lease_of_the_worker_that_holds_the_item() {
+    let (ours, theirs) = (Uuid::from_u128(8), Uuid::from_u128(9));
+    let free = ItemFacts {
+        open: true,
+        deadline: Some(LATER),
+        lease: None,
+        lease_until: Some(Timestamp(0)),
+        tenant: Some("acme".to_owned()),
+    };
+    let leased = ItemFacts {
+        lease: Some(ours),
+        lease_until: Some(Timestamp(5_000)),
+        ..free.clone()
+    };
+    let closed = ItemFacts {
+        open: false,
+        ..leased.clone()
+    };
+    let plain = ItemFacts {
+        lease_until: None,
+        tenant: None,
+        ..free.clone()
+    };
+    let (ok, lapsed) = (None, Some(Answer::LeaseLapsed));
+    let (over, unknown) = (Some(Answer::Closed), Some(Answer::NotFound));
+    let before = Timestamp(4_999);
+    let cases = [
+        // item, tenant, lease, time: answer
+        (None, None, None, NOW, unknown.clone()),
+        (Some(&free), Some("beta"), None, NOW, unknown.clone()),
+        (Some(&closed), Some("beta"), None, NOW, unknown),
+        (Some(&free), Some("acme"), None, NOW, ok.clone()),
+        (Some(&free), None, None, NOW, ok.clone()),
+        (Some(&free), None, Some(ours), NOW, lapsed.clone()),
+        (Some(&free), None, None, LATER, over.clone()),
+        (Some(&leased), None, Some(ours), before, ok.clone()),
+        (Some(&leased), None, Some(ours), Timestamp(5_000), lapsed.clone()),
+        (Some(&leased), None, Some(theirs), before, lapsed),
+        (Some(&leased), None, None, before, Some(Answer::Leased)),
+        (Some(&leased), None, None, Timestamp(5_000), ok.clone()),
+        (Some(&leased), None, Some(ours), LATER, over.clone()),
+        (Some(&closed), None, Some(ours), before, over.clone()),
+        (Some(&closed), None, None, before, over),
+        (Some(&plain), Some("acme"), None, NOW, ok),
+    ];
+    for (item, tenant, lease, at, expected) in cases {
+        let answer = refused_answer(item, tenant, lease, at);
+        assert_eq!(answer, expected, "{item:?} {tenant:?} {lease:?} {at:?}");
+    }
+    assert_eq!(refused_heartbeat(Some(&leased), None, ours, before), None);
+    let late = refused_heartbeat(Some(&leased), None, ours, Timestamp(5_000));
+    assert_eq!(late, Some(Heartbeat::LeaseLapsed));
+    assert_eq!(refused_heartbeat(None, None, ours, NOW), Some(Heartbeat::NotFound));
+    assert_eq!(
+        refused_heartbeat(Some(&closed), None, ours, before),
+        Some(Heartbeat::Closed)
+    );
+}
+
 /// A commit of the runner that holds the run.
 fn commit(then: Then) -> RunCommit {
     RunCommit {

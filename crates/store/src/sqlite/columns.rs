@@ -4,6 +4,7 @@ use crate::{
     children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
+    inbox::ItemKind,
     runs::{AttemptStatus, Principal},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
@@ -55,6 +56,12 @@ impl FromSql for Col<AttemptStatus> {
 impl FromSql for Col<DeadReason> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         word(value, DeadReason::parse).map(Col)
+    }
+}
+
+impl FromSql for Col<ItemKind> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, ItemKind::parse).map(Col)
     }
 }
 

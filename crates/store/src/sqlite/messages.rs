@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     ChangeHint,
+    inbox::queue_number,
     runs::{Answer, CHILDREN_ENDED, Delivery, RunMessage, WaitChange, message_text},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
@@ -149,25 +150,29 @@ pub(super) fn answer(
 }
 
 /// Applies a change to a wait; `at` is the time of the commit.
-pub(super) fn change_wait(tx: &Tx<'_>, run: RunId, change: &WaitChange, at: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn change_wait(tx: &mut Tx<'_>, run: RunId, change: &WaitChange, at: Timestamp) -> rusqlite::Result<()> {
     match change {
         WaitChange::Open { node, attempt, token } => {
             tx.connection
                 .prepare_cached(OPEN_WAIT)?
                 .execute(params![token, key(&run), node.as_str(), attempt])?
         }
-        WaitChange::Offer { node, attempt, item } => tx.connection.prepare_cached(OFFER_WAIT)?.execute(params![
-            key(&run),
-            node.as_str(),
-            attempt,
-            uid_key(&item.id),
-            item.queue,
-            item.tenant,
-            item.workflow_id,
-            item.kind.as_str(),
-            item.details,
-            at.0,
-        ])?,
+        WaitChange::Offer { node, attempt, item } => {
+            let offered = tx.connection.prepare_cached(OFFER_WAIT)?.execute(params![
+                key(&run),
+                node.as_str(),
+                attempt,
+                uid_key(&item.id),
+                item.queue,
+                item.tenant,
+                item.workflow_id,
+                item.kind.as_str(),
+                item.details,
+                at.0,
+            ])?;
+            tx.hints.push(ChangeHint::Inbox(queue_number(&item.queue)));
+            offered
+        }
         WaitChange::Limit { node, deadline } => {
             tx.connection
                 .prepare_cached(LIMIT_WAIT)?

@@ -53,7 +53,8 @@ pub(crate) async fn answer(
         Ok(Answer::Accepted { .. }) => Ok(Json(Received {
             data: Status { status: "received" },
         })),
-        Ok(Answer::Closed) => Err(ApiError::conflict(
+        // A token is answered whatever the lease of a worker.
+        Ok(Answer::Closed | Answer::Leased | Answer::LeaseLapsed) => Err(ApiError::conflict(
             "CALLBACK_CLOSED",
             "this callback was already received, or its wait has ended (timed out, cancelled or skipped)".to_owned(),
         )),

@@ -3,11 +3,13 @@
 //! Statements are planned as in committers and pools: once, with generic plans that do not depend on parameter values.
 
 use super::super::{
-    address::Address, claim, dead_letters, definitions, lists, queue, reads, runners, settings::PostgresSettings, sql,
+    address::Address, children, claim, dead_letters, definitions, inbox, lists, queue, reads, runners,
+    settings::PostgresSettings, sql,
 };
 use crate::{
     conformance::cluster::{Database, execute},
     dead_letters::{DeadLetterFilter, DeadReason},
+    inbox::{CLAIMABLE, CLAIMABLE_OF_TENANT, ITEM, ItemWalk, WAIT_OF_ITEM, WAIT_OF_NODE, WAIT_OF_TOKEN},
     lists::{Flavour, budget, walks},
     reads::{Order, RunFilter},
     statements::{self, dollars},
@@ -34,6 +36,10 @@ const FILL: &str = "
     INSERT INTO action_executions (workflow_execution_id, node_id, attempt, action_type, status, end_time)
     SELECT id, 'n', 1, 'a', 'Succeeded', 1 FROM workflow_executions;
     INSERT INTO run_waits (token, workflow_execution_id, node_id) SELECT id::text, id, 'n' FROM workflow_executions;
+    INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open, item_id, queue, tenant_id, workflow_id, kind,
+      item_json, created_at, lease_until)
+    SELECT 'item ' || id, id, 'ask', created_at % 3 = 0, id, 'q' || created_at % 4, 't' || created_at % 7, 'w', 'task',
+      '{}', 1, created_at % 100 FROM workflow_executions;
     INSERT INTO workflow_resource_links (system_name, resource_type, resource_id, workflow_execution_id, node_id,
       attempt, created_at) SELECT 's', 't', id::text, id, 'n', 1, 1 FROM workflow_executions;
     INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at)
@@ -159,6 +165,34 @@ async fn reads_use_indexes(planner: &Planner) {
     }
     planner.walks(statements::VERSIONS, "workflow_definitions_pkey").await;
     planner.walks(&lists::children_query(), "ix_executions_parent").await;
+    planner.walks(&children::awaited_query(), "ix_executions_parent").await;
+    planner
+        .walks(crate::children::ENDED_CHILDREN, "ix_executions_ended_children")
+        .await;
+    planner
+        .walks(crate::children::NEXT_PARENT, "ix_executions_ended_children")
+        .await;
+    planner.walks(ItemWalk::Queue("q").sql(), "ix_inbox_queue").await;
+    planner.walks(ItemWalk::Tenant("t").sql(), "ix_inbox_tenant").await;
+    planner.walks(ItemWalk::Pending.sql(), "ix_inbox_pending").await;
+    planner.walks(ItemWalk::All.sql(), "ux_inbox_item").await;
+    for sql in [
+        ITEM,
+        WAIT_OF_NODE,
+        WAIT_OF_ITEM,
+        WAIT_OF_TOKEN,
+        inbox::FACTS,
+        inbox::EXTEND,
+    ] {
+        planner.seeks(sql).await;
+    }
+    let claim = planner.seeks(&inbox::claim_query(CLAIMABLE)).await;
+    assert!(claim.contains("ix_inbox_claim") && !claim.contains("Sort"), "{claim}");
+    let claim = planner.seeks(&inbox::claim_query(CLAIMABLE_OF_TENANT)).await;
+    assert!(
+        claim.contains("ix_inbox_claim_tenant") && !claim.contains("Sort"),
+        "{claim}"
+    );
     planner.finds(lists::BY_REQUEST).await;
     for (reason, workflow, index) in [
         (None, None, "dead_letters_pkey"),

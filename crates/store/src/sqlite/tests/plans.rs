@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     dead_letters::{DeadLetterFilter, DeadReason},
+    inbox::{CLAIMABLE, CLAIMABLE_OF_TENANT, ITEM, ItemWalk, WAIT_OF_ITEM, WAIT_OF_NODE, WAIT_OF_TOKEN},
     lists::{Flavour, walks},
     reads::{Order, RunFilter},
 };
@@ -81,6 +82,16 @@ fn lists_use_indexes() {
         "{children}"
     );
     assert!(!children.contains("TEMP B-TREE"), "{children}");
+    for (sql, index) in [
+        (children::AWAITED, "ix_executions_parent"),
+        (children::FORGET, "ix_executions_ended_children"),
+        (crate::children::ENDED_CHILDREN, "ix_executions_ended_children"),
+        (crate::children::NEXT_PARENT, "ix_executions_ended_children"),
+    ] {
+        let plan = plan_of(sql);
+        assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
+    }
     let request = plan_of(lists::BY_REQUEST);
     assert!(
         !request.contains("SCAN workflow_executions"),
@@ -250,4 +261,34 @@ async fn a_search_stops_and_continues() {
         }
     }
     assert_eq!((found, filter.before), (1, None), "it is found once");
+}
+
+/// The cost of lists and claims of the inbox does not depend on the number of items.
+#[test]
+fn the_inbox_uses_its_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for (sql, index) in [
+        (ItemWalk::Queue("q").sql().to_owned(), "ix_inbox_queue"),
+        (ItemWalk::Tenant("t").sql().to_owned(), "ix_inbox_tenant"),
+        (ItemWalk::Pending.sql().to_owned(), "ix_inbox_pending"),
+        (ItemWalk::All.sql().to_owned(), "ux_inbox_item"),
+        (inbox::claimable(CLAIMABLE), "ix_inbox_claim "),
+        (inbox::claimable(CLAIMABLE_OF_TENANT), "ix_inbox_claim_tenant "),
+        (ITEM.to_owned(), "ux_inbox_item"),
+        (WAIT_OF_ITEM.to_owned(), "ux_inbox_item"),
+        (WAIT_OF_TOKEN.to_owned(), "PRIMARY KEY"),
+    ] {
+        let plan = plan(&connection, &sql).join("; ");
+        assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
+    }
+    let run = plan(&connection, ItemWalk::Run(RunId(Uuid::nil())).sql()).join("; ");
+    assert!(
+        run.contains("ix_waits_execution") && !run.contains("SCAN run_waits"),
+        "{run}"
+    );
+    let newest = plan(&connection, WAIT_OF_NODE).join("; ");
+    assert!(newest.contains("ix_waits_execution"), "{newest}");
 }

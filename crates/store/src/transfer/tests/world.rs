@@ -3,9 +3,11 @@
 use crate::{
     Store,
     children::Parent,
+    conformance::inbox::offer,
     conformance::*,
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
     definitions::{Release, ReleaseRule, WorkflowFilter},
+    inbox::{InboxItem, ItemClaim, ItemFilter, ItemHeartbeat, ItemKind},
     reads::{RunFilter, Window},
     runs::{AttemptStatus, NewRun, RunMessage, StatusChange, Then},
 };
@@ -79,7 +81,37 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
     failed.error = Some(r#"{"message":""}"#.to_owned());
     failed.started_at = None;
     commit.attempts = vec![failed, attempt("a", 2, 230)];
+    commit.waits = vec![offer(
+        "b",
+        1,
+        InboxItem {
+            id: Uuid::now_v7(),
+            kind: ItemKind::Approval,
+            queue: "q".to_owned(),
+            tenant: "acme".to_owned(),
+            workflow_id: WORKFLOW.to_owned(),
+            details: "{}".to_owned(),
+        },
+    )];
     committed(store, commit).await;
+    let claim = ItemClaim {
+        queue: "q".to_owned(),
+        tenant: None,
+        worker: "w".to_owned(),
+        limit: 1,
+        until: at(900),
+        now: at(400),
+    };
+    let item = store.claim_items(claim).await.unwrap().remove(0);
+    let heartbeat = ItemHeartbeat {
+        item: item.item.id,
+        lease: item.lease.unwrap().id,
+        tenant: None,
+        until: at(950),
+        progress: Some("1".to_owned()),
+        now: at(410),
+    };
+    store.heartbeat_item(heartbeat).await.unwrap();
     run
 }
 
@@ -182,6 +214,15 @@ async fn dump_run(store: &dyn Store, run: RunId) -> Vec<String> {
         format!("{:?}", store.actions(run, window).await.unwrap()),
         format!("{:?}", store.links(run, window).await.unwrap()),
         format!("{:?}", store.waits(run).await.unwrap()),
+        format!("{:?}", store.items(items_of(run)).await.unwrap()),
         format!("{:?}", store.messages(run, 0).await.unwrap()),
     ]
+}
+
+fn items_of(run: RunId) -> ItemFilter {
+    ItemFilter {
+        run: Some(run),
+        limit: 9,
+        ..ItemFilter::default()
+    }
 }
