@@ -76,6 +76,9 @@ enum Command {
     /// List, show, publish, start, roll back, disable, archive and delete workflows on a server.
     #[command(after_help = client::WORKFLOWS_HELP)]
     Workflows(client::WorkflowsArgs),
+    /// List, show and answer requests that wait for a person.
+    #[command(after_help = client::APPROVALS_HELP)]
+    Approvals(client::ApprovalsArgs),
     /// List, requeue and delete dead-lettered runs.
     #[command(after_help = client::DEAD_LETTERS_HELP)]
     DeadLetters(client::DeadLettersArgs),
@@ -220,6 +223,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             let config = usable(given)?;
             block_on(client::workflows(args, &config))
         }
+        Command::Approvals(args) => block_on(client::approvals(args)),
         Command::DeadLetters(args) => block_on(client::dead_letters(args)),
         Command::Runners(args) => block_on(client::runners(args)),
         Command::Transfer(args) => {

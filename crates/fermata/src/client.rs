@@ -3,6 +3,7 @@
 //! Every answer of a Fermata server has the header `X-Correlation-Id`, and every error has the API's envelope. Any other
 //! answer comes from another program, and the error says so.
 
+mod approvals;
 mod dead_letters;
 mod executions;
 mod publish;
@@ -20,6 +21,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 use std::time::Duration;
 
+pub use approvals::{ApprovalsArgs, HELP as APPROVALS_HELP, approvals};
 pub use dead_letters::{DeadLettersArgs, HELP as DEAD_LETTERS_HELP, dead_letters};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};
 pub use runners::{HELP as RUNNERS_HELP, RunnersArgs, runners};

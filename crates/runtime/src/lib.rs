@@ -18,6 +18,7 @@ mod driver;
 mod engine;
 mod entry;
 mod error;
+pub mod inbox;
 #[cfg(test)]
 mod log_capture;
 mod mask;

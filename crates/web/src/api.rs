@@ -7,6 +7,7 @@ mod drafts;
 mod executions;
 mod health;
 mod hierarchy;
+mod inbox;
 mod jsondagapi;
 mod lifecycle;
 mod list;
@@ -102,6 +103,19 @@ fn resources() -> Router<Web> {
         )
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
+        .route(
+            "/api/v1/executions/{id}/nodes/{node}/complete",
+            post(inbox::complete_node),
+        )
+        .route("/api/v1/executions/{id}/decisions/{node}", post(inbox::decide))
+        .route("/api/v1/inbox", get(inbox::list))
+        .route("/api/v1/inbox/claim", post(inbox::claim))
+        .route("/api/v1/inbox/{id}", get(inbox::get))
+        .route("/api/v1/inbox/{id}/answer", post(inbox::answer))
+        .route("/api/v1/inbox/{id}/heartbeat", post(inbox::heartbeat))
+        .route("/api/v1/inbox/{id}/complete", post(inbox::complete))
+        .route("/api/v1/inbox/{id}/fail", post(inbox::fail))
         .route("/api/v1/runners", get(runners::list))
         .route(
             "/api/v1/admin/dead-letters",

@@ -78,6 +78,39 @@ impl<S: Send + Sync> FromRequestParts<S> for DeadLetterId {
     }
 }
 
+/// The id of an item of the inbox in the path.
+pub(crate) struct ItemId(pub Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for ItemId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(bad_path)?;
+        uuid(&text, "an inbox item").map(ItemId)
+    }
+}
+
+/// A run and one of its nodes in the path.
+pub(crate) struct ExecutionNode {
+    pub run: RunId,
+    pub node: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ExecutionNode {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((run, node)) = path.map_err(bad_path)?;
+        Ok(ExecutionNode {
+            run: run_id(&run)?,
+            node,
+        })
+    }
+}
+
 /// A workflow and one of its runs in the path. The id of the run may have the prefix `run_`.
 pub(crate) struct RunOf {
     pub workflow: String,

@@ -9,8 +9,11 @@ use crate::{
     mask::Mask,
     timeline::{self, Entry, Level},
 };
-use fermata_core::{Plan, decode};
-use fermata_store::reads::{EventRecord, RunRecord, Window};
+use fermata_core::{Kind, Plan, decode};
+use fermata_store::{
+    reads::{EventRecord, RunRecord, Window},
+    runs::WaitRecord,
+};
 use serde_json::Value;
 
 /// Journal rows that are read at once.
@@ -40,9 +43,34 @@ impl Reads<'_> {
                 .for_each(|row| wanted.add(row, plan, &self.engine.shared.settings.mask));
             offset += ROWS;
             if rows.len() < ROWS as usize {
-                return Ok((wanted.entries, wanted.seen));
+                break;
             }
         }
+        if plan.is_some_and(|plan| plan.nodes.iter().any(|node| matches!(node.kind, Kind::Request { .. }))) {
+            let waits = self.engine.shared.store.waits(run.id).await?;
+            wanted.entries.iter_mut().for_each(|entry| add_answer(entry, &waits));
+        }
+        Ok((wanted.entries, wanted.seen))
+    }
+}
+
+/// Adds who answered and when to an entry of an attempt that an answer ended. The journal does not have it.
+fn add_answer(entry: &mut Entry, waits: &[WaitRecord]) {
+    let data = &entry.data;
+    if !matches!(data["type"].as_str(), Some("finished" | "retried")) {
+        return;
+    }
+    let is_of = |wait: &&WaitRecord| {
+        data["node"].as_str() == Some(wait.node.as_str()) && data["attempt"].as_u64() == Some(wait.attempt.into())
+    };
+    let wait = waits.iter().find(is_of);
+    let Some((by, at)) = wait.and_then(|wait| Some((wait.answered_by.clone(), wait.answered_at?))) else {
+        return;
+    };
+    if let Value::Object(members) = &mut entry.data {
+        members.insert("answeredBy".to_owned(), by.into());
+        let at = jiff::Timestamp::from_microsecond(at.0).unwrap_or_default();
+        members.insert("answeredAt".to_owned(), format!("{at:.3}").into());
     }
 }
 

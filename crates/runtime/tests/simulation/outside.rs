@@ -81,6 +81,9 @@ impl World {
                 });
             }
             Answer::Closed => inner.count("callback too late"),
+            Answer::Leased | Answer::LeaseLapsed => {
+                inner.violate(now, format!("the token of {node} of {short} depends on a lease"));
+            }
             Answer::NotFound => inner.violate(now, format!("the token of {node} of {short} is unknown")),
         }
     }
@@ -144,6 +147,7 @@ fn word(answer: &Answer) -> &'static str {
     match answer {
         Answer::Accepted { .. } => "accepted",
         Answer::Closed => "closed",
+        Answer::Leased | Answer::LeaseLapsed => "leased",
         Answer::NotFound => "not found",
     }
 }

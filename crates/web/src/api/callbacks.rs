@@ -5,9 +5,10 @@
 //! * A body is not read beyond the limit of a payload.
 //! * The token is never logged and never part of a response.
 
+use super::inbox::{give, respond};
 use crate::{
     Web,
-    body::{read, run_to_completion},
+    body::read,
     error::ApiError,
     extract::{bad_json, check_depth},
     strict_json::Strict,
@@ -16,54 +17,41 @@ use axum::{
     Json,
     extract::{Path, Request, State, rejection::PathRejection},
 };
-use fermata_runtime::EngineError;
-use fermata_store::{StoreError, runs::Answer};
-use serde::Serialize;
+use fermata_runtime::inbox::{Given, Reply};
+use fermata_store::inbox::WaitRef;
 use serde_json::Value;
 
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 128;
-
-#[derive(Serialize)]
-pub(crate) struct Received {
-    data: Status,
-}
-
-#[derive(Serialize)]
-struct Status {
-    status: &'static str,
-}
 
 /// `POST /wh/{token}`. Also accepted while the server stops: the process that claims the run next uses it.
 pub(crate) async fn answer(
     State(web): State<Web>,
     token: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Json<Received>, ApiError> {
+) -> Result<Json<Value>, ApiError> {
     let token = token.ok().filter(|token| token.len() <= MAX_TOKEN);
     let Path(token) = token.ok_or_else(unknown)?;
     let mut received = read(request, web.config.max_callback_bytes, &web).await?;
     received.expand()?;
     let (bytes, share) = (received.bytes, received.share);
     let length = bytes.len();
-    let parse = move || payload(&bytes).map(|payload| payload.to_string());
-    let payload = web.engine.offload().run(length, parse).await?;
-    let answer = run_to_completion(share, async move { web.engine.answer(&token, &payload).await });
-    match answer.await {
-        Ok(Answer::Accepted { .. }) => Ok(Json(Received {
-            data: Status { status: "received" },
-        })),
-        // A token is answered whatever the lease of a worker.
-        Ok(Answer::Closed | Answer::Leased | Answer::LeaseLapsed) => Err(ApiError::conflict(
+    let parse = move || payload(&bytes);
+    let (payload, is_json) = web.engine.offload().run(length, parse).await?;
+    let reply = Reply {
+        of: WaitRef::Token(token),
+        lease: None,
+        tenant: None,
+        payload,
+        is_json,
+        by: None,
+    };
+    match give(&web, reply, share).await? {
+        Given::Closed => Err(ApiError::conflict(
             "CALLBACK_CLOSED",
             "this callback was already received, or its wait has ended (timed out, cancelled or skipped)".to_owned(),
         )),
-        Ok(Answer::NotFound) => Err(unknown()),
-        Err(error @ EngineError::Store(StoreError::Unknown(_))) => Err(ApiError {
-            message: "the database did not confirm the callback; send it again. If the response is 409, it was stored the first time".into(),
-            ..error.into()
-        }),
-        Err(error) => Err(error.into()),
+        given => respond(given, unknown),
     }
 }
 
@@ -74,23 +62,24 @@ fn unknown() -> ApiError {
     )
 }
 
-/// The payload of a callback: JSON if it parses as JSON, whatever its media type, otherwise text.
-fn payload(bytes: &[u8]) -> Result<Value, ApiError> {
+/// The payload of a callback: JSON if it parses as JSON, whatever its media type, otherwise text. Whether it is JSON; nothing
+/// counts as JSON `null`.
+fn payload(bytes: &[u8]) -> Result<(Value, bool), ApiError> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| ApiError::invalid("the body is neither JSON nor UTF-8 text"))?;
     let json = text.trim_ascii();
     if json.is_empty() {
-        return Ok(Value::Null);
+        return Ok((Value::Null, true));
     }
     // Plain text may contain any number of brackets.
     if json.starts_with(['[', '{']) {
         check_depth(json.as_bytes())?;
     }
     match serde_json::from_str(json) {
-        Ok(Strict(value)) => Ok(value),
+        Ok(Strict(value)) => Ok((value, true)),
         // A duplicate key: JSON parsers disagree about its value.
         Err(error) if error.is_data() => Err(bad_json(error)),
-        Err(_) => Ok(Value::String(text.to_owned())),
+        Err(_) => Ok((Value::String(text.to_owned()), false)),
     }
 }
 
@@ -114,10 +103,10 @@ mod tests {
             ("größe\n".as_bytes(), json!("größe\n")),
             (b"a\0b", json!("a\0b")),
         ] {
-            assert_eq!(payload(bytes).unwrap(), value);
+            assert_eq!(payload(bytes).unwrap().0, value);
         }
         let brackets = "see ".to_owned() + &"[".repeat(500);
-        assert_eq!(payload(brackets.as_bytes()).unwrap(), json!(brackets));
+        assert_eq!(payload(brackets.as_bytes()).unwrap(), (json!(brackets), false));
     }
 
     #[test]

@@ -189,7 +189,7 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
 }
 
 /// `30s`, `500ms`, `2m`, or a number of seconds.
-fn wait_time(text: &str, most: Duration) -> Result<Duration, ApiError> {
+pub(super) fn wait_time(text: &str, most: Duration) -> Result<Duration, ApiError> {
     let asked = match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => duration::parse(text).ok(),

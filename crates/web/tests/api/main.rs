@@ -10,6 +10,7 @@ mod every_request;
 mod executions;
 mod facade;
 mod harness;
+mod inbox;
 mod invalid_requests;
 mod jsondagapi;
 mod lifecycle;

@@ -1,0 +1,408 @@
+//! The inbox: requests that wait for the answer of a person, a worker or a service.
+//!
+//! What must stay true:
+//! * Every answer, whichever way it comes, is read by the rule of its node before it is stored. What the rule refuses
+//!   changes nothing.
+//! * The store decides about leases, deadlines and second answers, in the transaction that stores the answer.
+//! * A claim never waits longer than it was asked to, and not after this process begins to stop.
+
+use crate::{
+    Compiled,
+    engine::Engine,
+    error::{EngineError, Refusal},
+    reads::MAX_PAGE,
+    state::merged_nodes,
+    trigger::TriggerSchema,
+};
+use fermata_core::{
+    AnswerRule, Kind, NodeId, Run, RunId, Timestamp,
+    answer::{Reading, read},
+    apply, decode,
+};
+use fermata_store::{
+    ChangeHint,
+    inbox::{
+        FoundWait, Heartbeat, ItemAnswer, ItemClaim, ItemFilter, ItemHeartbeat, ItemPage, StoredItem, WaitRef,
+        queue_number,
+    },
+    reads::RunRecord,
+    runs::Answer,
+};
+use serde_json::{Map, Value, json};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::{sync::broadcast, time::Instant};
+use uuid::Uuid;
+
+/// How often a waiting claim looks without a notification: leases lapse silently, and notifications may be lost.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The inbox, on behalf of one caller.
+#[derive(Clone, Copy)]
+pub struct Inbox<'a> {
+    engine: &'a Engine,
+}
+
+impl Engine {
+    /// Requests that wait for an answer.
+    pub fn inbox(&self) -> Inbox<'_> {
+        Inbox { engine: self }
+    }
+}
+
+/// An item with the state that its node sees.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The item.
+    pub item: StoredItem,
+    /// The state as of the opening of the node.
+    pub state: Value,
+    /// The same for every delivery of this attempt.
+    pub idempotency_key: String,
+}
+
+/// A worker's request for tasks.
+#[derive(Debug, Clone)]
+pub struct TaskClaim {
+    /// The queue.
+    pub queue: String,
+    /// Only tasks of this tenant.
+    pub tenant: Option<String>,
+    /// The worker, as it names itself.
+    pub worker: String,
+    /// At most this many.
+    pub limit: u32,
+    /// How long the leases hold without a heartbeat.
+    pub lease: Duration,
+    /// How long to wait for the first task.
+    pub wait: Duration,
+}
+
+/// The result of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Given {
+    /// It is durable, and the run will receive it.
+    Accepted {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: NodeId,
+        /// The code and message if the answer fails the node or the attempt.
+        failure: Option<(String, String)>,
+    },
+    /// The rule of the node refuses it. Nothing changed, and the request stays open.
+    Refused {
+        /// Why.
+        why: String,
+        /// (JSON pointer into the answer, what is wrong).
+        problems: Vec<(String, String)>,
+    },
+    /// The request was answered or closed, or its time is over.
+    Closed,
+    /// A worker holds it.
+    Leased,
+    /// The worker's lease has lapsed, or is not the newest one.
+    LeaseLapsed,
+    /// There is no such request.
+    NotFound,
+}
+
+/// An answer to a request.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// What is answered.
+    pub of: WaitRef,
+    /// The lease of a worker.
+    pub lease: Option<Uuid>,
+    /// Only if the run belongs to this tenant.
+    pub tenant: Option<String>,
+    /// The answer.
+    pub payload: Value,
+    /// Whether it was sent as JSON. A wait takes text too, a request does not.
+    pub is_json: bool,
+    /// Who answers, if that is known.
+    pub by: Option<String>,
+}
+
+impl Inbox<'_> {
+    /// Items, oldest first.
+    pub async fn list(&self, filter: ItemFilter) -> Result<ItemPage, EngineError> {
+        let limit = filter.limit.min(MAX_PAGE);
+        Ok(self.engine.shared.store.items(ItemFilter { limit, ..filter }).await?)
+    }
+
+    /// One item with the state that its node sees.
+    pub async fn get(&self, id: Uuid) -> Result<Option<Task>, EngineError> {
+        match self.engine.shared.store.item(id).await? {
+            Some(item) => self.task(item).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Leases tasks of a queue. If there are none, waits for the first one.
+    pub async fn claim(&self, claim: TaskClaim) -> Result<Vec<Task>, EngineError> {
+        let shared = &self.engine.shared;
+        let deadline = Instant::now() + claim.wait;
+        let mut changes = shared.store.changes();
+        let queue = queue_number(&claim.queue);
+        loop {
+            let now = shared.clock.now();
+            let items = shared.store.claim_items(ItemClaim {
+                queue: claim.queue.clone(),
+                tenant: claim.tenant.clone(),
+                worker: claim.worker.clone(),
+                limit: claim.limit,
+                until: later(now, claim.lease),
+                now,
+            });
+            let items = items.await?;
+            if !items.is_empty() {
+                let mut tasks = Vec::with_capacity(items.len());
+                for item in items {
+                    tasks.push(self.task(item).await?);
+                }
+                return Ok(tasks);
+            }
+            let pause = deadline.saturating_duration_since(Instant::now()).min(POLL);
+            if pause.is_zero() || shared.shutdown.is_stopping() {
+                return Ok(Vec::new());
+            }
+            tokio::select! {
+                () = offered(&mut changes, queue) => {}
+                () = tokio::time::sleep(pause) => {}
+                () = shared.shutdown.stopping.cancelled() => {}
+            }
+        }
+    }
+
+    /// Extends the lease of a worker; returns its new end.
+    pub async fn heartbeat(
+        &self,
+        item: Uuid,
+        lease: Uuid,
+        tenant: Option<String>,
+        extend: Duration,
+        progress: Option<&Value>,
+    ) -> Result<(Heartbeat, Timestamp), EngineError> {
+        let shared = &self.engine.shared;
+        let now = shared.clock.now();
+        let until = later(now, extend);
+        let heartbeat = ItemHeartbeat {
+            item,
+            lease,
+            tenant,
+            until,
+            progress: progress.map(Value::to_string),
+            now,
+        };
+        Ok((shared.store.heartbeat_item(heartbeat).await?, until))
+    }
+
+    /// Answers a request. The answer is durable when this returns, and the run is woken at once.
+    pub async fn answer(&self, reply: Reply) -> Result<Given, EngineError> {
+        let store = &self.engine.shared.store;
+        let Some(wait) = store.find_wait(&reply.of).await? else {
+            return Ok(Given::NotFound);
+        };
+        let run = self.engine.reads().run_row(wait.run).await?;
+        let of_tenant = |run: &RunRecord| reply.tenant.as_ref().is_none_or(|tenant| run.tenant == *tenant);
+        let Some(run) = run.filter(of_tenant) else {
+            return Ok(Given::NotFound);
+        };
+        let failure = match self.check(&run, &wait, &reply).await? {
+            Ok(failure) => failure,
+            Err(refused) => return Ok(refused),
+        };
+        let payload = reply.payload.to_string();
+        let at = self.engine.shared.clock.now();
+        let answer = match reply.of {
+            WaitRef::Token(token) => store.answer(&token, &payload, reply.by.as_deref(), at).await?,
+            of => {
+                let answer = ItemAnswer {
+                    of,
+                    lease: reply.lease,
+                    tenant: reply.tenant,
+                    payload,
+                    by: reply.by,
+                    at,
+                };
+                store.answer_item(answer).await?
+            }
+        };
+        Ok(match answer {
+            Answer::Accepted { run, node } => Given::Accepted { run, node, failure },
+            Answer::Closed => Given::Closed,
+            Answer::Leased => Given::Leased,
+            Answer::LeaseLapsed => Given::LeaseLapsed,
+            Answer::NotFound => Given::NotFound,
+        })
+    }
+
+    /// Reads an answer by the rule of its node: the failure that it means, if any, or why it is refused.
+    async fn check(
+        &self,
+        run: &RunRecord,
+        wait: &FoundWait,
+        reply: &Reply,
+    ) -> Result<Result<Option<(String, String)>, Given>, EngineError> {
+        let compiled = self.compiled(run).await?;
+        let plan = &compiled.plan;
+        let kind = plan.find(wait.node.as_str()).map(|ix| &plan.node(ix).kind);
+        let Some(Kind::Request { answer: rule, .. }) = kind else {
+            return Ok(Ok(None)); // a plain wait takes everything
+        };
+        let refused = |why: String, problems| Ok(Err(Given::Refused { why, problems }));
+        if !reply.is_json {
+            return refused("the answer to this node must be JSON".to_owned(), Vec::new());
+        }
+        let payload = &reply.payload;
+        let answer = match read(rule, payload.clone()) {
+            Reading::Refused(why) => return refused(why, Vec::new()),
+            Reading::Answer(answer) => answer,
+        };
+        if matches!(rule, AnswerRule::Approval { .. })
+            && let Some(schema) = wait.details.as_deref().and_then(fields_schema)
+        {
+            let fields = payload.get("fields").cloned().unwrap_or_else(|| json!({}));
+            let check = move || match TriggerSchema::new(&schema) {
+                Ok(schema) => schema.check(&fields),
+                // The schema is part of the document; without it, the answer cannot be checked, and is taken.
+                Err(_) => Vec::new(),
+            };
+            let problems: Vec<_> = self.engine.offload().elsewhere(check).await;
+            if !problems.is_empty() {
+                let problems = problems.into_iter().map(|(at, what)| (format!("/fields{at}"), what));
+                return refused("the fields do not fit what is asked for".to_owned(), problems.collect());
+            }
+        }
+        Ok(Ok(answer.result.err().map(|failure| (failure.code, failure.message))))
+    }
+
+    async fn compiled(&self, run: &RunRecord) -> Result<Arc<Compiled>, EngineError> {
+        let workflows = self.engine.workflows();
+        workflows
+            .compiled(run.workflow_uid, &run.workflow_id, run.workflow_version)
+            .await
+    }
+
+    async fn task(&self, item: StoredItem) -> Result<Task, EngineError> {
+        let details: Value = serde_json::from_str(&item.item.details).unwrap_or_default();
+        let sees = details["asOf"].as_u64().and_then(|sees| u32::try_from(sees).ok());
+        let state = match sees {
+            Some(sees) => self.state(item.run, sees).await?,
+            None => json!({}),
+        };
+        Ok(Task {
+            idempotency_key: format!("{}:{}:{}", item.run, item.node, item.attempt),
+            state,
+            item,
+        })
+    }
+
+    /// The state of a run after the first `sees` nodes of its completion order.
+    async fn state(&self, id: RunId, sees: u32) -> Result<Value, EngineError> {
+        let store = &self.engine.shared.store;
+        let stored = store.load(id).await?.ok_or(Refusal::RunNotFound(id))?;
+        let workflows = self.engine.workflows();
+        let compiled = workflows.compiled(stored.workflow_uid, &stored.workflow_id, stored.workflow_version);
+        let mut run = Run::new(compiled.await?.plan.clone());
+        let unusable = |what: String| EngineError::Unusable {
+            workflow: stored.workflow_id.clone(),
+            version: stored.workflow_version,
+            what: format!("the journal of run {id} cannot be read: {what}"),
+        };
+        for row in &stored.journal {
+            for event in decode(row).map_err(|error| unusable(error.to_string()))? {
+                apply(&mut run, &event).map_err(|error| unusable(error.to_string()))?;
+            }
+        }
+        let offload = self.engine.offload();
+        let mut state = match offload.parse(&stored.trigger).await {
+            Ok(Value::Object(members)) => members,
+            _ => Map::new(),
+        };
+        let nodes: Vec<NodeId> = merged_nodes(&run, sees)
+            .map(|ix| run.plan().node(ix).id.clone())
+            .collect();
+        if nodes.is_empty() {
+            return Ok(Value::Object(state));
+        }
+        let attempts = store.last_attempts(id, &nodes).await?.into_iter();
+        let mut outputs: HashMap<NodeId, String> = attempts
+            .filter_map(|attempt| Some((attempt.node, attempt.outputs?)))
+            .collect();
+        for node in nodes {
+            let text = outputs.remove(&node).unwrap_or_default();
+            if let Ok(Value::Object(members)) = offload.parse(&text).await {
+                state.extend(members);
+            }
+        }
+        Ok(Value::Object(state))
+    }
+}
+
+fn later(now: Timestamp, by: Duration) -> Timestamp {
+    now.plus_millis(u64::try_from(by.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns when the queue may have a new item.
+async fn offered(changes: &mut broadcast::Receiver<ChangeHint>, queue: u64) {
+    loop {
+        match changes.recv().await {
+            Ok(ChangeHint::Inbox(number)) if number != queue => {}
+            Ok(ChangeHint::Due(_) | ChangeHint::Messages(_)) => {}
+            Ok(ChangeHint::Inbox(_)) | Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// The schema of an approval's fields: a JSON Schema, or a map from names to schemas, each of which may say `required: true`.
+fn fields_schema(details: &str) -> Option<Value> {
+    let details: Value = serde_json::from_str(details).ok()?;
+    let fields = details.get("fields")?.as_object()?;
+    let is_schema = fields.get("properties").is_some_and(Value::is_object)
+        || fields.get("type").is_some_and(Value::is_string)
+        || fields.contains_key("$ref");
+    if is_schema {
+        return Some(Value::Object(fields.clone()));
+    }
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for (name, schema) in fields {
+        let mut schema = schema.clone();
+        if let Value::Object(members) = &mut schema
+            && let Some(Value::Bool(needed)) = members.get("required")
+        {
+            if *needed {
+                required.push(name.clone());
+            }
+            members.remove("required");
+        }
+        properties.insert(name.clone(), schema);
+    }
+    Some(json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_a_schema_or_a_map_of_schemas() {
+        let problems = |details: Value, fields: Value| {
+            let schema = fields_schema(&details.to_string()).unwrap();
+            TriggerSchema::new(&schema).unwrap().check(&fields).len()
+        };
+        let map =
+            json!({ "fields": { "amount": { "type": "number", "required": true }, "why": { "type": "string" } } });
+        assert_eq!(problems(map.clone(), json!({ "amount": 1 })), 0);
+        assert_eq!(problems(map.clone(), json!({ "why": "x" })), 1);
+        assert_eq!(problems(map.clone(), json!({ "amount": "1" })), 1);
+        assert_eq!(problems(map, json!({ "amount": 1, "other": 2 })), 1);
+        let schema =
+            json!({ "fields": { "type": "object", "required": ["a"], "properties": { "a": { "type": "string" } } } });
+        assert_eq!(problems(schema.clone(), json!({ "a": "x", "b": 1 })), 0);
+        assert_eq!(problems(schema, json!({})), 1);
+        assert_eq!(fields_schema("{}"), None);
+    }
+}
