@@ -3,6 +3,8 @@
 //! Plans store such a condition as the JSON text of this object ([`encode`]). It is checked strictly when a document is
 //! saved; loading a plan accepts everything that any release could have stored.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -80,6 +82,18 @@ struct Stored {
 /// The text of a condition, as a plan stores it. The expression of CEL is a string.
 pub fn encode(language: LogicLanguage, expression: &Value) -> String {
     json!({ "language": language.name(), "expression": expression }).to_string()
+}
+
+/// The expression of a stored condition, for messages; a condition of another language as it is.
+pub fn shown(condition: &str) -> Cow<'_, str> {
+    match serde_json::from_str::<Stored>(condition) {
+        Ok(Stored {
+            language: LogicLanguage::Cel,
+            expression: Value::String(source),
+        }) => Cow::Owned(source),
+        Ok(stored) => Cow::Owned(stored.expression.to_string()),
+        Err(_) => Cow::Borrowed(condition),
+    }
 }
 
 impl Logic {
@@ -160,6 +174,12 @@ mod tests {
         ] {
             assert!(Logic::parse(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(shown(&encode(LogicLanguage::Cel, &json!("a == 'b'"))), "a == 'b'");
+        assert_eq!(
+            shown(&encode(LogicLanguage::JsonLogic, &json!({ "!": [1] }))),
+            r#"{"!":[1]}"#
+        );
+        assert_eq!(shown("trigger.a > 1"), "trigger.a > 1");
         for name in LANGUAGES {
             assert_eq!(LogicLanguage::find(name).map(LogicLanguage::name), Some(name));
         }

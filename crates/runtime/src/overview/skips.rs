@@ -3,6 +3,7 @@
 
 use crate::mask::Mask;
 use fermata_core::{Edge, Event, Join, Node, NodeId, NodeIx, Outcome, Plan, SkipReason, Verdict, When};
+use fermata_expr::logic::shown;
 use std::{collections::HashMap, sync::Arc};
 
 /// At most this many causes are listed; the others are counted.
@@ -139,6 +140,7 @@ impl SkipReasons {
 
     /// `condition … is false`, with the values it read, or why it could not be evaluated.
     fn condition(&self, source: &str, verdict: Option<&Verdict>) -> String {
+        let source = shown(source);
         if let Some(Verdict { error: Some(error), .. }) = verdict {
             let prefix = format!("`{source}`: ");
             let error = error.strip_prefix(&prefix).unwrap_or(error);

@@ -2,6 +2,7 @@
 
 use super::clean;
 use fermata_core::{Event, Kind, Node, NodeId, Plan, SkipReason, Verdict};
+use fermata_expr::logic::shown;
 use fermata_runtime::{Mask, SkipReasons};
 use std::{collections::HashMap, sync::Arc};
 
@@ -82,7 +83,8 @@ impl Steps {
         let edge = self.plan.as_ref().and_then(|plan| {
             let edge = plan.node(plan.find(node.as_str())?).edges.get(verdict.edge as usize)?;
             let target = &plan.node(edge.target).id;
-            Some(format!("the condition `{}` for `{target}`", edge.condition.as_ref()?))
+            let condition = shown(edge.condition.as_ref()?);
+            Some(format!("the condition `{condition}` for `{target}`"))
         });
         edge.unwrap_or_else(|| "a condition".to_owned())
     }
