@@ -151,9 +151,11 @@ async fn jsonlogic(
     rules: &Rules,
 ) -> Result<Option<Value>, EvalFailure> {
     let rule = rule.map_err(EvalFailure::from)?;
-    match rule.is_native() {
-        true => Ok(Some(rule.evaluate(&Data::Json(data))?)),
-        false => sandboxed(Source::jsonlogic(rule.source()), data, rules, "Thrown").await,
+    match rule.evaluate(&Data::Json(data)) {
+        Err(error) if error.kind == EvalErrorKind::NotCovered => {
+            sandboxed(Source::jsonlogic(rule.source()), data, rules, "Thrown").await
+        }
+        evaluated => Ok(Some(evaluated?)),
     }
 }
 

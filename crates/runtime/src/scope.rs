@@ -296,10 +296,11 @@ impl Payloads {
             (Some(message), _) => Some(Err(message)),
             (None, Condition::Sandboxed { .. }) => None,
             (None, Condition::Comparison(comparison)) => Some(Ok(comparison.test(&scope))),
-            (None, Condition::Logic(Logic::JsonLogic(rule))) if rule.is_native() => {
-                Some(rule.test(&scope).map_err(|error| error.message))
-            }
-            (None, Condition::Logic(_)) => None,
+            (None, Condition::Logic(Logic::JsonLogic(rule))) => match rule.test(&scope) {
+                Err(error) if error.kind == EvalErrorKind::NotCovered => None,
+                tested => Some(tested.map_err(|error| error.message)),
+            },
+            (None, Condition::Logic(Logic::Cel(_))) => None,
             (None, Condition::Native(expression)) => match expression.test(&scope, limits) {
                 Err(error) if error.kind == EvalErrorKind::NotCovered => None,
                 tested => Some(tested.map_err(|error| error.message)),

@@ -61,23 +61,34 @@ pub struct RuleError {
     pub suggestion: Option<String>,
 }
 
-/// Checks a rule. Returns whether it uses the subset only.
-pub(super) fn check(rule: &Value, operators: Operators) -> Result<bool, Vec<RuleError>> {
+/// The result of a check.
+pub(super) struct Found {
+    /// Whether the rule uses the subset only.
+    pub subset_only: bool,
+    /// How many operations it has.
+    pub operations: usize,
+}
+
+/// Checks a rule.
+pub(super) fn check(rule: &Value, operators: Operators) -> Result<Found, Vec<RuleError>> {
     let mut check = Check {
         operators,
-        subset_only: true,
+        found: Found {
+            subset_only: true,
+            operations: 0,
+        },
         problems: Vec::new(),
     };
     check.value(rule, "", 0);
     match check.problems.is_empty() {
-        true => Ok(check.subset_only),
+        true => Ok(check.found),
         false => Err(check.problems),
     }
 }
 
 struct Check {
     operators: Operators,
-    subset_only: bool,
+    found: Found,
     problems: Vec<RuleError>,
 }
 
@@ -128,6 +139,7 @@ impl Check {
                 return self.invalid(pointer, message);
             }
         };
+        self.found.operations += 1;
         let at = format!("{pointer}/{}", operator.replace('~', "~0").replace('/', "~1"));
         if !self.operator(operator, &at) {
             return;
@@ -151,7 +163,7 @@ impl Check {
         if SUBSET.contains(&operator) {
             return true;
         }
-        self.subset_only = false;
+        self.found.subset_only = false;
         let known = OTHERS.contains(&operator);
         if known && self.operators == Operators::All {
             return true;

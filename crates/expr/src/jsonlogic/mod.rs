@@ -6,7 +6,7 @@
 //! What must stay true:
 //!
 //! * A rule that [`Rule::is_native`] says may be evaluated in this process: it uses the subset only, so its cost is bounded
-//!   by its size and by the size of the data it reads, and its size and nesting are bounded. Other rules (`map`, `reduce`, …)
+//!   by its size times the size of the data it reads. Size, nesting and this product are bounded. Other rules (`map`, `reduce`, …)
 //!   can need any time and memory. They belong into the sandbox, which calls [`evaluate_text`].
 //! * Both ways use the same engine with the same settings, so they agree.
 //! * A comparison of values that cannot be compared (a number with the text `"A"`, anything with a list or an object) is an
@@ -34,6 +34,9 @@ use crate::{
 /// The longest rule, in bytes of JSON.
 pub const MAX_RULE: usize = 16 * 1024;
 
+/// The most work in this process: bytes of data, times the operations that may each compare all of it.
+const MAX_WORK: usize = 64 * 1024 * 1024;
+
 /// A checked rule. Cloning shares it.
 ///
 /// ```
@@ -57,6 +60,7 @@ struct Checked {
     reads: Vec<ReadPath>,
     /// The compiled rule, if it may be evaluated in this process.
     native: Option<Logic>,
+    operations: usize,
 }
 
 impl Rule {
@@ -65,19 +69,24 @@ impl Rule {
     /// # Errors
     /// All problems, each with its JSON pointer in the rule.
     pub fn parse(rule: &Value, operators: Operators) -> Result<Rule, Vec<RuleError>> {
-        let native = check::check(rule, operators)?;
+        let found = check::check(rule, operators)?;
         let source = rule.to_string();
         if source.len() > MAX_RULE {
             let message = format!("the rule has {} bytes; {MAX_RULE} are allowed", source.len());
             return Err(vec![RuleError::whole(message)]);
         }
-        let native = match native {
+        let native = match found.subset_only {
             true => Some(compile(&source).map_err(|message| vec![RuleError::whole(message)])?),
             false => None,
         };
         let reads = reads::reads(rule);
         Ok(Rule {
-            inner: Arc::new(Checked { source, reads, native }),
+            inner: Arc::new(Checked {
+                source,
+                reads,
+                native,
+                operations: found.operations,
+            }),
         })
     }
 
@@ -116,7 +125,8 @@ impl Rule {
     /// The value of a native rule.
     ///
     /// # Errors
-    /// Values cannot be compared, or the rule is not native.
+    /// Values cannot be compared. [`EvalErrorKind::NotCovered`]: only the sandbox may evaluate it, because it is not native or
+    /// would do too much work with this data.
     pub fn evaluate(&self, data: &Data<'_>) -> Result<Value, EvalError> {
         self.run(data, |_, value| serde_json::from_str(&value.to_string()).ok())?
             .ok_or_else(|| thrown("the result is not JSON".to_owned()))
@@ -135,11 +145,16 @@ impl Rule {
         data: &Data<'_>,
         result: impl FnOnce(&Engine, &datalogic_rs::DataValue<'_>) -> T,
     ) -> Result<T, EvalError> {
+        let elsewhere = |message: &str| EvalError::new(EvalErrorKind::NotCovered, Span::default(), message);
         let Some(logic) = &self.inner.native else {
-            let message = "the rule uses operators that only the sandbox evaluates".to_owned();
-            return Err(EvalError::new(EvalErrorKind::NotCovered, Span::default(), message));
+            return Err(elsewhere("the rule uses operators that only the sandbox evaluates"));
         };
         let text = serde_json::to_string(&data.project(self.reads())).map_err(|error| thrown(error.to_string()))?;
+        if text.len().saturating_mul(self.inner.operations) > MAX_WORK {
+            return Err(elsewhere(
+                "the rule compares so much data that only the sandbox evaluates it",
+            ));
+        }
         let (engine, arena) = (Engine::new(), Bump::new());
         match engine.evaluate(logic, text.as_str(), &arena) {
             Ok(value) => Ok(result(&engine, value)),

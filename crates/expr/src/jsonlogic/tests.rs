@@ -193,6 +193,23 @@ fn size_and_nesting_are_bounded() {
 }
 
 #[test]
+fn rules_that_compare_much_data_often_are_for_the_sandbox() {
+    let data = json!({ "a": "x".repeat(1024 * 1024), "b": 1 });
+    let often = |path: &str| json!({ "or": vec![json!({ "==": [{ "var": path }, "y"] }); 100] });
+    let here = rule(&often("a")).test(&Data::Json(&data)).expect_err("too much");
+    assert_eq!(here.kind, EvalErrorKind::NotCovered);
+    assert_eq!(
+        rule(&json!({ "==": [{ "var": "a" }, "y"] })).test(&Data::Json(&data)),
+        Ok(false)
+    );
+    assert_eq!(
+        rule(&often("c")).test(&Data::Json(&data)),
+        Ok(false),
+        "it reads little of the data"
+    );
+}
+
+#[test]
 fn text_is_json_or_a_string() {
     let parse = |text: &str| Rule::parse_text(text, Operators::All).map(|rule| rule.source().to_owned());
     assert_eq!(parse("{\"!\": [1]}"), Ok("{\"!\":[1]}".to_owned()));
