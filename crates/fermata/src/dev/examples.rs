@@ -11,7 +11,8 @@ struct Example {
     /// Below `examples/`.
     file: &'static str,
     document: &'static str,
-    trigger: &'static str,
+    /// `None` if its run would wait for a person or a worker.
+    trigger: Option<&'static str>,
 }
 
 macro_rules! example {
@@ -20,9 +21,15 @@ macro_rules! example {
     };
     ($file:literal, $trigger:literal) => {
         Example {
+            trigger: Some($trigger),
+            ..example!($file, waits)
+        }
+    };
+    ($file:literal, waits) => {
+        Example {
             file: $file,
             document: include_str!(concat!("../../../../examples/", $file)),
-            trigger: $trigger,
+            trigger: None,
         }
     };
 }
@@ -34,6 +41,9 @@ const EXAMPLES: &[Example] = &[
     example!("dataworkflows/reminder.yaml"),
     example!("dataworkflows/retry-demo.json"),
     example!("dataworkflows/status-report.json"),
+    example!("jsondagapi/refund-approval.yaml", waits),
+    example!("jsondagapi/score-routing.yaml", r#"{ "score": 0.9 }"#),
+    example!("jsondagapi/user-onboarding.json", waits),
     example!(
         "runlater/api-example.json",
         r#"{ "order_id": 123, "email": "alice@example.com", "token": "sk_live_xxx" }"#
@@ -56,10 +66,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A run of an example that was started.
 pub struct Sample {
     pub workflow: String,
-    run: Accepted,
+    run: Option<Accepted>,
 }
 
-/// Publishes the examples and starts one run of each version, unless an earlier start did. Examples that were archived or
+/// Publishes the examples and starts one run of each version that needs no answer, unless an earlier start did. Examples that were archived or
 /// disabled stay so.
 pub async fn offer(engine: &Engine) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
@@ -77,28 +87,32 @@ impl Example {
     async fn offer(&self, engine: &Engine) -> Result<Sample, EngineError> {
         let published = publish(engine, self.document.as_bytes(), self.file).await?;
         let workflow = published.workflow.id;
+        let Some(trigger) = self.trigger else {
+            return Ok(Sample { workflow, run: None });
+        };
         let request = Request {
             workflow_id: workflow.clone(),
             request_id: Some(format!("dev-sample-{workflow}-{}", published.version)),
-            trigger: serde_json::from_str(self.trigger).unwrap_or_default(),
+            trigger: serde_json::from_str(trigger).unwrap_or_default(),
             ..Request::default()
         };
-        let run = engine.start(request).await?;
+        let run = Some(engine.start(request).await?);
         Ok(Sample { workflow, run })
     }
 }
 
 /// Prints how many of the new sample runs succeeded, once all have ended.
 pub async fn summarise(engine: Engine, samples: Vec<Sample>) {
-    let fresh: Vec<Sample> = samples.into_iter().filter(|sample| sample.run.created).collect();
+    let run = |sample: Sample| Some((sample.run.filter(|run| run.created)?.run, sample.workflow));
+    let fresh: Vec<_> = samples.into_iter().filter_map(run).collect();
     if fresh.is_empty() {
         return;
     }
     let mut succeeded = 0;
-    for sample in &fresh {
-        match engine.wait(sample.run.run, LONGEST).await {
+    for (run, workflow) in &fresh {
+        match engine.wait(*run, LONGEST).await {
             Ok(Some(ended)) if ended.status == Status::Succeeded => succeeded += 1,
-            Ok(Some(ended)) => cli::say(format_args!("the sample run of {} {}", sample.workflow, ended.status)),
+            Ok(Some(ended)) => cli::say(format_args!("the sample run of {workflow} {}", ended.status)),
             // The server stops, or the database cannot be read; both are reported elsewhere.
             Ok(None) | Err(_) => return,
         }
@@ -121,8 +135,8 @@ mod tests {
         }
         let bundled: Vec<&str> = EXAMPLES.iter().map(|example| example.file).collect();
         assert_eq!(bundled, files);
-        for example in EXAMPLES {
-            assert!(serde_json::from_str::<Value>(example.trigger).unwrap().is_object());
+        for trigger in EXAMPLES.iter().filter_map(|example| example.trigger) {
+            assert!(serde_json::from_str::<Value>(trigger).unwrap().is_object());
         }
     }
 }

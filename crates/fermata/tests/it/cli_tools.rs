@@ -46,6 +46,11 @@ fn schema_command_prints_the_schema_in_use() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/dataworkflows.json");
     assert_eq!(printed.stdout, std::fs::read_to_string(file).unwrap());
     assert_eq!(fermata(&["schema", "dataworkflows"]).stdout, printed.stdout);
+    let jsondagapi = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/jsondagapi.json");
+    assert_eq!(
+        fermata(&["schema", "jsondagapi"]).stdout,
+        std::fs::read_to_string(jsondagapi).unwrap()
+    );
     let runlater = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/runlater.json");
     assert_eq!(
         fermata(&["schema", "runlater"]).stdout,

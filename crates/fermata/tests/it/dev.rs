@@ -25,7 +25,7 @@ async fn examples_are_published_and_run_once() {
     ] {
         server.process().wait_for_line(piece);
     }
-    server.process().wait_for_line("11 of 11 sample runs succeeded");
+    server.process().wait_for_line("12 of 12 sample runs succeeded");
     let (_, workflows) = server.get("/api/v1/workflows").await;
     let workflows = workflows["items"].as_array().unwrap();
     let ids: Vec<&str> = workflows
@@ -44,12 +44,16 @@ async fn examples_are_published_and_run_once() {
         "checkout-flow",
         "api-example",
         "flaky-service",
+        "score_routing",
     ] {
         assert!(ids.contains(&id), "{id}: {ids:?}");
     }
     for workflow in workflows {
         assert_eq!(workflow["status"], "Active", "{workflow}");
         let id = workflow["id"].as_str().unwrap();
+        if ["refund_approval", "user_onboarding"].contains(&id) {
+            continue; // they wait for answers
+        }
         let (_, runs) = server.get(&format!("/api/v1/executions?workflowId={id}")).await;
         assert_eq!(runs["items"][0]["status"], "Succeeded", "{runs}");
     }

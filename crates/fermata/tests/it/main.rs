@@ -6,6 +6,7 @@ mod cli_client;
 mod cli_eval;
 mod cli_get;
 mod cli_ids;
+mod cli_jsondagapi;
 mod cli_messages;
 mod cli_run;
 mod cli_runlater;

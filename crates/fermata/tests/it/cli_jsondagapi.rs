@@ -1,0 +1,81 @@
+//! `fermata run`, `validate` and `graph` with jsondagapi documents.
+
+use crate::support::{fermata, text};
+use serde_json::json;
+use std::path::Path;
+
+fn example(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jsondagapi");
+    text(&folder.join(name)).to_owned()
+}
+
+const VALID: &str = r#"validate_input={"state": {"valid": true}}"#;
+
+#[test]
+fn expressions_over_the_state_choose_the_path() {
+    for (score, taken, skipped) in [("0.9", "accept", "review"), ("0.3", "review", "accept")] {
+        let input = format!("score={score}");
+        let ran = fermata(&["run", &example("score-routing.yaml"), "--json", "--input", &input]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let report = ran.json();
+        assert_eq!(report["outputs"]["user_type"], "new", "the default");
+        assert_eq!(report["skipped"][0]["nodeId"], skipped, "{report}");
+        let steps = report["steps"].as_array().unwrap();
+        assert!(steps.iter().any(|step| step["nodeId"] == taken), "{report}");
+    }
+    let ran = fermata(&["run", &example("score-routing.yaml")]);
+    assert_eq!(ran.code, Some(2), "an input is missing: {ran:?}");
+}
+
+#[test]
+fn requests_are_answered_from_the_command_line() {
+    let file = example("user-onboarding.json");
+    let ran = fermata(&[
+        "run",
+        &file,
+        "--json",
+        "--input",
+        "user=ada",
+        "--callback",
+        VALID,
+        "--callback",
+        r#"risk_decision={"outcome": "approve"}"#,
+        "--callback",
+        r#"approve_user={"state": {"approved": true}}"#,
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.json()["outputs"], json!({ "valid": true, "approved": true }));
+
+    let ran = fermata(&[
+        "run",
+        &file,
+        "--json",
+        "--callback",
+        VALID,
+        "--callback",
+        r#"risk_decision={"outcome": "maybe"}"#,
+    ]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.json()["error"]["code"], "UNKNOWN_OUTCOME");
+
+    let ran = fermata(&["run", &file, "--timeout", "1s"]);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("validate_input waits for an answer: POST http://127.0.0.1:"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn documents_are_checked_and_drawn() {
+    for name in ["user-onboarding.json", "score-routing.yaml", "refund-approval.yaml"] {
+        assert_eq!(fermata(&["validate", &example(name)]).code, Some(0), "{name}");
+    }
+    let drawn = fermata(&["graph", &example("score-routing.yaml")]).stdout;
+    for piece in ["n1{\"check<br/>core.pass\"}", "score #60;= 0.8", "n0 --> n1"] {
+        assert!(drawn.contains(piece), "{piece}: {drawn}");
+    }
+    let drawn = fermata(&["graph", &example("user-onboarding.json")]).stdout;
+    assert!(drawn.contains("n1 -->|\"approve\"| n2"), "{drawn}");
+}
