@@ -63,7 +63,7 @@ async fn examples_are_published_and_run_once() {
     let server = Server::dev(folder.path(), &[]);
     server.process().wait_for_line("Ctrl-C");
     let (_, runs) = server.get("/api/v1/executions").await;
-    assert_eq!(runs["items"].as_array().unwrap().len(), 11, "{runs}");
+    assert_eq!(runs["items"].as_array().unwrap().len(), 12, "{runs}");
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn reset_is_refused_while_the_database_is_in_use() {
     let server = Server::dev(folder.path(), &["--reset"]);
     assert!(server.process().log().contains("deleted .fermata/dev.db"));
     let (_, runs) = server.get("/api/v1/executions").await;
-    assert_eq!(runs["items"].as_array().unwrap().len(), 11, "{runs}");
+    assert_eq!(runs["items"].as_array().unwrap().len(), 12, "{runs}");
 
     let other = folder.path().join("other.db");
     rusqlite::Connection::open(&other)
