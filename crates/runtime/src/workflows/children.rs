@@ -4,8 +4,9 @@
 
 use super::Workflows;
 use crate::error::{EngineError, Refusal};
-use fermata_core::Plan;
+use fermata_core::{Kind, Plan, StoredPlan};
 use fermata_dialects::{ChildReference, Compiled as CompiledDocument, Document, Severity, Stage, children};
+use serde_json::Value;
 use std::collections::HashSet;
 
 /// The most workflows that are looked at for one document.
@@ -21,20 +22,23 @@ impl Workflows {
     ) -> Result<CompiledDocument, EngineError> {
         let own = compiled.plan.workflow.clone();
         let mut problems = Vec::new();
+        let mut pinned = Vec::new();
         for child in children(&compiled.plan) {
             if child.workflow == own {
                 continue; // reported by the dialect
             }
-            match self.plan_of(&child).await? {
-                None => problems.push(child.unknown(document)),
-                Some(_) if self.settings.allow_recursion => {}
-                Some(plan) => {
-                    if let Some(path) = self.path_to(&own, &child.workflow, plan).await? {
-                        problems.push(child.recursive(document, stage, &path));
-                    }
-                }
+            let Some((version, plan)) = self.plan_of(&child).await? else {
+                problems.push(child.unknown(document));
+                continue;
+            };
+            pinned.extend(child.version.is_some().then(|| (child.node.clone(), version)));
+            if !self.settings.allow_recursion
+                && let Some(path) = self.path_to(&own, &child.workflow, plan).await?
+            {
+                problems.push(child.recursive(document, stage, &path));
             }
         }
+        compiled.plan = pin(compiled.plan, &pinned);
         let refused = problems.iter().any(|problem| problem.severity == Severity::Error);
         compiled.warnings.append(&mut problems);
         match refused {
@@ -56,7 +60,7 @@ impl Workflows {
                 }
                 if seen.len() < MOST
                     && seen.insert(child.workflow.clone())
-                    && let Some(plan) = self.plan_of(&child).await?
+                    && let Some((_, plan)) = self.plan_of(&child).await?
                 {
                     open.push((path, plan));
                 }
@@ -65,8 +69,8 @@ impl Workflows {
         Ok(None)
     }
 
-    /// The plan of the version that a reference names; `None` if there is none.
-    async fn plan_of(&self, child: &ChildReference) -> Result<Option<Plan>, EngineError> {
+    /// The version that a reference names, and its plan; `None` if there is none.
+    async fn plan_of(&self, child: &ChildReference) -> Result<Option<(u32, Plan)>, EngineError> {
         let workflow = match self.resolve(&child.workflow).await {
             Ok(workflow) => workflow,
             Err(EngineError::Refused(Refusal::WorkflowNotFound(_))) => return Ok(None),
@@ -82,9 +86,27 @@ impl Workflows {
         };
         let Some(version) = version else { return Ok(None) };
         match self.compiled(workflow.uid, &workflow.id, version).await {
-            Ok(compiled) => Ok(Some(Plan::clone(&compiled.plan))),
+            Ok(compiled) => Ok(Some((version, Plan::clone(&compiled.plan)))),
             Err(EngineError::Refused(Refusal::VersionNotFound { .. })) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+/// The plan with the numbers of versions that it names otherwise, such as `1.2.0`. Versions are immutable, so the number stays
+/// right.
+fn pin(plan: Plan, versions: &[(String, u32)]) -> Plan {
+    if versions.is_empty() {
+        return plan;
+    }
+    let mut stored = StoredPlan::clone(&plan);
+    for (node, version) in versions {
+        let node = stored.nodes.iter_mut().find(|other| other.id.as_str() == node);
+        if let Some(Kind::Request { parameters, .. } | Kind::Action { parameters, .. }) =
+            node.map(|node| &mut node.kind)
+        {
+            parameters["workflowVersion"] = Value::from(*version);
+        }
+    }
+    Plan::new(stored).unwrap_or(plan)
 }

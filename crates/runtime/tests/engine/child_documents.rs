@@ -60,6 +60,13 @@ async fn unknown_child_is_a_warning() {
         [],
         "the version exists"
     );
+    let uid = bed.engine.reads().workflow("e").await.unwrap().uid;
+    let plan = bed.engine.workflows().compiled(uid, "e", 1).await.unwrap().plan.clone();
+    let version = match &plan.nodes[0].kind {
+        fermata_core::Kind::Request { parameters, .. } => &parameters["workflowVersion"],
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(version, 1, "the plan has the number of the version");
     let warnings = publish(&bed, includes("f", "c@1.0.1")).await.unwrap();
     assert_eq!(warnings[0].code, "UNKNOWN_WORKFLOW");
 }
