@@ -1,10 +1,11 @@
 //! The read facade. The API and the command line read through [`Engine::reads`] only.
 //!
 //! What must stay true:
-//! * No other public function of the engine returns stored data, so a later check of the caller's tenant and permissions
-//!   has one place.
-//! * Outputs and parameters leave this module masked ([`masked`]). The store keeps the secrets, because later steps may
-//!   need them.
+//! * Other public functions of the engine return stored data only as the result of a command: a workflow, the status of a run,
+//!   and how it ended ([`Ended`](crate::Ended), not masked; outputs are shown from [`Reads::run`]). So a later check of the
+//!   caller's tenant and permissions has one place for reads.
+//! * Outputs, parameters and the values that conditions read leave this module masked ([`masked`]), except in
+//!   [`Reads::journal`]. The store keeps the secrets, because later steps may need them.
 //! * No result grows with the number of runs: lists have at most [`MAX_PAGE`] items, and attempts and external resources also
 //!   a limit in bytes.
 
