@@ -3,8 +3,10 @@
 use crate::{cli, run::clean};
 use std::io::IsTerminal;
 
+/// Columns do not get narrower than this, or than their head, while that is enough to fit.
+const NARROW: usize = 8;
 /// Columns do not get narrower than this.
-const NARROWEST: usize = 8;
+const NARROWEST: usize = 4;
 const BETWEEN: &str = "  ";
 
 /// How a table is drawn.
@@ -60,12 +62,11 @@ fn draw_with(head: &[&str], rows: &[Vec<String>], style: Style) -> String {
         }
         format!("{}\n", text.trim_end())
     };
-    let is_status = |column: usize| matches!(head[column], "STATUS" | "NOW" | "LEVEL" | "ALIVE");
     let mut text = line(&mut head.iter().map(|cell| (*cell, false)));
     for row in &rows {
         let cells = row.iter().enumerate();
         text.push_str(&line(
-            &mut cells.map(|(column, cell)| (cell.as_str(), is_status(column))),
+            &mut cells.map(|(column, cell)| (cell.as_str(), is_status(head[column]))),
         ));
     }
     text
@@ -80,22 +81,32 @@ fn natural(head: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     (0..head.len()).map(width).collect()
 }
 
-/// Narrows the widest columns until the table fits. The first column holds ids, which are useless when cut.
+/// Whether the column with this head says how something stands.
+fn is_status(head: &str) -> bool {
+    matches!(head, "STATUS" | "NOW" | "LEVEL" | "ALIVE")
+}
+
+/// Narrows the widest columns until the table fits. The first column holds ids, which are useless when cut, and a status is
+/// one word.
 fn fit(mut widths: Vec<usize>, head: &[&str], width: Option<usize>) -> Vec<usize> {
     let Some(width) = width else {
         return widths;
     };
-    let least: Vec<usize> = head.iter().map(|name| name.chars().count().max(NARROWEST)).collect();
-    loop {
-        let total: usize = widths.iter().sum::<usize>() + BETWEEN.len() * widths.len().saturating_sub(1);
-        let widest = (1..widths.len())
-            .filter(|column| widths[*column] > least[*column])
-            .max_by_key(|column| widths[*column]);
-        match widest {
-            Some(column) if total > width => widths[column] -= 1,
-            _ => return widths,
+    let narrow = |column: usize| head[column].chars().count().max(NARROW);
+    let narrowest = |_| NARROWEST;
+    for least in [&narrow as &dyn Fn(usize) -> usize, &narrowest] {
+        loop {
+            let total: usize = widths.iter().sum::<usize>() + BETWEEN.len() * widths.len().saturating_sub(1);
+            let widest = (1..widths.len())
+                .filter(|column| widths[*column] > least(*column) && !is_status(head[*column]))
+                .max_by_key(|column| widths[*column]);
+            match widest {
+                Some(column) if total > width => widths[column] -= 1,
+                _ => break,
+            }
         }
     }
+    widths
 }
 
 fn cut(cell: &str, width: usize) -> String {
@@ -184,6 +195,8 @@ mod tests {
     fn wide_columns_are_cut_to_the_width_and_ids_are_not() {
         let id = "0199a7c2-0000-7000-8000-000000000000";
         let row = vec![id.to_owned(), "a-workflow-with-a-long-name".to_owned(), "x".repeat(90)];
+        let mut wide = row.clone();
+        wide.insert(2, "Succeeded".to_owned());
         let style = Style {
             width: Some(80),
             color: false,
@@ -197,7 +210,11 @@ mod tests {
             width: Some(10),
             color: false,
         };
-        let drawn = draw_with(&["ID", "WORKFLOW", "WHY"], &[row], narrow);
-        assert!(drawn.contains(id), "{drawn}");
+        let drawn = draw_with(&["ID", "WORKFLOW", "STATUS", "WHY"], &[wide], narrow);
+        assert!(drawn.contains(id) && drawn.contains("Succeeded"), "{drawn}");
+        assert_eq!(
+            drawn.lines().next(),
+            Some(format!("{:<36}  WOR…  STATUS     WHY", "ID").as_str())
+        );
     }
 }

@@ -10,6 +10,7 @@ mod cli_jsondagapi;
 mod cli_messages;
 mod cli_run;
 mod cli_runlater;
+mod cli_terminal;
 mod cli_tools;
 mod cli_validate;
 mod cli_workflows;
