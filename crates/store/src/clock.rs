@@ -71,6 +71,17 @@ impl State {
         let (at, shown) = self.measured;
         self.database(boot).max(shown + (boot - at) / 2)
     }
+
+    /// Whether this difference is logged: once when it appears, when it changes, and when it is gone.
+    fn is_worth_a_line(&mut self, ahead: i64) -> bool {
+        let differs = ahead.saturating_abs() > WORTH_A_LINE;
+        let has_changed = ahead.abs_diff(self.logged) > WORTH_A_LINE.unsigned_abs();
+        let is_new = (differs || self.logged != 0) && has_changed;
+        if is_new {
+            self.logged = if differs { ahead } else { 0 };
+        }
+        is_new
+    }
 }
 
 impl DatabaseClock {
@@ -95,9 +106,7 @@ impl DatabaseClock {
         let (least, most) = (theirs.saturating_sub(after), theirs.saturating_sub(before));
         state.offset = state.offset.clamp(least.min(most), most);
         let ahead = state.database(boot).saturating_sub(wall().0);
-        let differs = ahead.saturating_abs() > WORTH_A_LINE;
-        if (differs || state.logged != 0) && ahead.abs_diff(state.logged) > WORTH_A_LINE.unsigned_abs() {
-            state.logged = if differs { ahead } else { 0 };
+        if state.is_worth_a_line(ahead) {
             tracing::warn!(
                 database_ahead_ms = ahead / 1000,
                 "the clock of this machine differs from its database's; the engine goes by the database's"
@@ -145,6 +154,34 @@ mod tests {
         clock.learn(boot, 7 * HOUR, boot);
         assert!(close(clock.now().0, 7 * HOUR));
         assert!(close(clock.theirs(Timestamp(HOUR)), HOUR));
+    }
+
+    #[test]
+    fn differences_of_more_than_a_second_are_logged_once() {
+        let clock = DatabaseClock::new(0, wall().0 - since_boot(), 0);
+        let mut state = clock.0.write().unwrap();
+        for (ahead, is_logged) in [
+            (900_000, false),
+            (-1_000_000, false),
+            (1_500_000, true),
+            (1_600_000, false),
+            (HOUR, true),
+            (HOUR + 900_000, false),
+            (400_000, true),
+            (-400_000, false),
+            (-HOUR, true),
+        ] {
+            assert_eq!(state.is_worth_a_line(ahead), is_logged, "{ahead}");
+        }
+    }
+
+    #[test]
+    fn clocks_of_the_machine_count_microseconds() {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+        assert!(close(since_boot(), (uptime * 1e6) as i64));
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert!(wall().0.abs_diff(seconds as i64 * SECOND) < 2 * SECOND.unsigned_abs());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Several processes of the real binary share one PostgreSQL database, whichever database the other tests use.
 
+mod clock;
 mod hand_over;
 mod messages;
 mod outage;
