@@ -1,14 +1,23 @@
 //! Published versions follow the plan they were published with, whatever the current settings are. Runs whose plan cannot be
 //! read still obey cancel, their deadline and the poison limit.
 
-use crate::support::{Bed, PATIENCE, Place, workflow};
+use crate::{
+    log_capture::LogCapture,
+    support::{Bed, PATIENCE, Place, workflow},
+};
 use fermata_core::{Kind, Language, Route, RunId, Status, When, plan::Name, plan::PlanBuilder, plan::Source};
 use fermata_expr::logic::{LogicLanguage, encode};
 use fermata_runtime::{
     EngineError, Refusal, Request, Settings,
     actions::{HttpSettings, Registry},
 };
-use fermata_store::dead_letters::{DeadLetterFilter, DeadReason};
+use fermata_store::{
+    conformance::{
+        cluster::execute,
+        home::{Home, Kind as DatabaseKind},
+    },
+    dead_letters::{DeadLetterFilter, DeadReason},
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
@@ -348,4 +357,38 @@ async fn plan_with_a_damaged_condition_is_refused() {
         let installed = bed.engine.workflows().install(uid, plan.build().unwrap(), 1);
         assert!(installed.is_err(), "{condition}");
     }
+}
+
+/// While the database fails, a claimed run is released and claimed again soon. It is not quarantined (`poison_delay`), and the
+/// tries are not counted.
+#[tokio::test]
+async fn run_that_could_not_be_read_is_tried_again_soon() {
+    const HIDE: &str = "ALTER TABLE workflow_plans RENAME TO hidden_plans";
+    const SHOW: &str = "ALTER TABLE hidden_plans RENAME TO workflow_plans";
+    let place = Place::on(Home::of(DatabaseKind::Postgres)).await;
+    let bed = next(&place, quick());
+    bed.publish(&workflow(
+        json!([{ "id": "pause", "actionType": "core.delay", "parameters": { "durationMs": 100 } }]),
+    ))
+    .await;
+    let run = bed.engine.start(ask(json!({}))).await.unwrap().run;
+    let place = stop(bed).await;
+    execute(&place.home.url(), HIDE).await;
+    let log = LogCapture::begin();
+    let bed = next(&place, quick());
+    let mut failures = 0;
+    let several = async {
+        while failures <= quick().max_poison_retries {
+            let lines = log.take();
+            failures += lines
+                .iter()
+                .filter(|line| line.contains("a run could not be read"))
+                .count() as u32;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, several).await.expect("several tries");
+    execute(&place.home.url(), SHOW).await;
+    let ended = bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    assert_eq!(ended.status, Status::Succeeded, "{ended:?}");
 }

@@ -15,7 +15,11 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::Semaphore;
+use tokio::{
+    io::AsyncReadExt,
+    net::TcpListener,
+    sync::{Semaphore, oneshot},
+};
 
 /// An action that waits for a permit of the test, and counts when it is dropped before that.
 #[derive(Clone)]
@@ -397,4 +401,50 @@ async fn secrets_are_masked_in_stored_parameters_and_sent_by_retries() {
         let parameters: Value = serde_json::from_str(row.parameters.as_deref().unwrap()).unwrap();
         assert_eq!(parameters, stored, "attempt {}", row.attempt);
     }
+}
+
+/// A service that takes one request, never answers it, and reports when the request has come and when the connection ends.
+async fn silent_service() -> (String, oneshot::Receiver<()>, oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/slow", listener.local_addr().unwrap());
+    let (has_come, come) = oneshot::channel();
+    let (has_ended, ended) = oneshot::channel();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            let count = socket.read(&mut buffer).await.unwrap();
+            request.extend_from_slice(&buffer[..count]);
+        }
+        has_come.send(()).unwrap();
+        while socket.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
+        has_ended.send(()).unwrap();
+    });
+    (url, come, ended)
+}
+
+/// The service sees the end of the connection long before the timeout of the request.
+#[tokio::test]
+async fn cancel_closes_the_connection_of_a_request() {
+    let bed = Bed::with(Settings::default(), |registry| registry).await;
+    let (url, come, ended) = silent_service().await;
+    let run = begin(
+        &bed,
+        json!([{ "id": "call", "actionType": "http.request", "parameters": { "url": url, "timeoutMs": 600_000 } }]),
+    )
+    .await;
+    tokio::time::timeout(PATIENCE, come)
+        .await
+        .expect("the request")
+        .unwrap();
+    bed.engine.cancel(run, "enough").await.unwrap();
+    tokio::time::timeout(PATIENCE, ended)
+        .await
+        .expect("the connection is closed")
+        .unwrap();
+    let left = end(&bed, run).await;
+    assert_eq!(
+        (left.status(), code(&left, "call")),
+        (Status::Cancelled, json!("CANCELLED"))
+    );
 }
