@@ -307,6 +307,17 @@ mod tests {
     }
 
     #[test]
+    fn dead_letters_have_an_age_of_their_own() {
+        for (workflow, at, is_removed) in [("order", 71, false), ("order", 70, true), ("audit", 0, false)] {
+            let removes = retention().removes_dead_letter(workflow, days(at), days(100));
+            assert_eq!(removes, is_removed, "{workflow} of day {at}");
+        }
+        let bound = retention().first_kept_dead_letter(days(100));
+        assert_eq!(bound, Some(id_at(days(100), DAY * 30)));
+        assert_eq!(Retention::default().first_kept_dead_letter(days(100)), None);
+    }
+
+    #[test]
     fn the_walk_ends_where_runs_are_too_young() {
         let at = |millis: u64, last: u8| {
             let mut bytes = [last; 16];

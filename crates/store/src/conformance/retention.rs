@@ -223,15 +223,29 @@ pub async fn child_runs_go_with_their_run(store: &Arc<dyn Store>) {
     store.enqueue(child).await.unwrap();
     assert_eq!(prune(store, ten_days()).await, (0, 0));
     assert_eq!(store.delete_run(parent).await.unwrap(), RunDeletion::Unfinished);
+    end_child(store, id, 1).await;
+    assert_eq!(prune(store, ten_days()).await, (2, 0));
+    assert!(!exists(store, parent).await && !exists(store, id).await);
+
+    let parent = ended(store, "young parent", Status::Succeeded, 1).await;
+    let mut child = new_run("old child");
+    (child.parent, child.created_at) = (Some(Parent::of(parent)), at(300));
+    let id = child.id;
+    store.enqueue(child).await.unwrap();
+    end_child(store, id, 20).await;
+    assert_eq!(prune(store, ten_days()).await, (0, 0));
+    assert!(exists(store, parent).await && exists(store, id).await);
+}
+
+/// Ends a pending run some days before [`batch`]'s now.
+async fn end_child(store: &Arc<dyn Store>, id: RunId, days: u32) {
     take(store, id).await;
     let mut last = end(id, 1, 1, Status::Succeeded);
     last.events = started();
     if let Some(change) = &mut last.status {
-        change.ended_at = Some(Timestamp(wall().0 + (DAY * 49).as_micros() as i64)); // one day old
+        change.ended_at = Some(Timestamp(wall().0 + (DAY * (50 - days)).as_micros() as i64));
     }
     committed(store, last).await;
-    assert_eq!(prune(store, ten_days()).await, (2, 0));
-    assert!(!exists(store, parent).await && !exists(store, id).await);
 }
 
 /// A finished run is deleted whatever its age.

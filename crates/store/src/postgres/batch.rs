@@ -31,8 +31,11 @@ use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
-use tokio::{task::JoinHandle, time::timeout};
-use tokio_postgres::Client;
+use tokio::{
+    task::JoinHandle,
+    time::{error::Elapsed, timeout},
+};
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 /// How long a batch waits for a lock of another transaction: about as long as a commit takes on a slow disk.
@@ -110,9 +113,7 @@ impl Session {
         let (results, mut writes) = decide(batch, &facts);
         let notifications = std::mem::take(&mut writes.notifications);
         let queries = writes.queries(&self.sql);
-        self.count_round_trip();
-        let commit = send(&self.client, None, &queries, Some("COMMIT"));
-        let mut answers = match timeout(self.response_timeout, commit).await {
+        let mut answers = match self.round_trip(None, &queries, Some("COMMIT")).await {
             Ok(Ok(answers)) => answers,
             // The transaction contained no writes, so nothing can have been written.
             Ok(Err(error)) if queries.is_empty() => return Err(Failure::NotWritten(error.into())),
@@ -159,10 +160,10 @@ impl Session {
         facts: &mut Facts,
     ) -> Result<(), PgError> {
         let (queries, kinds): (Vec<_>, Vec<_>) = queries.into_iter().unzip();
-        if begin.is_some() || !queries.is_empty() {
-            self.count_round_trip();
+        if begin.is_none() && queries.is_empty() {
+            return Ok(());
         }
-        let answers = timeout(self.response_timeout, send(&self.client, begin, &queries, None)).await;
+        let answers = self.round_trip(begin, &queries, None).await;
         let answers = answers.map_err(|_| PgError::Timeout)??;
         for (kind, rows) in kinds.into_iter().zip(answers) {
             facts.add(kind, &rows)?;
@@ -170,10 +171,16 @@ impl Session {
         Ok(())
     }
 
-    /// Statements that are sent together count as one round trip.
-    fn count_round_trip(&self) {
+    /// Sends statements together and waits for their answers. A batch sends nothing else.
+    async fn round_trip(
+        &self,
+        first: Option<&str>,
+        queries: &[Query<'_>],
+        last: Option<&str>,
+    ) -> Result<Result<Vec<Vec<Row>>, tokio_postgres::Error>, Elapsed> {
         #[cfg(test)]
         self.round_trips.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        timeout(self.response_timeout, send(&self.client, first, queries, last)).await
     }
 
     #[cfg(test)]
