@@ -20,6 +20,8 @@
 mod check;
 #[path = "simulation/effects.rs"]
 mod effects;
+#[path = "../src/log_capture.rs"]
+mod log_capture;
 #[path = "simulation/outside.rs"]
 mod outside;
 #[path = "simulation/play.rs"]
@@ -33,6 +35,7 @@ mod store;
 #[path = "simulation/world.rs"]
 mod world;
 
+use log_capture::LogCapture;
 use play::play;
 use scenario::{CommitFault, Scenario};
 use std::{
@@ -227,6 +230,17 @@ fn message_is_read_without_a_hint() {
         panic!("{violation}");
     }
     assert_eq!(played.seen.get("run cancelled"), Some(&1));
+}
+
+/// Commits take up to four seconds of simulated time for some seeds.
+#[test]
+fn slow_commits_are_logged() {
+    let log = LogCapture::begin();
+    let is_logged = |seed| {
+        play(Scenario::of(seed), false);
+        log.take().iter().any(|line| line.contains("a commit was slow"))
+    };
+    assert!((0..200).any(is_logged), "no slow commit was logged");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `fermata executions get` and `events`: what is shown of a run.
 
 use crate::support::{Output, Process, Server};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn at(server: &Server, arguments: &[&str]) -> Output {
     Process::start(arguments, &[("FERMATA_SERVER", &server.url)], "").output()
@@ -74,31 +74,47 @@ async fn get_shows_trigger_inputs_outputs_skips_and_condition_errors() {
     assert_eq!(json.json()["items"][0]["data"]["type"], "started", "{json:?}");
 }
 
+/// A workflow whose first steps fail, each handled by the next.
+fn handled(failures: usize) -> Value {
+    let failing = (0..failures).map(|at| {
+        json!({ "id": format!("n{at}"), "actionType": "core.fail", "parameters": { "message": "no" },
+                "onFailure": format!("n{}", at + 1) })
+    });
+    let last = json!({ "id": format!("n{failures}"), "actionType": "core.echo" });
+    let nodes: Vec<Value> = failing.chain([last]).collect();
+    json!({ "id": format!("handled-{failures}"), "displayName": "H", "startNode": "n0", "nodes": nodes })
+}
+
 #[tokio::test]
 async fn run_that_succeeded_although_tasks_failed_says_so() {
     let server = Server::start(&[]);
-    let document = json!({ "id": "handled", "displayName": "H", "startNode": "a", "nodes": [
-        { "id": "a", "actionType": "core.fail", "parameters": { "message": "no" }, "onFailure": "b" },
-        { "id": "b", "actionType": "core.echo" } ] });
-    server.publish(&document).await;
-    let id = server.execute("handled", &json!({})).await;
-    assert_eq!(server.ended(&id).await["status"], "Succeeded");
-    let shown = at(&server, &["executions", "get", &id]);
-    assert!(
-        row(&shown.stdout, &["status"]).ends_with("Succeeded; 1 task failed"),
-        "{}",
-        shown.stdout
-    );
-    let watched = at(&server, &["executions", "watch", &id]);
-    assert!(watched.stderr.contains("; 1 task failed"), "{}", watched.stderr);
-    let ran = Process::start(&["run", "-"], &[], &document.to_string()).output();
-    assert!(
-        ran.code == Some(0) && ran.stderr.contains("handled succeeded after") && ran.stderr.contains("; 1 task failed"),
-        "{ran:?}"
-    );
-    let ran = Process::start(&["run", "-", "-o", "json"], &[], &document.to_string()).output();
-    assert_eq!(
-        (&ran.json()["status"], &ran.json()["failedTasks"]),
-        (&json!("Succeeded"), &json!(1))
-    );
+    for (failures, summary) in [(0, ""), (1, "; 1 task failed"), (3, "; 3 tasks failed")] {
+        let document = handled(failures);
+        server.publish(&document).await;
+        let name = format!("handled-{failures}");
+        let id = server.execute(&name, &json!({})).await;
+        assert_eq!(server.ended(&id).await["status"], "Succeeded");
+        let shown = at(&server, &["executions", "get", &id]);
+        let status = row(&shown.stdout, &["status"]);
+        assert!(status.ends_with(&format!("Succeeded{summary}")), "{}", shown.stdout);
+        let watched = at(&server, &["executions", "watch", &id]);
+        let ran = Process::start(&["run", "-"], &[], &document.to_string()).output();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        for shown in [watched.stderr, ran.stderr] {
+            let line = shown
+                .lines()
+                .find(|line| line.contains("succeeded after"))
+                .expect("a summary");
+            assert!(
+                line.starts_with(&name) && line.contains("task") == (failures > 0),
+                "{line}"
+            );
+            assert!(line.ends_with(summary), "{line}");
+        }
+        let ran = Process::start(&["run", "-", "-o", "json"], &[], &document.to_string()).output();
+        assert_eq!(
+            (&ran.json()["status"], &ran.json()["failedTasks"]),
+            (&json!("Succeeded"), &json!(failures))
+        );
+    }
 }

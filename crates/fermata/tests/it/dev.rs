@@ -192,6 +192,13 @@ async fn runs_are_shown_as_they_start_and_end() {
     let failing = json!({ "id": "fails", "displayName": "F", "startNode": "a", "nodes": [
         { "id": "a", "actionType": "core.fail", "parameters": { "message": "out of stock" } } ] });
     write(&documents, "fails.json", failing.to_string());
+    let sleeps = json!({ "id": "sleeps", "displayName": "S", "startNode": "a", "nodes": [
+        { "id": "a", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } } ] });
+    write(&documents, "sleeps.json", sleeps.to_string());
+    let handled = json!({ "id": "handled", "displayName": "H", "startNode": "a", "nodes": [
+        { "id": "a", "actionType": "core.fail", "onFailure": "b" }, { "id": "b", "actionType": "core.fail", "onFailure": "c" },
+        { "id": "c", "actionType": "core.echo" } ] });
+    write(&documents, "handled.json", handled.to_string());
     let server = Server::dev(data.path(), &[text(documents.path())]);
     let id = server.execute("order", &json!({})).await;
     let started = server.process().wait_for_line("→ order  started");
@@ -203,6 +210,27 @@ async fn runs_are_shown_as_they_start_and_end() {
         ended.contains(" at a  ") && ended.contains(&id) && ended.ends_with("out of stock"),
         "{ended}"
     );
+    let id = server.execute("handled", &json!({})).await;
+    let ended = server.process().wait_for_line("✓ handled  succeeded after");
+    assert!(ended.ends_with(&format!("; 2 tasks failed  {id}")), "{ended}");
+    let id = server.execute("sleeps", &json!({})).await;
+    server.process().wait_for_line("→ sleeps  started");
+    let cancel = format!("/api/v1/executions/{id}/cancel");
+    server.post(&cancel, &json!({ "reason": "ordered twice" })).await;
+    let ended = server.process().wait_for_line("✗ sleeps  was cancelled after");
+    assert!(ended.contains(&id), "{ended}");
+}
+
+/// Under load most lines are left out and counted.
+#[tokio::test]
+async fn only_some_of_many_runs_are_shown() {
+    let (data, documents) = (folder(), folder());
+    write(&documents, "order.json", echo("order", "one"));
+    let server = Server::dev(data.path(), &[text(documents.path())]);
+    let none = json!({});
+    futures::future::join_all((0..150).map(|_| server.execute("order", &none))).await;
+    let line = server.process().wait_for_line("more runs started or ended");
+    assert!(line.starts_with("… "), "{line}");
 }
 
 /// A document that can be published, but is probably not what was meant.

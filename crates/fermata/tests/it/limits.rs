@@ -86,10 +86,17 @@ async fn memory_stays_within_the_budgets() {
         let mut stream: TcpStream = socket.connect(address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         // Its answer has begun, whatever it is.
-        let _ = tokio::time::timeout(PATIENCE, stream.read_u8()).await;
-        stream
+        let mut begin = [0; b"HTTP/1.1 200".len()];
+        let _ = tokio::time::timeout(PATIENCE, stream.read_exact(&mut begin)).await;
+        (stream, begin == *b"HTTP/1.1 200")
     };
     let silent = join_all((0..CLIENTS).map(|_| ask())).await;
+    let answers = silent.iter().filter(|(_, is_answered)| *is_answered).count() as u64;
+    let fitting = BUDGETS[1].2 / LARGE as u64;
+    assert!(
+        (1..=fitting).contains(&answers),
+        "{answers} answers are in memory, {fitting} fit"
+    );
     let (status, _) = server.get("/health/live").await;
     assert_eq!(status, 200);
     server.execute("hello", &json!({})).await;

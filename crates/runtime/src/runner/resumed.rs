@@ -26,10 +26,13 @@ impl Resumed {
 
     /// Counts those of the claimed runs that are resumed.
     pub fn count(&mut self, claimed: &[StoredRun]) {
-        let resumed = claimed
-            .iter()
-            .filter(|run| run.status == Status::Running && run.id.0 < self.first_id);
-        self.runs.extend(resumed.map(|run| run.id));
+        claimed.iter().for_each(|run| self.count_one(run.id, run.status));
+    }
+
+    fn count_one(&mut self, run: RunId, status: Status) {
+        if status == Status::Running && run.0 < self.first_id {
+            self.runs.insert(run);
+        }
     }
 
     /// Logs how many runs were resumed since this was last called.
@@ -39,5 +42,37 @@ impl Resumed {
             tracing::info!(runs, "runs that had started before this process were resumed");
         }
         self.logged = self.runs.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_capture::LogCapture;
+
+    #[test]
+    fn runs_that_had_started_before_are_counted_once() {
+        let log = LogCapture::begin();
+        let mut resumed = Resumed::new(Uuid::from_u128(100));
+        let count = |resumed: &mut Resumed, runs: &[(u128, Status)]| {
+            for (id, status) in runs {
+                resumed.count_one(RunId(Uuid::from_u128(*id)), *status);
+            }
+            resumed.log();
+        };
+        count(&mut resumed, &[]);
+        // Not counted: one that had not started, and one that this process started and parked.
+        let others = [(3, Status::Pending), (101, Status::Running)];
+        count(
+            &mut resumed,
+            &[&[(1, Status::Running), (2, Status::Running)], &others[..]].concat(),
+        );
+        count(&mut resumed, &[(2, Status::Running), (4, Status::Running)]);
+        count(&mut resumed, &[]);
+        let lines = log.take();
+        assert!(
+            matches!(&lines[..], [first, second] if first.contains("runs=2") && second.contains("runs=1")),
+            "{lines:?}"
+        );
     }
 }

@@ -29,7 +29,7 @@ async fn no_lease_expires_while_the_database_is_unreachable() {
     service.script("/slow", [Answer::ok(&json!({})).held()]);
     let api = role("api");
     execute(&url, RECORD_TAKEOVERS).await;
-    let _runners = [role("runner"), role("runner"), role("runner")];
+    let runners = [role("runner"), role("runner"), role("runner")];
     let slow = json!({ "url": service.at("/slow"), "retries": 0, "timeout": "10m" });
     let document = json!({ "name": "long", "tasks": { "slow": slow } });
     api.add(&document).await;
@@ -51,6 +51,15 @@ async fn no_lease_expires_while_the_database_is_unreachable() {
         tokio::time::sleep(LEASE_TTL).await;
     }
     execute(&url, ASSERT_NO_TAKEOVERS).await;
+    for process in runners.iter().chain([&api]) {
+        let log = process.process().log();
+        for line in [
+            "the database cannot be reached: ",
+            "the database can be reached again after ",
+        ] {
+            assert_eq!(log.matches(line).count(), 2, "once for each outage: {line}\n{log}");
+        }
+    }
 
     (0..RUNS).for_each(|_| service.release("/slow"));
     for run in &runs {

@@ -5,7 +5,7 @@ use crate::chaos::{
     evidence::{AttemptRow, Change, Effect, Heartbeat, Note, WaitRow, Written},
     workflows,
 };
-use fermata_core::{Outcome, Output, Status, Timestamp, encode};
+use fermata_core::{Failure, Outcome, Output, Status, Timestamp, code, encode};
 use serde_json::{Value, json};
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -339,6 +339,29 @@ fn clocks() {
     };
     assert_eq!(ends(&mut rows, 2), []);
     assert_eq!(ends(&mut rows, 600), [Rule::Clock], "a sleep that ended early");
+}
+
+/// A callback may end a wait before its time, a timeout may not.
+#[test]
+fn clocks_of_waits() {
+    let waits = |until: Micros, timed_out: bool| {
+        let mut rows = journal();
+        if let Some(Event::Opened { until: end, .. }) = rows[0].last_mut() {
+            *end = Some(Timestamp(until * SECOND));
+        }
+        if let (true, Event::Finished { outcome, .. }) = (timed_out, &mut rows[1][0]) {
+            *outcome = Outcome::Failed(Failure::permanent(code::WAIT_TIMEOUT, "too late"));
+        }
+        let found = broken(|all| {
+            for (stored, row) in run_of(all).journal.iter_mut().zip(&rows) {
+                stored.1 = encode(row);
+            }
+        });
+        found.contains(&Rule::Clock)
+    };
+    assert!(!waits(600, false), "a callback");
+    assert!(!waits(2, true), "a timeout at its time");
+    assert!(waits(600, true), "a timeout before its time");
 }
 
 /// Calls of a process that was stopped and had lost its runs: a few that were in flight are allowed, more are not.
