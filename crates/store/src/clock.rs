@@ -167,7 +167,7 @@ mod tests {
             (1_600_000, false),
             (HOUR, true),
             (HOUR + 900_000, false),
-            (400_000, true),
+            (700_000, true),
             (-400_000, false),
             (-HOUR, true),
         ] {
