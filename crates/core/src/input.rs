@@ -27,6 +27,8 @@ pub enum Fact {
     Start {
         /// The configured variables. They do not change during the run.
         vars: Value,
+        /// The timeout of this run, if it is not the plan's.
+        timeout_ms: Option<u64>,
     },
     /// An attempt of an action ended. For a request: it was sent, or could not be sent.
     Returned {
@@ -110,6 +112,7 @@ impl Fact {
     pub fn start() -> Fact {
         Fact::Start {
             vars: Value::Object(Map::new()),
+            timeout_ms: None,
         }
     }
 }

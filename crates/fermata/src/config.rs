@@ -104,6 +104,9 @@ impl Config {
             response_bytes: self.memory.response_bytes.get() as u64,
             retention: self.retention(),
             retention_interval: self.retention.interval_ms.0,
+            max_nesting_depth: u32::try_from(self.subworkflows.max_nesting_depth.get()).unwrap_or(u32::MAX),
+            allow_recursion: self.subworkflows.allow_recursion,
+            default_child_timeout: self.subworkflows.default_child_timeout_ms.0,
             ..Settings::default()
         }
     }

@@ -7,17 +7,20 @@ mod callback;
 mod core;
 mod http;
 mod registry;
+mod subworkflow;
 mod typed;
 
 pub use self::core::{Approval, Delay, Echo, Fail, SometimesFails};
 pub use callback::{Callback, CloudEvent, HttpTask, SigningKey};
 pub use http::{HttpRequest, HttpSettings, MAX_BODY};
 pub use registry::{Connector, Registry};
+pub use subworkflow::Subworkflow;
 pub use typed::{Done, Typed, TypedAction};
 
 /// [`MAX_BODY`] for people.
 pub(crate) const MAX_BODY_KB: usize = MAX_BODY / 1024;
 
+pub use crate::engine::Children;
 use crate::memory::Reserved;
 use async_trait::async_trait;
 use fermata_core::{Failure, NodeId, RunId};
@@ -32,6 +35,11 @@ use tokio_util::sync::CancellationToken;
 pub trait Action: Send + Sync + 'static {
     /// Its catalog entry.
     fn info(&self) -> &ActionInfo;
+
+    /// Whether it starts child runs.
+    fn starts_children(&self) -> bool {
+        false
+    }
 
     /// Whether it needs the state of the run, with these parameters before they are rendered.
     fn reads_state(&self, parameters: &Value) -> bool {
@@ -91,6 +99,8 @@ pub struct Call {
     pub workflow: Arc<str>,
     /// How the request is answered; `None` if the node does not wait for an answer.
     pub answer: Option<AnswerTo>,
+    /// Starts the child run of this attempt.
+    pub children: Option<Children>,
     /// The state of the run as of the opening of the node; `null` unless [`Action::reads_state`].
     pub state: Arc<Value>,
     /// Set when the run is stopping. After a cancel and at the run's deadline the action's future is dropped at once, after a

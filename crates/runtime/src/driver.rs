@@ -12,11 +12,13 @@
 //! | `judge.rs`, `evaluations.rs` | conditions and durations |
 //! | `commit.rs` | the commit of a step and its answer |
 //! | `attempt.rs`, `attempts.rs` | one attempt; all attempts of the run |
+//! | `children.rs` | ends and cancels of child runs |
 //! | `requests.rs` | requests: tokens, inbox items, answers |
 //! | `messages.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
 
 mod attempt;
 mod attempts;
+mod children;
 mod commit;
 mod evaluations;
 mod incoming;
@@ -38,6 +40,7 @@ use crate::{
 };
 use attempt::Report;
 use attempts::{Attempts, Outcome};
+use children::ChildRuns;
 use commit::CommitState;
 use evaluations::Evaluations;
 use fermata_core::{Effect, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
@@ -59,6 +62,7 @@ pub(crate) struct Driver {
     commits: CommitState,
     messages: Messages,
     requests: Requests,
+    children: ChildRuns,
     lease: Lease,
     attempts: Attempts,
     evaluations: Evaluations,
@@ -92,6 +96,7 @@ impl Driver {
             commits: CommitState::default(),
             messages: Messages::default(),
             requests: Requests::default(),
+            children: ChildRuns::default(),
             lease: Lease::default(),
             attempts: Attempts::default(),
             evaluations: Evaluations::default(),
@@ -138,6 +143,7 @@ impl Driver {
         self.payloads.forget_entries();
         self.evaluations.clear();
         self.requests.forget();
+        self.children = ChildRuns::default();
         self.attempts.forget_unstarted();
         Ok(())
     }
@@ -148,6 +154,7 @@ impl Driver {
         if self.messages.pending {
             incoming.extend(self.fetch_messages().await);
         }
+        incoming.extend(self.awaits_children().then_some(Incoming::Children));
         loop {
             // A run that has not started starts, also if its first commit was not confirmed.
             if self.run.status() == Status::Pending && !incoming.iter().any(Incoming::is_cancel) {
@@ -171,6 +178,7 @@ impl Driver {
                 Err(what) => return self.quarantine(&what).await,
             }
             incoming.extend(self.fetch_messages().await);
+            incoming.extend(self.awaits_children().then_some(Incoming::Children));
             touched = self.run.active().collect();
         }
     }
@@ -217,6 +225,9 @@ impl Driver {
                 observer.committed(self.meta.id, events, attempts);
             }
             if let Some(end) = end {
+                if let Some(parent) = self.meta.awaited_by {
+                    self.shared.notify_parent(parent).await;
+                }
                 self.notify_end(end);
                 return Ok(Next::Leave);
             }
@@ -227,6 +238,9 @@ impl Driver {
             if message_seq > self.messages.seen {
                 next.extend(self.fetch_messages().await);
             }
+        }
+        if std::mem::take(&mut self.children.read_again) {
+            next.push(Incoming::Children);
         }
         // Nothing starts in a run that is about to be cancelled.
         if !next.iter().any(Incoming::is_cancel)
@@ -305,7 +319,8 @@ impl Driver {
     async fn wait(&mut self) -> Vec<Incoming> {
         let now = self.shared.clock.now();
         let due = self.next_due().into_iter();
-        let due = due.chain(self.lease.proven_at(now)).chain(self.halts_at()).min();
+        let due = due.chain(self.lease.proven_at(now)).chain(self.halts_at());
+        let due = due.chain(self.lingers_until(now)).min();
         let pause = due.map(|due| crate::clock::until(now, due));
         let stopping = self.shared.shutdown.is_stopping();
         if stopping && !self.attempts.any_running() {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `request.rs`, `start.rs` | starting runs |
 //! | `commands.rs` | callbacks and cancels |
+//! | `children.rs` | child runs |
 //! | `wait.rs` | waiting for the end of a run |
 //! | `held.rs` | the runs that this process holds |
 //! | `admission.rs` | how many runs and actions it takes |
@@ -11,6 +12,7 @@
 //! | `shutdown.rs`, `wakes.rs`, `ids.rs` | signals, wake-ups, ids and jitter |
 
 mod admission;
+mod children;
 mod commands;
 mod health;
 mod held;
@@ -32,6 +34,8 @@ use crate::{
     workflows::Workflows,
 };
 use admission::Admission;
+pub use children::Children;
+pub(crate) use children::{StartedBy, child_request_id};
 use fermata_core::{Event, NodeId, RunId, Timestamp};
 use fermata_store::{Store, StoreError, runners::Runner, runs::Attempt};
 use health::StoreHealth;

@@ -6,6 +6,7 @@
 //!   (`lease_gate.rs`, `heartbeat.rs`).
 //! * Hints only save time: what another process does is found after `poll_interval` at the latest.
 
+mod child_sweep;
 mod claim_size;
 mod claims;
 mod heartbeat;
@@ -50,6 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         () = &mut beating => {} // also while runs are released, or other runners would take them over
         () = message_loop(&shared) => {}
         () = retention::run(&shared) => {}
+        () = child_sweep::run(&shared), if shared.settings.role.works() => {}
     }
     let _ = end.send(if in_order { End::Retire } else { End::Leave }); // the heartbeat may have ended
     if in_order {

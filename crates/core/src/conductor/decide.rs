@@ -15,7 +15,7 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
     let at = input.at;
     match &input.fact {
-        Fact::Start { vars } => start(run, at, vars),
+        Fact::Start { vars, timeout_ms } => start(run, at, vars, *timeout_ms),
         Fact::Returned {
             node,
             attempt,
@@ -41,11 +41,12 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
 }
 
-fn start(run: &Run, at: Timestamp, vars: &Value) -> Vec<Event> {
+fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>) -> Vec<Event> {
     if run.status != Status::Pending {
         return Vec::new();
     }
-    let deadline = run.plan.timeout_ms.map(|millis| at.plus_millis(millis));
+    let timeout_ms = timeout_ms.or(run.plan.timeout_ms);
+    let deadline = timeout_ms.map(|millis| at.plus_millis(millis));
     vec![Event::Started {
         at,
         deadline,
@@ -172,11 +173,9 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
     if run.stop.is_some() || run.status == Status::Pending {
         return Vec::new();
     }
-    if run.deadline.is_some_and(|deadline| deadline <= at) {
-        let message = match run.plan.timeout_ms {
-            Some(limit) => format!("the run did not end within its timeout of {}", show(limit)),
-            None => "the run did not end before its deadline".to_owned(),
-        };
+    if let Some(deadline) = run.deadline.filter(|deadline| *deadline <= at) {
+        let limit = deadline.micros_since(run.started_at.unwrap_or_default()) / 1000;
+        let message = format!("the run did not end within its timeout of {}", show(limit));
         let failure = Failure::permanent(code::RUN_TIMEOUT, message);
         return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
     }

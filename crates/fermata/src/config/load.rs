@@ -475,23 +475,22 @@ mod tests {
 
     #[test]
     fn what_is_not_built_accepts_only_its_default() {
-        let file = "[subworkflows]\nmax_nesting_depth = 6\ndefault_child_timeout_ms = \"2h\"\nallow_recursion = true\n\
-                    [triggers]\nenable_webhooks = false\nenable_schedules = false\nenable_events = false\n\
+        let file = "[triggers]\nenable_webhooks = false\nenable_schedules = false\nenable_events = false\n\
                     webhook_base_path = \"/hooks\"\n[catalog]\nauto_register_actions_on_startup = false\n\
                     validate_action_schemas_on_startup = false\n";
         let problems = try_load(given(file, &[], &[])).unwrap_err();
-        assert_eq!(problems.len(), 9, "{problems:#?}");
+        assert_eq!(problems.len(), 6, "{problems:#?}");
         assert!(
             problems
                 .iter()
                 .all(|line| line.contains("which this version does not have"))
         );
-        let expected = "f.toml:2: `subworkflows.max_nesting_depth`: takes effect with subworkflows, which this version \
-                        does not have: remove the key, or leave it at `5`";
+        let expected = "f.toml:2: `triggers.enable_webhooks`: takes effect with triggers, which this version \
+                        does not have: remove the key, or leave it at `true`";
         assert!(problems.iter().any(|line| line == expected), "{problems:#?}");
         let environment = [("FERMATA_TRIGGERS__WEBHOOK_BASE_PATH", "/hooks")];
         assert_eq!(try_load(given("", &environment, &[])).unwrap_err().len(), 1);
-        let defaults = "[subworkflows]\nmax_nesting_depth = 5\ndefault_child_timeout_ms = \"1h\"\n\
+        let defaults = "[subworkflows]\nmax_nesting_depth = 6\ndefault_child_timeout_ms = \"2h\"\n\
                         [triggers]\nenable_webhooks = true\nwebhook_base_path = \"/api/v1/triggers\"\n";
         assert!(try_load(given(defaults, &[], &[])).is_ok());
     }

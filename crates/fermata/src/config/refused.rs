@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 const NOT_BUILT: &[(&str, &str)] = &[
     ("catalog.auto_register_actions_on_startup", "an editable catalog"),
     ("catalog.validate_action_schemas_on_startup", "an editable catalog"),
-    ("subworkflows.max_nesting_depth", "subworkflows"),
-    ("subworkflows.allow_recursion", "subworkflows"),
-    ("subworkflows.default_child_timeout_ms", "subworkflows"),
     ("triggers.enable_webhooks", "triggers"),
     ("triggers.enable_schedules", "triggers"),
     ("triggers.enable_events", "triggers"),

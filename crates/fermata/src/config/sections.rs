@@ -369,11 +369,11 @@ section! {
 section! {
     /// Workflows that start others (§10.5).
     Subworkflows {
-        /// How deeply they may nest. Takes effect with subworkflows.
+        /// How deeply they may nest: a run without a parent has depth 0.
         max_nesting_depth: Positive = Positive::of(5),
-        /// Whether one may start itself. Takes effect with subworkflows.
+        /// Whether one may start itself, directly or through others. `max_nesting_depth` applies in any case.
         allow_recursion: bool = false,
-        /// How long one may take, unless its node sets it. Takes effect with subworkflows.
+        /// How long one may take that is awaited and whose workflow does not set a timeout.
         default_child_timeout_ms: Millis<1> = millis(3_600_000),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Action, ActionInfo, Approval, Callback, CloudEvent, Delay, Echo, Fail, HttpRequest, HttpSettings, HttpTask,
-    SometimesFails, Typed, TypedAction,
+    SometimesFails, Subworkflow, Typed, TypedAction,
 };
 use fermata_dialects::{Catalog, CatalogEntry};
 use serde::Serialize;
@@ -39,6 +39,7 @@ impl Registry {
             .with(Fail)
             .with(SometimesFails)
             .with(Approval)
+            .with(Subworkflow)
             .with(Callback::new(requests.clone(), http.signing_key.clone()))
             .with(CloudEvent::new(requests.clone(), http.signing_key.clone()))
             .with(HttpTask::new(requests.clone(), http.signing_key.clone()))

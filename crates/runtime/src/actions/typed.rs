@@ -25,6 +25,11 @@ pub trait TypedAction: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether it starts child runs.
+    fn starts_children(&self) -> bool {
+        false
+    }
+
     /// Whether it needs the state of the run, with these parameters before they are rendered.
     fn reads_state(&self, parameters: &Value) -> bool {
         let _ = parameters;
@@ -108,6 +113,10 @@ fn schema_of<T: JsonSchema>() -> Value {
 impl<A: TypedAction> Action for Typed<A> {
     fn info(&self) -> &ActionInfo {
         &self.info
+    }
+
+    fn starts_children(&self) -> bool {
+        self.action.starts_children()
     }
 
     fn reads_state(&self, parameters: &Value) -> bool {

@@ -2,10 +2,10 @@
 
 use super::{Driver, StepError, judge::Rendered, requests::with_position, step::Step};
 use crate::{
-    actions::{Action, Call, Failed, Offer, ResourceLink, Success},
+    actions::{Action, Call, Children, Failed, Offer, ResourceLink, Success},
     clock::{Clock, until},
     compiled::Needs,
-    engine::Shared,
+    engine::{Shared, StartedBy},
     entry::{NodeResult, entry},
     memory::Reserved,
     offload::{Offload, short_text},
@@ -130,6 +130,25 @@ impl Driver {
             true => format!("{}:{}:{attempt}", self.meta.id, node.id),
             false => format!("{}:{}", self.meta.id, node.id),
         };
+        let is_child = self.is_child(ix);
+        let starts_children = action.as_ref().is_some_and(|action| action.starts_children());
+        let children = starts_children.then(|| {
+            let by = StartedBy {
+                run: self.meta.id,
+                node: node.id.clone(),
+                attempt,
+                waits: is_child,
+                epoch: self.meta.epoch,
+                workflow_uid: self.meta.workflow_uid,
+                depth: self.meta.depth,
+                lineage: self.meta.lineage.clone(),
+                tenant: self.meta.tenant.clone(),
+                correlation_id: self.meta.correlation_id.clone(),
+                principal: self.meta.principal.clone(),
+                priority: self.meta.priority,
+            };
+            Children::new(self.shared.clone(), by)
+        });
         let mut call = Call {
             run: self.meta.id,
             node: node.id.clone(),
@@ -139,6 +158,7 @@ impl Driver {
             principal: self.meta.principal.clone(),
             workflow: self.compiled.plan.workflow.as_str().into(),
             answer,
+            children,
             state: Arc::default(),
             cancelled: match is_request {
                 true => self.stopping.no_new.child_token(),
@@ -214,6 +234,11 @@ impl Driver {
             }
             let result = match action {
                 None => Err(unknown_action(&action_type).into()),
+                // Whether the child was started must be known before its parent can end.
+                Some(action) if is_child => match AssertUnwindSafe(action.run(parameters, call)).catch_unwind().await {
+                    Ok(result) => result,
+                    Err(panic) => Err(panicked(panic.as_ref()).into()),
+                },
                 Some(action) => tokio::select! {
                     biased;
                     result = invoke(action, parameters, call, started_at, limit, &*shared.clock) => result,
@@ -397,10 +422,7 @@ async fn invoke(
     let running = AssertUnwindSafe(action.run(parameters, call)).catch_unwind();
     match tokio::time::timeout(at_most, running).await {
         Ok(Ok(result)) => result,
-        Ok(Err(panic)) => {
-            let what = panic_text(panic.as_ref());
-            Err(Failure::permanent(code::ACTION_PANICKED, format!("the action panicked: {what}")).into())
-        }
+        Ok(Err(panic)) => Err(panicked(panic.as_ref()).into()),
         Err(_) if at_most < limit.timeout => {
             // The run stops at its deadline, so this must return only when the clock has reached it.
             while let Some(early) = limit
@@ -421,6 +443,11 @@ async fn invoke(
 
 fn stopped(why: &str) -> Failure {
     Failure::permanent(code::CANCELLED, why)
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    let message = format!("the action panicked: {}", panic_text(panic));
+    Failure::permanent(code::ACTION_PANICKED, message)
 }
 
 /// The message of a panic.

@@ -120,7 +120,7 @@ impl Driver {
             attempts: take(&mut step.attempts),
             links: take(&mut step.links),
             waits: take(&mut step.waits),
-            children_seen: Vec::new(),
+            children_seen: take(&mut step.children_seen),
             messages_seen: step.messages_seen,
             status,
             dead_letter: None,

@@ -16,6 +16,8 @@ pub(super) enum Incoming {
     /// An attempt whose start must be recorded has its slot; without one the run or the process is stopping.
     Slot(NodeIx, u32, Option<Slot>),
     Tick,
+    /// Child runs may have ended.
+    Children,
     /// The workflow was archived before the run started.
     Archived,
 }

@@ -60,8 +60,11 @@ impl Driver {
                 self.messages.cancelled = true;
                 Some(Fact::Cancel { reason })
             }
-            // No node waits for child runs yet.
-            RunMessage::ChildrenEnded => None,
+            RunMessage::ChildrenEnded => {
+                self.children.read_again = true;
+                self.take_ended_children(step).await?;
+                None
+            }
             RunMessage::Callback { node, attempt } => match self.compiled.plan.find(node.as_str()) {
                 None => None,
                 Some(ix) if takes_answer(&self.compiled.plan, &node) => {

@@ -1,8 +1,10 @@
 //! Facts about a held run that its plan and journal do not contain.
 
-use fermata_core::RunId;
+use crate::settings::Settings;
+use fermata_core::{Plan, RunId};
 use fermata_store::runs::{NewRun, Principal, StoredRun};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// The identity of a run and of its caller.
 pub(crate) struct Meta {
@@ -12,6 +14,13 @@ pub(crate) struct Meta {
     pub priority: i32,
     pub correlation_id: Arc<str>,
     pub principal: Arc<Principal>,
+    pub workflow_uid: Uuid,
+    /// 0 without a parent.
+    pub depth: u32,
+    /// The workflows of its parent, of the parent's parent and so on.
+    pub lineage: Arc<[Uuid]>,
+    /// The parent, if it waits for the end of this run.
+    pub awaited_by: Option<RunId>,
     /// Whether the workflow was archived before the run started.
     pub archived: bool,
 }
@@ -25,6 +34,17 @@ impl Meta {
             priority: new.priority.unwrap_or(0),
             correlation_id: correlation_id(new.id, new.correlation_id.as_deref()),
             principal: Arc::new(new.principal.clone()),
+            workflow_uid: new.workflow_uid,
+            depth: new.parent.as_ref().map_or(0, |parent| parent.depth),
+            lineage: new
+                .parent
+                .as_ref()
+                .map_or(Arc::default(), |parent| parent.lineage.as_slice().into()),
+            awaited_by: new
+                .parent
+                .as_ref()
+                .filter(|parent| parent.waits)
+                .map(|parent| parent.run),
             archived: false,
         }
     }
@@ -37,8 +57,21 @@ impl Meta {
             priority: stored.priority.unwrap_or(0),
             correlation_id: correlation_id(stored.id, stored.correlation_id.as_deref()),
             principal: Arc::new(stored.principal.clone()),
+            workflow_uid: stored.workflow_uid,
+            depth: stored.depth,
+            lineage: stored.lineage.as_slice().into(),
+            awaited_by: stored.parent.filter(|_| stored.parent_waits),
             archived,
         }
+    }
+}
+
+impl Meta {
+    /// The timeout of the run, if it is not the plan's: an awaited child has its own default.
+    pub fn timeout_ms(&self, plan: &Plan, settings: &Settings) -> Option<u64> {
+        let is_default = plan.timeout_ms.is_some() && plan.timeout_ms == settings.dialects.workflow_timeout_ms;
+        let is_awaited = self.awaited_by.is_some() && is_default;
+        is_awaited.then_some(settings.default_child_timeout.as_millis() as u64)
     }
 }
 

@@ -202,7 +202,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The same for all requests that time out now.
+    /// The same for all requests that time out now. Their child runs are cancelled.
     pub(super) async fn recall_timed_out(&mut self, step: &Step) -> Result<(), StepError> {
         let due = self.run.active().filter_map(|ix| match &self.run.node(ix).phase {
             Phase::Open(open) if open.requested && open.until.is_some_and(|until| until <= step.at) => {
@@ -212,6 +212,9 @@ impl Driver {
         });
         for (ix, attempt) in due.collect::<Vec<_>>() {
             self.recall_sent(ix, attempt, step).await?;
+            if self.is_child(ix) {
+                self.cancel_child(ix, attempt, step).await?;
+            }
         }
         Ok(())
     }
@@ -230,6 +233,9 @@ impl Driver {
             started_at: report.started_at,
         };
         self.requests.sent.insert(ix, sent);
+        if self.is_child(ix) {
+            self.linger(step.at);
+        }
         let Some(offer) = report.success().and_then(|success| success.offer.clone()) else {
             return;
         };

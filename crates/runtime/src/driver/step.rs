@@ -5,7 +5,9 @@ use crate::{
     entry::NodeResult,
     wait_rows::{takes_answer, wait_changes, wait_tokens},
 };
-use fermata_core::{Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, Timestamp, advance, conductor};
+use fermata_core::{
+    Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, RunId, Timestamp, advance, conductor,
+};
 use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc};
@@ -18,6 +20,8 @@ pub(super) struct Step {
     pub links: Vec<Link>,
     pub waits: Vec<WaitChange>,
     pub messages_seen: u64,
+    /// Child runs whose ends were decided.
+    pub children_seen: Vec<RunId>,
     /// The reports that were decided, in case they must be decided again.
     pub reports: Vec<Arc<Report>>,
     /// Whether the run leaves memory, and when it is due again.
@@ -37,6 +41,7 @@ impl Step {
             links: Vec::new(),
             waits: Vec::new(),
             messages_seen: 0,
+            children_seen: Vec::new(),
             reports: Vec::new(),
             parks: None,
             read_messages: false,
@@ -45,7 +50,8 @@ impl Step {
     }
 
     pub fn is_worth_a_commit(&self) -> bool {
-        !self.events.is_empty() || self.parks.is_some() || self.read_messages || self.proven
+        let seen = self.read_messages || !self.children_seen.is_empty();
+        !self.events.is_empty() || self.parks.is_some() || seen || self.proven
     }
 }
 
@@ -88,7 +94,8 @@ impl Driver {
             Incoming::Start => {
                 let vars = Value::Object(self.shared.settings.vars.clone());
                 step.waits.extend(wait_tokens(&self.run));
-                Fact::Start { vars }
+                let timeout_ms = self.meta.timeout_ms(&self.compiled.plan, &self.shared.settings);
+                Fact::Start { vars, timeout_ms }
             }
             Incoming::Archived => Fact::Cancel {
                 reason: "workflow_archived".to_owned(),
@@ -102,6 +109,7 @@ impl Driver {
                 self.recall_timed_out(step).await?;
                 Fact::Tick
             }
+            Incoming::Children => return self.take_ended_children(step).await,
             Incoming::StoredMessage(message) => match self.take_message(message, step).await? {
                 Some(fact) => fact,
                 None => return Ok(()),
@@ -127,6 +135,9 @@ impl Driver {
             Incoming::Report(report) => {
                 let node = self.compiled.plan.node(report.node).id.clone();
                 let attempt = report.attempt;
+                if report.result.is_none() && self.run.stop().is_some() && self.is_child(report.node) {
+                    self.cancel_child(report.node, attempt, step).await?;
+                }
                 let fact = match &report.result {
                     None => Fact::Aborted { node, attempt },
                     Some(result) => Fact::Returned {
@@ -157,7 +168,12 @@ impl Driver {
     }
 
     /// Advances the run and records the rows of its events.
-    async fn advance(&mut self, fact: Fact, report: Option<&Report>, step: &mut Step) -> Result<(), StepError> {
+    pub(super) async fn advance(
+        &mut self,
+        fact: Fact,
+        report: Option<&Report>,
+        step: &mut Step,
+    ) -> Result<(), StepError> {
         let input = Input::new(step.at, fact);
         let events = match advance(&mut self.run, input) {
             Ok(events) => events,
@@ -335,7 +351,7 @@ impl Driver {
 
     /// Whether the run can leave memory, and when it is due again.
     fn parks(&self, now: Timestamp) -> Option<Option<Timestamp>> {
-        if self.run.status().is_terminal() || self.attempts.any_running() {
+        if self.run.status().is_terminal() || self.attempts.any_running() || self.children.read_again {
             return None;
         }
         let due = self.next_due();
@@ -344,7 +360,7 @@ impl Driver {
             return Some(if unfinished { Some(now) } else { due });
         }
         let soon = now.plus_millis(self.shared.settings.park_after.as_millis() as u64);
-        let idle = !unfinished && due.is_none_or(|due| due > soon);
+        let idle = !unfinished && due.is_none_or(|due| due > soon) && self.lingers_until(now).is_none();
         idle.then_some(due)
     }
 }

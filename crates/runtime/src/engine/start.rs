@@ -7,7 +7,7 @@
 //!
 //! What must stay true: a run whose outcome in the store is unknown is sent again with the same id, so it exists once.
 
-use super::{Accepted, Engine, Request, Shared};
+use super::{Accepted, Engine, Request, Shared, children::StartError};
 use crate::{
     compiled::Compiled,
     driver::{Driver, Meta},
@@ -23,6 +23,7 @@ use crate::{
 use fermata_core::{Fact, Input, Run, RunId, Status, advance};
 use fermata_store::{
     StoreError,
+    children::Parent,
     definitions::Lifecycle,
     reads::RunFilter,
     runs::{Enqueued, LocalStart, NewRun, WaitChange},
@@ -50,9 +51,36 @@ impl Engine {
     }
 
     /// Makes a run durable. The engine's own requests, with reserved requestIds, are accepted too.
-    pub(crate) async fn accept(&self, id: RunId, mut request: Request) -> Result<Accepted, EngineError> {
+    pub(crate) async fn accept(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
+        self.accept_with(id, request, None).await.map_err(|error| match error {
+            NotAccepted::Engine(error) => error,
+            NotAccepted::ParentLost => EngineError::Stopping,
+        })
+    }
+
+    /// Makes a child run durable.
+    pub(super) async fn accept_child(
+        &self,
+        id: RunId,
+        request: Request,
+        parent: Parent,
+    ) -> Result<Accepted, StartError> {
+        self.accept_with(id, request, Some(parent))
+            .await
+            .map_err(|error| match error {
+                NotAccepted::Engine(error) => error.into(),
+                NotAccepted::ParentLost => StartError::Lost,
+            })
+    }
+
+    async fn accept_with(
+        &self,
+        id: RunId,
+        mut request: Request,
+        parent: Option<Parent>,
+    ) -> Result<Accepted, NotAccepted> {
         if self.shared.shutdown.is_stopping() {
-            return Err(EngineError::Stopping);
+            return Err(EngineError::Stopping.into());
         }
         let offload = &self.shared.offload;
         let inputs = Inputs {
@@ -64,11 +92,11 @@ impl Engine {
         };
         // The cached workflow may be out of date. The store checks that, and then the workflow is read again.
         for refresh in [false, true, true, true] {
-            if let Some(accepted) = self.enqueue(id, &request, &inputs, refresh).await? {
+            if let Some(accepted) = self.enqueue(id, &request, &inputs, parent.as_ref(), refresh).await? {
                 return Ok(accepted);
             }
         }
-        Err(Refusal::KeepsChanging(request.workflow_id).into())
+        Err(EngineError::from(Refusal::KeepsChanging(request.workflow_id)).into())
     }
 
     /// `None` if the workflow changed since it was read.
@@ -77,8 +105,9 @@ impl Engine {
         id: RunId,
         request: &Request,
         inputs: &Inputs,
+        parent: Option<&Parent>,
         refresh: bool,
-    ) -> Result<Option<Accepted>, EngineError> {
+    ) -> Result<Option<Accepted>, NotAccepted> {
         let shared = &self.shared;
         let head = shared.workflows.head(&request.workflow_id, refresh).await?;
         let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
@@ -113,10 +142,11 @@ impl Engine {
             }
             // The same request may have been accepted before the schema changed.
             let existing = self.repeated(request, &head).await?;
-            return existing.map(Some).ok_or_else(|| refusal.into());
+            return existing.map(Some).ok_or_else(|| EngineError::from(refusal).into());
         }
         let mut new = new_run(id, request, inputs, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
+        new.parent = parent.cloned();
         let local_start = compiled.and_then(|compiled| self.prepare_local_start(&mut new, compiled, inputs));
         let memory = request.memory.clone();
         let (status, answer) = match local_start {
@@ -136,21 +166,21 @@ impl Engine {
                 status,
                 created: false,
             })),
-            Enqueued::OtherWorkflow { run, workflow_id } => Err(Refusal::RequestIdTaken {
+            Enqueued::OtherWorkflow { run, workflow_id } => Err(EngineError::from(Refusal::RequestIdTaken {
                 request_id: request.request_id.clone().unwrap_or_default(),
                 run,
                 is_deleted: workflow_id == head.id,
                 owner: workflow_id,
-            }
+            })
             .into()),
-            Enqueued::Stale if refresh && !head.runs() && !is_draft => Err(Refusal::NotActive {
+            Enqueued::Stale if refresh && !head.runs() && !is_draft => Err(EngineError::from(Refusal::NotActive {
                 workflow: head.id,
                 status: head.status,
                 enabled: head.enabled,
-            }
+            })
             .into()),
-            // `ParentLost`: only child runs name the lease of a parent, and they do not start here.
-            Enqueued::Stale | Enqueued::ParentLost => Ok(None),
+            Enqueued::ParentLost => Err(NotAccepted::ParentLost),
+            Enqueued::Stale => Ok(None),
         }
     }
 
@@ -201,7 +231,9 @@ impl Engine {
         let share = shared.admission.payloads.try_take(size)?;
         let mut run = Run::new(compiled.plan.clone());
         let vars = Value::Object(shared.settings.vars.clone());
-        let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars })).ok()?;
+        let meta = Meta::of_new(new);
+        let timeout_ms = meta.timeout_ms(&compiled.plan, &shared.settings);
+        let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars, timeout_ms })).ok()?;
         let mut waits = wait_tokens(&run);
         waits.extend(events.iter().flat_map(|event| wait_changes(&run, event)));
         let spec = inputs.spec.as_ref();
@@ -219,10 +251,28 @@ impl Engine {
             started_at: new.created_at,
             waits: waits.clone(),
         });
-        let meta = Meta::of_new(new);
         let mut driver = Driver::for_new_run(shared.clone(), meta, compiled, run, payloads);
         driver.learn_tokens(&waits);
         Some(driver)
+    }
+}
+
+/// Why a run was not accepted.
+enum NotAccepted {
+    Engine(EngineError),
+    /// The parent of a child run is over, or this process no longer holds it.
+    ParentLost,
+}
+
+impl From<EngineError> for NotAccepted {
+    fn from(error: EngineError) -> NotAccepted {
+        NotAccepted::Engine(error)
+    }
+}
+
+impl From<StoreError> for NotAccepted {
+    fn from(error: StoreError) -> NotAccepted {
+        NotAccepted::Engine(error.into())
     }
 }
 

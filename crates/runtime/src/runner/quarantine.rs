@@ -132,6 +132,10 @@ pub(crate) async fn end(
         error: change.error.clone(),
         outputs: None,
     };
+    if let Err(error) = shared.cancel_awaited_children(run, "parent_ended").await {
+        tracing::warn!(%run, %error, "the children of a run could not be cancelled; its end is tried again later");
+        return Settled::No;
+    }
     let mut commit = nothing_but(shared, run, epoch, Then::Keep);
     commit.status = Some(change);
     commit.dead_letter = dead_letter;

@@ -4,6 +4,7 @@
 mod action_slots;
 mod callbacks;
 mod child_documents;
+mod children;
 mod conditions;
 mod cost;
 mod dead_letters;

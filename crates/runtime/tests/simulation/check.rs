@@ -5,7 +5,7 @@ use super::{
     world::{Effect, Tracked, World},
 };
 use fermata_core::{
-    Event, Join, Kind, Node, NodeId, Outcome, Plan, Run, RunId, Timestamp, Verdict, apply, code, decode,
+    Event, Join, Kind, Node, NodeId, Outcome, Phase, Plan, Run, RunId, Status, Timestamp, Verdict, apply, code, decode,
 };
 use fermata_store::{
     DeadLetterStore, ReadStore, RunStore, StoreError,
@@ -16,7 +16,7 @@ use fermata_store::{
     runs::AttemptStatus,
 };
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const ALL: Window = Window {
     limit: u32::MAX,
@@ -65,10 +65,44 @@ async fn everything(world: &World, memory: &MemoryStore) -> Checked {
             );
         }
     }
+    children_ended_their_nodes(world)?;
     for id in ids {
         let short = world.lock().short(id);
         let checked = one_run(world, memory, id, &owners).await;
         checked.map_err(|what| format!("{short}: {what}"))?;
+    }
+    Ok(())
+}
+
+/// One attempt of a node has one child, and the node ended as its child did.
+fn children_ended_their_nodes(world: &World) -> Checked {
+    let inner = world.lock();
+    let mut seen = BTreeSet::new();
+    for child in inner.runs.values() {
+        let Some((parent, node, attempt)) = &child.parent else {
+            continue;
+        };
+        ensure!(
+            seen.insert((*parent, node.clone(), *attempt)),
+            "attempt {attempt} of {node} of {} has two children",
+            inner.short(*parent)
+        );
+        let parent_run = &inner.runs[parent].run;
+        let ix = parent_run.plan().find(node.as_str()).ok_or("a child of no node")?;
+        if let Phase::Finished {
+            outcome: Outcome::Succeeded(_),
+            attempt: last,
+            ..
+        } = &parent_run.node(ix).phase
+        {
+            let fits = last != attempt || child.status() == Status::Succeeded;
+            ensure!(
+                fits,
+                "{node} of {} succeeded, but its child is {}",
+                inner.short(*parent),
+                child.status()
+            );
+        }
     }
     Ok(())
 }

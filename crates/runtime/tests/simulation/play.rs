@@ -5,13 +5,13 @@ use super::{
     rng::{Rng, table},
     scenario::{ACTION, Ending, HORIZON_MS, PlannedRun, ProcessFault, Scenario},
     store::FaultyStore,
-    world::{Inner, Life, MAX_CLAIMS, Process, World},
+    world::{Inner, Life, MAX_CLAIMS, Process, Tracked, World},
 };
 use async_trait::async_trait;
 use fermata_core::{Failure, Kind, Phase, RunId, Status, Timestamp};
 use fermata_runtime::{
     Accepted, Ended, Engine, EngineError, Request, Settings,
-    actions::{Action, ActionInfo, Call, Failed, Registry, ResourceLink, Success},
+    actions::{Action, ActionInfo, Call, Failed, Registry, ResourceLink, Subworkflow, Success},
     clock::{Clock, TokioClock},
 };
 use fermata_store::{
@@ -156,7 +156,9 @@ fn boot(world: &Arc<World>, slot: usize) -> Process {
         seed: Some(table(scenario.seed, &["engine", &life.to_string()]).roll()),
         ..Settings::default()
     };
-    let registry = Registry::empty().with_action(Arc::new(Step::new(world.clone(), life)));
+    let registry = Registry::empty()
+        .with(Subworkflow)
+        .with_action(Arc::new(Step::new(world.clone(), life)));
     let clock = WrongClock {
         right: world.clock,
         ahead: table(scenario.seed, &["clock", &life.to_string()]).pick(&[0, 0, HOUR, -HOUR]),
@@ -425,11 +427,20 @@ fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String
             let requested = matches!(&tracked.run.node(ix).phase, Phase::Open(open) if open.requested);
             match node.kind {
                 Kind::Wait { timeout_ms } => !answered && timeout_ms.is_none(),
-                Kind::Request { timeout_ms, .. } => !answered && timeout_ms.is_none() && requested,
+                Kind::Request { timeout_ms, .. } => {
+                    let child =
+                        |other: &&Tracked| matches!(&other.parent, Some((run, of, _)) if run == id && *of == node.id);
+                    let mut children = inner.runs.values().filter(child);
+                    let ended = children.any(|child| child.status().is_terminal());
+                    !answered && !ended && timeout_ms.is_none() && requested
+                }
                 _ => false,
             }
         };
         let started = tracked.run.status() == Status::Running;
+        // A child of a run that is over must be cancelled.
+        let parent = tracked.parent.as_ref().and_then(|(parent, ..)| inner.runs.get(parent));
+        let started = started && parent.is_none_or(|parent| !parent.status().is_terminal());
         let waits = started && tracked.run.deadline().is_none() && tracked.run.active().all(forever);
         let cancelled = inner.cancels.iter().any(|(run, _)| run == id);
         let quiet = now > tracked.moved_at.plus_millis(2000);

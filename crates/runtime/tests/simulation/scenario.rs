@@ -94,8 +94,13 @@ pub struct Scenario {
 impl Scenario {
     pub fn of(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed);
-        let plans: Vec<Plan> = (0..rng.between(1, 2))
-            .filter_map(|at| plan(&mut rng, &format!("w{at}")).ok())
+        let count = rng.between(1, 2);
+        let plans: Vec<Plan> = (0..count)
+            .filter_map(|at| {
+                // A workflow may start the ones after it.
+                let child = (at + 1 < count).then(|| format!("w{}", at + 1));
+                plan(&mut rng, &format!("w{at}"), child.as_deref()).ok()
+            })
             .collect();
         let planned_runs = (0..rng.between(1, 4))
             .map(|at| planned_run(&mut rng, at, &plans))
@@ -366,7 +371,8 @@ fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
     }
     let mut callbacks = Vec::new();
     for node in plans[workflow].nodes.iter() {
-        if matches!(node.kind, Kind::Wait { .. } | Kind::Request { .. }) {
+        let is_child = matches!(&node.kind, Kind::Request { answer, .. } if *answer == AnswerRule::Child);
+        if matches!(node.kind, Kind::Wait { .. } | Kind::Request { .. }) && !is_child {
             for _ in 0..rng.below(4) {
                 callbacks.push((first + rng.below(15_000), node.id.clone()));
             }
@@ -383,7 +389,7 @@ fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
     }
 }
 
-fn plan(rng: &mut Rng, id: &str) -> Result<Plan, GraphError> {
+fn plan(rng: &mut Rng, id: &str, child: Option<&str>) -> Result<Plan, GraphError> {
     let count = rng.between(1, 12);
     let continues = rng.chance(400);
     let timeout = rng.chance(350).then(|| rng.between(1500, 40_000));
@@ -396,7 +402,7 @@ fn plan(rng: &mut Rng, id: &str) -> Result<Plan, GraphError> {
         plan.timeout_ms = timeout;
     });
     for at in 0..count {
-        builder = node(rng, builder, at);
+        builder = node(rng, builder, at, child);
         for target in at + 1..count {
             // Mostly short edges, so that most nodes are reached and joins have several parents.
             let near = if target == at + 1 { 700 } else { 180 };
@@ -429,10 +435,23 @@ fn built(id: &str) -> PlanBuilder {
     PlanBuilder::new(id).plan(|plan| plan.scope = fermata_dialects::dataworkflows::scope())
 }
 
-fn node(rng: &mut Rng, builder: PlanBuilder, at: u64) -> PlanBuilder {
+fn node(rng: &mut Rng, builder: PlanBuilder, at: u64, child: Option<&str>) -> PlanBuilder {
     let id = format!("n{at}");
     let seen = format!("{{{{ context.data['n{}'].v ?? 'none' }}}}", rng.below(at + 1));
-    let builder = match rng.below(100) {
+    let starts_child = child.filter(|_| rng.chance(250));
+    let drawn = if starts_child.is_some() { 100 } else { rng.below(100) };
+    let builder = match drawn {
+        100 => builder.node(
+            &id,
+            Kind::Request {
+                action: "core.subworkflow".to_owned(),
+                parameters: json!({ "workflowId": starts_child.unwrap_or_default(), "trigger": { "x": 1 } }),
+                answer: AnswerRule::Child,
+                timeout_ms: rng.pick(&[None, None, None, Some(4000)]),
+                retry_on_timeout: rng.chance(300),
+                timeout_code: "REQUEST_TIMEOUT".to_owned(),
+            },
+        ),
         0..=54 => builder.action_with(&id, ACTION, json!({ "own": at, "x": "{{ trigger.x }}", "from": seen })),
         55..=64 => builder.node(
             &id,

@@ -76,6 +76,8 @@ pub struct Process {
 /// The durable state of a run.
 pub struct Tracked {
     pub request: (String, String),
+    /// The run that waits for it, and the attempt of the node that started it.
+    pub parent: Option<(RunId, NodeId, u32)>,
     pub run: Run,
     pub rows: u32,
     pub epoch: u64,
@@ -254,12 +256,22 @@ impl World {
         let Some(plan) = plans.iter().find(|plan| plan.workflow == new.workflow_id) else {
             return inner.violate(now, format!("a run of {} that was not requested", new.workflow_id));
         };
-        let request = (new.tenant.clone(), new.request_id.clone());
+        let mut request = (new.tenant.clone(), new.request_id.clone());
+        let parent = new.parent.as_ref().and_then(|parent| {
+            let node = parent.node.clone()?;
+            Some((parent.run, node, parent.attempt))
+        });
+        if let Some((run, node, attempt)) = &parent {
+            // Ids of runs differ from one simulation to the next.
+            request.1 = format!("{}/{node}:{attempt}", inner.short(*run));
+            inner.count("child started");
+        }
         if inner.runs.values().any(|tracked| tracked.request == request) {
             inner.violate(now, format!("a second run for {request:?}"));
         }
         let tracked = Tracked {
             request,
+            parent,
             run: Run::new(Arc::new(plan.clone())),
             rows: 0,
             epoch: u64::from(new.local_start.is_some()),

@@ -220,7 +220,10 @@ fn unknown_fields_are_ignored() {
 fn variables_survive_a_crash() {
     for vars in [json!({}), json!(null), json!({"region": "eu"})] {
         let mut live = Live::pending(plan().action("a", "t"));
-        live.feed(Fact::Start { vars: vars.clone() });
+        live.feed(Fact::Start {
+            vars: vars.clone(),
+            timeout_ms: None,
+        });
         assert_eq!(**live.run.vars(), vars);
         assert_eq!(**live.replayed().vars(), vars);
     }

@@ -100,6 +100,7 @@ async fn call_with(action: &HttpRequest, parameters: Value, memory: Reserved) ->
         principal: Arc::default(),
         workflow: "test".into(),
         answer: None,
+        children: None,
         state: Arc::default(),
         cancelled: CancellationToken::new(),
         memory,
