@@ -88,8 +88,13 @@ impl Children {
             match started {
                 Ok(accepted) => return Ok(accepted.run),
                 Err(StartError::Refused(failure)) => return Err(failure),
+                // The commit of this failure is refused, because another lease holds the run.
+                Err(StartError::Lost) => {
+                    let message = "this process no longer holds the run";
+                    return Err(Failure::retriable(code::CHILD_REFUSED, message));
+                }
                 // The run continues in another process, which finds the child or starts it.
-                Err(StartError::Lost) => return std::future::pending().await,
+                Err(StartError::Stopping) => return std::future::pending().await,
                 Err(StartError::Unknown(error)) => {
                     let what = "a child run could not be started; trying again";
                     self.shared.health.retried(Some(self.by.run), &error, what);
@@ -159,8 +164,10 @@ fn refused(message: String) -> StartError {
 pub(super) enum StartError {
     /// It may not start.
     Refused(Failure),
-    /// Its parent is no longer held under the lease that started it, or this process is stopping.
+    /// Its parent is over or no longer held under the lease that started it.
     Lost,
+    /// This process is stopping.
+    Stopping,
     /// It may have been stored.
     Unknown(StoreError),
 }
@@ -169,7 +176,7 @@ impl From<EngineError> for StartError {
     fn from(error: EngineError) -> StartError {
         match error {
             EngineError::Store(error) => StartError::Unknown(error),
-            EngineError::Stopping => StartError::Lost,
+            EngineError::Stopping => StartError::Stopping,
             other => refused(format!("the child run cannot start: {other}")),
         }
     }
