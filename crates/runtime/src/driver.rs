@@ -320,7 +320,7 @@ impl Driver {
         let now = self.shared.clock.now();
         let due = self.next_due().into_iter();
         let due = due.chain(self.lease.proven_at(now)).chain(self.halts_at());
-        let due = due.chain(self.lingers_until(now)).min();
+        let due = due.chain(self.lingers_until()).min();
         let pause = due.map(|due| crate::clock::until(now, due));
         let stopping = self.shared.shutdown.is_stopping();
         if stopping && !self.attempts.any_running() {

@@ -64,10 +64,16 @@ impl Driver {
         self.children.linger_until = Some(now.plus_millis(pause));
     }
 
-    /// Until when the run stays in memory because it waits for a child.
-    pub(super) fn lingers_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let until = self.children.linger_until.filter(|until| *until > now)?;
+    /// Until when the run stays in memory because it waits for a child. This time may have passed during a slow commit: then
+    /// the run must be decided again, or it would never be parked.
+    pub(super) fn lingers_until(&self) -> Option<Timestamp> {
+        let until = self.children.linger_until?;
         self.awaits_children().then_some(until)
+    }
+
+    /// Ends the time in memory, if it has passed.
+    pub(super) fn stop_lingering(&mut self, now: Timestamp) {
+        self.children.linger_until = self.children.linger_until.filter(|until| *until > now);
     }
 }
 

@@ -106,6 +106,7 @@ impl Driver {
             }
             Incoming::Tick => {
                 self.attempts.wake_delayed(step.at);
+                self.stop_lingering(step.at);
                 self.recall_timed_out(step).await?;
                 Fact::Tick
             }
@@ -360,7 +361,7 @@ impl Driver {
             return Some(if unfinished { Some(now) } else { due });
         }
         let soon = now.plus_millis(self.shared.settings.park_after.as_millis() as u64);
-        let idle = !unfinished && due.is_none_or(|due| due > soon) && self.lingers_until(now).is_none();
+        let idle = !unfinished && due.is_none_or(|due| due > soon) && self.lingers_until().is_none();
         idle.then_some(due)
     }
 }
