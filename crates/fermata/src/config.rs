@@ -105,7 +105,6 @@ impl Config {
             retention: self.retention(),
             retention_interval: self.retention.interval_ms.0,
             max_nesting_depth: u32::try_from(self.subworkflows.max_nesting_depth.get()).unwrap_or(u32::MAX),
-            allow_recursion: self.subworkflows.allow_recursion,
             default_child_timeout: self.subworkflows.default_child_timeout_ms.0,
             ..Settings::default()
         }
@@ -221,6 +220,7 @@ impl Config {
         let (orchestration, retry) = (&self.orchestration, &self.orchestration.retry);
         let mut settings = DialectSettings::default();
         settings.document.max_bytes = self.server.max_body_bytes.get();
+        settings.allow_recursion = self.subworkflows.allow_recursion;
         settings.max_nodes = self.limits.max_nodes_per_workflow.get();
         settings.policies.timeout_ms = orchestration.default_action_timeout_ms.get();
         settings.policies.retry = fermata_core::Retry {

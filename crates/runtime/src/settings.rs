@@ -90,8 +90,6 @@ pub struct Settings {
     pub retention_interval: Duration,
     /// How deeply child runs may nest; a run without a parent has depth 0.
     pub max_nesting_depth: u32,
-    /// Whether a workflow may start itself, directly or through others.
-    pub allow_recursion: bool,
     /// The timeout of an awaited child run whose workflow has the default timeout.
     pub default_child_timeout: Duration,
     /// The URL under which services reach this server: callbacks are sent to `/wh/{token}` below it.
@@ -125,7 +123,6 @@ impl Default for Settings {
             retention: Retention::default(),
             retention_interval: Duration::from_secs(600),
             max_nesting_depth: 5,
-            allow_recursion: false,
             default_child_timeout: Duration::from_secs(3600),
             public_url: "http://127.0.0.1:7070".to_owned(),
         }

@@ -136,6 +136,9 @@ pub struct CallbackParameters {
     /// The service; without it the request waits in the inbox.
     #[serde(default)]
     pub url: Option<String>,
+    /// A registered callback, in place of `url`. Not supported by this version.
+    #[serde(default)]
+    pub callback_id: Option<String>,
     /// The queue of the inbox that workers claim from; the workflow by default.
     #[serde(default)]
     pub queue: Option<String>,
@@ -168,6 +171,11 @@ impl TypedAction for Callback {
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
+        if let Some(id) = parameters.callback_id {
+            let message =
+                format!("`callback_id` (`{id}`): registered callbacks are not supported by this version; set `url`");
+            return Err(Failure::permanent(code::INVALID_PARAMETERS, message).into());
+        }
         if let Some(url) = parameters.url {
             let body = Value::Object(request_body(&call));
             self.0.post(url, Map::new(), "application/json", &body, call).await?;

@@ -16,7 +16,7 @@ pub struct Subworkflow;
 pub struct SubworkflowParameters {
     /// The workflow to run.
     pub workflow_id: String,
-    /// Its version; the current one by default.
+    /// Its version: a number, or the version that its document names. The current one by default.
     #[serde(default)]
     pub workflow_version: Option<Value>,
     /// The trigger of the child; the state of this run by default.
@@ -25,18 +25,16 @@ pub struct SubworkflowParameters {
 }
 
 impl SubworkflowParameters {
-    fn version(&self) -> Result<Option<u32>, Failure> {
-        let Some(given) = self.workflow_version.as_ref().filter(|given| !given.is_null()) else {
-            return Ok(None);
-        };
-        let number = match given {
-            Value::String(text) => text.parse().ok(),
-            other => other.as_u64().and_then(|number| u32::try_from(number).ok()),
-        };
-        number.map(Some).ok_or_else(|| {
-            let message = format!("`workflowVersion` must be the number of a version, not {given}");
-            Failure::permanent(code::INVALID_PARAMETERS, message)
-        })
+    fn version(&self) -> Result<Option<String>, Failure> {
+        match &self.workflow_version {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(label)) => Ok(Some(label.clone())),
+            Some(Value::Number(number)) => Ok(Some(number.to_string())),
+            Some(other) => {
+                let message = format!("`workflowVersion` must be a number or a text, not {other}");
+                Err(Failure::permanent(code::INVALID_PARAMETERS, message))
+            }
+        }
     }
 }
 
@@ -76,7 +74,9 @@ impl TypedAction for Subworkflow {
             return Err(Failure::permanent(code::CHILD_REFUSED, message).into());
         };
         let trigger = parameters.trigger.unwrap_or_else(|| (*call.state).clone());
-        let run = children.start(&parameters.workflow_id, version, trigger).await?;
+        let run = children
+            .start(&parameters.workflow_id, version.as_deref(), trigger)
+            .await?;
         Ok(Map::from_iter([("executionId".to_owned(), json!(run.to_string()))]).into())
     }
 }

@@ -102,8 +102,10 @@ fn result_of(child: &EndedChild, merges: bool) -> Result<Value, Failure> {
         .as_str()
         .map_or(String::new(), |message| format!(": {message}"));
     let code = error["code"].as_str().unwrap_or(usual);
-    Err(Failure::permanent(
-        code,
-        format!("the child run {} {how}{why}", child.run),
-    ))
+    let message = format!("the child run {} {how}{why}", child.run);
+    // Another attempt starts another child, if the node has a retry policy.
+    Err(Failure {
+        retriable: child.status == Status::Failed,
+        ..Failure::permanent(code, message)
+    })
 }

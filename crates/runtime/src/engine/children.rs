@@ -7,7 +7,7 @@
 //! | A parent ends only after the cancels of its awaited children are durable | the driver cancels before it records the end of the node |
 //! | The end of an awaited child reaches its parent | a message after the child's last commit, and a sweep (`runner/child_sweep.rs`) |
 
-use super::{Engine, Request, Shared};
+use super::{Accepted, Engine, Request, Shared};
 use crate::error::EngineError;
 use fermata_core::{Failure, NodeId, RunId, code};
 use fermata_store::{
@@ -68,24 +68,18 @@ impl Children {
         }
     }
 
-    /// Starts the child, or finds it if it was started before. It returns only when the outcome is known.
+    /// Starts the child, or finds it if it was started before. It returns only when the outcome is known. `version` is a number
+    /// or the version that a document names.
     ///
     /// # Errors
     /// If the child may not start. A repetition would be refused as well.
-    pub async fn start(&self, workflow: &str, version: Option<u32>, trigger: Value) -> Result<RunId, Failure> {
+    pub async fn start(&self, workflow: &str, version: Option<&str>, trigger: Value) -> Result<RunId, Failure> {
         let engine = Engine {
             shared: self.shared.clone(),
         };
         let id = RunId(self.shared.ids.next());
         loop {
-            let started = match self.parent(workflow).await {
-                Ok(parent) => {
-                    let request = self.request(workflow, version, trigger.clone());
-                    engine.accept_child(id, request, parent).await
-                }
-                Err(error) => Err(error),
-            };
-            match started {
+            match self.try_start(&engine, id, workflow, version, &trigger).await {
                 Ok(accepted) => return Ok(accepted.run),
                 Err(StartError::Refused(failure)) => return Err(failure),
                 // The commit of this failure is refused, because another lease holds the run.
@@ -102,6 +96,26 @@ impl Children {
                 }
             }
         }
+    }
+
+    async fn try_start(
+        &self,
+        engine: &Engine,
+        id: RunId,
+        workflow: &str,
+        version: Option<&str>,
+        trigger: &Value,
+    ) -> Result<Accepted, StartError> {
+        let parent = self.parent(workflow).await?;
+        let version = match version {
+            None => None,
+            Some(label) => {
+                let found = self.shared.workflows.resolve(workflow).await?;
+                Some(self.shared.workflows.version_number(&found, label).await?)
+            }
+        };
+        let request = self.request(workflow, version, trigger.clone());
+        engine.accept_child(id, request, parent).await
     }
 
     fn request(&self, workflow: &str, version: Option<u32>, trigger: Value) -> Request {
@@ -133,7 +147,7 @@ impl Children {
         let mut lineage = vec![by.workflow_uid];
         lineage.extend_from_slice(&by.lineage);
         let head = self.shared.workflows.head(workflow, false).await?;
-        if lineage.contains(&head.uid) && !settings.allow_recursion {
+        if lineage.contains(&head.uid) && !settings.dialects.allow_recursion {
             return Err(refused(format!(
                 "workflow `{workflow}` would start itself: it is among the {} workflows that started this run \
                  (subworkflows.allow_recursion permits it)",

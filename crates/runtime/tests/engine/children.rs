@@ -24,7 +24,9 @@ fn parks() -> Settings {
 
 fn child(builder: PlanBuilder, id: &str, workflow: &str) -> PlanBuilder {
     let parameters = json!({ "workflowId": workflow, "trigger": { "x": "{{ trigger.x }}" } });
-    builder.request(id, "core.subworkflow", parameters, AnswerRule::Child)
+    builder
+        .request(id, "core.subworkflow", parameters, AnswerRule::Child)
+        .with(|node| node.policies.retry.max_attempts = 1)
 }
 
 fn plan(id: &str) -> PlanBuilder {
@@ -210,17 +212,33 @@ async fn depth_and_recursion_are_limited() {
     assert!(left.error()["message"].as_str().unwrap().contains("start itself"));
     assert_eq!(bed.runs_of("a").await.len(), 1);
 
-    let deep = Settings {
-        allow_recursion: true,
+    let mut deep = Settings {
         max_nesting_depth: 3,
         ..Settings::default()
     };
+    deep.dialects.allow_recursion = true;
     let bed = Bed::with(deep, |registry| registry).await;
     bed.add("a", child(plan("a"), "call", "a")).await;
     let run = bed.start_run("a", json!({ "x": 1 })).await;
     let left = bed.end_of(run).await;
     assert_eq!(left.error()["code"], code::CHILD_REFUSED);
     assert_eq!(bed.runs_of("a").await.len(), 4, "depth 0 to 3");
+}
+
+#[tokio::test]
+async fn failed_child_is_repeated_if_its_node_says_so() {
+    let bed = Bed::new().await;
+    let broken = plan("child").action_with("break", "core.fail", json!({ "code": "BROKEN", "message": "it broke" }));
+    bed.add("child", broken).await;
+    let parent = child(plan("parent"), "call", "child").with(|node| {
+        node.policies.retry.max_attempts = 2;
+        node.policies.retry.base_delay_ms = 1;
+    });
+    bed.add("parent", parent).await;
+    let run = bed.start_run("parent", json!({ "x": 1 })).await;
+    let left = bed.end_of(run).await;
+    assert_eq!(left.attempts("call"), [(1, "RetriableFailure"), (2, "Failed")]);
+    assert_eq!(bed.runs_of("child").await.len(), 2, "each attempt has its own child");
 }
 
 #[tokio::test]
