@@ -424,15 +424,20 @@ fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String
             let node = tracked.run.plan().node(ix);
             let mut callbacks = inner.callbacks.iter();
             let answered = callbacks.any(|callback| callback.run == *id && callback.node == node.id);
-            let requested = matches!(&tracked.run.node(ix).phase, Phase::Open(open) if open.requested);
+            let open = match &tracked.run.node(ix).phase {
+                Phase::Open(open) if open.requested => Some(open.attempt),
+                _ => None,
+            };
             match node.kind {
                 Kind::Wait { timeout_ms } => !answered && timeout_ms.is_none(),
                 Kind::Request { timeout_ms, .. } => {
-                    let child =
-                        |other: &&Tracked| matches!(&other.parent, Some((run, of, _)) if run == id && *of == node.id);
+                    let child = |other: &&Tracked| match &other.parent {
+                        Some((run, of, attempt)) => run == id && *of == node.id && Some(*attempt) == open,
+                        None => false,
+                    };
                     let mut children = inner.runs.values().filter(child);
                     let ended = children.any(|child| child.status().is_terminal());
-                    !answered && !ended && timeout_ms.is_none() && requested
+                    !answered && !ended && timeout_ms.is_none() && open.is_some()
                 }
                 _ => false,
             }
