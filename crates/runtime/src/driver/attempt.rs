@@ -222,6 +222,10 @@ impl Driver {
                     () = shared.admission.lease_gate.opens() => {}
                 }
             }
+            // The run may have been stopped, or its request answered, since the attempt was scheduled.
+            if call.cancelled.is_cancelled() || shared.shutdown.is_stopping() {
+                return report;
+            }
             if shared.held.is_lost(call.run, epoch) {
                 drop(slot);
                 return std::future::pending().await; // the driver is about to be dropped
