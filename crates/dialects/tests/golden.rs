@@ -261,6 +261,7 @@ const CODES: [(&str, &[&str]); 3] = [
             "NOTHING_THERE",
             "NOT_A_WAIT",
             "SHORT_TIMEOUT",
+            "SYNTAX",
             "TEMPLATE_SYNTAX",
             "TOO_MANY_NODES",
             "TRIGGER_NOT_BUILT",

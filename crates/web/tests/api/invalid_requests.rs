@@ -213,7 +213,8 @@ async fn invalid_requests_are_refused() {
         (Method::GET, "/api/v1/workflows/hello?version=99".to_owned(), 404),
         (Method::GET, "/api/v1/workflows/hello?version=-1".to_owned(), 400),
         (Method::GET, "/api/v1/workflows/%FF".to_owned(), 400),
-        (Method::PATCH, "/api/v1/workflows/hello".to_owned(), 405),
+        (Method::PATCH, "/api/v1/workflows/hello".to_owned(), 400),
+        (Method::PATCH, "/api/v1/executions".to_owned(), 405),
         (Method::GET, "/api/v2/workflows".to_owned(), 404),
     ];
     for (method, path, status) in lost {
