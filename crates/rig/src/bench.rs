@@ -196,7 +196,7 @@ async fn measure_apart(
     if options.wants("http") {
         options.report_progress("the same workload over HTTP, against a server of its own");
         let workflows = options.workflows.min(20_000);
-        report.http = Some(http::measure(folder, workflows, options.concurrency.min(128)).await?);
+        report.http = Some(http::measure(folder, workflows, options.concurrency).await?);
     }
     if options.wants("steps") {
         let (workflows, concurrency) = ((options.workflows / 2).clamp(1, 10_000), options.concurrency.max(1));

@@ -52,6 +52,20 @@ fn every_requested_section_is_reported() {
 }
 
 #[test]
+fn runs_over_http_are_measured() {
+    let folder = folder();
+    let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];
+    let measured = fermata(&[&size[..], &["--only", "http", "--dir", text(folder.path())]].concat());
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    let http = &measured.json()["http"];
+    assert_eq!(
+        (&http["workflows"], &http["concurrency"]),
+        (&20.into(), &4.into()),
+        "{http:#}"
+    );
+}
+
+#[test]
 fn http_steps_are_compared_with_plain_requests() {
     let folder = folder();
     let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];

@@ -34,6 +34,7 @@ pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize)
     let idle_rss_mb = rss_mb_of(&pid);
     let create = client
         .post(format!("{url}/api/v1/workflows"))
+        .header("content-type", "application/json")
         .body(three_steps().to_string());
     create.send().await?.error_for_status()?;
     client
