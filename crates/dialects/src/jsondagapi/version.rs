@@ -209,7 +209,7 @@ fn node_change(old: &Value, new: &Value) -> Bump {
     })
 }
 
-/// Edges are the same if their ends and their outcome are: whoever decides knows the outcomes.
+/// Edges are the same if both ends and the outcome are the same: the outcomes are part of what a decision is asked.
 fn edge_key(edge: &Value) -> String {
     let part = |key: &str| edge.get(key).cloned().unwrap_or_default();
     let outcome = edge.pointer("/metadata/outcome").cloned().unwrap_or_default();

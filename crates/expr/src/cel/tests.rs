@@ -1,3 +1,5 @@
+//! Tests of the limits of CEL expressions and of the names that they read.
+
 use super::*;
 
 fn reads(source: &str) -> Vec<String> {

@@ -1,3 +1,5 @@
+//! Tests of JSONLogic: what is accepted, what is read, and the values.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
