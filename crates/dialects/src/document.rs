@@ -89,6 +89,15 @@ impl Dialect {
         }
     }
 
+    /// The key of a document that holds the id of its workflow.
+    pub fn id_key(self) -> &'static str {
+        match self {
+            Dialect::DataWorkflows => "id",
+            Dialect::Runlater | Dialect::EngineJs => "name",
+            Dialect::Jsondagapi => "workflow_id",
+        }
+    }
+
     /// The version that a document has by its own account; only in dialects whose documents have one.
     pub fn version_of(self, document: &Value) -> Option<&str> {
         match self {

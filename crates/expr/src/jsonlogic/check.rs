@@ -171,7 +171,7 @@ impl Check {
         let subset = SUBSET.join(" ");
         if known {
             let message = format!("the operator `{operator}` is not in the v1 subset: {subset}");
-            let hint = "set `strict_operators = false` to allow all operators of JSONLogic".to_owned();
+            let hint = "set `strict_operators = false` in `[jsondagapi]` of the configuration to allow all operators of JSONLogic".to_owned();
             self.report(SyntaxKind::NotCovered, pointer, message, Some(hint));
             return false;
         }

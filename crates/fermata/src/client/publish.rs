@@ -139,9 +139,14 @@ fn is_yaml(document: &Document) -> bool {
     document.format() == Written::Yaml
 }
 
+/// The id of the workflow. A document of an unknown dialect is refused by the server, whatever its id.
+fn id_of(document: &Document) -> String {
+    text(document.value(), document.dialect().map_or("id", Dialect::id_key))
+}
+
 /// Saves a draft and publishes it.
 async fn by_draft(client: &Client, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
-    let (id, yaml) = (text(document.value(), "id"), is_yaml(document));
+    let (id, yaml) = (id_of(document), is_yaml(document));
     match client.document(Method::POST, &["workflows"], source, yaml).await {
         // It was published before, so its draft is a resource of its own.
         Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_IMMUTABLE" => {
@@ -161,7 +166,7 @@ async fn by_draft(client: &Client, document: &Document, source: &[u8]) -> Result
 
 /// Creates a workflow, or replaces its document.
 async fn at_once(client: &Client, document: &Document, source: &[u8]) -> Result<Published, ClientError> {
-    let (id, yaml) = (text(document.value(), "name"), is_yaml(document));
+    let (id, yaml) = (id_of(document), is_yaml(document));
     let mut before = String::new();
     let answer = match client.document(Method::POST, &["workflows"], source, yaml).await {
         Err(ClientError::Refused(refused)) if refused.code == "WORKFLOW_EXISTS" => {

@@ -23,6 +23,7 @@ mod limits;
 mod migrate;
 mod postgres;
 mod prune;
+mod requests;
 mod runlater;
 mod sandbox;
 mod sandbox_logic;
