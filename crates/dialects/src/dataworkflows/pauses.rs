@@ -93,17 +93,19 @@ fn number(check: &mut Check, node: &Node, field: &str) {
     let Some(value) = node.value.pointer(&format!("/parameters/{field}")) else {
         return;
     };
-    if whole(value).is_none_or(|ms| ms == 0) && check.room(Severity::Error) {
-        let message = format!(
-            "`{field}` of node {} must be a number of milliseconds above zero",
-            quote(node.id)
-        );
-        let problem = check.error(
-            "INVALID_PARAMETERS",
-            &format!("{}/parameters/{field}", node.pointer),
-            message,
-        );
-        check.add(problem.help("it is fixed when the workflow is published, so it cannot be a template"));
+    if whole(value).is_none_or(|ms| ms == 0) {
+        let must = "a number of milliseconds above zero";
+        let help = "it is fixed when the workflow is published, so it cannot be a template";
+        wrong_parameter(check, node, field, must, help);
+    }
+}
+
+fn wrong_parameter(check: &mut Check, node: &Node, field: &str, must: &str, help: &str) {
+    if check.room(Severity::Error) {
+        let pointer = format!("{}/parameters/{field}", node.pointer);
+        let message = format!("`{field}` of node {} must be {must}", quote(node.id));
+        let problem = check.error("INVALID_PARAMETERS", &pointer, message);
+        check.add(problem.help(help));
     }
 }
 
@@ -120,17 +122,9 @@ fn approval(check: &mut Check, node: &Node) {
         let distinct: HashSet<&&str> = texts.iter().collect();
         texts.len() == list && distinct.len() == list && list > 0 && texts.iter().all(|text| is_outcome(text))
     });
-    if !valid && check.room(Severity::Error) {
-        let message = format!(
-            "`outcomes` of node {} must be a list of different texts",
-            quote(node.id)
-        );
-        let problem = check.error(
-            "INVALID_PARAMETERS",
-            &format!("{}/parameters/outcomes", node.pointer),
-            message,
-        );
-        check.add(problem.help("such as `[\"approve\", \"reject\"]`; they cannot be templates"));
+    if !valid {
+        let help = "such as `[\"approve\", \"reject\"]`; they cannot be templates";
+        wrong_parameter(check, node, "outcomes", "a list of different texts", help);
     }
 }
 
