@@ -4,7 +4,11 @@ use super::{Progress, clean};
 use crate::{cli, input};
 use anyhow::Context;
 use fermata_core::{AnswerRule, Kind, NodeId, Plan, RunId};
-use fermata_runtime::Engine;
+use fermata_runtime::{
+    Engine,
+    inbox::{Given, Reply},
+};
+use fermata_store::inbox::WaitRef;
 use fermata_web::WebConfig;
 use serde_json::Value;
 use std::{
@@ -121,6 +125,28 @@ impl CallbackServer {
     }
 }
 
+/// Answers a request. One that ended meanwhile is not answered; an answer that its node refuses is printed.
+async fn give(engine: &Engine, node: &NodeId, token: String, payload: &Value) {
+    let reply = Reply {
+        of: WaitRef::Token(token),
+        lease: None,
+        tenant: None,
+        payload: payload.clone(),
+        is_json: true,
+        by: None,
+    };
+    if let Ok(Given::Refused { why, problems }) = engine.inbox().answer(reply).await {
+        cli::say(format_args!(
+            "  {} refuses its answer: {}",
+            clean(node.as_str()),
+            clean(&why)
+        ));
+        for (pointer, problem) in problems {
+            cli::say(format_args!("    {}: {}", clean(&pointer), clean(&problem)));
+        }
+    }
+}
+
 /// Answers requests as they are sent, or prints the address for the answer, until the run ends.
 async fn answer_requests(
     engine: Engine,
@@ -138,8 +164,7 @@ async fn answer_requests(
             .filter(|wait| wait.open && requests.contains(&wait.node) && waiting.contains(&wait.node));
         for wait in sent.filter(|wait| seen.insert(wait.token.clone())) {
             match answers.get(&wait.node) {
-                // A request that ended meanwhile is not answered.
-                Some(payload) => drop(engine.answer(&wait.token, &payload.to_string()).await),
+                Some(payload) => give(&engine, &wait.node, wait.token, payload).await,
                 None => cli::say(format_args!(
                     "  {} waits for an answer: POST {url}/wh/{}",
                     clean(wait.node.as_str()),
