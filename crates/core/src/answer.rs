@@ -13,9 +13,9 @@
 //! | `Outcome` | anything else | failed: `INVALID_DECISION_RESPONSE` |
 //! | `Approval` | `{"outcome"?: "…", "fields"?: {…}}` | output: the payload; the outcome is chosen |
 //! | `Approval` | anything else | refused: the request stays open |
-//! | `Child` | anything | refused: only the end of the child run answers |
+//! | `Child`, `Children` | anything | refused: only the ends of child runs answer |
 
-use crate::{Failure, code};
+use crate::{Each, Failure, code};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -39,6 +39,15 @@ pub enum AnswerRule {
     },
     /// The end of an awaited child run.
     Child,
+    /// The ends of awaited child runs, one for each item of a list.
+    Children(Each),
+}
+
+impl AnswerRule {
+    /// Whether the node waits for child runs.
+    pub fn is_child(&self) -> bool {
+        matches!(self, AnswerRule::Child | AnswerRule::Children(_))
+    }
 }
 
 /// What a payload means.
@@ -69,7 +78,9 @@ pub fn read(rule: &AnswerRule, payload: Value) -> Reading {
         AnswerRule::State => state(payload),
         AnswerRule::Outcome { outcomes } => outcome(outcomes, payload),
         AnswerRule::Approval { outcomes } => approval(outcomes, payload),
-        AnswerRule::Child => Reading::Refused("this node is answered only by the end of its child run".to_owned()),
+        AnswerRule::Child | AnswerRule::Children(_) => {
+            Reading::Refused("this node is answered only by the end of its child run".to_owned())
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! | open, without end time | slept | open, with end time |
 //! | open, attempt n > 1 not begun | began n | open, attempt n begun |
 //! | open, attempt n, not requested, without end time | requested n | open, attempt n, requested; with its end time, if any |
+//! | open, attempt n, requested with items | itemsEnded n | open, attempt n; these items have ended |
 //! | open, attempt n | retried n | open, attempt n + 1, not requested, without end time |
 //! | open, attempt n | finished n | finished, unrouted |
 //! | open, attempt n + 1, run stopping | finished n | finished, unrouted |
@@ -29,6 +30,7 @@
 
 mod apply;
 mod decide;
+mod items;
 mod outstanding;
 mod route;
 #[cfg(test)]

@@ -25,7 +25,8 @@ pub enum Effect {
         /// The node.
         node: NodeId,
     },
-    /// Call the node's action, not before `due`, and answer with [`crate::Fact::Returned`].
+    /// Call the node's action, not before `due`, and answer with [`crate::Fact::Returned`]. A node with one child for each item
+    /// of a list renders the list and answers with [`crate::Fact::Listed`].
     Execute {
         /// The node.
         node: NodeId,
@@ -33,6 +34,23 @@ pub enum Effect {
         attempt: u32,
         /// The earliest time of the call.
         due: Timestamp,
+    },
+    /// Make sure that the children of these items are started, and answer with [`crate::Fact::ItemsEnded`] for items whose
+    /// child cannot start.
+    StartItems {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// The items.
+        items: Vec<u32>,
+    },
+    /// Read the outputs of the children of all items and answer with [`crate::Fact::Answered`].
+    Collect {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
     },
     /// Stop a running attempt. If it is not running, answer with [`crate::Fact::Aborted`].
     Abort {
@@ -52,8 +70,8 @@ impl Effect {
     /// Whether it has no effect outside of this process.
     pub fn is_pure(&self) -> bool {
         match self {
-            Effect::Judge { .. } | Effect::Guard { .. } | Effect::Time { .. } => true,
-            Effect::Execute { .. } | Effect::Abort { .. } | Effect::Wake { .. } => false,
+            Effect::Judge { .. } | Effect::Guard { .. } | Effect::Time { .. } | Effect::Collect { .. } => true,
+            Effect::Execute { .. } | Effect::StartItems { .. } | Effect::Abort { .. } | Effect::Wake { .. } => false,
         }
     }
 }

@@ -32,6 +32,8 @@ pub mod code {
     pub const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
     /// The conditions of a decision could not be evaluated, or more than one is true.
     pub const CONDITION_EVALUATION_ERROR: &str = "CONDITION_EVALUATION_ERROR";
+    /// A request names a callback that is not registered, or a URL although only registered callbacks are allowed.
+    pub const CALLBACK_NOT_REGISTERED: &str = "CALLBACK_NOT_REGISTERED";
     /// A child run could not be started.
     pub const CHILD_REFUSED: &str = "CHILD_REFUSED";
     /// A child run failed without an error of its own.

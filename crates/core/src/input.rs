@@ -1,6 +1,6 @@
 //! The inputs of the conductor. All information from outside reaches a run as one of these facts.
 
-use crate::{Failure, NodeId, Output, Timestamp, Verdict};
+use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Timestamp, Verdict};
 use serde_json::{Map, Value};
 
 /// A fact and its time.
@@ -81,6 +81,34 @@ pub enum Fact {
         result: Result<Output, Failure>,
         /// The outcome that the answer chose.
         chosen: Option<String>,
+        /// Randomness for the retry delay, a fraction of `u32::MAX`.
+        jitter: u32,
+    },
+    /// The list of a node with one child for each item was rendered.
+    Listed {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// The number of items, or why there is no list.
+        items: Result<u32, Failure>,
+        /// Randomness for the retry delay, a fraction of `u32::MAX`.
+        jitter: u32,
+    },
+    /// Children of items ended. Items that ended before are ignored.
+    ItemsEnded {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// Items whose child succeeded.
+        succeeded: Ranges,
+        /// Items whose child failed, was cancelled or could not start.
+        failed: Ranges,
+        /// Those that could not start.
+        refused: Vec<RefusedItems>,
+        /// Why the first of the failed items failed.
+        failure: Option<Failure>,
         /// Randomness for the retry delay, a fraction of `u32::MAX`.
         jitter: u32,
     },

@@ -5,7 +5,7 @@
 //! default, a new meaning is a new event, and `v` increases only together with an upcast in [`decode`]. So journals of
 //! every release can always be replayed.
 
-use crate::{Failure, NodeId, Status, Timestamp};
+use crate::{Failure, NodeId, Ranges, RefusedItems, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -75,6 +75,25 @@ pub enum Event {
         /// The time at which it times out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
+        /// For a node with one child for each item of a list: the number of items.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        items: Option<u32>,
+    },
+    /// Children of items ended.
+    ItemsEnded {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// Items whose child succeeded.
+        #[serde(default, skip_serializing_if = "Ranges::is_empty")]
+        succeeded: Ranges,
+        /// Items whose child failed, was cancelled or could not start.
+        #[serde(default, skip_serializing_if = "Ranges::is_empty")]
+        failed: Ranges,
+        /// Those that could not start.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        refused: Vec<RefusedItems>,
     },
     /// A callback was received before its wait was opened, and is kept.
     Answered {
@@ -139,6 +158,10 @@ pub enum Event {
         /// The reason, if it did not succeed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// Declared outputs that are missing from the state; they are `null`. The runner adds them: outputs are not part of
+        /// a [`crate::Run`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        missing_outputs: Vec<String>,
     },
 }
 
@@ -340,6 +363,7 @@ impl Event {
             Event::Slept { .. } => "slept",
             Event::Began { .. } => "began",
             Event::Requested { .. } => "requested",
+            Event::ItemsEnded { .. } => "itemsEnded",
             Event::Answered { .. } => "answered",
             Event::Retried { .. } => "retried",
             Event::Finished { .. } => "finished",
@@ -357,6 +381,7 @@ impl Event {
             | Event::Slept { node, .. }
             | Event::Began { node, .. }
             | Event::Requested { node, .. }
+            | Event::ItemsEnded { node, .. }
             | Event::Answered { node, .. }
             | Event::Retried { node, .. }
             | Event::Finished { node, .. }

@@ -22,6 +22,7 @@ mod effect;
 mod failure;
 mod ids;
 mod input;
+pub mod items;
 mod journal;
 pub mod plan;
 mod retry;
@@ -35,6 +36,7 @@ pub use effect::Effect;
 pub use failure::{Failure, code};
 pub use ids::{NodeId, RunId, RunnerId};
 pub use input::{Fact, Input};
+pub use items::{Each, Items, OnItemFailure, Ranges, RefusedItems};
 pub use journal::{
     Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, Verdict, decode, encode,
     recorded_deadline,

@@ -7,20 +7,22 @@
 //! conductor cannot run: duplicate names, edges to missing nodes, cycles. A node without incoming edges is a root and is
 //! opened at the start. Whether a document may have several roots is a rule of its dialect (see [`reachable`]).
 
-use crate::{AnswerRule, NodeId, Retry, code};
+use crate::{AnswerRule, Each, NodeId, Retry, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, ops::Deref};
 
 mod build;
+mod flow;
 mod graph;
 mod scope;
 mod stored;
 
 pub use build::PlanBuilder;
+pub use flow::{Concurrency, DebounceRule, FlowControl, RateLimit, UniqueRule};
 pub use graph::{GraphError, find_cycle, reachable};
 pub use scope::{Entries, Form, Member, Name, Scope, Source, Words};
-pub use stored::{PLAN_VERSION, PlanError, StoredPlan};
+pub use stored::{DeclaredTrigger, PLAN_VERSION, PlanError, StoredPlan};
 
 /// The position of a node in its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -140,6 +142,22 @@ impl Kind {
             Kind::Pass => "core.pass",
         }
     }
+
+    /// Whether the node waits for child runs.
+    pub fn awaits_children(&self) -> bool {
+        matches!(self, Kind::Request { answer, .. } if answer.is_child())
+    }
+
+    /// How the node runs one child for each item of a list, if it does.
+    pub fn each(&self) -> Option<&Each> {
+        match self {
+            Kind::Request {
+                answer: AnswerRule::Children(each),
+                ..
+            } => Some(each),
+            _ => None,
+        }
+    }
 }
 
 /// When a node runs, once all its incoming edges are settled (satisfied or dead).
@@ -237,6 +255,9 @@ pub struct Templates {
     /// Parameters whose templates accept only some types of values. Nodes of other actions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<Place>,
+    /// The names of the secrets that templates insert, sorted. Without any, `secrets` is a name like any other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// A parameter that accepts only some types of values.
@@ -269,6 +290,7 @@ impl Default for Templates {
             loops: false,
             functions: false,
             places: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 }
@@ -390,6 +412,15 @@ impl Plan {
             by_id,
             incoming,
         })
+    }
+
+    /// The same plan, whose templates insert these secrets.
+    pub fn with_secrets(mut self, names: impl IntoIterator<Item = String>) -> Plan {
+        let secrets = &mut self.stored.templates.secrets;
+        secrets.extend(names);
+        secrets.sort();
+        secrets.dedup();
+        self
     }
 
     /// The node at `ix`.

@@ -1,6 +1,6 @@
 //! The state of one run, computed from its journal. No payloads, no clock, no database.
 
-use crate::{Failure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
+use crate::{Failure, Items, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -89,6 +89,8 @@ pub struct NodeState {
     pub opened_at: Option<Timestamp>,
     /// A callback that was received before the wait was opened.
     pub answer: Option<Output>,
+    /// The items of the last attempt, if the node runs one child for each item of a list.
+    pub items: Option<Box<Items>>,
     /// The phase of the node.
     pub phase: Phase,
 }
@@ -176,6 +178,7 @@ impl Run {
             satisfied: 0,
             opened_at: None,
             answer: None,
+            items: None,
             phase: Phase::Idle,
         };
         Run {

@@ -7,8 +7,8 @@
 
 use fermata_core::plan::PlanBuilder;
 use fermata_core::{
-    AnswerRule, Effect, Event, Join, Kind, OnFailure, Outcome, Phase, Plan, Retry, Route, Run, When, apply, decode,
-    outstanding,
+    AnswerRule, Each, Effect, Event, Join, Kind, OnFailure, OnItemFailure, Outcome, Phase, Plan, Retry, Route, Run,
+    When, apply, decode, outstanding,
 };
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
@@ -57,6 +57,19 @@ fn plan(sketch: &Value) -> Arc<Plan> {
                 answer: AnswerRule::Any,
                 timeout_ms: node["timeoutMs"].as_u64(),
                 retry_on_timeout: node["retryOnTimeout"] == true,
+                timeout_code: "TIMEOUT".to_owned(),
+            },
+            Some("each") => Kind::Request {
+                action: "core.subworkflow".to_owned(),
+                parameters,
+                answer: AnswerRule::Children(Each {
+                    items: "{{ trigger.items }}".to_owned(),
+                    max_concurrency: 3,
+                    max_items: 100,
+                    on_item_failure: OnItemFailure::Continue,
+                }),
+                timeout_ms: None,
+                retry_on_timeout: false,
                 timeout_code: "TIMEOUT".to_owned(),
             },
             Some("pass") => Kind::Pass,
@@ -149,6 +162,8 @@ fn describe(run: &Run) -> Value {
         Effect::Guard { node } => format!("guard {node}"),
         Effect::Time { node } => format!("time {node}"),
         Effect::Execute { node, attempt, due } => format!("execute {node} {attempt} at {}", due.0),
+        Effect::StartItems { node, attempt, items } => format!("start {items:?} of {node} {attempt}"),
+        Effect::Collect { node, attempt } => format!("collect {node} {attempt}"),
         Effect::Abort { node, attempt } => format!("abort {node} {attempt}"),
         Effect::Wake { at } => format!("wake {}", at.0),
     });
@@ -200,13 +215,14 @@ fn histories_cover_every_event_and_field() {
         ("opened", &["node", "at", "until", "verdict"]),
         ("skipped", &["node", "reason", "verdict"]),
         ("slept", &["node", "until"]),
-        ("requested", &["node", "attempt", "until"]),
+        ("requested", &["node", "attempt", "until", "items"]),
+        ("itemsEnded", &["node", "attempt", "succeeded", "failed", "refused"]),
         ("answered", &["node", "output"]),
         ("retried", &["node", "attempt", "failure", "retryAt"]),
         ("finished", &["node", "attempt", "outcome", "chosen"]),
         ("routed", &["node", "taken", "verdicts"]),
         ("stopping", &["status", "reason", "node", "failure"]),
-        ("ended", &["at", "status", "reason"]),
+        ("ended", &["at", "status", "reason", "missingOutputs"]),
     ];
     for (kind, fields) in fields {
         for field in *fields {

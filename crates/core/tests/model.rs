@@ -207,6 +207,18 @@ fn fact() -> impl Strategy<Value = Fact> {
         3 => (node(), output()).prop_map(|(node, output)| Fact::Callback { node, output }),
         4 => (node(), attempt(), prop::result::maybe_ok(output(), failure()), prop::option::of("o[0-3]"), any::<u32>())
             .prop_map(|(node, attempt, result, chosen, jitter)| Fact::Answered { node, attempt, result, chosen, jitter }),
+        2 => (node(), attempt(), prop::result::maybe_ok(0u32..20, failure()), any::<u32>())
+            .prop_map(|(node, attempt, items, jitter)| Fact::Listed { node, attempt, items, jitter }),
+        3 => (node(), attempt(), prop::collection::vec(0u32..20, 0..9), prop::collection::vec(0u32..20, 0..3), any::<u32>())
+            .prop_map(|(node, attempt, succeeded, failed, jitter)| Fact::ItemsEnded {
+                node,
+                attempt,
+                succeeded: succeeded.into_iter().collect(),
+                failed: failed.into_iter().collect(),
+                refused: Vec::new(),
+                failure: None,
+                jitter,
+            }),
         1 => Just(Fact::Cancel { reason: "enough".to_owned() }),
         2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Aborted { node, attempt }),
         1 => Just(Fact::Settle),

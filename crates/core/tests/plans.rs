@@ -132,6 +132,8 @@ fn stored_plans_cover_every_field_and_variant() {
         ".nodes.id .nodes.kind.action .nodes.kind.parameters .nodes.kind.timeoutMs",
         ".nodes.kind.type=action .nodes.kind.type=sleep .nodes.kind.type=wait .nodes.kind.type=request .nodes.kind.type=pass",
         ".nodes.kind.answer.type=any .nodes.kind.answer.type=state .nodes.kind.answer.type=outcome",
+        ".nodes.kind.answer.type=children .nodes.kind.answer.items .nodes.kind.answer.maxConcurrency .nodes.kind.answer.maxItems",
+        ".nodes.kind.answer.onItemFailure=fail .nodes.kind.answer.onItemFailure=continue",
         ".nodes.kind.answer.type=approval .nodes.kind.answer.type=child .nodes.kind.answer.outcomes",
         ".nodes.kind.retryOnTimeout .nodes.kind.timeoutCode .nodes.mergesIntoState .nodes.title .nodes.edges.outcome",
         ".nodes.route=outcome .nodes.route=exactlyOne .outputs=changed .outputs.selected.name .outputs.selected.from",
@@ -147,6 +149,8 @@ fn stored_plans_cover_every_field_and_variant() {
         ".scope.entries.answered.object.form=status .scope.entries.answered.object.form=null",
         ".scope.entries.failed.object.form=node .scope.entries.failed.object.form.object.form=errorCode",
         ".scope.entries.failed.object.form.object.form=errorMessage",
+        ".flow.concurrency.limit .flow.concurrency.key .flow.concurrency.refuse .flow.rate.limit .flow.rate.periodMs .flow.rate.key",
+        ".flow.debounce.quietMs .flow.debounce.maxMs .flow.debounce.key .flow.unique.key",
         ".scope.words.pending .scope.words.running .scope.words.sleeping .scope.words.waiting",
         ".scope.words.succeeded .scope.words.answered .scope.words.failed .scope.words.failedWith .scope.words.skipped",
     ];

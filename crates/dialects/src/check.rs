@@ -7,6 +7,7 @@
 use crate::compile::{Catalog, Compiled, MAX_ID_BYTES, Settings, Stage, Uncovered};
 use crate::diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Severity, quote};
 use crate::document::Document;
+use crate::secrets::{NamedSecret, misplaced};
 use crate::source::Span;
 use crate::tree::join;
 use fermata_core::plan::GraphError;
@@ -27,6 +28,7 @@ pub(crate) struct Check<'a> {
     pub(crate) stage: Stage,
     pub(crate) problems: Vec<Diagnostic>,
     pub(crate) uncovered: Vec<Uncovered>,
+    pub(crate) secrets: Vec<NamedSecret>,
     /// How many of the problems are errors.
     errors: usize,
     /// Problems beyond [`MAX_PROBLEMS`].
@@ -42,6 +44,7 @@ impl<'a> Check<'a> {
             stage,
             problems: Vec::new(),
             uncovered: Vec::new(),
+            secrets: Vec::new(),
             errors: 0,
             dropped: 0,
         }
@@ -177,12 +180,23 @@ impl<'a> Check<'a> {
         }
         let value = document.value();
         match build() {
+            Ok(plan)
+                if self
+                    .secrets
+                    .iter()
+                    .any(|secret| !secret.is_allowed(&plan, self.catalog)) =>
+            {
+                let refused = misplaced(document, &self.secrets, &plan, self.catalog);
+                let problems = report.into_list().into_iter().chain(refused);
+                Err(document.report(problems.collect()))
+            }
             Ok(plan) => Ok(Compiled {
-                plan,
+                plan: plan.with_secrets(self.secrets.iter().map(|secret| secret.name.clone())),
                 description: text(value, "description").map(str::to_owned),
                 enabled: value.get("enabled").and_then(Value::as_bool).unwrap_or(true),
                 warnings: report.into_list(),
                 uncovered: self.uncovered,
+                secrets: self.secrets,
             }),
             Err(error) => {
                 let pointer = format!("/{nodes}");

@@ -11,7 +11,7 @@
 use crate::compile::Stage;
 use crate::diagnostics::{Diagnostic, Severity, quote};
 use crate::document::Document;
-use fermata_core::{AnswerRule, Kind, Plan, code};
+use fermata_core::{AnswerRule, Each, Kind, Plan, code};
 use serde_json::{Map, Value, json};
 
 /// The action that starts child runs.
@@ -23,6 +23,8 @@ pub(crate) struct Child<'a> {
     pub(crate) version: Option<Value>,
     /// The trigger of the child, with templates; the state of the run by default.
     pub(crate) trigger: Option<Value>,
+    /// One child for each item of a list.
+    pub(crate) each: Option<Each>,
 }
 
 impl Child<'_> {
@@ -33,12 +35,13 @@ impl Child<'_> {
         Value::Object(parameters)
     }
 
-    /// The node ends when the child ends.
-    pub(crate) fn awaited(self, timeout_ms: Option<u64>) -> Kind {
+    /// The node ends when the child ends, or all children.
+    pub(crate) fn awaited(mut self, timeout_ms: Option<u64>) -> Kind {
+        let each = self.each.take();
         Kind::Request {
             action: CHILD.to_owned(),
             parameters: self.parameters(),
-            answer: AnswerRule::Child,
+            answer: each.map_or(AnswerRule::Child, AnswerRule::Children),
             timeout_ms,
             retry_on_timeout: false,
             timeout_code: code::TIMEOUT.to_owned(),

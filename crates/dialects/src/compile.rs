@@ -5,6 +5,7 @@ use crate::diagnostics::{Diagnostic, Diagnostics, Severity, quote};
 use crate::document::{Dialect, Document, DocumentLimits};
 use crate::jsondagapi;
 use crate::runlater;
+use crate::secrets::NamedSecret;
 use crate::tree::join;
 use fermata_core::plan::{ContextPolicy, Templates};
 use fermata_core::{Plan, Policies};
@@ -24,6 +25,8 @@ pub struct Compiled {
     pub warnings: Vec<Diagnostic>,
     /// Conditions whose syntax only the sandbox can check.
     pub uncovered: Vec<Uncovered>,
+    /// The secrets that templates insert, wherever they do.
+    pub secrets: Vec<NamedSecret>,
 }
 
 /// A condition that no native parser covers: JavaScript beyond the subset, or CEL. The sandbox must check its syntax.
@@ -96,6 +99,8 @@ pub struct CatalogEntry {
     pub deprecation: Option<String>,
     /// JSON Schema of its parameters.
     pub parameter_schema: Option<Value>,
+    /// Whether its parameters may contain secrets.
+    pub takes_secrets: bool,
 }
 
 impl Default for CatalogEntry {
@@ -104,6 +109,7 @@ impl Default for CatalogEntry {
             enabled: true,
             deprecation: None,
             parameter_schema: None,
+            takes_secrets: true,
         }
     }
 }
@@ -146,6 +152,11 @@ pub struct Settings {
     pub strict_operators: bool,
     /// Whether a workflow may start itself, directly or through others.
     pub allow_recursion: bool,
+    /// The most items of a node that starts one child for each item of a list.
+    pub max_items: u32,
+    /// Whether requests to services may go to registered callbacks only. Checked when a workflow is published and when the
+    /// request is sent.
+    pub require_registered_callbacks: bool,
     /// Whether templates are rendered once with placeholders, as a check.
     pub validate_parameter_templates: bool,
 }
@@ -162,6 +173,8 @@ impl Default for Settings {
             templates: template::Options::default(),
             strict_operators: true,
             allow_recursion: false,
+            max_items: 10_000,
+            require_registered_callbacks: false,
             validate_parameter_templates: false,
         }
     }
@@ -196,6 +209,7 @@ impl Settings {
             loops: self.templates.loops,
             functions: self.templates.functions,
             places: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 }

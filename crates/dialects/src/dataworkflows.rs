@@ -13,7 +13,10 @@ use crate::check::{Check, text};
 use crate::compile::{Catalog, Compiled, Settings, Stage};
 use crate::diagnostics::Diagnostics;
 use crate::document::Document;
+use crate::flow::{self, Keys};
 use crate::trigger_schema;
+use crate::triggers;
+use fermata_expr::template::Syntax;
 pub use plan::scope;
 use serde_json::Value;
 use view::View;
@@ -42,10 +45,16 @@ pub fn compile(
     if let Some(schema) = trigger.filter(|schema| schema.is_object()) {
         trigger_schema::check(&mut check, schema, |pointer| format!("/triggerSchema{pointer}"));
     }
+    triggers::check(&mut check);
     let graph = graph::check(&mut check, &view);
     actions::check(&mut check, &view);
     pauses::check(&mut check, &view);
     time::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
+    let keys = Keys {
+        syntax: Syntax::Scriban,
+        roots: Some(&["trigger", "spec"]),
+    };
+    flow::check(&mut check, &keys);
     check.finish("nodes", || plan::build(&view, document.value(), settings))
 }

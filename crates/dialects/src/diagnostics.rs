@@ -5,6 +5,7 @@
 
 use crate::render;
 use crate::source::{Position, Source, Span};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 pub const MAX_SHOWN: usize = 100;
 
 /// Whether a problem prevents the use of the document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
     /// It does.
@@ -22,7 +23,7 @@ pub enum Severity {
 }
 
 /// One problem of a document.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnostic {
     /// A stable name of the kind of problem, such as `UNKNOWN_NODE`.
@@ -52,7 +53,7 @@ pub struct Diagnostic {
 }
 
 /// A position that is related to a problem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Related {
     /// What is there.

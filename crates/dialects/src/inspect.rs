@@ -2,11 +2,12 @@
 
 use crate::child::CHILD;
 use fermata_core::{Kind, Plan, Route};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The shape of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Inspection {
     /// The id of the workflow.
     pub workflow_id: String,

@@ -21,7 +21,10 @@ use crate::check::{Check, text};
 use crate::compile::{Catalog, Compiled, Settings, Stage};
 use crate::diagnostics::{Diagnostics, quote};
 use crate::document::Document;
+use crate::flow::{self, Keys};
 use crate::structure::Structure;
+use crate::triggers;
+use fermata_expr::template::Syntax;
 use jsonschema::ValidationError;
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -50,11 +53,17 @@ pub fn compile(
     let meant = STRUCTURE.check(&mut check, |pointer| subject(value, pointer), by_type);
     check.workflow_name("workflow_id");
     inputs::check(&mut check);
+    triggers::check(&mut check);
     nodes::check(&mut check, &view, &meant);
     edges::check(&mut check, &view);
     decisions::check(&mut check, &view);
     conditions::check(&mut check, &view, &meant);
     graph::check(&mut check, &view);
+    let keys = Keys {
+        syntax: Syntax::Scriban,
+        roots: None,
+    };
+    flow::check(&mut check, &keys);
     check.finish("nodes", || plan::build(&view, document.value(), settings))
 }
 

@@ -19,6 +19,7 @@
 //! What must stay true: no input makes this crate panic or exhaust the stack or the memory; every
 //! problem has a position in the source; the same document always gets the same result.
 
+mod callback;
 mod check;
 mod child;
 mod compile;
@@ -26,6 +27,8 @@ pub mod dataworkflows;
 mod diagnostics;
 mod document;
 mod explain;
+mod flow;
+mod for_each;
 mod graph;
 mod http_request;
 pub mod inspect;
@@ -33,14 +36,18 @@ mod json;
 pub mod jsondagapi;
 mod render;
 pub mod runlater;
+mod secrets;
 mod source;
 mod structure;
 mod tree;
 mod trigger_schema;
+mod triggers;
 mod yaml;
 
+pub use callback::{CallbackReference, callbacks};
 pub use child::{ChildReference, children};
 pub use compile::{AnyAction, Catalog, CatalogEntry, Compiled, MAX_ID_BYTES, Settings, Stage, Uncovered, compile};
 pub use diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Related, Severity};
 pub use document::{Dialect, Document, DocumentLimits, Format};
+pub use secrets::NamedSecret;
 pub use source::{Position, Span};

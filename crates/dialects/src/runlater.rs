@@ -13,13 +13,17 @@ mod view;
 
 use crate::check::{Check, text};
 use crate::compile::{Catalog, Compiled, Settings, Stage};
-use crate::diagnostics::{Diagnostics, Severity, quote};
+use crate::diagnostics::{Diagnostics, quote};
 use crate::document::Document;
+use crate::flow::{self, Keys};
 use crate::structure::Structure;
 use crate::tree::unescape;
+use fermata_core::plan::DeclaredTrigger;
+use fermata_expr::template::Syntax;
+use fermata_triggers::TriggerType;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 use view::View;
 
@@ -45,10 +49,14 @@ pub fn compile(
     let meant = STRUCTURE.check(&mut check, subject, reported_by_steps);
     check.workflow_name("name");
     cron::check(&mut check, &meant);
-    warn_of_unsupported_trigger(&mut check);
     steps::check(&mut check, &view, &meant);
     let graph = graph::check(&mut check, &view);
     expressions::check(&mut check, &view, &graph);
+    let keys = Keys {
+        syntax: Syntax::Paths,
+        roots: Some(&["trigger"]),
+    };
+    flow::check(&mut check, &keys);
     check.finish("tasks", || plan::build(&view, document.value(), settings, stage))
 }
 
@@ -86,17 +94,23 @@ fn max_duration_seconds(document: &Value) -> u64 {
         .unwrap_or(MAX_DURATION_SECONDS)
 }
 
-/// Warns about triggers that do not start runs yet.
-fn warn_of_unsupported_trigger(check: &mut Check) {
-    let kind = trigger(check.document.value());
-    if matches!(kind, "cron" | "webhook") && check.room(Severity::Warning) {
-        let message = format!(
-            "the trigger {} is stored, but this version of Fermata does not start runs by it",
-            quote(kind)
-        );
-        let problem = check.warning("TRIGGER_NOT_BUILT", "/trigger", message);
-        check.add(problem.help("start runs with `POST /api/v1/workflows/{id}/trigger`"));
-    }
+/// The trigger of a document without errors, except `api`: runs can always be started over the API.
+fn declared(document: &Value) -> Vec<DeclaredTrigger> {
+    let (kind, config) = match trigger(document) {
+        "cron" => {
+            let cron = text(document, "cron_expression").unwrap_or_default();
+            (TriggerType::Schedule, json!({ "cron": cron }))
+        }
+        "webhook" => (TriggerType::Webhook, json!({})),
+        _ => return Vec::new(),
+    };
+    vec![DeclaredTrigger {
+        name: trigger(document).to_owned(),
+        kind: kind.name().to_owned(),
+        enabled: true,
+        config,
+        condition: None,
+    }]
 }
 
 /// What starts runs; `api` by default.

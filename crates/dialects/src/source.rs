@@ -3,10 +3,11 @@
 //! Offsets are bytes of the text as received, including a byte-order mark. Lines and columns are
 //! counted from one, columns in characters; the byte-order mark has no column.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A range of bytes of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, JsonSchema)]
 pub struct Span {
     /// The first byte.
     pub start: usize,

@@ -47,7 +47,7 @@ impl Operator {
 }
 
 /// Whether both are the same value of the same type; 1 and 1.0 are.
-fn equal(left: &Value, right: &Value) -> bool {
+pub fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => order_of_numbers(a, b).is_eq(),
         _ => left == right,

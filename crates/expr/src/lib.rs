@@ -43,6 +43,7 @@ pub mod paths;
 mod suggest;
 pub mod template;
 
+pub use compare::equal;
 pub use data::{Data, DataRef, Projection, ReadPath, Segment};
 pub use error::{EvalError, EvalErrorKind, SyntaxError, SyntaxKind};
 pub use limits::Limits;

@@ -102,6 +102,60 @@ impl Comparison {
     }
 }
 
+/// A path by itself, such as `customer.country` or `lines.0['unit price']`. Parsed once.
+///
+/// ```
+/// use fermata_expr::paths::PlainPath;
+///
+/// let data = serde_json::json!({ "lines": [{ "unit price": 5 }] });
+/// let path = PlainPath::parse("lines.0['unit price']")?;
+/// assert_eq!(path.find(&data), Some(&serde_json::json!(5)));
+/// # Ok::<(), fermata_expr::SyntaxError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct PlainPath(ReadPath);
+
+impl PlainPath {
+    /// Parses a source.
+    ///
+    /// # Errors
+    /// It is anything but one path.
+    pub fn parse(source: &str) -> Result<Self, SyntaxError> {
+        let (segments, after) = path(source, 0)?;
+        match after == source.len() {
+            true => Ok(Self(ReadPath { segments, open: false })),
+            false => Err(unexpected(source, after, "a path is a list of names separated by dots")),
+        }
+    }
+
+    /// The first name.
+    pub fn root(&self) -> &str {
+        self.0.root()
+    }
+
+    /// The number of names and indexes.
+    pub fn depth(&self) -> usize {
+        self.0.segments.len()
+    }
+
+    /// The value at the path in `value`, if it exists.
+    pub fn find<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        follow(value, &self.0.segments)
+    }
+
+    /// The value at the path without its first name in `value`, if it exists.
+    pub fn find_below_root<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        follow(value, self.0.segments.get(1..)?)
+    }
+}
+
+fn follow<'v>(value: &'v Value, path: &[Segment]) -> Option<&'v Value> {
+    match DataRef::Json(value).at(path)? {
+        DataRef::Json(found) => Some(found),
+        DataRef::Object(_) => None,
+    }
+}
+
 /// The first place from `at` on that is not blank.
 pub(crate) fn skip_blanks(source: &str, at: usize) -> usize {
     source.len() - source[at..].trim_start().len()

@@ -33,8 +33,8 @@ pub struct BenchArgs {
     /// The time over which their ends are spread, such as 1m.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     spread: Duration,
-    /// Only these sections: main, one, fanout, large, conditions, http, steps, sleepers, prune; with PostgreSQL:
-    /// runners, starts, memory.
+    /// Only these sections: main, one, fanout, large, children, flow, claims, chain, triggers, conditions, http, steps,
+    /// sleepers, prune, telemetry; with PostgreSQL: runners, starts, flow, triggers, memory.
     #[arg(long, value_delimiter = ',', value_parser = [FILE_SECTIONS.as_slice(), &POSTGRES_SECTIONS].concat())]
     only: Vec<String>,
     /// Measure runner processes that share this PostgreSQL database. It must not contain other workflows.
@@ -80,7 +80,9 @@ impl BenchArgs {
             (None, false) => Target::Files,
         };
         let files = target == Target::Files;
-        let misplaced = |section: &&String| FILE_SECTIONS.contains(&section.as_str()) != files;
+        // Some sections are measured on both.
+        let measured: &[&str] = if files { &FILE_SECTIONS } else { &POSTGRES_SECTIONS };
+        let misplaced = |section: &&String| !measured.contains(&section.as_str());
         match self.only.iter().find(misplaced) {
             Some(section) if files => {
                 return Err(Usage(format!("the section `{section}` needs --database or --postgres")));

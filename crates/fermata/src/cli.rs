@@ -76,6 +76,12 @@ enum Command {
     /// List, show, publish, start, roll back, disable, archive and delete workflows on a server.
     #[command(after_help = client::WORKFLOWS_HELP)]
     Workflows(client::WorkflowsArgs),
+    /// Create, list, change and fire triggers, and look at their deliveries.
+    #[command(after_help = client::TRIGGERS_HELP)]
+    Triggers(client::TriggersArgs),
+    /// Publish events, which start the workflows whose triggers they match.
+    #[command(after_help = client::EVENTS_HELP)]
+    Events(client::EventsArgs),
     /// List, show and answer requests that wait for a person.
     #[command(after_help = client::APPROVALS_HELP)]
     Approvals(client::ApprovalsArgs),
@@ -85,6 +91,12 @@ enum Command {
     /// List the processes (runners) that execute runs.
     #[command(after_help = client::RUNNERS_HELP)]
     Runners(client::RunnersArgs),
+    /// Create, list and revoke API keys.
+    #[command(after_help = client::KEYS_HELP)]
+    Keys(client::KeysArgs),
+    /// Show who changed what, when and from where.
+    #[command(after_help = client::AUDIT_HELP)]
+    Audit(client::AuditArgs),
     /// Move all data from one database to another, such as from SQLite to PostgreSQL.
     #[command(after_help = transfer::HELP)]
     Transfer(transfer::TransferArgs),
@@ -223,9 +235,19 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
             let config = usable(given)?;
             block_on(client::workflows(args, &config))
         }
+        Command::Triggers(args) => block_on(client::triggers(args)),
+        Command::Events(args) => block_on(client::events(args)),
         Command::Approvals(args) => block_on(client::approvals(args)),
         Command::DeadLetters(args) => block_on(client::dead_letters(args)),
         Command::Runners(args) => block_on(client::runners(args)),
+        Command::Keys(args) => {
+            let config = match &args.database {
+                Some(url) => Some(usable(given.flag("--database", "database.url", Some(url.clone())))?),
+                None => None,
+            };
+            block_on(client::keys(args, config))
+        }
+        Command::Audit(args) => block_on(client::audit(args)),
         Command::Transfer(args) => {
             let config = usable(given)?;
             block_on(transfer::transfer(args, &config))

@@ -4,11 +4,16 @@
 //! answer comes from another program, and the error says so.
 
 mod approvals;
+mod audit;
 mod dead_letters;
+mod events;
 mod executions;
+mod keys;
+mod profile;
 mod publish;
 mod resolve;
 mod runners;
+mod triggers;
 mod watch;
 mod workflows;
 
@@ -17,14 +22,22 @@ use crate::{
     when,
 };
 use clap::Args;
-use reqwest::{Method, StatusCode, Url};
+use profile::{Profile, Token};
+use reqwest::{
+    Method, StatusCode, Url,
+    header::{AUTHORIZATION, HeaderMap, HeaderValue},
+};
 use serde_json::Value;
 use std::time::Duration;
 
 pub use approvals::{ApprovalsArgs, HELP as APPROVALS_HELP, approvals};
+pub use audit::{AuditArgs, HELP as AUDIT_HELP, audit};
 pub use dead_letters::{DeadLettersArgs, HELP as DEAD_LETTERS_HELP, dead_letters};
+pub use events::{EventsArgs, HELP as EVENTS_HELP, events};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};
+pub use keys::{HELP as KEYS_HELP, KeysArgs, keys};
 pub use runners::{HELP as RUNNERS_HELP, RunnersArgs, runners};
+pub use triggers::{HELP as TRIGGERS_HELP, TriggersArgs, triggers};
 pub use workflows::{HELP as WORKFLOWS_HELP, WorkflowsArgs, workflows};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,22 +50,44 @@ const CORRELATION_ID: &str = "x-correlation-id";
 /// How to reach a server and how to show its answers.
 #[derive(Debug, Args)]
 pub struct Connection {
-    /// The address of the server, as `fermata dev` and `fermata serve` print it.
+    /// The address of the server, as `fermata dev` and `fermata serve` print it [default: that of the profile, else
+    /// http://127.0.0.1:7070].
+    #[arg(long, value_name = "URL", env = "FERMATA_SERVER", global = true)]
+    server: Option<String>,
+    /// An API key or a JWT. Other users of this machine can see it in the list of processes: prefer the variable, or a profile.
     #[arg(
         long,
-        value_name = "URL",
-        env = "FERMATA_SERVER",
-        default_value = "http://127.0.0.1:7070",
+        value_name = "TOKEN",
+        env = "FERMATA_TOKEN",
+        hide_env_values = true,
         global = true
     )]
-    server: String,
+    token: Option<Token>,
     #[command(flatten)]
     output: Output,
 }
 
+/// The server if none is named.
+const SERVER: &str = "http://127.0.0.1:7070";
+
 impl Connection {
     fn open(&self) -> anyhow::Result<(Client, Format)> {
-        Ok((Client::new(&self.server)?, self.output.format()))
+        let profile = match (&self.server, &self.token) {
+            (Some(_), Some(_)) => None,
+            _ => Profile::here()?,
+        };
+        let of_profile = profile.as_ref().map(|profile| profile.server.as_str());
+        let server = self.server.as_deref().or(of_profile).unwrap_or(SERVER);
+        let base = address(server)?;
+        // The token of a profile is for the server of the profile.
+        let is_same = |profile: &Profile| address(&profile.server).is_ok_and(|of| of == base);
+        let kept = profile.filter(is_same).and_then(|profile| profile.token);
+        let token = self.token.clone().or(kept);
+        Ok((Client::new(base, token.as_ref())?, self.format()))
+    }
+
+    fn format(&self) -> Format {
+        self.output.format()
     }
 }
 
@@ -106,6 +141,9 @@ impl std::fmt::Display for Refused {
             write!(f, "\n  {}: {}", place.unwrap_or_default(), text(detail, "message"))?;
         }
         match self.status {
+            401 => f.write_str(
+                "\nset a token with FERMATA_TOKEN or in a profile (docs/security.md); `fermata keys` creates one",
+            ),
             500.. => write!(
                 f,
                 "\nsearch the server's log for the correlation id {}",
@@ -117,9 +155,16 @@ impl std::fmt::Display for Refused {
 }
 
 impl Client {
-    fn new(server: &str) -> anyhow::Result<Client> {
-        let base = address(server)?;
+    fn new(base: Url, token: Option<&Token>) -> anyhow::Result<Client> {
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let wrong = |_| Usage("the token has characters that no token has".to_owned());
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(wrong)?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
         let mut http = reqwest::Client::builder()
+            .default_headers(headers)
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT);
         // A proxy cannot reach this machine's loopback addresses.
@@ -150,6 +195,23 @@ impl Client {
                 .body(body.to_string());
         }
         self.ask(request).await
+    }
+
+    /// POSTs a body under an id of the caller's choice: the same one is accepted once.
+    async fn post_once(&self, path: &[&str], body: &Value, id: Option<&str>) -> Result<Value, ClientError> {
+        let mut request = self
+            .http
+            .post(self.url(path))
+            .header("content-type", "application/json");
+        if let Some(id) = id {
+            request = request.header("idempotency-key", id);
+        }
+        self.ask(request.body(body.to_string())).await
+    }
+
+    async fn put(&self, path: &[&str], body: &Value) -> Result<Value, ClientError> {
+        let request = self.http.put(self.url(path)).header("content-type", "application/json");
+        self.ask(request.body(body.to_string())).await
     }
 
     async fn delete(&self, path: &[&str]) -> Result<(), ClientError> {

@@ -4,20 +4,26 @@
 //! it. The sections are the only list of keys: a key that is not a field there is refused.
 
 mod age;
+mod auth;
+mod base_path;
 mod database;
 #[cfg(test)]
 mod docs;
 mod host;
 mod load;
 mod number;
+mod otlp;
 mod public_url;
 mod refused;
 mod secret;
 mod sections;
 
+use crate::telemetry::Traces;
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
-use fermata_runtime::{Mask, Role, Settings, actions::HttpSettings};
+use fermata_runtime::{
+    Mask, MetricsSettings, Role, Secrets, Settings, Tier, Tiers, TriggerSettings, actions::HttpSettings, rate::Rate,
+};
 use fermata_store::{
     Store, StoreError,
     postgres::PostgresSettings,
@@ -27,19 +33,23 @@ use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
 
 use age::Age;
+use base_path::WebhookBasePath;
 pub use database::Database;
 use host::HostName;
 pub use load::{Given, load};
 use number::Positive;
+use otlp::OtlpHeaders;
 use public_url::PublicUrl;
 use sections::{
-    Callbacks, Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Jsondagapi, Masking,
-    Memory, Orchestration, Publish, RetentionConfig, Scalability, Server, Subworkflows, Templates, Triggers,
+    Auth, Callbacks, Catalog, Conditions, Context, DatabaseConfig, DocumentLimits, ErrorHandling, Http, Jsondagapi,
+    Masking, Memory, Orchestration, Publish, RateLimits, RetentionConfig, Scalability, SecretsConfig, Server,
+    Subworkflows, Telemetry, Templates, TierConfig, Triggers,
 };
 pub use sections::{Log, LogFormat};
 
@@ -48,6 +58,7 @@ pub use sections::{Log, LogFormat};
 #[serde(default)]
 pub struct Config {
     pub server: Server,
+    pub auth: Auth,
     pub memory: Memory,
     pub database: DatabaseConfig,
     pub log: Log,
@@ -60,15 +71,25 @@ pub struct Config {
     pub catalog: Catalog,
     pub http: Http,
     pub callbacks: Callbacks,
+    pub rate_limits: RateLimits,
+    pub secrets: SecretsConfig,
     pub masking: Masking,
     pub error_handling: ErrorHandling,
     pub retention: RetentionConfig,
+    pub telemetry: Telemetry,
     pub scalability: Scalability,
     pub jsondagapi: Jsondagapi,
     pub subworkflows: Subworkflows,
     pub triggers: Triggers,
+    /// The limits of tiers, by name.
+    pub tiers: BTreeMap<String, TierConfig>,
+    /// The tiers of tenants; `*` is all others.
+    pub tenants: BTreeMap<String, String>,
     /// What expressions see as `vars`.
     pub vars: toml::Table,
+    /// The secrets of the environment and of the folder. They are not configuration: nothing writes them out.
+    #[serde(skip)]
+    pub known_secrets: Arc<Secrets>,
 }
 
 impl Config {
@@ -99,15 +120,65 @@ impl Config {
             dialects: self.dialects(),
             vars: json_table(&self.vars),
             mask: Mask::new(&self.masking.names, &self.masking.query_parameters),
+            secrets: self.known_secrets.clone(),
+            tiers: Arc::new(self.tiers()),
+            execution_rate: self.rate_limits.executions_per_minute.map(|most| rate(most, most)),
             allow_draft_execution: self.catalog.allow_draft_execution,
+            require_principal: self.auth.require_principal_for_execute,
             payload_bytes: self.memory.payload_bytes.get() as u64,
             response_bytes: self.memory.response_bytes.get() as u64,
             retention: self.retention(),
             retention_interval: self.retention.interval_ms.0,
             max_nesting_depth: u32::try_from(self.subworkflows.max_nesting_depth.get()).unwrap_or(u32::MAX),
             default_child_timeout: self.subworkflows.default_child_timeout_ms.0,
+            triggers: TriggerSettings {
+                enable_webhooks: self.triggers.enable_webhooks,
+                enable_schedules: self.triggers.enable_schedules,
+                enable_events: self.triggers.enable_events,
+                webhook_base_path: self.triggers.webhook_base_path.as_str().to_owned(),
+                max_chain_depth: u32::try_from(self.triggers.max_chain_depth.get()).unwrap_or(u32::MAX),
+            },
+            metrics: MetricsSettings {
+                enabled: self.telemetry.metrics,
+                max_workflow_labels: self.telemetry.max_workflow_labels.into(),
+            },
             ..Settings::default()
         }
+    }
+
+    /// Where spans go, if there are traces.
+    pub fn traces(&self) -> Option<Traces> {
+        let telemetry = &self.telemetry;
+        telemetry.otlp_endpoint.as_ref().map(|endpoint| Traces {
+            url: endpoint.spans(),
+            headers: telemetry
+                .otlp_headers
+                .as_ref()
+                .map(OtlpHeaders::map)
+                .unwrap_or_default(),
+            service: telemetry.service_name.clone(),
+            ratio: telemetry.sample_ratio.0,
+        })
+    }
+
+    /// The tiers of tenants. A tier that is not configured limits nothing; [`load`] refuses it.
+    fn tiers(&self) -> Tiers {
+        let whole = |limit: Option<Positive>| limit.map(|limit| u32::try_from(limit.get()).unwrap_or(u32::MAX));
+        let tier = |name: &String| {
+            let limits = self.tiers.get(name).cloned().unwrap_or_default();
+            Arc::new(Tier {
+                name: name.clone(),
+                workflows: whole(limits.workflows),
+                tasks_per_workflow: whole(limits.tasks_per_workflow),
+                executions_per_month: limits.executions_per_month.map(|limit| limit.get() as u64),
+                http_steps_at_once: whole(limits.http_steps_at_once),
+                concurrent_runs: whole(limits.concurrent_runs),
+                schedules: limits.cron,
+            })
+        };
+        let tenants = self.tenants.iter().filter(|(tenant, _)| *tenant != OTHERS);
+        let tenants = tenants.map(|(tenant, name)| (tenant.clone(), tier(name)));
+        Tiers::new(tenants, self.tenants.get(OTHERS).map(tier))
     }
 
     fn retention(&self) -> Retention {
@@ -132,6 +203,7 @@ impl Config {
             ages,
             keys: config.keys.map(|keys| keys.0),
             workflows: workflows.collect(),
+            audit: config.audit.0,
         }
     }
 
@@ -193,6 +265,10 @@ impl Config {
             max_concurrent_reads: self.concurrent_reads(),
             request_bytes: self.memory.request_bytes.get() as u64,
             answer_bytes: self.memory.answer_bytes.get() as u64,
+            request_rate: self
+                .rate_limits
+                .enabled
+                .then(|| rate(self.rate_limits.requests_per_minute, self.rate_limits.burst)),
             ..WebConfig::default()
         }
     }
@@ -220,7 +296,8 @@ impl Config {
         let (orchestration, retry) = (&self.orchestration, &self.orchestration.retry);
         let mut settings = DialectSettings::default();
         settings.document.max_bytes = self.server.max_body_bytes.get();
-        settings.allow_recursion = self.subworkflows.allow_recursion;
+        settings.max_items = u32::try_from(self.subworkflows.max_items.get()).unwrap_or(u32::MAX);
+        settings.require_registered_callbacks = self.callbacks.require_registered;
         settings.max_nodes = self.limits.max_nodes_per_workflow.get();
         settings.policies.timeout_ms = orchestration.default_action_timeout_ms.get();
         settings.policies.retry = fermata_core::Retry {
@@ -249,6 +326,17 @@ impl Config {
         settings.allow_recursion = self.subworkflows.allow_recursion;
         settings.validate_parameter_templates = self.publish.validate_parameter_templates;
         settings
+    }
+}
+
+/// The key of `[tenants]` for all other tenants.
+const OTHERS: &str = "*";
+
+fn rate(per_minute: Positive, burst: Positive) -> Rate {
+    let whole = |number: Positive| u32::try_from(number.get()).unwrap_or(u32::MAX);
+    Rate {
+        per_minute: whole(per_minute),
+        burst: whole(burst),
     }
 }
 

@@ -93,6 +93,7 @@ pub async fn dev(args: DevArgs, mut config: Config, began: Instant) -> anyhow::R
                 "checkout-flow",
                 &json!({ "order_id": 7, "amount": 42, "payment": "declined" }),
             );
+            guide.triggers(&engine).await?;
             serve::announce(&config, Some(&url), began);
             cli::say(guide);
             tokio::spawn(examples::summarise(engine.clone(), samples))
@@ -105,6 +106,7 @@ pub async fn dev(args: DevArgs, mut config: Config, began: Instant) -> anyhow::R
             if let Some((id, trigger)) = found.first() {
                 guide.execute(id, trigger);
             }
+            guide.triggers(&engine).await?;
             serve::announce(&config, Some(&url), began);
             cli::say(guide);
             tokio::spawn(folder.watch())

@@ -80,6 +80,10 @@ fn lines(node: &Node) -> Vec<String> {
         Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass => None,
     };
     let what = &child.map_or_else(|| what.to_owned(), |child| format!("{what} {child}"));
+    let each = node
+        .kind
+        .each()
+        .map(|each| format!("for each of {}", each.items.trim()));
     let what = match &node.kind {
         Kind::Action { .. } | Kind::Pass => what.to_owned(),
         Kind::Sleep { parameters, .. } => match limit(parameters["durationMs"].as_u64()) {
@@ -92,6 +96,7 @@ fn lines(node: &Node) -> Vec<String> {
         },
     };
     let mut lines = vec![node.id.to_string(), what];
+    lines.extend(each);
     if let Join::Guard(condition) = &node.join {
         lines.push(format!("if {}", condition.trim()));
     }

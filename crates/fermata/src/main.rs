@@ -18,6 +18,7 @@ mod run;
 mod serve;
 mod signals;
 mod table;
+mod telemetry;
 mod transfer;
 mod validate;
 mod when;

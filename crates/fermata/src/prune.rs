@@ -80,13 +80,13 @@ pub async fn prune(args: PruneArgs, config: &Config) -> anyhow::Result<ExitCode>
 
 fn as_json(removed: &Removed, dry_run: bool) -> serde_json::Value {
     json!({ "dryRun": dry_run, "executions": removed.runs, "emptied": removed.emptied,
-        "deadLetters": removed.dead_letters })
+        "deadLetters": removed.dead_letters, "auditRows": removed.audit })
 }
 
 fn in_words(removed: &Removed, dry_run: bool) -> String {
     let verb = if dry_run { "would remove" } else { "removed" };
     format!(
-        "{verb} {} executions and {} dead letters, and the payloads of {} executions whose keys are kept",
-        removed.runs, removed.dead_letters, removed.emptied
+        "{verb} {} executions, {} dead letters and {} rows of the audit trail, and the payloads of {} executions whose keys are kept",
+        removed.runs, removed.dead_letters, removed.audit, removed.emptied
     )
 }

@@ -113,11 +113,17 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
         return Err(Usage("the document and the input cannot both come from standard input".to_owned()).into());
     }
     let mut settings = config.settings();
+    settings.ignore_flow_control = true;
     settings.vars = input::vars(settings.vars, &args.var).map_err(Usage)?;
     let (source, name) = validate::read(&args.file).map_err(Usage)?;
     let mut http = config.http();
     let texts = args.input.iter().chain(&args.var).map(String::as_bytes);
-    let playground = open_playground(texts.chain([source.as_slice()])).await?;
+    let mut others = Vec::new();
+    for file in &args.with {
+        others.push(validate::read(file).map_err(Usage)?);
+    }
+    let documents = others.iter().map(|(source, _)| source.as_slice());
+    let playground = open_playground(texts.chain([source.as_slice()]).chain(documents)).await?;
     if let Some(playground) = &playground {
         playground.stand_in(&mut http);
     }
@@ -125,6 +131,9 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let Some(compiled) = check(&source, &name, &settings, &registry).await else {
         return Ok(ExitCode::from(USAGE));
     };
+    if compiled.plan.flow.is_some() {
+        cli::say("`concurrency`, `rate`, `debounce` and `unique` have no effect here: this process runs one execution");
+    }
     let trigger = input::value("--input", &args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
     let answers = waits::read(&args.callback, &compiled.plan).map_err(Usage)?;
     let callbacks = CallbackServer::open(&compiled.plan).await?;
@@ -142,9 +151,8 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let worker = engine.clone();
     tokio::spawn(async move { worker.run().await });
     let workflow = compiled.plan.workflow.clone();
-    for file in &args.with {
-        let (source, name) = validate::read(file).map_err(Usage)?;
-        if let Err(error) = dev::publish(&engine, &source, &name).await {
+    for (source, name) in &others {
+        if let Err(error) = dev::publish(&engine, source, name).await {
             return Err(Usage(format!("{name}: {error}")).into());
         }
     }
@@ -232,7 +240,8 @@ async fn open_playground<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> anyho
 /// Compiles the document; `None` if it has errors, which are printed.
 async fn check(source: &[u8], name: &str, settings: &Settings, registry: &Registry) -> Option<Compiled> {
     let sandbox = Sandbox::new(settings.sandbox.clone());
-    let checked = check_document(source, name, &settings.dialects, registry, Stage::Publish, &sandbox).await;
+    let (dialects, secrets) = (&settings.dialects, &settings.secrets);
+    let checked = check_document(source, name, dialects, registry, Stage::Publish, &sandbox, secrets).await;
     let problems = match checked {
         Err(problems) => problems,
         Ok((_, compiled)) => return Some(compiled),

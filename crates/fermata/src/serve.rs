@@ -8,6 +8,7 @@ use crate::{
     config::{Config, LogFormat},
     log,
     signals::Signals,
+    telemetry::{self, Exporter},
 };
 use anyhow::{Context, anyhow};
 use fermata_runtime::{
@@ -30,12 +31,14 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 pub const HELP: &str = "\
 Examples:
   fermata serve
-  fermata serve --listen 0.0.0.0:7070 --database sqlite:/var/lib/fermata/fermata.db
+  fermata serve --listen 0.0.0.0:7070 --config fermata.toml
   fermata serve --listen 127.0.0.1:0 --database memory:
   fermata serve --database postgres://fermata:secret@db.example.com/fermata
   FERMATA_SERVER__PUBLIC_URL=https://flows.example.com \\
     fermata serve --database postgres://fermata:secret@db.example.com/fermata --role runner
   FERMATA_LOG__FORMAT=json FERMATA_LOG__LEVEL=debug fermata serve --config fermata.toml
+
+On an address that other machines reach, the server starts only when [auth] says who may call it.
 
 SIGTERM or Ctrl-C stops the server: running actions may finish, other runs continue in another process or at the next
 start. A second signal ends the process at once; no acknowledged run is lost.
@@ -63,6 +66,7 @@ pub struct Running {
     signals: Signals,
     working: JoinHandle<()>,
     serving: JoinHandle<io::Result<()>>,
+    exporter: Option<Exporter>,
     quit: oneshot::Sender<()>,
 }
 
@@ -83,11 +87,24 @@ impl Running {
             None => None,
         };
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let mut web = config.web();
+        if let Some(address) = address {
+            web.auth = config.auth_at(address)?;
+        }
         let store = config.open().await?;
         warn_of_callbacks(config, address);
-        let settings = config.settings_at(address);
+        let mut settings = config.settings_at(address);
+        let traces = config.traces().map(|traces| {
+            let (tracer, queue) = telemetry::Queue::new(traces);
+            settings.tracer = Some(tracer);
+            queue
+        });
         let clock = Arc::new(SystemClock);
         let engine = Engine::with_observer(store.clone(), registry, settings, clock, observer);
+        let exporter = match traces {
+            Some(queue) => Some(queue.send(&engine.runner_id().to_string(), engine.span_metrics())?),
+            None => None,
+        };
 
         let (quit, quitting) = oneshot::channel::<()>();
         let quitting = async {
@@ -101,7 +118,7 @@ impl Running {
             let _ = tokio::time::timeout(FIRST_HEARTBEAT, engine.ready()).await;
         }
         let serving = match listener {
-            Some(listener) => tokio::spawn(fermata_web::serve(listener, engine.clone(), config.web(), quitting)),
+            Some(listener) => tokio::spawn(fermata_web::serve(listener, engine.clone(), web, quitting)),
             None => tokio::spawn(async {
                 quitting.await;
                 Ok(())
@@ -114,6 +131,7 @@ impl Running {
             signals,
             working,
             serving,
+            exporter,
             quit,
         })
     }
@@ -141,6 +159,7 @@ impl Running {
             mut signals,
             working,
             serving,
+            exporter,
             quit,
             ..
         } = self;
@@ -154,6 +173,9 @@ impl Running {
             // The engine has ended, so open requests have nothing left to wait for.
             if !serving.is_finished() && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
                 tracing::warn!("some connections did not end in time and are dropped");
+            }
+            if let Some(exporter) = exporter {
+                exporter.stop().await;
             }
             store.close().await
         };

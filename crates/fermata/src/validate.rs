@@ -7,7 +7,7 @@ use crate::{
 use anyhow::Context;
 use clap::Args;
 use fermata_dialects::{Diagnostics, Settings, Severity, Stage};
-use fermata_runtime::{actions::Registry, check_document, sandbox::Sandbox};
+use fermata_runtime::{Secrets, actions::Registry, check_document, sandbox::Sandbox};
 use serde_json::{Value, json};
 use std::{
     io::Read,
@@ -52,11 +52,11 @@ struct Checked {
 pub async fn validate(args: ValidateArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let settings = config.settings();
     let sandbox = Sandbox::new(settings.sandbox);
-    let settings = settings.dialects;
+    let (secrets, settings) = (settings.secrets, settings.dialects);
     let registry = Registry::builtin(&config.http()).context("the HTTP client cannot be made")?;
     let mut checked = Vec::new();
     for file in documents(&args.files)? {
-        checked.push(check(&file, &settings, &registry, &sandbox).await);
+        checked.push(check(&file, &settings, &registry, &sandbox, &secrets).await);
     }
     let valid = checked.iter().all(|file| file.errors() == 0);
     let answer = match args.output.is_json() {
@@ -132,7 +132,7 @@ pub fn read(path: &Path) -> Result<(Vec<u8>, String), String> {
     }
 }
 
-async fn check(path: &Path, settings: &Settings, registry: &Registry, sandbox: &Sandbox) -> Checked {
+async fn check(path: &Path, settings: &Settings, registry: &Registry, sandbox: &Sandbox, secrets: &Secrets) -> Checked {
     let (source, name) = match read(path) {
         Ok(read) => read,
         Err(unreadable) => {
@@ -144,7 +144,7 @@ async fn check(path: &Path, settings: &Settings, registry: &Registry, sandbox: &
             };
         }
     };
-    let checked = check_document(&source, &name, settings, registry, Stage::Publish, sandbox).await;
+    let checked = check_document(&source, &name, settings, registry, Stage::Publish, sandbox, secrets).await;
     let (workflow, problems) = match checked {
         Err(problems) => (None, Some(problems)),
         Ok((document, compiled)) => (

@@ -3,8 +3,11 @@
 //! Machines differ and are noisy, so every figure that matters is a ratio to a raw limit that is measured in the same run: the same
 //! rows, written by the same committer, or the same requests, sent by the same client, without an engine.
 
+mod children;
 mod conditions;
+mod flow;
 mod http;
+mod inbox;
 mod load;
 mod postgres;
 mod prune;
@@ -12,9 +15,11 @@ mod raw;
 mod report;
 mod sleepers;
 mod steps;
+mod telemetry;
+mod triggers;
 mod worker;
 
-use fermata_store::postgres::PostgresSettings;
+use fermata_store::{postgres::PostgresSettings, sqlite::SqliteStore};
 use load::{Bench, THREE};
 use raw::Sample;
 use report::{FanOut, Large, Latency, Report};
@@ -28,19 +33,25 @@ use std::{
 pub use worker::work;
 
 /// The sections that are measured on SQLite files.
-pub const FILE_SECTIONS: [&str; 9] = [
+pub const FILE_SECTIONS: [&str; 15] = [
     "main",
     "one",
     "fanout",
     "large",
+    "children",
+    "flow",
+    "claims",
+    "chain",
+    "triggers",
     "conditions",
     "http",
     "steps",
     "sleepers",
     "prune",
+    "telemetry",
 ];
 /// The sections that are measured on PostgreSQL.
-pub const POSTGRES_SECTIONS: [&str; 3] = ["runners", "starts", "memory"];
+pub const POSTGRES_SECTIONS: [&str; 5] = ["runners", "starts", "flow", "triggers", "memory"];
 
 /// Where runs are stored while they are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,6 +188,15 @@ async fn measure_files(options: &Options, report: &mut Report) -> anyhow::Result
         let mut large = bench.fan_out(2000 - 2, 10).await?;
         report.large = Some(Large::of(&mut small, &mut large));
     }
+    if options.wants("children") {
+        let pairs = (options.workflows / 2).max(1);
+        progress(&format!("{pairs} parents that each wait for a child"));
+        report.children = Some(children::measure(&bench, pairs, options.concurrency).await?);
+    }
+    if options.wants("flow") {
+        progress(&format!("{} runs with concurrency keys", options.workflows));
+        report.flow = Some(flow::measure(&bench, options.workflows.max(1), options.concurrency).await?);
+    }
     bench.close().await?;
     report.rss_mb = report::rss_mb();
     measure_apart(options, folder.path(), &sample, report).await
@@ -189,6 +209,21 @@ async fn measure_apart(
     sample: &Arc<Sample>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
+    if options.wants("claims") {
+        options.report_progress(&format!(
+            "{} tasks of the inbox, claimed and completed",
+            options.workflows
+        ));
+        report.claims = Some(inbox::claims(folder, options.workflows.max(1)).await?);
+    }
+    if options.wants("chain") {
+        options.report_progress("a chain of 1,000 tasks over a state of 100 KB");
+        report.chain = Some(inbox::chain(folder).await?);
+    }
+    if options.wants("triggers") {
+        let store = Arc::new(SqliteStore::open(&folder.join("triggers.db"))?);
+        report.triggers = Some(triggers::measure(store, options).await?);
+    }
     if options.wants("conditions") {
         options.report_progress("conditions, native and in the sandbox");
         report.conditions = Some(conditions::measure().await?);
@@ -215,6 +250,10 @@ async fn measure_apart(
         options.report_progress(&format!("pruning a tenth of {preload} finished runs under load"));
         let (workflows, concurrency) = (options.workflows, options.concurrency);
         report.prune = Some(prune::measure(folder, sample, preload, workflows, concurrency).await?);
+    }
+    if options.wants("telemetry") {
+        options.report_progress("the same workload without metrics, with metrics, and with traces");
+        report.telemetry = Some(telemetry::measure(folder, options.workflows, options.concurrency).await?);
     }
     Ok(())
 }

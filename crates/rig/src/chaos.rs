@@ -21,7 +21,9 @@ mod reaper;
 mod report;
 mod rng;
 mod service;
+mod triggers;
 mod wire;
+mod workers;
 mod workflows;
 
 use anyhow::Context;
@@ -164,13 +166,14 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
         seed,
         options.rate,
     )?);
-    prepare(&fleet, &pair, &load).await?;
+    prepare(&fleet, &pair, &load, options.seconds).await?;
 
     progress.say("the load begins");
     let watching = fleet.clone();
     let watching = tokio::spawn(async move { watching.watch().await });
     let workers = load.begin();
     let calling = load.call_back(asking);
+    let mut working = load.begin_work();
     let scene = Scene {
         length: Duration::from_secs(options.seconds),
         processes: Fleet::SIZE,
@@ -188,6 +191,7 @@ async fn run(options: &Options, fermata: &Path, root: &Path, reaper: &Reaper) ->
     // The evidence is read from here on, so nothing may change any more.
     fleet.end().await;
     calling.abort();
+    working.shutdown().await;
     let mut evidence = Evidence {
         notes: notes.close()?,
         effects: effects.close()?,
@@ -245,8 +249,9 @@ fn environment(options: &Options) -> Vec<(String, String)> {
     settings.into_iter().chain(options.extra_environment()).collect()
 }
 
-/// Starts the processes and publishes the workflows. The first process creates the tables; the audit triggers are installed then.
-async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> {
+/// Starts the processes, publishes the workflows and creates their triggers. The first process creates the tables; the audit
+/// triggers are installed then.
+async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load, seconds: u64) -> anyhow::Result<()> {
     let (first, others) = fleet.members.split_first().context("no processes")?;
     first.start().await?;
     first.ready().await?;
@@ -255,10 +260,12 @@ async fn prepare(fleet: &Fleet, pair: &Pair, load: &Load) -> anyhow::Result<()> 
         member.start().await?;
     }
     fleet.all_ready().await?;
-    load.publish().await
+    load.publish().await?;
+    let end = audit::time_in(&pair.connect().await?, seconds.max(2)).await?;
+    load.create_triggers(&end).await
 }
 
-/// Waits until all requests of clients are answered and all runs have ended.
+/// Waits until all requests of clients are answered, the schedule has fired for the last time and all runs have ended.
 async fn settle(fleet: &Fleet, pair: &Pair, mut workers: JoinSet<()>) -> anyhow::Result<()> {
     pair.settle().await?;
     fleet.all_ready().await?;

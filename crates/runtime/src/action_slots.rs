@@ -92,6 +92,11 @@ impl ActionSlots {
         self.arrived.swap(0, Relaxed)
     }
 
+    /// How many slots are in use; more than there are while the reserve is used.
+    pub fn used(&self) -> usize {
+        self.slots.used()
+    }
+
     /// How many slots are free.
     pub fn idle(&self) -> usize {
         self.slots.idle()

@@ -5,6 +5,7 @@
 
 mod callback;
 mod core;
+mod emit;
 mod http;
 mod registry;
 mod subworkflow;
@@ -12,16 +13,17 @@ mod typed;
 
 pub use self::core::{Approval, Delay, Echo, Fail, SometimesFails};
 pub use callback::{Callback, CloudEvent, HttpTask, SigningKey};
-pub use http::{HttpRequest, HttpSettings, MAX_BODY};
+pub use emit::Emit;
+pub use http::{Fetcher, HttpRequest, HttpSettings, MAX_BODY};
 pub use registry::{Connector, Registry};
-pub use subworkflow::Subworkflow;
+pub use subworkflow::{Subworkflow, SubworkflowParameters};
 pub use typed::{Done, Typed, TypedAction};
 
 /// [`MAX_BODY`] for people.
 pub(crate) const MAX_BODY_KB: usize = MAX_BODY / 1024;
 
-pub use crate::engine::Children;
-use crate::memory::Reserved;
+pub use crate::{callbacks::CallbackAddresses, engine::Children, triggers::EventPublisher};
+use crate::{memory::Reserved, trace::TraceContext};
 use async_trait::async_trait;
 use fermata_core::{Failure, NodeId, RunId};
 use fermata_store::runs::Principal;
@@ -43,6 +45,17 @@ pub trait Action: Send + Sync + 'static {
 
     /// Whether it needs the state of the run, with these parameters before they are rendered.
     fn reads_state(&self, parameters: &Value) -> bool {
+        let _ = parameters;
+        false
+    }
+
+    /// Whether its parameters may contain secrets. It must not record them, nor pass them to anything that does.
+    fn takes_secrets(&self) -> bool {
+        false
+    }
+
+    /// Whether it sends an HTTP request, with these parameters before they are rendered. Such steps are limited for tenants.
+    fn sends_http(&self, parameters: &Value) -> bool {
         let _ = parameters;
         false
     }
@@ -93,6 +106,8 @@ pub struct Call {
     pub idempotency_key: String,
     /// For tracing across systems.
     pub correlation_id: Arc<str>,
+    /// The position in the trace of the run, for services that are called.
+    pub traceparent: Option<TraceContext>,
     /// On whose behalf the run was started.
     pub principal: Arc<Principal>,
     /// The workflow of the run.
@@ -101,6 +116,10 @@ pub struct Call {
     pub answer: Option<AnswerTo>,
     /// Starts the child run of this attempt.
     pub children: Option<Children>,
+    /// Finds the addresses of registered callbacks; `None` if the action runs without an engine.
+    pub callbacks: Option<CallbackAddresses>,
+    /// Publishes events; `None` if the action runs without an engine.
+    pub events: Option<EventPublisher>,
     /// The state of the run as of the opening of the node; `null` unless [`Action::reads_state`].
     pub state: Arc<Value>,
     /// Set when the run is stopping. After a cancel and at the run's deadline the action's future is dropped at once, after a

@@ -2,7 +2,7 @@
 //!
 //! What must stay true: the meaning of an expression depends on the plan only. Settings bound only the cost of evaluating it.
 
-use crate::{entry::skipped, trigger::TriggerSchema};
+use crate::{entry::skipped, flow::FlowKeys, metrics::WorkflowMetrics, trigger::TriggerSchema};
 use fermata_core::{
     Join, Kind, Language, Node, NodeIx, Plan,
     plan::{Source, Takes},
@@ -25,10 +25,16 @@ pub struct Compiled {
     /// What its templates may do, and the limits of rendering them.
     pub(crate) templates: Options,
     pub(crate) trigger: Option<TriggerSchema>,
+    /// The keys of its flow control.
+    pub(crate) flow: FlowKeys,
+    /// The counters of its workflow.
+    pub(crate) metrics: Arc<WorkflowMetrics>,
 }
 
 pub(crate) struct CompiledNode {
     pub parameters: Option<(ValueTemplate, Needs)>,
+    /// The list of a node that runs one child for each item.
+    pub items: Option<(ValueTemplate, Needs)>,
     pub guard: Option<(Condition, Needs)>,
     pub conditions: Vec<Option<(Condition, Needs)>>,
     /// The entry of the node if it is skipped.
@@ -153,7 +159,11 @@ pub struct CompileError {
 
 impl Compiled {
     /// Parses every expression of `plan`. Only the time and size limits of `limits` are used.
-    pub fn new(plan: Arc<Plan>, limits: &Options) -> Result<Compiled, CompileError> {
+    pub(crate) fn new(
+        plan: Arc<Plan>,
+        limits: &Options,
+        metrics: Arc<WorkflowMetrics>,
+    ) -> Result<Compiled, CompileError> {
         let syntax = match plan.language {
             Language::Script | Language::Logic => Syntax::Scriban,
             Language::Paths => Syntax::Paths,
@@ -164,6 +174,7 @@ impl Compiled {
             null_text: plan.templates.null_text.clone(),
             loops: plan.templates.loops,
             functions: plan.templates.functions,
+            secrets: !plan.templates.secrets.is_empty(),
             timeout: limits.timeout,
             max_output_bytes: limits.max_output_bytes,
         };
@@ -184,6 +195,7 @@ impl Compiled {
                     Some(parameters)
                 }
             };
+            let items = node.kind.each().map(|each| Value::String(each.items.clone()));
             let parse = |value: &Value| {
                 let parsed = ValueTemplate::parse_at(value, &templates, &places(&plan, node)).map_err(|errors| {
                     let texts = errors
@@ -204,6 +216,7 @@ impl Compiled {
                 .map(|edge| edge.condition.as_ref().map(expression).transpose());
             Ok(CompiledNode {
                 parameters: parameters.map(parse).transpose()?,
+                items: items.as_ref().map(parse).transpose()?,
                 guard,
                 conditions: conditions.collect::<Result<_, CompileError>>()?,
                 skipped: skipped(&plan, ix),
@@ -215,11 +228,17 @@ impl Compiled {
             node: "triggerSchema".to_owned(),
             what,
         })?;
+        let flow = FlowKeys::new(plan.flow.as_ref(), &templates).map_err(|what| CompileError {
+            node: "flow control".to_owned(),
+            what,
+        })?;
         Ok(Compiled {
             plan,
             nodes,
+            flow,
             templates,
             trigger,
+            metrics,
         })
     }
 }

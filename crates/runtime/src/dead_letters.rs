@@ -6,7 +6,9 @@
 use crate::{
     engine::{Accepted, Engine, Request, Shared},
     error::{EngineError, Refusal},
+    metrics::{FailureReason, between},
     runner::quarantine::{self, Settled},
+    trace::{ExecutionFacts, RunTrace, execution},
 };
 use fermata_core::{RunId, Status};
 use fermata_store::{
@@ -94,11 +96,16 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
         Ok(Some(record)) => record,
         Ok(None) => return true,
         Err(error) => {
-            tracing::warn!(run = %held.run, %error, "a run could not be read to be dead-lettered; it is tried again later");
+            tracing::warn!(ExecutionId = %held.run, %error, "a run could not be read to be dead-lettered; it is tried again later");
             return false;
         }
     };
+    let parent = record.parent;
     let now = shared.clock.now();
+    let started_at = record.started_at.unwrap_or(record.created_at);
+    let trace = RunTrace::of_stored(record.id, record.traceparent.as_deref());
+    let (version, is_child) = (record.workflow_version, record.parent.is_some());
+    let correlation_id = record.correlation_id.clone();
     let code = match reason {
         DeadReason::InvalidTrigger => "WFENG005",
         DeadReason::Poison => "POISON",
@@ -123,17 +130,37 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
     let queue = shared.settings.dead_letters.as_deref();
     let dead_letter = queue.map(|_| Box::new(dead_letter));
     let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
-    match quarantine::end(shared, held.run, held.epoch, change, dead_letter).await {
+    match quarantine::end(shared, held.run, held.epoch, parent, change, dead_letter).await {
         Settled::Ended { has_dead_letter } => {
+            shared.metrics.dead_letters.inc();
+            let took = between(started_at, now);
+            let of = shared.metrics.workflow(&workflow);
+            let counted = FailureReason::of_dead(reason);
+            shared.metrics.run_ended(&of, Status::Failed, Some(counted), took);
+            if shared.tracer_for(&trace).is_some() {
+                shared.emit([execution(ExecutionFacts {
+                    trace,
+                    workflow: &workflow,
+                    version,
+                    correlation_id: correlation_id.as_deref(),
+                    is_child,
+                    status: Status::Failed,
+                    start: started_at,
+                    end: now,
+                    failure: Some(code.to_owned()),
+                })]);
+            }
             // What is wrong with a trigger may quote it, and payloads are not logged.
             let what = (reason != DeadReason::InvalidTrigger).then_some(what);
             let (run, reason) = (held.run, reason.as_str());
             match has_dead_letter {
                 true => tracing::error!(
-                    %run, workflow, code, reason, queue, dead_letter = %id, what,
+                    ExecutionId = %run, WorkflowId = workflow, code, reason, queue, dead_letter = %id, what,
                     "a run failed and was dead-lettered"
                 ),
-                false => tracing::error!(%run, workflow, code, reason, what, "a run failed; it has no dead letter"),
+                false => {
+                    tracing::error!(ExecutionId = %run, WorkflowId = workflow, code, reason, what, "a run failed; it has no dead letter")
+                }
             }
             true
         }
@@ -161,9 +188,23 @@ pub enum Again {
 impl Engine {
     /// Creates a new run from a dead letter and deletes the letter. Calling this again returns the same run.
     pub async fn requeue(&self, id: Uuid, version: Again) -> Result<Accepted, EngineError> {
+        self.requeue_of(None, id, version).await
+    }
+
+    /// As [`Engine::requeue`]; with a tenant, only its own dead letters.
+    pub(crate) async fn requeue_of(
+        &self,
+        tenant: Option<&str>,
+        id: Uuid,
+        version: Again,
+    ) -> Result<Accepted, EngineError> {
         let request_id = format!("fermata:requeue:{id}");
-        let Some(letter) = self.shared.store.dead_letter(id).await? else {
-            return self.requeued(id, request_id).await;
+        let letter = match self.reads_of(tenant.unwrap_or_default()).dead_letter(id).await {
+            Ok(letter) => letter,
+            Err(EngineError::Refused(Refusal::DeadLetterNotFound(_))) => {
+                return self.requeued(tenant, id, request_id).await;
+            }
+            Err(error) => return Err(error),
         };
         let unreadable = |what: &str| Refusal::DeadLetterUnusable {
             id,
@@ -183,10 +224,14 @@ impl Engine {
             spec: kept.payloads.remove("spec"),
             priority: kept.priority,
             tenant: kept.tenant_id,
+            lookup_tenant: None,
             correlation_id: kept.correlation_id,
+            traceparent: None,
             principal: kept.principal,
             id: None,
             memory: None,
+            request: None,
+            delivery: None,
         };
         let accepted = self.accept(RunId(self.shared.ids.next()), request).await?;
         // If this fails, the next call finds the run.
@@ -208,9 +253,10 @@ impl Engine {
     }
 
     /// The run that was created from a dead letter that no longer exists.
-    async fn requeued(&self, id: Uuid, request_id: String) -> Result<Accepted, EngineError> {
+    async fn requeued(&self, tenant: Option<&str>, id: Uuid, request_id: String) -> Result<Accepted, EngineError> {
         let filter = RunFilter {
             request_id: Some(request_id),
+            tenant: tenant.map(str::to_owned),
             limit: 1,
             ..RunFilter::default()
         };

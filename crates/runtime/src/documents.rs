@@ -1,6 +1,9 @@
 //! Checking documents, including what only the sandbox can check.
 
-use crate::sandbox::{Sandbox, SandboxError, Source};
+use crate::{
+    sandbox::{Sandbox, SandboxError, Source},
+    secrets::Secrets,
+};
 use fermata_dialects::{Catalog, Compiled, Diagnostics, Document, MAX_SHOWN, Settings, Severity, Stage, compile};
 
 /// Parses, compiles and checks a document completely, without an engine.
@@ -14,10 +17,12 @@ pub async fn check_document(
     catalog: &(dyn Catalog + Sync),
     stage: Stage,
     sandbox: &Sandbox,
+    secrets: &Secrets,
 ) -> Result<(Document, Compiled), Diagnostics> {
     let document = Document::parse(source, name, &settings.document)?;
     let compiled = compile(&document, settings, catalog, stage)?;
-    let compiled = check_uncovered(&document, compiled, stage, sandbox).await?;
+    let mut compiled = check_uncovered(&document, compiled, stage, sandbox).await?;
+    secrets.warn(&document, &mut compiled, "");
     Ok((document, compiled))
 }
 

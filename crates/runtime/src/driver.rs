@@ -10,23 +10,27 @@
 //! | `spawn.rs` | the task of a driver |
 //! | `step.rs` | deciding: facts become events and rows |
 //! | `judge.rs`, `evaluations.rs` | conditions and durations |
-//! | `commit.rs` | the commit of a step and its answer |
+//! | `commit.rs`, `cached_state.rs` | the commit of a step and its answer; the cached state |
 //! | `attempt.rs`, `attempts.rs` | one attempt; all attempts of the run |
-//! | `children.rs` | ends and cancels of child runs |
+//! | `children.rs`, `items.rs` | ends and cancels of child runs; nodes with one child for each item of a list |
 //! | `requests.rs` | requests: tokens, inbox items, answers |
+//! | `spans.rs` | spans of traces |
 //! | `messages.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
 
 mod attempt;
 mod attempts;
+mod cached_state;
 mod children;
 mod commit;
 mod evaluations;
 mod incoming;
+mod items;
 mod judge;
 mod lease;
 mod messages;
 mod meta;
 mod requests;
+mod spans;
 mod spawn;
 mod step;
 mod stop;
@@ -139,6 +143,7 @@ impl Driver {
             }
         }
         self.commits.seq = stored.journal.len() as u32;
+        self.commits.writers_at_load = self.count_writers();
         self.messages.seen = stored.messages_seen;
         self.payloads.forget_entries();
         self.evaluations.clear();
@@ -217,6 +222,7 @@ impl Driver {
                 .observer
                 .as_ref()
                 .map(|_| (commit.events.clone(), commit.attempts.clone()));
+            let spans = self.spans(commit.at, &commit.events, &commit.attempts);
             self.commits.seq += u32::from(!commit.events.is_empty());
             let (answer, reports) = self.commit(commit).await;
             next.extend(reports.into_iter().map(Incoming::Report));
@@ -224,6 +230,7 @@ impl Driver {
             if let (Some(observer), Some((events, attempts))) = (&self.shared.observer, &observed) {
                 observer.committed(self.meta.id, events, attempts);
             }
+            self.shared.emit(spans);
             if let Some(end) = end {
                 if let Some(parent) = self.meta.awaited_by {
                     self.shared.notify_parent(parent).await;
@@ -243,10 +250,11 @@ impl Driver {
             next.push(Incoming::Children);
         }
         // Nothing starts in a run that is about to be cancelled.
-        if !next.iter().any(Incoming::is_cancel)
-            && let Err(error) = self.act().await
-        {
-            return Err(error.with(next));
+        if !next.iter().any(Incoming::is_cancel) {
+            match self.act().await {
+                Ok(more) => next.extend(more),
+                Err(error) => return Err(error.with(next)),
+            }
         }
         if self.lease.arrival.is_some()
             && next.is_empty()
@@ -291,22 +299,28 @@ impl Driver {
         stored.owner == Some(self.shared.runner.id) && stored.epoch == self.meta.epoch
     }
 
-    /// Starts ready attempts, or stops those that run if the run is stopping.
-    async fn act(&mut self) -> Result<(), StepError> {
+    /// Starts ready attempts and children, or stops attempts that run if the run is stopping. Returns what is known at once.
+    async fn act(&mut self) -> Result<Vec<Incoming>, StepError> {
         if self.run.stop().is_some() {
             self.wind_down();
-            return Ok(());
+            return Ok(Vec::new());
         }
         if self.shared.shutdown.is_stopping() {
-            return Ok(()); // the runner that claims the run next starts them
+            return Ok(Vec::new()); // the runner that claims the run next starts them
         }
+        let mut next = Vec::new();
         for (ix, attempt) in self.attempts.take_ready() {
             // A request may have been answered before it was sent.
-            if self.is_open(ix, attempt) {
-                self.start(ix, attempt).await?;
+            if !self.is_open(ix, attempt) {
+                continue;
+            }
+            match self.each(ix).is_some() && !self.run.must_record_start(ix) {
+                true => next.push(self.list_items(ix, attempt).await?),
+                false => self.start(ix, attempt).await?,
             }
         }
-        Ok(())
+        next.extend(self.start_items().await?);
+        Ok(next)
     }
 
     /// When time alone gives this run something to do.
@@ -358,6 +372,8 @@ impl Driver {
                     aborted.push(Incoming::Report(Arc::new(Report::never_started(ix, attempt, now))));
                 }
                 Some(Effect::Time { .. }) => self.evaluations.add_untimed(ix),
+                Some(Effect::StartItems { .. }) => self.children.items.touch(ix),
+                Some(Effect::Collect { .. }) => self.children.items.complete(ix),
                 _ => {}
             }
         }

@@ -26,24 +26,30 @@ mod wakes;
 use crate::{
     actions::Registry,
     clock::{Clock, EngineClock},
+    http_places::HttpPlaces,
+    metrics::{Metrics, SpanMetrics},
     offload::Offload,
+    rate::RateLimiter,
     runner::{self, lease_gate::LeaseGate},
     runners,
     sandbox::Sandbox,
     settings::Settings,
-    workflows::Workflows,
+    triggers::Waiting,
+    workflows::{Workflows, WorkflowsOf},
 };
 use admission::Admission;
 pub use children::Children;
 pub(crate) use children::{StartedBy, child_request_id};
-use fermata_core::{Event, NodeId, RunId, Timestamp};
+use fermata_core::{Event, NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{Store, StoreError, runners::Runner, runs::Attempt};
 use health::StoreHealth;
 pub(crate) use held::{HeldRuns, Hold};
 use ids::Ids;
 pub use request::{Accepted, Request};
 use shutdown::Shutdown;
+pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use uuid::Uuid;
 pub use wait::Ended;
 use wait::Waiters;
 use wakes::Wakes;
@@ -74,8 +80,15 @@ pub(crate) struct Shared {
     pub admission: Admission,
     pub shutdown: Shutdown,
     pub wakes: Wakes,
+    /// Deliveries of triggers that this process processes soon.
+    pub triggers: Waiting,
     pub ids: Ids,
     pub health: StoreHealth,
+    pub metrics: Arc<Metrics>,
+    /// Places for the HTTP steps of tenants with a limit on them.
+    pub http_places: HttpPlaces,
+    /// Starts by tenant and workflow.
+    pub execution_rate: Option<RateLimiter<(String, Uuid)>>,
 }
 
 /// Observes what happens in this process. Called after the fact is durable.
@@ -110,24 +123,37 @@ impl Engine {
         let wakes = Wakes::default();
         let lease_gate = Arc::new(LeaseGate::new(settings.lease_ttl, machine));
         let held = HeldRuns::new(lease_gate.clone(), wakes.claims.clone());
+        let metrics = Arc::new(Metrics::new(&settings.metrics, &registry));
+        let runner = runners::describe(&settings, clock.now());
         let shared = Shared {
+            http_places: HttpPlaces::new(
+                store.clone(),
+                clock.clone(),
+                runner.id,
+                lease_gate.clone(),
+                settings.poll_interval,
+            ),
             workflows: Workflows::new(
                 store.clone(),
                 registry.clone(),
-                settings.dialects.clone(),
+                &settings,
                 clock.clone(),
                 sandbox.clone(),
+                metrics.clone(),
             ),
+            metrics,
             sandbox,
             offload: Offload::default(),
             admission: Admission::new(&settings, held.clone(), lease_gate, wakes.claims.clone()),
             held,
             waiters: Waiters::default(),
             shutdown: Shutdown::default(),
+            triggers: Waiting::default(),
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),
-            runner: runners::describe(&settings, clock.now()),
+            execution_rate: settings.execution_rate.map(RateLimiter::new),
+            runner,
             control: store.control().unwrap_or_else(|| store.clone()),
             store,
             registry,
@@ -167,9 +193,14 @@ impl Engine {
         self.shared.shutdown.stop();
     }
 
-    /// Drafts, versions and compiled plans.
-    pub fn workflows(&self) -> &Workflows {
-        &self.shared.workflows
+    /// Drafts, versions and compiled plans, without a tenant.
+    pub fn workflows(&self) -> WorkflowsOf<'_> {
+        self.workflows_of("")
+    }
+
+    /// The same, as a tenant sees them.
+    pub fn workflows_of<'a>(&'a self, tenant: &'a str) -> WorkflowsOf<'a> {
+        self.shared.workflows.of(tenant)
     }
 
     /// The actions.
@@ -198,6 +229,21 @@ impl Engine {
     /// The store's error if it cannot.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.shared.control.ping().await
+    }
+
+    /// Whether attempts and runs may start here: the heartbeats of this process are confirmed, or it does not work on runs.
+    pub fn may_start(&self) -> bool {
+        !self.shared.settings.role.works() || self.shared.admission.lease_gate.is_open()
+    }
+
+    /// The id of this process among the runners.
+    pub fn runner_id(&self) -> RunnerId {
+        self.shared.runner.id
+    }
+
+    /// Counts the spans that are sent.
+    pub fn span_metrics(&self) -> Arc<SpanMetrics> {
+        self.shared.metrics.spans.clone()
     }
 
     /// How many runs this process holds.

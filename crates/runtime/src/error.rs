@@ -1,6 +1,6 @@
 //! Errors of the engine. A refusal must be corrected by the caller; the others are failures of the server.
 
-use crate::workflows::Command;
+use crate::{rate::Allowance, workflows::Command};
 use fermata_core::RunId;
 use fermata_dialects::{
     Diagnostics, Severity,
@@ -60,7 +60,7 @@ pub enum Refusal {
     /// The request id belongs to a run of another workflow.
     #[error(
         "requestId `{request_id}` belongs to execution {run} of workflow `{owner}`{}",
-        if *is_deleted { ", one that was deleted before this one was created" } else { "" }
+        if *is_same_name { ", another one of this name: deleted, shared or of a tenant" } else { "" }
     )]
     RequestIdTaken {
         /// The request id.
@@ -69,8 +69,8 @@ pub enum Refusal {
         run: RunId,
         /// The name of its workflow.
         owner: String,
-        /// Whether that is a deleted workflow of the same name.
-        is_deleted: bool,
+        /// Whether that is another workflow of the same name.
+        is_same_name: bool,
     },
     /// The request id has the prefix of the engine's own ids.
     #[error("requestId `{0}` begins with `fermata:`, which is reserved for the engine")]
@@ -82,6 +82,64 @@ pub enum Refusal {
         workflow: String,
         /// (JSON pointer into the trigger, what is wrong).
         problems: Vec<(String, String)>,
+    },
+    /// A key of the workflow's flow control cannot be rendered.
+    #[error("the key of `{rule}` of workflow `{workflow}` cannot be rendered: {why}")]
+    InvalidFlowKey {
+        /// The workflow.
+        workflow: String,
+        /// The rule: `concurrency`, `rate`, `debounce` or `unique`.
+        rule: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// Another run has the unique key of a child that its parent would wait for.
+    #[error("execution {run} of workflow `{workflow}` has the same unique key and has not ended")]
+    UniqueKeyTaken {
+        /// The workflow.
+        workflow: String,
+        /// The run that has the key.
+        run: RunId,
+    },
+    /// As many runs as allowed are active, and the workflow refuses further ones.
+    #[error(
+        "as many runs of workflow `{workflow}` as its `concurrency` allows are active; nothing was stored. Retry after a moment"
+    )]
+    ConcurrencyLimit {
+        /// The workflow.
+        workflow: String,
+    },
+    /// The workflow was started too often in a short time.
+    #[error("workflow `{workflow}` was started too often; nothing was stored. Retry after a moment")]
+    RateLimited {
+        /// The workflow.
+        workflow: String,
+        /// What is left of the limit.
+        allowance: Allowance,
+    },
+    /// The tenant has used up its month.
+    #[error(
+        "the tier `{tier}` allows {limit} HTTP steps in a month, and they are used up; runs can start again next month"
+    )]
+    MonthlyLimit {
+        /// The tier of the tenant.
+        tier: String,
+        /// Its limit.
+        limit: u64,
+        /// Seconds until the next month.
+        retry_after: u32,
+    },
+    /// The tier of the tenant does not allow it.
+    #[error("the tier `{tier}` allows {limit} {what}; {problem}")]
+    TierLimit {
+        /// The tier of the tenant.
+        tier: String,
+        /// Its limit.
+        limit: u32,
+        /// What is limited.
+        what: &'static str,
+        /// What exceeds it.
+        problem: String,
     },
     /// The document has errors.
     #[error("the document has {}", count_errors(.0))]
@@ -219,6 +277,97 @@ pub enum Refusal {
     /// A run that has not ended cannot be removed.
     #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
     RunNotFinished(RunId),
+    /// A registration of callbacks is wrong.
+    #[error("{0}")]
+    InvalidCallback(String),
+    /// No callback has this id.
+    #[error("no callback is registered as `{0}`")]
+    CallbackNotRegistered(String),
+    /// The id belongs to another service.
+    #[error(
+        "callback `{id}` is registered by the service `{service_name}`; nothing was registered. Choose another id, or delete it first"
+    )]
+    CallbackTaken {
+        /// The id.
+        id: String,
+        /// The service that registered it.
+        service_name: String,
+    },
+    /// Active workflows name the callback.
+    #[error(
+        "callback `{id}` is named by active workflows: {}. Publish versions of them without it, or archive them, first",
+        workflows.join(", ")
+    )]
+    CallbackInUse {
+        /// The id.
+        id: String,
+        /// Some of these workflows.
+        workflows: Vec<String>,
+    },
+    /// The request names a tenant that is not the caller's.
+    #[error("the request names a tenant that is not the token's; leave `tenantId` out, or use a token of that tenant")]
+    OtherTenant,
+    /// The request names a principal that is not the caller.
+    #[error(
+        "the request names a principal that is not the token's; leave it out, or use a token with the scope `workflows:on-behalf-of`"
+    )]
+    OtherPrincipal,
+    /// An execution needs a principal, and there is none.
+    #[error(
+        "an execution needs a principal: send a token, or `principal` in the body (`auth.require_principal_for_execute`)"
+    )]
+    PrincipalRequired,
+    /// A tenant may not change what is shared.
+    #[error("workflow `{0}` is shared by all tenants; only a caller without a tenant may change it")]
+    Shared(String),
+    /// The caller may not do that.
+    #[error("{0}")]
+    Forbidden(String),
+    /// A key cannot be created like this.
+    #[error("{0}")]
+    InvalidKey(String),
+    /// There is no such trigger.
+    #[error("trigger {0} does not exist")]
+    TriggerNotFound(Uuid),
+    /// There is no such delivery.
+    #[error("delivery {0} does not exist; deliveries are kept for seven days")]
+    DeliveryNotFound(Uuid),
+    /// A trigger cannot be configured like this: (JSON pointer into the trigger, what is wrong).
+    #[error("the configuration of the trigger has {}", count(.0.len(), "problem"))]
+    InvalidTriggerConfig(Vec<(String, String)>),
+    /// A document declares the trigger.
+    #[error(
+        "trigger {id} is declared as `{name}` in the document of workflow `{workflow}`; change the document and publish it"
+    )]
+    DeclaredTrigger {
+        /// The trigger.
+        id: Uuid,
+        /// Its workflow.
+        workflow: String,
+        /// Its name in the document.
+        name: String,
+    },
+    /// No webhook accepts the request. It says no more: a stranger must not learn why.
+    #[error("there is no such webhook")]
+    NoWebhook,
+    /// The media type of a request to a webhook cannot become a trigger.
+    #[error("{0}")]
+    UnsupportedBody(String),
+    /// The body of a request to a webhook is not what its media type says.
+    #[error("{0}")]
+    InvalidBody(String),
+    /// A kind of trigger is switched off.
+    #[error("{0} are switched off on this server")]
+    TriggersDisabled(&'static str),
+    /// The payload of a delivery no longer exists.
+    #[error("delivery {0} cannot be replayed: its payload was removed with its execution")]
+    UnreplayableDelivery(Uuid),
+    /// An event cannot be published like this.
+    #[error("{0}")]
+    InvalidEvent(String),
+    /// There is no such key.
+    #[error("API key {0} does not exist")]
+    KeyNotFound(Uuid),
     /// There is no such dead letter.
     #[error("dead letter {0} does not exist")]
     DeadLetterNotFound(Uuid),
@@ -232,6 +381,13 @@ pub enum Refusal {
         /// Why.
         what: String,
     },
+}
+
+fn count(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    }
 }
 
 fn not_that_draft(workflow: &str, checksum: Option<&str>) -> String {

@@ -5,22 +5,26 @@
 //!   changes nothing.
 //! * The store decides about leases, deadlines and second answers, in the transaction that stores the answer.
 //! * A claim never waits longer than it was asked to, and not after this process begins to stop.
+//! * Listing, showing and claiming items reads no journals.
+
+mod tasks;
 
 use crate::{
     Compiled,
+    audit::Recorder,
+    caller::{Caller, Scope},
     engine::Engine,
     error::{EngineError, Refusal},
     reads::MAX_PAGE,
-    state::merged_nodes,
     trigger::TriggerSchema,
 };
 use fermata_core::{
-    AnswerRule, Kind, NodeId, Run, RunId, Timestamp,
+    AnswerRule, Kind, NodeId, RunId, Timestamp,
     answer::{Reading, read},
-    apply, decode,
 };
 use fermata_store::{
     ChangeHint,
+    audit::describe,
     inbox::{
         FoundWait, Heartbeat, ItemAnswer, ItemClaim, ItemFilter, ItemHeartbeat, ItemPage, StoredItem, WaitRef,
         queue_number,
@@ -29,7 +33,7 @@ use fermata_store::{
     runs::Answer,
 };
 use serde_json::{Map, Value, json};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::broadcast, time::Instant};
 use uuid::Uuid;
 
@@ -39,13 +43,18 @@ const POLL: Duration = Duration::from_secs(1);
 /// The inbox, on behalf of one caller.
 #[derive(Clone, Copy)]
 pub struct Inbox<'a> {
-    engine: &'a Engine,
+    pub(crate) engine: &'a Engine,
+    /// Whose requests are seen, and in whose name they are answered; `None` for all.
+    pub(crate) caller: Option<&'a Caller>,
 }
 
 impl Engine {
-    /// Requests that wait for an answer.
+    /// Requests that wait for an answer, of all tenants. A request uses [`Session::inbox`](crate::Session::inbox).
     pub fn inbox(&self) -> Inbox<'_> {
-        Inbox { engine: self }
+        Inbox {
+            engine: self,
+            caller: None,
+        }
     }
 }
 
@@ -102,8 +111,13 @@ pub enum Given {
     Leased,
     /// The worker's lease has lapsed, or is not the newest one.
     LeaseLapsed,
-    /// There is no such request.
+    /// There is no such item, token or run.
     NotFound,
+    /// The run exists, but this node of it has sent no request.
+    NotWaiting {
+        /// Whether the workflow of the run has this node.
+        has_node: bool,
+    },
 }
 
 /// An answer to a request.
@@ -124,23 +138,116 @@ pub struct Reply {
 }
 
 impl Inbox<'_> {
-    /// Items, oldest first.
-    pub async fn list(&self, filter: ItemFilter) -> Result<ItemPage, EngineError> {
-        let limit = filter.limit.min(MAX_PAGE);
-        Ok(self.engine.shared.store.items(ItemFilter { limit, ..filter }).await?)
+    fn tenant(&self) -> Option<&str> {
+        self.caller.and_then(Caller::tenant)
     }
 
-    /// One item with the state that its node sees.
-    pub async fn get(&self, id: Uuid) -> Result<Option<Task>, EngineError> {
-        match self.engine.shared.store.item(id).await? {
-            Some(item) => self.task(item).await.map(Some),
-            None => Ok(None),
+    /// The tenant that a request is limited to: the caller's, or the one that it names.
+    fn limited(&self, named: Option<String>) -> Result<Option<String>, Refusal> {
+        match (self.tenant(), named) {
+            (Some(own), Some(named)) if named != own => Err(Refusal::OtherTenant),
+            (Some(own), _) => Ok(Some(own.to_owned())),
+            (None, named) => Ok(named),
         }
+    }
+
+    /// In whose name a request is answered.
+    fn answerer(&self, named: Option<String>) -> Result<Option<String>, Refusal> {
+        let caller = self.caller;
+        let Some(own) = caller.and_then(|caller| caller.identity().principal.as_ref()) else {
+            return Ok(named);
+        };
+        match named {
+            None => Ok(Some(own.user_id.clone())),
+            Some(named) if named == own.user_id || Some(&named) == own.email.as_ref() => Ok(Some(named)),
+            Some(named) if caller.is_some_and(|caller| caller.has(Scope::OnBehalfOf)) => Ok(Some(named)),
+            Some(_) => Err(Refusal::OtherPrincipal),
+        }
+    }
+
+    /// An item that the caller sees. With a tenant, only items of that tenant are read: an item of another one costs what a missing
+    /// one costs, however large it is.
+    async fn item(&self, id: Uuid) -> Result<Option<StoredItem>, EngineError> {
+        let store = &self.engine.shared.store;
+        let Some(tenant) = self.tenant() else {
+            return Ok(store.item(id).await?);
+        };
+        let filter = ItemFilter {
+            tenant: Some(tenant.to_owned()),
+            after: Some(Uuid::from_u128(id.as_u128().saturating_sub(1))),
+            limit: 1,
+            ..ItemFilter::default()
+        };
+        let first = store.items(filter).await?.items.into_iter().next();
+        Ok(first.filter(|item| item.item.id == id))
+    }
+
+    /// Whether the caller sees what is answered. It is one read, whether another tenant has it or it does not exist.
+    async fn sees(&self, of: &WaitRef) -> Result<bool, EngineError> {
+        let Some(tenant) = self.tenant() else { return Ok(true) };
+        Ok(match of {
+            WaitRef::Token(_) => true,
+            WaitRef::Item(id) => self.item(*id).await?.is_some(),
+            WaitRef::Node { run, .. } => {
+                let run = self.engine.reads().run_row(*run).await?;
+                run.is_some_and(|run| run.tenant == tenant)
+            }
+        })
+    }
+
+    /// Items, oldest first. Secrets in answers are masked.
+    pub async fn list(&self, filter: ItemFilter) -> Result<ItemPage, EngineError> {
+        let limit = filter.limit.min(MAX_PAGE);
+        let Ok(tenant) = self.limited(filter.tenant) else {
+            return Ok(ItemPage::default());
+        };
+        // The items of a run are found by the run, whose tenant is checked before.
+        if let (Some(own), Some(run)) = (self.tenant(), filter.run)
+            && self.engine.reads_of(own).run_row(run).await?.is_none()
+        {
+            return Ok(ItemPage::default());
+        }
+        let filter = ItemFilter {
+            tenant,
+            limit,
+            ..filter
+        };
+        let page = self.engine.shared.store.items(filter).await?;
+        Ok(self.engine.reads().masked(page).await)
+    }
+
+    /// One item with the state that its node sees, for people: secrets are masked.
+    pub async fn get(&self, id: Uuid) -> Result<Option<Task>, EngineError> {
+        let Some(item) = self.item(id).await? else {
+            return Ok(None);
+        };
+        let (task, bytes) = self.task(item).await?;
+        let shared = self.engine.shared.clone();
+        let mask = move || {
+            let mut task = task;
+            let mask = &shared.settings.mask;
+            task.state = serde_json::to_value(mask.of(&task.state)).unwrap_or_default();
+            task.item.payload = task.item.payload.map(|text| mask.of_text(&text).into_owned());
+            task
+        };
+        Ok(Some(self.engine.offload().run(bytes, mask).await))
     }
 
     /// Leases tasks of a queue. If there are none, waits for the first one.
     pub async fn claim(&self, claim: TaskClaim) -> Result<Vec<Task>, EngineError> {
+        let tasks = self.claim_while(claim, || std::future::ready(true)).await?;
+        Ok(tasks.unwrap_or_default())
+    }
+
+    /// The same, for a caller whose right to claim may end while it waits: `may_claim` is asked before each further try. `None` if
+    /// it says no.
+    pub async fn claim_while<F: Future<Output = bool>>(
+        &self,
+        claim: TaskClaim,
+        may_claim: impl Fn() -> F,
+    ) -> Result<Option<Vec<Task>>, EngineError> {
         let shared = &self.engine.shared;
+        let tenant = self.limited(claim.tenant)?;
         let deadline = Instant::now() + claim.wait;
         let mut changes = shared.store.changes();
         let queue = queue_number(&claim.queue);
@@ -148,7 +255,7 @@ impl Inbox<'_> {
             let now = shared.clock.now();
             let items = shared.store.claim_items(ItemClaim {
                 queue: claim.queue.clone(),
-                tenant: claim.tenant.clone(),
+                tenant: tenant.clone(),
                 worker: claim.worker.clone(),
                 limit: claim.limit,
                 until: later(now, claim.lease),
@@ -156,20 +263,20 @@ impl Inbox<'_> {
             });
             let items = items.await?;
             if !items.is_empty() {
-                let mut tasks = Vec::with_capacity(items.len());
-                for item in items {
-                    tasks.push(self.task(item).await?);
-                }
-                return Ok(tasks);
+                shared.metrics.inbox.claimed.add(items.len() as u64);
+                return self.tasks(items).await.map(Some);
             }
             let pause = deadline.saturating_duration_since(Instant::now()).min(POLL);
             if pause.is_zero() || shared.shutdown.is_stopping() {
-                return Ok(Vec::new());
+                return Ok(Some(Vec::new()));
             }
             tokio::select! {
                 () = offered(&mut changes, queue) => {}
                 () = tokio::time::sleep(pause) => {}
                 () = shared.shutdown.stopping.cancelled() => {}
+            }
+            if !may_claim().await {
+                return Ok(None);
             }
         }
     }
@@ -184,6 +291,7 @@ impl Inbox<'_> {
         progress: Option<&Value>,
     ) -> Result<(Heartbeat, Timestamp), EngineError> {
         let shared = &self.engine.shared;
+        let tenant = self.limited(tenant)?;
         let now = shared.clock.now();
         let until = later(now, extend);
         let heartbeat = ItemHeartbeat {
@@ -199,15 +307,60 @@ impl Inbox<'_> {
 
     /// Answers a request. The answer is durable when this returns, and the run is woken at once.
     pub async fn answer(&self, reply: Reply) -> Result<Given, EngineError> {
-        let store = &self.engine.shared.store;
-        let Some(wait) = store.find_wait(&reply.of).await? else {
-            return Ok(Given::NotFound);
+        let Some(caller) = self.caller else {
+            return self.give(reply).await;
         };
-        let run = self.engine.reads().run_row(wait.run).await?;
+        let target = match &reply.of {
+            WaitRef::Token(_) => String::new(),
+            WaitRef::Item(id) => id.to_string(),
+            WaitRef::Node { run, node } => format!("{run}/{node}"),
+        };
+        let recorder = Recorder {
+            engine: self.engine,
+            caller,
+        };
+        recorder.record("request.answer", &target, self.give(reply)).await
+    }
+
+    async fn give(&self, reply: Reply) -> Result<Given, EngineError> {
+        let given = self.store_answer(reply).await?;
+        let counters = &self.engine.shared.metrics.inbox;
+        match given {
+            Given::Accepted { .. } => counters.answered.inc(),
+            Given::Refused { .. } | Given::Closed | Given::Leased | Given::LeaseLapsed => counters.refused.inc(),
+            Given::NotFound | Given::NotWaiting { .. } => {}
+        }
+        Ok(given)
+    }
+
+    async fn store_answer(&self, mut reply: Reply) -> Result<Given, EngineError> {
+        reply.tenant = self.limited(reply.tenant)?;
+        reply.by = self.answerer(reply.by)?;
+        if !self.sees(&reply.of).await? {
+            return Ok(Given::NotFound);
+        }
+        let store = &self.engine.shared.store;
+        let wait = store.find_wait(&reply.of).await?;
+        let run = match (&wait, &reply.of) {
+            (Some(FoundWait { run, .. }), _) | (None, WaitRef::Node { run, .. }) => *run,
+            (None, WaitRef::Token(_) | WaitRef::Item(_)) => return Ok(Given::NotFound),
+        };
+        let run = self.engine.reads().run_row(run).await?;
         let of_tenant = |run: &RunRecord| reply.tenant.as_ref().is_none_or(|tenant| run.tenant == *tenant);
         let Some(run) = run.filter(of_tenant) else {
             return Ok(Given::NotFound);
         };
+        let Some(wait) = wait else {
+            let WaitRef::Node { node, .. } = &reply.of else {
+                return Ok(Given::NotFound);
+            };
+            let has_node = self.compiled(&run).await?.plan.find(node.as_str()).is_some();
+            return Ok(Given::NotWaiting { has_node });
+        };
+        describe(|row| {
+            row.tenant.clone_from(&run.tenant);
+            row.detail = Some(format!("node {} of execution {}", wait.node, run.id));
+        });
         let failure = match self.check(&run, &wait, &reply).await? {
             Ok(failure) => failure,
             Err(refused) => return Ok(refused),
@@ -282,61 +435,6 @@ impl Inbox<'_> {
         workflows
             .compiled(run.workflow_uid, &run.workflow_id, run.workflow_version)
             .await
-    }
-
-    async fn task(&self, item: StoredItem) -> Result<Task, EngineError> {
-        let details: Value = serde_json::from_str(&item.item.details).unwrap_or_default();
-        let sees = details["asOf"].as_u64().and_then(|sees| u32::try_from(sees).ok());
-        let state = match sees {
-            Some(sees) => self.state(item.run, sees).await?,
-            None => json!({}),
-        };
-        Ok(Task {
-            idempotency_key: format!("{}:{}:{}", item.run, item.node, item.attempt),
-            state,
-            item,
-        })
-    }
-
-    /// The state of a run after the first `sees` nodes of its completion order.
-    async fn state(&self, id: RunId, sees: u32) -> Result<Value, EngineError> {
-        let store = &self.engine.shared.store;
-        let stored = store.load(id).await?.ok_or(Refusal::RunNotFound(id))?;
-        let workflows = self.engine.workflows();
-        let compiled = workflows.compiled(stored.workflow_uid, &stored.workflow_id, stored.workflow_version);
-        let mut run = Run::new(compiled.await?.plan.clone());
-        let unusable = |what: String| EngineError::Unusable {
-            workflow: stored.workflow_id.clone(),
-            version: stored.workflow_version,
-            what: format!("the journal of run {id} cannot be read: {what}"),
-        };
-        for row in &stored.journal {
-            for event in decode(row).map_err(|error| unusable(error.to_string()))? {
-                apply(&mut run, &event).map_err(|error| unusable(error.to_string()))?;
-            }
-        }
-        let offload = self.engine.offload();
-        let mut state = match offload.parse(&stored.trigger).await {
-            Ok(Value::Object(members)) => members,
-            _ => Map::new(),
-        };
-        let nodes: Vec<NodeId> = merged_nodes(&run, sees)
-            .map(|ix| run.plan().node(ix).id.clone())
-            .collect();
-        if nodes.is_empty() {
-            return Ok(Value::Object(state));
-        }
-        let attempts = store.last_attempts(id, &nodes).await?.into_iter();
-        let mut outputs: HashMap<NodeId, String> = attempts
-            .filter_map(|attempt| Some((attempt.node, attempt.outputs?)))
-            .collect();
-        for node in nodes {
-            let text = outputs.remove(&node).unwrap_or_default();
-            if let Ok(Value::Object(members)) = offload.parse(&text).await {
-                state.extend(members);
-            }
-        }
-        Ok(Value::Object(state))
     }
 }
 

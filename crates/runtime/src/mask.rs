@@ -95,6 +95,9 @@ impl Mask {
 
     /// JSON text without its secrets. Other text is masked as plain text.
     pub fn of_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.is_without_secrets(text) {
+            return Cow::Borrowed(text);
+        }
         match serde_json::from_str::<Value>(text) {
             Ok(value) => {
                 let masked = self.to_text(&value);
@@ -105,6 +108,13 @@ impl Mask {
             }
             Err(_) => self.string(text),
         }
+    }
+
+    /// Whether JSON text certainly holds no secret, which most texts show without being parsed: no string in it is a
+    /// sensitive name, none has a `name=value` pair or a URL, and none is escaped.
+    fn is_without_secrets(&self, text: &str) -> bool {
+        let is_plain = !text.contains(['\\', '=']) && !text.contains("://");
+        is_plain && !text.split('"').skip(1).step_by(2).any(|name| self.hides_in_query(name))
     }
 
     /// The value without its secrets, to be serialized.
@@ -217,7 +227,12 @@ fn plain(name: &str) -> impl Iterator<Item = u8> + '_ {
 }
 
 fn is_one_of(names: &[String], name: &str) -> bool {
-    name.len() <= LONGEST_NAME && names.iter().any(|known| known.bytes().eq(plain(name)))
+    if name.len() > LONGEST_NAME {
+        return false;
+    }
+    let length = plain(name).count();
+    let is_same = |known: &String| known.len() == length && known.bytes().eq(plain(name));
+    names.iter().any(is_same)
 }
 
 /// The names in a path such as `context.data['get-item'].items[0]`.
@@ -365,6 +380,24 @@ mod tests {
         assert_eq!(Mask::default().to_text(&value), value.to_string());
         assert!(matches!(Mask::default().of_text(&value.to_string()), Cow::Borrowed(_)));
         assert_eq!(Mask::default().of_text("not JSON, token=1"), "not JSON, token=***");
+    }
+
+    #[test]
+    fn text_is_masked_however_its_names_are_written() {
+        let mask = Mask::default();
+        for (text, expected) in [
+            (r#"{"tok\u0065n":"x"}"#, r#"{"token":"***"}"#),
+            (r#"{ "a": [{ "X_API-key": 1 }] }"#, r#"{"a":[{"X_API-key":"***"}]}"#),
+            (r#"{"query":{"sig":"x"}}"#, r#"{"query":{"sig":"***"}}"#),
+            (r#"{"a":"token"}"#, r#"{"a":"token"}"#),
+            (r#"["password", "x"]"#, r#"["password","x"]"#),
+        ] {
+            assert_eq!(mask.of_text(text), expected);
+        }
+        let untouched = r#"{ "a": "tokens", "sig": 1 }"#;
+        assert_eq!(mask.of_text(untouched), r#"{"a":"tokens","sig":1}"#);
+        let untouched = r#"{ "a": "tokens" }"#;
+        assert!(matches!(mask.of_text(untouched), Cow::Borrowed(text) if text == untouched));
     }
 
     #[test]

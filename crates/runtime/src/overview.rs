@@ -6,8 +6,8 @@
 mod skips;
 
 pub use self::skips::SkipReasons;
-use crate::{EngineError, entry::TRUNCATED, reads::Reads};
-use fermata_core::{Failure, Kind, NodeId, Phase, Run, RunId, Timestamp, apply};
+use crate::{EngineError, Refusal, entry::TRUNCATED, reads::Reads};
+use fermata_core::{Failure, Items, Kind, NodeId, Phase, Run, RunId, Timestamp, apply};
 use fermata_store::{reads::RunRecord, runs::Attempt};
 use serde::Deserialize;
 
@@ -51,6 +51,27 @@ pub struct NodeOverview {
     pub failure: Option<Failure>,
     /// Why it was skipped.
     pub skip_reason: Option<String>,
+    /// The progress of its items, if it runs one child for each item of a list.
+    pub items: Option<ItemProgress>,
+}
+
+/// How many items of a list have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ItemProgress {
+    pub total: u32,
+    pub succeeded: u32,
+    pub failed: u32,
+}
+
+impl From<&Items> for ItemProgress {
+    fn from(items: &Items) -> ItemProgress {
+        ItemProgress {
+            total: items.count,
+            succeeded: items.succeeded.len(),
+            failed: items.failed.len(),
+        }
+    }
 }
 
 impl Reads<'_> {
@@ -87,6 +108,25 @@ impl Reads<'_> {
             nodes,
             failed_nodes,
         })
+    }
+
+    /// The progress of the nodes of a run with one child for each item of a list. Nodes that have not started have none.
+    pub async fn items(&self, id: RunId) -> Result<Vec<(NodeId, ItemProgress)>, EngineError> {
+        let run = self.run_row(id).await?.ok_or(Refusal::RunNotFound(id))?;
+        if run.workflow_version == 0 {
+            return Ok(Vec::new()); // it has no plan yet
+        }
+        let workflows = self.engine.workflows();
+        let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
+        if !compiled.await?.plan.nodes.iter().any(|node| node.kind.each().is_some()) {
+            return Ok(Vec::new());
+        }
+        let (state, _) = self.state(&run).await?;
+        let progress = |ix| {
+            let items = state.node(ix).items.as_deref()?;
+            Some((state.plan().node(ix).id.clone(), items.into()))
+        };
+        Ok(state.plan().indices().filter_map(progress).collect())
     }
 
     /// Replays the journal of a run; also returns why nodes were skipped.
@@ -129,6 +169,7 @@ fn view_of(state: &Run, ix: fermata_core::NodeIx) -> NodeOverview {
         is_truncated: false,
         failure: None,
         skip_reason: None,
+        items: now.items.as_deref().map(ItemProgress::from),
     };
     match &now.phase {
         Phase::Idle | Phase::Skipped => {}

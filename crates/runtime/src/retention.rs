@@ -1,4 +1,4 @@
-//! Retention: finished runs and dead letters are removed when their time is over.
+//! Retention: finished runs, dead letters and rows of the audit trail are removed when their time is over.
 //!
 //! What must stay true:
 //! * Each step is small and one transaction, so a crash between two steps loses nothing: the next pass starts at the oldest run.
@@ -14,6 +14,7 @@ use fermata_store::{
     Store, StoreError,
     dead_letters::DeadLetterFilter,
     retention::{PruneBatch, Retention, RunDeletion},
+    triggers::KEPT_FOR,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -22,6 +23,10 @@ use tokio::time::Instant;
 const BATCH: u32 = 200;
 /// Dead letters that are read at once.
 const DEAD_LETTERS: u32 = 100;
+/// Rows of the audit trail that are removed in one transaction.
+const AUDIT_ROWS: u32 = 500;
+/// Deliveries and events that are removed in one transaction.
+const DELIVERIES: u32 = 500;
 /// How long pruning rests for each unit of time that it worked.
 const REST: u32 = 9;
 
@@ -34,6 +39,10 @@ pub struct Removed {
     pub emptied: u64,
     /// Dead letters.
     pub dead_letters: u64,
+    /// Rows of the audit trail.
+    pub audit: u64,
+    /// Deliveries of triggers, and events.
+    pub deliveries: u64,
 }
 
 /// How a pass proceeds.
@@ -87,6 +96,8 @@ pub async fn prune(
         pace.rest(began).await;
     }
     removed.dead_letters = prune_dead_letters(store, retention, now, pace).await?;
+    removed.audit = prune_audit(store, retention, now, pace).await?;
+    removed.deliveries = prune_triggers(store, now, pace).await?;
     if pace != Pace::DryRun && removed != Removed::default() {
         loop {
             let began = Instant::now();
@@ -131,10 +142,44 @@ async fn prune_dead_letters(
     Ok(removed)
 }
 
-/// Prunes again and again, if this process works and has retention. Never returns.
+async fn prune_audit(store: &dyn Store, retention: &Retention, now: Timestamp, pace: Pace) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    let (Some(before), false) = (retention.first_kept_audit_row(now), pace == Pace::DryRun) else {
+        return Ok(0);
+    };
+    loop {
+        let began = Instant::now();
+        let now = store.prune_audit(before, AUDIT_ROWS).await?;
+        removed += now;
+        if now < u64::from(AUDIT_ROWS) {
+            return Ok(removed);
+        }
+        pace.rest(began).await;
+    }
+}
+
+/// Deliveries of triggers and events are always kept for [`KEPT_FOR`].
+async fn prune_triggers(store: &dyn Store, now: Timestamp, pace: Pace) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    if pace == Pace::DryRun {
+        return Ok(0);
+    }
+    let before = Timestamp(now.0 - KEPT_FOR.as_micros() as i64);
+    loop {
+        let began = Instant::now();
+        let now = store.prune_triggers(before, DELIVERIES).await?;
+        removed += now;
+        if now < u64::from(DELIVERIES) {
+            return Ok(removed);
+        }
+        pace.rest(began).await;
+    }
+}
+
+/// Prunes again and again, if this process works. Never returns.
 pub(crate) async fn run(shared: &Shared) {
     let retention = Arc::new(shared.settings.retention.clone());
-    if retention.keeps_all() || !shared.settings.role.works() {
+    if !shared.settings.role.works() {
         return std::future::pending().await;
     }
     let (store, interval) = (shared.store.as_ref(), shared.settings.retention_interval);
@@ -142,13 +187,24 @@ pub(crate) async fn run(shared: &Shared) {
     loop {
         tokio::time::sleep(pause).await;
         let began = Instant::now();
-        let pruned = prune(store, &retention, shared.clock.now(), Pace::Gentle, u64::MAX).await;
+        let pruned = match retention.keeps_all() {
+            true => {
+                let deliveries = prune_triggers(store, shared.clock.now(), Pace::Gentle).await;
+                deliveries.map(|deliveries| Removed {
+                    deliveries,
+                    ..Removed::default()
+                })
+            }
+            false => prune(store, &retention, shared.clock.now(), Pace::Gentle, u64::MAX).await,
+        };
         match &pruned {
             Ok(removed) if *removed == Removed::default() => {}
             Ok(removed) => tracing::info!(
                 runs = removed.runs,
                 emptied = removed.emptied,
                 dead_letters = removed.dead_letters,
+                audit = removed.audit,
+                deliveries = removed.deliveries,
                 "finished runs were removed, as [retention] says"
             ),
             Err(error) => tracing::warn!(%error, "finished runs could not be removed; trying again later"),

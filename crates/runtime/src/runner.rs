@@ -6,9 +6,11 @@
 //!   (`lease_gate.rs`, `heartbeat.rs`).
 //! * Hints only save time: what another process does is found after `poll_interval` at the latest.
 
+mod admit;
 mod child_sweep;
 mod claim_size;
 mod claims;
+mod flow_sweep;
 mod heartbeat;
 pub(crate) mod lease_gate;
 mod orphaned_leases;
@@ -20,7 +22,7 @@ mod resumed;
 pub(crate) use claim_size::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
 
-use crate::{engine::Shared, retention, runners};
+use crate::{engine::Shared, retention, runners, triggers};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
@@ -52,6 +54,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         () = message_loop(&shared) => {}
         () = retention::run(&shared) => {}
         () = child_sweep::run(&shared), if shared.settings.role.works() => {}
+        () = triggers::run(&shared), if shared.settings.role.works() => {}
+        () = flow_sweep::run(&shared), if shared.settings.role.works() => {}
     }
     let _ = end.send(if in_order { End::Retire } else { End::Leave }); // the heartbeat may have ended
     if in_order {
@@ -121,6 +125,8 @@ pub(crate) fn nothing_but(shared: &Shared, run: RunId, epoch: u64, then: Then) -
         messages_seen: 0, // consumed messages stay consumed
         status: None,
         dead_letter: None,
+        usage: None,
+        state: None,
         then,
     }
 }

@@ -8,27 +8,39 @@ use crate::{
     entry::{BODY_ERROR, TRUNCATED},
     memory::{self, Share},
     sandbox::{self, Sandbox},
-    state::{Writers, merged_nodes},
+    state::{Writers, cached::CachedState, merged_nodes},
 };
 use fermata_core::{
     Failure, Language, NodeId, NodeIx, Phase, Run, Verdict, code,
     plan::{Scope, Source},
 };
 use fermata_expr::{
-    Data, DataRef, EvalErrorKind, Limits, ReadPath, SandboxLanguage, Segment, logic::Logic, template::ValueTemplate,
+    Data, DataRef, EvalErrorKind, Limits, ReadPath, SandboxLanguage, Segment,
+    logic::Logic,
+    template::{Rendered, ValueTemplate},
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// The payloads that a run's expressions can see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Payloads {
     pub trigger: Arc<Value>,
     pub spec: Option<Arc<Value>>,
+    /// The request or event that started the run, if a trigger did.
+    pub request: Option<Arc<Value>>,
     /// Entries of nodes that were needed so far or ended in this process.
     pub entries: BTreeMap<NodeIx, Arc<Value>>,
     /// Which of these entries wrote the state.
     writers: Writers,
+    /// What other nodes wrote into the state, and its size as JSON.
+    cached: Option<(Arc<CachedState>, usize)>,
+    /// Whether the store was asked for a cached state.
+    pub asked_for_cached: bool,
     /// The callback URLs of waits; `None` if they were not needed so far.
     waits: Option<Value>,
     /// The size of the trigger and the spec as JSON.
@@ -58,6 +70,9 @@ const SMALL_ENTRY: usize = 1024;
 /// The `spec` of a run that was started without one.
 static NO_SPEC: Value = Value::Null;
 
+/// The `request` of a run that no trigger started.
+static NO_REQUEST: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+
 impl Payloads {
     /// `spec` is also visible as `trigger.spec`, unless the trigger has a `spec` of its own.
     /// `bytes` is the size of both as JSON.
@@ -70,13 +85,27 @@ impl Payloads {
         Payloads {
             trigger,
             spec,
+            request: None,
             entries: BTreeMap::new(),
             writers: Writers::default(),
+            cached: None,
+            asked_for_cached: false,
             waits: None,
             given_bytes: bytes,
             entry_bytes: BTreeMap::new(),
             counted: Counted::default(),
         }
+    }
+
+    /// The same payloads, with the request that started the run.
+    pub fn started_by(mut self, request: Option<Arc<Value>>) -> Payloads {
+        self.request = request;
+        self
+    }
+
+    /// The trigger and the spec.
+    pub fn given(&self) -> (&Value, Option<&Value>) {
+        (&self.trigger, self.spec.as_deref())
     }
 
     /// About the memory of the trigger and the spec.
@@ -115,10 +144,37 @@ impl Payloads {
         }
     }
 
+    /// Keeps the cached state, whose text has `bytes` bytes.
+    pub fn learn_cached(&mut self, cached: CachedState, bytes: usize) {
+        self.grow(bytes as u64);
+        self.cached = Some((Arc::new(cached), bytes));
+    }
+
+    /// The cached state and its size as JSON.
+    pub fn cached(&self) -> Option<(&CachedState, usize)> {
+        self.cached.as_ref().map(|(cached, bytes)| (&**cached, *bytes))
+    }
+
+    /// The state for the store, readable from position `from` on. All entries that wrote it must be in memory or cached.
+    pub fn to_cached(&self, from: u32, up_to: u32, writers: usize) -> CachedState {
+        let older = self.cached().map(|(cached, _)| cached);
+        CachedState::build((from, up_to), writers, older, &self.writers, |ix, name| {
+            self.entries.get(&ix)?.get(name)
+        })
+    }
+
+    /// Counts more memory of the run, until its entries are dropped.
+    pub fn grow(&mut self, bytes: u64) {
+        if let Some(share) = &mut self.counted.share {
+            share.grow(bytes);
+        }
+    }
+
     /// Drops all entries; they can be fetched again.
     pub fn forget_entries(&mut self) {
         self.entries.clear();
         self.writers.forget();
+        (self.cached, self.asked_for_cached) = (None, false);
         self.entry_bytes.clear();
         if let Some(share) = &mut self.counted.share {
             share.shrink_to(self.counted.least);
@@ -128,7 +184,10 @@ impl Payloads {
     /// About how many bytes an expression may read.
     pub fn bytes(&self, needs: &Needs) -> usize {
         let entries: usize = match &needs.nodes {
-            _ if !needs.state.is_none() => self.entry_bytes.values().sum(),
+            _ if !needs.state.is_none() => {
+                let entries: usize = self.entry_bytes.values().sum();
+                entries + self.cached().map_or(0, |(_, bytes)| bytes)
+            }
             Nodes::All => self.entry_bytes.values().sum(),
             Nodes::These(nodes) => nodes.iter().filter_map(|ix| self.entry_bytes.get(ix)).sum(),
         };
@@ -168,7 +227,9 @@ impl Payloads {
         };
         // Which node wrote a member is known only from the outputs.
         if !needs.state.is_none() {
-            missing.extend(merged_nodes(run, sees).filter(absent));
+            let cached = self.cached.as_ref();
+            let is_read = |ix: &NodeIx| cached.is_none_or(|(cached, _)| !cached.covers(order(run, *ix), sees));
+            missing.extend(merged_nodes(run, sees).filter(absent).filter(is_read));
             missing.sort();
             missing.dedup();
         }
@@ -182,6 +243,13 @@ impl Payloads {
             let data = match &name.source {
                 Source::Trigger => Some(Data::Json(&self.trigger)),
                 Source::Spec => Some(Data::Json(self.spec.as_deref().unwrap_or(&NO_SPEC))),
+                // In a scope whose root is the state, it must not hide a member of the state.
+                Source::Request if self.request.is_none() && has_root_state(&compiled.plan.scope) => None,
+                Source::Request => Some(Data::Json(self.request.as_deref().unwrap_or(&NO_REQUEST))),
+                Source::RequestHeaders => {
+                    let headers = self.request.as_deref().and_then(|request| request.get("headers"));
+                    Some(Data::Json(headers.unwrap_or(&NO_REQUEST)))
+                }
                 Source::Vars => Some(Data::Json(run.vars())),
                 Source::Waits => self.waits.as_ref().map(Data::Json),
                 Source::Entries => Some(self.visible_entries(compiled, run, needs, sees)),
@@ -190,7 +258,7 @@ impl Payloads {
             };
             if let Some(data) = data {
                 if name.path.is_empty() {
-                    return data;
+                    return over(roots, data);
                 }
                 place(&mut roots, &name.path, data);
             }
@@ -219,11 +287,7 @@ impl Payloads {
         match &needs.state {
             Members::These(names) => {
                 let member = |name: &'a String| {
-                    let written = self
-                        .writers
-                        .of(name, sees)
-                        .and_then(|ix| self.entries.get(&ix)?.get(name));
-                    let value = written.or_else(|| trigger?.get(name))?;
+                    let value = self.written_member(name, sees).or_else(|| trigger?.get(name))?;
                     Some((name.as_str(), Data::Json(value)))
                 };
                 Data::object(names.iter().filter_map(member))
@@ -237,10 +301,27 @@ impl Payloads {
         }
     }
 
-    /// The members of the state that nodes wrote, as of a position in the completion order.
+    /// What nodes wrote into a member of the state, as of a position in the completion order.
+    fn written_member(&self, name: &str, sees: u32) -> Option<&Value> {
+        let cached = self.cached().and_then(|(cached, _)| cached.of(name, sees));
+        let written = self.writers.of(name, sees);
+        let written = written.filter(|(order, _)| cached.is_none_or(|(cached, _)| *order > cached));
+        match written {
+            Some((_, ix)) => self.entries.get(&ix)?.get(name),
+            None => cached.map(|(_, value)| value),
+        }
+    }
+
+    /// The members of the state that nodes wrote, as of a position in the completion order. A member may occur twice; then the
+    /// last value counts.
     fn written(&self, sees: u32) -> impl Iterator<Item = (&str, &Value)> {
-        let written = self.writers.all(sees);
-        written.filter_map(|(name, ix)| Some((name, self.entries.get(&ix)?.get(name)?)))
+        let cached = self.cached().map(|(cached, _)| cached);
+        let of_cached = cached.into_iter().flat_map(move |cached| cached.all(sees));
+        let newer = self.writers.all(sees).filter(move |(name, (order, _))| {
+            let cached = cached.and_then(|cached| cached.of(name, sees));
+            cached.is_none_or(|(cached, _)| *order > cached)
+        });
+        of_cached.chain(newer.filter_map(|(name, (_, ix))| Some((name, self.entries.get(&ix)?.get(name)?))))
     }
 
     /// The whole state as of a position in the completion order. All entries that wrote it must be in memory.
@@ -263,7 +344,7 @@ impl Payloads {
         run: &Run,
         (template, needs): &(ValueTemplate, Needs),
         sees: u32,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Rendered, Failure> {
         let scope = self.scope(compiled, run, needs, sees);
         let refuse = |message: String| Failure::permanent(code::TEMPLATE_ERROR, message);
         if let Some(message) = unreadable(&compiled.plan.scope, &scope, template.reads()) {
@@ -374,8 +455,24 @@ impl Question {
     }
 }
 
+/// Whether the members of the state are the names of a scope.
+fn has_root_state(scope: &Scope) -> bool {
+    scope.names.iter().any(|name| name.path.is_empty())
+}
+
+/// The root value of a scope, with the names that were placed before it and that it does not have.
+fn over<'a>(mut roots: BTreeMap<&'a str, Data<'a>>, data: Data<'a>) -> Data<'a> {
+    match data {
+        Data::Object(members) if !roots.is_empty() => {
+            roots.extend(members);
+            Data::Object(roots)
+        }
+        data => data,
+    }
+}
+
 /// Inserts data at `path`.
-fn place<'a>(object: &mut BTreeMap<&'a str, Data<'a>>, path: &'a [String], data: Data<'a>) {
+pub(crate) fn place<'a>(object: &mut BTreeMap<&'a str, Data<'a>>, path: &'a [String], data: Data<'a>) {
     match path {
         [] => {}
         [name] => {
@@ -428,7 +525,7 @@ fn unreadable(names: &Scope, scope: &Data<'_>, reads: &[ReadPath]) -> Option<Str
 const SHOWN_VALUE: usize = 200;
 
 /// The values that a condition read, shortened for display.
-fn saw(scope: &Data<'_>, reads: &[ReadPath]) -> Map<String, Value> {
+pub(crate) fn saw(scope: &Data<'_>, reads: &[ReadPath]) -> Map<String, Value> {
     let value_at = |read: &ReadPath| match scope.at(&read.segments)? {
         DataRef::Json(Value::String(text)) if text.len() > SHOWN_VALUE => {
             let end = text.floor_char_boundary(SHOWN_VALUE);

@@ -1,12 +1,15 @@
 //! The settings of an engine. The defaults are the spec's (§5.1, §6.1, §8.4, §10).
 
-use crate::{mask::Mask, sandbox::SandboxSettings};
+use crate::{
+    mask::Mask, metrics::MetricsSettings, rate::Rate, sandbox::SandboxSettings, secrets::Secrets, tiers::Tiers,
+    trace::Tracer, triggers::TriggerSettings,
+};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::Limits;
 use fermata_store::retention::Retention;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// The role of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +80,18 @@ pub struct Settings {
     pub vars: Map<String, Value>,
     /// Which parameters are masked when they are stored, and which outputs when they are shown.
     pub mask: Mask,
+    /// What templates can insert as `secrets`.
+    pub secrets: Arc<Secrets>,
+    /// The limits of tenants.
+    pub tiers: Arc<Tiers>,
+    /// Whether `concurrency`, `rate`, `debounce` and `unique` of documents have no effect.
+    pub ignore_flow_control: bool,
+    /// How often this process starts a workflow for a tenant; `None` if that is not limited.
+    pub execution_rate: Option<Rate>,
     /// Whether drafts may be executed.
     pub allow_draft_execution: bool,
+    /// Whether a run needs a principal: the caller's, or one that the request names.
+    pub require_principal: bool,
     /// Memory for the payloads of runs that this process holds. Beyond it, runs are stored without being held, nothing is
     /// claimed, and outputs are read from the store each time they are needed.
     pub payload_bytes: u64,
@@ -94,6 +107,12 @@ pub struct Settings {
     pub default_child_timeout: Duration,
     /// The URL under which services reach this server: callbacks are sent to `/wh/{token}` below it.
     pub public_url: String,
+    /// Where spans go; `None` if there are no traces.
+    pub tracer: Option<Tracer>,
+    /// What is counted for `/metrics`.
+    pub metrics: MetricsSettings,
+    /// Webhooks, schedules and events.
+    pub triggers: TriggerSettings,
 }
 
 impl Default for Settings {
@@ -117,7 +136,12 @@ impl Default for Settings {
             seed: None,
             vars: Map::new(),
             mask: Mask::default(),
+            secrets: Arc::default(),
+            tiers: Arc::default(),
+            ignore_flow_control: false,
+            execution_rate: None,
             allow_draft_execution: false,
+            require_principal: false,
             payload_bytes: 256 << 20,
             response_bytes: 128 << 20,
             retention: Retention::default(),
@@ -125,6 +149,9 @@ impl Default for Settings {
             max_nesting_depth: 5,
             default_child_timeout: Duration::from_secs(3600),
             public_url: "http://127.0.0.1:7070".to_owned(),
+            tracer: None,
+            metrics: MetricsSettings::default(),
+            triggers: TriggerSettings::default(),
         }
     }
 }

@@ -117,6 +117,11 @@ impl Slots {
         })
     }
 
+    /// How many slots are in use, those of the reserve included.
+    pub fn used(&self) -> usize {
+        self.state().used
+    }
+
     /// How many slots are free, without the reserve.
     pub fn idle(&self) -> usize {
         self.count.saturating_sub(self.state().used)

@@ -1,12 +1,13 @@
 //! The journal for people: one entry for each event, with a level and a category.
 
 use crate::mask::Mask;
-use fermata_core::{Event, NodeId, Outcome, Plan, SkipReason, Status, Timestamp, Verdict};
+use fermata_core::{Event, NodeId, Outcome, Plan, Ranges, Route, SkipReason, Status, Timestamp, Verdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The severity of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum Level {
     Info,
@@ -35,11 +36,11 @@ pub struct Entry {
 
 /// How many entries [`entries`] returns for these events.
 pub fn count(events: &[Event]) -> usize {
-    let broken = |event| broken_conditions(event).len();
-    events.iter().map(|event| 1 + broken(event)).sum()
+    let warnings = |event| broken_conditions(event).len() + missing_outputs(event).len();
+    events.iter().map(|event| 1 + warnings(event)).sum()
 }
 
-/// The entries of one journal row. Each condition that could not be evaluated has its own. The journal holds the
+/// The entries of one journal row. Each condition that could not be evaluated and each output that is missing has its own. The journal holds the
 /// configured `vars` because replay needs them; they may be secrets and are not shown. Values that conditions read are masked.
 pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>, mask: &Mask) -> Vec<Entry> {
     let entry = |level, category, message, data| Entry {
@@ -53,9 +54,15 @@ pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>, m
     let mut entries = Vec::with_capacity(events.len());
     for event in events {
         for (node, verdict, error) in broken_conditions(event) {
-            let message = format!("a condition of {node} could not be evaluated and is false: {error}");
+            let result = if fails_the_run(node, plan) { "" } else { " and is false" };
+            let message = format!("a condition of {node} could not be evaluated{result}: {error}");
             let verdict = serde_json::to_value(verdict).map_or(Value::Null, |verdict| masked(verdict, mask));
             let data = json!({ "type": "conditionFailed", "node": node, "verdict": verdict });
+            entries.push(entry(Level::Warn, "Orchestrator".to_owned(), message, data));
+        }
+        for name in missing_outputs(event) {
+            let message = format!("the declared output `{name}` is missing from the state; it is null");
+            let data = json!({ "type": "outputMissing", "output": name });
             entries.push(entry(Level::Warn, "Orchestrator".to_owned(), message, data));
         }
         let (level, message) = describe(event, plan);
@@ -85,6 +92,13 @@ fn masked(mut data: Value, mask: &Mask) -> Value {
     data
 }
 
+fn missing_outputs(event: &Event) -> &[String] {
+    match event {
+        Event::Ended { missing_outputs, .. } => missing_outputs,
+        _ => &[],
+    }
+}
+
 fn broken_conditions(event: &Event) -> Vec<(&NodeId, &Verdict, &str)> {
     let (node, verdicts) = match event {
         Event::Routed { node, verdicts, .. } => (node, verdicts.as_slice()),
@@ -97,6 +111,12 @@ fn broken_conditions(event: &Event) -> Vec<(&NodeId, &Verdict, &str)> {
     broken.collect()
 }
 
+/// Whether the run fails if a condition of this node cannot be evaluated. Otherwise the condition counts as false.
+fn fails_the_run(node: &NodeId, plan: Option<&Plan>) -> bool {
+    let planned = plan.and_then(|plan| Some(plan.node(plan.find(node.as_str())?)));
+    planned.is_some_and(|node| node.route == Route::ExactlyOne)
+}
+
 fn category(event: &Event, plan: Option<&Plan>) -> String {
     let of_action = matches!(
         event,
@@ -105,6 +125,7 @@ fn category(event: &Event, plan: Option<&Plan>) -> String {
             | Event::Slept { .. }
             | Event::Began { .. }
             | Event::Requested { .. }
+            | Event::ItemsEnded { .. }
             | Event::Answered { .. }
     );
     let action = event.node().filter(|_| of_action).and_then(|node| {
@@ -113,6 +134,15 @@ fn category(event: &Event, plan: Option<&Plan>) -> String {
         Some(plan.node(ix).kind.action_type())
     });
     action.map_or_else(|| "Orchestrator".to_owned(), |action| format!("Action:{action}"))
+}
+
+/// Items as `0-9, 12`.
+fn shown(items: &Ranges) -> String {
+    let range = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    items.ranges().iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
 fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
@@ -129,7 +159,28 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
         }
         Event::Slept { node, .. } => (Level::Info, format!("{node} sleeps")),
         Event::Began { node, attempt, .. } => (Level::Info, format!("attempt {attempt} of {node} starts")),
+        Event::Requested {
+            node,
+            items: Some(count),
+            ..
+        } => (Level::Info, format!("{node} runs one child for each of {count} items")),
         Event::Requested { node, .. } => (Level::Info, format!("{node} waits for its answer")),
+        Event::ItemsEnded {
+            node,
+            succeeded,
+            failed,
+            ..
+        } => match (succeeded.is_empty(), failed.is_empty()) {
+            (_, true) => (Level::Info, format!("{node}: items {} succeeded", shown(succeeded))),
+            (true, false) => (Level::Warn, format!("{node}: items {} failed", shown(failed))),
+            (false, false) => {
+                let (succeeded, failed) = (shown(succeeded), shown(failed));
+                (
+                    Level::Warn,
+                    format!("{node}: items {succeeded} succeeded, {failed} failed"),
+                )
+            }
+        },
         Event::Answered { node, .. } => (
             Level::Info,
             format!("a callback for {node} arrived before the node opened and is kept"),

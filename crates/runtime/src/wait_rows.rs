@@ -1,6 +1,6 @@
 //! The rows of everything in a run that accepts one answer: waits and requests.
 
-use fermata_core::{AnswerRule, Event, Kind, NodeId, Plan, Run, Timestamp};
+use fermata_core::{Event, Kind, NodeId, Plan, Run, Timestamp};
 use fermata_store::runs::WaitChange;
 use uuid::Uuid;
 
@@ -50,5 +50,5 @@ pub(crate) fn is_wait(plan: &Plan, node: &NodeId) -> bool {
 /// Whether the node is a request that is answered from outside. A child run answers without a token.
 pub(crate) fn takes_answer(plan: &Plan, node: &NodeId) -> bool {
     let ix = plan.find(node.as_str());
-    ix.is_some_and(|ix| matches!(&plan.node(ix).kind, Kind::Request { answer, .. } if *answer != AnswerRule::Child))
+    ix.is_some_and(|ix| matches!(&plan.node(ix).kind, Kind::Request { answer, .. } if !answer.is_child()))
 }

@@ -2,14 +2,19 @@
 //! workflows of dialects without drafts in [`release`], and changes of documents with versions in [`revisions`].
 //!
 //! A workflow is identified by its uid. Callers use a *reference*: its name or its uid, with or without the prefix `wf_`
-//! ([`Workflows::resolve`]).
+//! ([`WorkflowsOf::resolve`]). A name means something only to a tenant: its own workflow, else the shared one.
 //!
-//! What must stay true: what is cached by name is checked again by the store.
+//! What must stay true:
+//! * What is cached by name is checked again by the store. What a tenant means by a name is cached only while it is its own
+//!   workflow: another process may add one that hides the shared one, which the store would not notice.
+//! * With a tenant, workflows of other tenants are not found, and shared ones are not changed.
 
+mod callbacks;
 mod children;
 mod lifecycle;
 mod release;
 mod revisions;
+mod tier_limits;
 
 pub use lifecycle::{Command, Validated};
 pub use release::Added;
@@ -20,18 +25,23 @@ use crate::{
     compiled::Compiled,
     documents::check_uncovered,
     error::{EngineError, Refusal},
+    metrics::Metrics,
     sandbox::Sandbox,
+    secrets::Secrets,
+    tiers::Tiers,
 };
 use fermata_core::{Plan, StoredPlan};
 use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
 use fermata_store::{
     Store,
+    audit::{describe, is_recorded},
     definitions::{
         Activation, Definition, Draft, DraftGuard, DraftRule, Lifecycle, Publication, Published, Saved, Workflow,
     },
 };
 use std::{
     collections::HashMap,
+    ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use uuid::Uuid;
@@ -43,10 +53,32 @@ pub struct Workflows {
     settings: Settings,
     clock: Arc<dyn Clock>,
     sandbox: Sandbox,
-    /// By the reference that callers used: name or uid.
-    heads: Mutex<HashMap<String, Head>>,
+    secrets: Arc<Secrets>,
+    metrics: Arc<Metrics>,
+    tiers: Arc<Tiers>,
+    /// By tenant, and by the reference that callers used: name or uid.
+    heads: Mutex<HashMap<String, HashMap<String, Head>>>,
+    /// The tenants of workflows, by uid. They never change.
+    tenants: Mutex<HashMap<Uuid, Arc<str>>>,
     /// By (workflow, version). Versions are immutable, so these are never out of date.
     plans: Mutex<HashMap<(Uuid, u32), Arc<Compiled>>>,
+}
+
+/// Workflows as one tenant sees them: its own and the shared ones. An empty tenant finds shared ones by name, and all by uid, except
+/// as the tenant of documents ([`Workflows::named_by`]).
+#[derive(Clone, Copy)]
+pub struct WorkflowsOf<'a> {
+    all: &'a Workflows,
+    tenant: &'a str,
+    sees_all: bool,
+}
+
+impl Deref for WorkflowsOf<'_> {
+    type Target = Workflows;
+
+    fn deref(&self) -> &Workflows {
+        self.all
+    }
 }
 
 /// The cached state of a workflow. The store checks it again when a run is enqueued.
@@ -128,47 +160,71 @@ impl Workflows {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         registry: Registry,
-        settings: Settings,
+        settings: &crate::Settings,
         clock: Arc<dyn Clock>,
         sandbox: Sandbox,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Workflows {
             store,
             registry,
-            settings,
+            settings: settings.dialects.clone(),
             clock,
             sandbox,
+            secrets: settings.secrets.clone(),
+            metrics,
+            tiers: settings.tiers.clone(),
             heads: Mutex::default(),
+            tenants: Mutex::default(),
             plans: Mutex::default(),
         }
     }
 
-    /// Parses and checks a document completely, without storing it.
-    pub async fn check_document(
-        &self,
-        source: &[u8],
-        name: &str,
-        stage: Stage,
-    ) -> Result<(Document, CompiledDocument), EngineError> {
-        let document = self.parse(source, name)?;
-        let compiled = self.examine(&document, stage).await?;
-        Ok((document, compiled))
+    /// Workflows as a tenant sees them.
+    pub fn of<'a>(&'a self, tenant: &'a str) -> WorkflowsOf<'a> {
+        WorkflowsOf {
+            all: self,
+            tenant,
+            sees_all: tenant.is_empty(),
+        }
+    }
+
+    /// Workflows as the documents of a tenant name them: its own and the shared ones. Shared documents (an empty tenant) name shared
+    /// ones only, also by uid: a reference may come from the trigger of any tenant.
+    pub(crate) fn named_by<'a>(&'a self, tenant: &'a str) -> WorkflowsOf<'a> {
+        WorkflowsOf {
+            all: self,
+            tenant,
+            sees_all: false,
+        }
+    }
+
+    /// The tenant of a workflow; empty for a shared one.
+    pub(crate) async fn tenant_of(&self, uid: Uuid) -> Result<Arc<str>, EngineError> {
+        Ok(self.owner(uid).await?.unwrap_or_default())
+    }
+
+    /// The same; `None` if there is no such workflow.
+    pub(crate) async fn owner(&self, uid: Uuid) -> Result<Option<Arc<str>>, EngineError> {
+        let lock = || self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tenant) = lock().get(&uid) {
+            return Ok(Some(tenant.clone()));
+        }
+        let Some(workflow) = self.store.workflow_by_uid(uid).await? else {
+            return Ok(None);
+        };
+        let tenant: Arc<str> = workflow.tenant.into();
+        let mut tenants = lock();
+        if tenants.len() >= MAX_PLANS {
+            tenants.clear();
+        }
+        tenants.insert(uid, tenant.clone());
+        Ok(Some(tenant))
     }
 
     fn parse(&self, source: &[u8], name: &str) -> Result<Document, Refusal> {
         let limits = &self.settings.document;
         aside(source.len(), || Document::parse(source, name, limits)).map_err(Refusal::InvalidDocument)
-    }
-
-    /// Checks a document completely, and for publishing also the workflows that it starts.
-    async fn examine(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, EngineError> {
-        let compiled = self.compile(document, stage)?;
-        let compiled = check_uncovered(document, compiled, stage, &self.sandbox).await;
-        let compiled = compiled.map_err(Refusal::InvalidDocument)?;
-        match stage {
-            Stage::Publish => self.check_children(document, compiled, stage).await,
-            Stage::Save | Stage::Run | Stage::Settle => Ok(compiled),
-        }
     }
 
     fn compile(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, Refusal> {
@@ -182,12 +238,44 @@ impl Workflows {
         let compiled = self.compile(&document, stage)?;
         Ok((document, compiled))
     }
+}
+
+impl WorkflowsOf<'_> {
+    /// Parses and checks a document completely, without storing it.
+    pub async fn check_document(
+        &self,
+        source: &[u8],
+        name: &str,
+        stage: Stage,
+    ) -> Result<(Document, CompiledDocument), EngineError> {
+        let document = self.parse(source, name)?;
+        let compiled = self.examine(&document, stage).await?;
+        Ok((document, compiled))
+    }
+
+    /// Checks a document completely, and for publishing also the workflows that it starts and the callbacks that it names.
+    async fn examine(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, EngineError> {
+        let compiled = self.compile(document, stage)?;
+        let compiled = check_uncovered(document, compiled, stage, &self.sandbox).await;
+        let mut compiled = compiled.map_err(Refusal::InvalidDocument)?;
+        self.secrets.warn(document, &mut compiled, self.tenant);
+        self.check_tasks(compiled.plan.nodes.len())?;
+        if compiled.plan.triggers.iter().any(|trigger| trigger.kind == "Schedule") {
+            self.tiers.check_schedule(self.tenant)?;
+        }
+        match stage {
+            Stage::Publish => {
+                let compiled = self.check_children(document, compiled, stage).await?;
+                self.check_callbacks(document, compiled).await
+            }
+            Stage::Save | Stage::Run | Stage::Settle => Ok(compiled),
+        }
+    }
 
     /// Creates a workflow as a draft, or changes one that still is a draft. For documents of any dialect.
     pub async fn save(&self, source: &[u8], name: &str) -> Result<SavedWorkflow, EngineError> {
         let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
-        let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
-        self.keep(source, &document, compiled, rule, None).await
+        self.keep(source, &document, compiled, self.new_or_draft(), None).await
     }
 
     /// Saves a checked draft.
@@ -201,13 +289,24 @@ impl Workflows {
     ) -> Result<SavedWorkflow, EngineError> {
         let draft = self.draft_of(source, document, &compiled);
         let (id, checksum) = (draft.id.clone(), draft.checksum.clone());
+        match rule {
+            DraftRule::Existing { uid } => self.describe_change(uid, &checksum).await?,
+            DraftRule::NewOrDraft { .. } => describe(|row| {
+                row.target.clone_from(&id);
+                row.after = Some(checksum.clone());
+            }),
+        }
         let created = match self.store.save_draft(draft, rule, guard).await? {
             Saved::Saved { created } => created,
             Saved::Refused(status) => return Err(Refusal::Immutable { workflow: id, status }.into()),
             Saved::NotFound => return Err(Refusal::WorkflowNotFound(id).into()),
             Saved::Changed(checksum) => return Err(Refusal::OtherDraft { workflow: id, checksum }.into()),
+            Saved::Full => return Err(self.no_room().into()),
         };
-        let workflow = self.resolve(&id).await?;
+        let workflow = match rule {
+            DraftRule::Existing { uid } => self.resolve(&uid.to_string()).await?,
+            DraftRule::NewOrDraft { .. } => self.resolve(&id).await?,
+        };
         let warnings = compiled.warnings;
         Ok(SavedWorkflow {
             workflow,
@@ -220,6 +319,7 @@ impl Workflows {
     fn draft_of(&self, source: &[u8], document: &Document, compiled: &CompiledDocument) -> Draft {
         Draft {
             id: compiled.plan.workflow.clone(),
+            tenant: self.tenant.to_owned(),
             display_name: compiled.plan.display_name.clone(),
             description: compiled.description.clone(),
             dialect: compiled.plan.dialect.clone(),
@@ -231,7 +331,7 @@ impl Workflows {
 
     /// Publishes the draft as a version and, with `activate`, makes it the version of new runs.
     pub async fn publish(&self, reference: &str, activate: bool) -> Result<PublishedWorkflow, EngineError> {
-        let workflow = self.resolve(reference).await?;
+        let workflow = self.resolve_to_change(reference).await?;
         let (uid, id) = (workflow.uid, workflow.id.as_str());
         if workflow.status == Lifecycle::Archived {
             return Err(Command::Publish.refused(id, workflow.status));
@@ -245,7 +345,8 @@ impl Workflows {
             }
             (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
         };
-        let (document, compiled) = self.check_document(&source, id, Stage::Publish).await?;
+        let owner = self.all.of(&workflow.tenant);
+        let (document, compiled) = owner.check_document(&source, id, Stage::Publish).await?;
         self.check_revision(&workflow, &document, None).await?;
         let activation = match activate {
             true => Activation::Activate {
@@ -254,6 +355,7 @@ impl Workflows {
             false => Activation::Stage,
         };
         let plan = compiled.plan.encode();
+        self.describe_change(uid, &checksum).await?;
         let published = self.store.publish(uid, &checksum, &plan, activation, self.clock.now());
         let published = published.await?;
         self.forget_head(uid);
@@ -264,6 +366,59 @@ impl Workflows {
             Published::Refused(status) => Err(Command::Publish.refused(id, status)),
             Published::NotFound => Err(Refusal::WorkflowNotFound(id.to_owned()).into()),
         }
+    }
+
+    /// The cached state of the workflow of a reference; read from the store if it is not cached or `refresh` is set.
+    pub(crate) async fn head(&self, reference: &str, refresh: bool) -> Result<Head, EngineError> {
+        if !refresh
+            && let Some(known) = self
+                .lock_heads()
+                .get(self.tenant)
+                .and_then(|heads| heads.get(reference))
+        {
+            return Ok(known.clone());
+        }
+        let found = self.resolve(reference).await;
+        let mut heads = self.lock_heads();
+        if found.is_err()
+            && let Some(heads) = heads.get_mut(self.tenant)
+        {
+            heads.remove(reference);
+        }
+        let workflow = found?;
+        let is_own = workflow.tenant == self.tenant;
+        let head = Head {
+            uid: workflow.uid,
+            id: workflow.id,
+            current_version: workflow.current_version,
+            status: workflow.status,
+            enabled: workflow.enabled,
+        };
+        // Other spellings of the same reference are not cached: there are too many.
+        if is_own && (reference == head.id || reference == head.uid.to_string()) {
+            let heads = heads.entry(self.tenant.to_owned()).or_default();
+            heads.insert(reference.to_owned(), head.clone());
+        }
+        Ok(head)
+    }
+}
+
+impl Workflows {
+    /// Tells the audit trail which document is replaced by which.
+    async fn describe_change(&self, uid: Uuid, after: &str) -> Result<(), EngineError> {
+        if !is_recorded() {
+            return Ok(());
+        }
+        let workflow = self.store.workflow_by_uid(uid).await?;
+        let before = match workflow.and_then(|workflow| workflow.latest_version) {
+            Some(version) => self.store.definition(uid, version).await?,
+            None => None,
+        };
+        describe(|row| {
+            row.before = before.map(|definition| definition.checksum);
+            row.after = Some(after.to_owned());
+        });
+        Ok(())
     }
 
     /// An immutable version of the workflow `uid`, whose name is `id`.
@@ -323,7 +478,10 @@ impl Workflows {
 
     fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
         let bytes = plan.nodes.len() * NODE_BYTES;
-        let compiled = aside(bytes, || Compiled::new(Arc::new(plan), &self.settings.templates));
+        let metrics = self.metrics.workflow(&plan.workflow);
+        let compiled = aside(bytes, || {
+            Compiled::new(Arc::new(plan), &self.settings.templates, metrics)
+        });
         compiled.map(Arc::new).map_err(|error| error.to_string())
     }
 
@@ -340,36 +498,15 @@ impl Workflows {
         Ok(())
     }
 
-    /// The cached state of the workflow of a reference; read from the store if it is not cached or `refresh` is set.
-    pub(crate) async fn head(&self, reference: &str, refresh: bool) -> Result<Head, EngineError> {
-        if !refresh && let Some(known) = self.lock_heads().get(reference) {
-            return Ok(known.clone());
-        }
-        let found = self.resolve(reference).await;
-        if found.is_err() {
-            self.lock_heads().remove(reference);
-        }
-        let workflow = found?;
-        let head = Head {
-            uid: workflow.uid,
-            id: workflow.id,
-            current_version: workflow.current_version,
-            status: workflow.status,
-            enabled: workflow.enabled,
-        };
-        // Other spellings of the same reference are not cached: there are too many.
-        if reference == head.id || reference == head.uid.to_string() {
-            self.lock_heads().insert(reference.to_owned(), head.clone());
-        }
-        Ok(head)
-    }
-
     /// Removes the cached state of a workflow that changes.
     fn forget_head(&self, uid: Uuid) {
-        self.lock_heads().retain(|_, head| head.uid != uid);
+        self.lock_heads().retain(|_, heads| {
+            heads.retain(|_, head| head.uid != uid);
+            !heads.is_empty()
+        });
     }
 
-    fn lock_heads(&self) -> MutexGuard<'_, HashMap<String, Head>> {
+    fn lock_heads(&self) -> MutexGuard<'_, HashMap<String, HashMap<String, Head>>> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@
 //! * `effects`: the effects of attempts, and whether each may begin at that moment.
 //! * `outside`: callers, and the answers they get.
 //! * `play`: starts and crashes processes, sends the requests, and waits until everything has settled.
-//! * `check`: the promises, checked at the end.
+//! * `check`, `family`: the promises, checked at the end; those across parents, children and state.
 
 #[path = "simulation/check.rs"]
 mod check;
@@ -53,14 +53,18 @@ const SEEDS: u64 = 2000;
 const POISONED: u64 = 300;
 
 /// What must happen in at least one seed, or the test covers less than it seems to.
-const EVERYTHING: [&str; 29] = [
+const EVERYTHING: [&str; 35] = [
     "answered conflict",
     "attempt retried",
     "attempt timed out",
+    "cached state read",
     "call repeated",
     "callback early",
     "callback too late",
     "caller gave up",
+    "child cancelled by its parent",
+    "child of an item started",
+    "child started",
     "claim lost",
     "conflict",
     "crash before commit",
@@ -69,6 +73,7 @@ const EVERYTHING: [&str; 29] = [
     "end awaited",
     "fenced",
     "guard false",
+    "independent child started",
     "link conflict",
     "link refused",
     "parked for good",
@@ -79,6 +84,7 @@ const EVERYTHING: [&str; 29] = [
     "run failed",
     "run succeeded",
     "run timed out",
+    "state cached",
     "taken over",
     "stop requested",
     "unknown, applied",

@@ -82,6 +82,7 @@ async fn main() {
 async fn release(store: &Arc<dyn Store>) {
     let draft = Draft {
         id: "three-steps".to_owned(),
+        tenant: String::new(),
         display_name: "Three steps".to_owned(),
         description: None,
         dialect: "dataworkflows".to_owned(),
@@ -91,7 +92,10 @@ async fn release(store: &Arc<dyn Store>) {
     };
     let release = Release {
         draft,
-        rule: ReleaseRule::New { uid: WORKFLOW },
+        rule: ReleaseRule::New {
+            uid: WORKFLOW,
+            most: None,
+        },
         enabled: true,
         plan: "{}".to_owned(),
     };
@@ -237,9 +241,13 @@ fn new_run(runner: RunnerId) -> NewRun {
         spec: None,
         priority: None,
         correlation_id: Some(id.to_string()),
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: Principal::default(),
         parent: None,
         created_at: at,
+        flow: None,
         local_start: Some(LocalStart {
             runner,
             events: vec![started, opened("one", at)],
@@ -320,6 +328,7 @@ fn commit(
         at,
         status: Status::Succeeded,
         reason: None,
+        missing_outputs: Vec::new(),
     }));
     RunCommit {
         run,
@@ -348,6 +357,8 @@ fn commit(
         messages_seen: 0,
         status,
         dead_letter: None,
+        usage: None,
+        state: None,
         then: Then::Keep,
     }
 }

@@ -85,10 +85,32 @@ pub struct EndedChild {
     pub item: Option<u32>,
     /// How it ended.
     pub status: Status,
-    /// Its outputs, as JSON.
+    /// Its outputs, as JSON. Not read for the children of items (see [`ChildStore::item_results`]).
     pub outputs: Option<String>,
     /// Why it failed, as JSON.
     pub error: Option<String>,
+}
+
+/// An awaited child that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedChild {
+    /// The child.
+    pub run: RunId,
+    /// The node of the parent that started it.
+    pub node: NodeId,
+    /// The attempt of that node.
+    pub attempt: u32,
+    /// The index of the item, if the node starts one child for each item of a list.
+    pub item: Option<u32>,
+}
+
+/// An attempt of a node of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct NodeAttempt {
+    pub run: RunId,
+    pub node: NodeId,
+    pub attempt: u32,
 }
 
 /// Child runs, as their parents see them.
@@ -98,21 +120,26 @@ pub trait ChildStore: Send + Sync {
     async fn ended_children(&self, parent: RunId, limit: u32) -> Result<Vec<EndedChild>>;
 
     /// Awaited children of a run that have not ended, by id, after `after`.
-    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>>;
+    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<AwaitedChild>>;
+
+    /// The children that an attempt started for items of a list, with their outputs, by id, after `after`.
+    async fn item_results(&self, of: &NodeAttempt, after: Option<RunId>, limit: u32) -> Result<Vec<EndedChild>>;
 
     /// Runs with ended children that they have not seen, by id, after `after`.
     async fn parents_of_ended_children(&self, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>>;
 }
 
-pub(crate) const ENDED_CHILDREN: &str = "SELECT id, parent_node_id, parent_attempt, parent_item, status, outputs_json,
-    error_json FROM workflow_executions
+pub(crate) const ENDED_CHILDREN: &str = "SELECT id, parent_node_id, parent_attempt, parent_item, status,
+    CASE WHEN parent_item IS NULL THEN outputs_json END, error_json FROM workflow_executions
     WHERE parent_execution_id = ?1 AND parent_waits AND end_time IS NOT NULL ORDER BY id LIMIT ?2";
 
 /// Repeated, this visits each parent once, independent of the number of its children.
 pub(crate) const NEXT_PARENT: &str = "SELECT parent_execution_id FROM workflow_executions
     WHERE parent_execution_id > ?1 AND parent_waits AND end_time IS NOT NULL ORDER BY parent_execution_id LIMIT 1";
 
-/// Whether a run is an awaited child whose parent has not seen its end and still needs it. Such a run must not be deleted.
-pub(crate) const IS_AWAITED: &str = "SELECT COALESCE(c.parent_waits AND (SELECT p.status FROM workflow_executions p
+/// Whether a run is a child whose parent has not ended and has not seen its end, or reads its outputs later. Such a run must
+/// not be deleted.
+pub(crate) const IS_AWAITED: &str =
+    "SELECT COALESCE((c.parent_waits OR c.parent_item IS NOT NULL) AND (SELECT p.status FROM workflow_executions p
     WHERE p.id = c.parent_execution_id) NOT IN ('Succeeded', 'Failed', 'Cancelled'), false)
     FROM workflow_executions c WHERE c.id = ?1";

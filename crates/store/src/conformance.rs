@@ -6,8 +6,10 @@
 //! fermata_store::conformance_tests!(memory, Subject::new(MemoryStore::new(), ()));
 //! ```
 
+pub mod audit;
 #[cfg(test)]
 pub(crate) mod busy;
+pub mod callbacks;
 pub mod children;
 pub mod claim;
 pub mod cluster;
@@ -15,8 +17,10 @@ pub mod commit;
 pub mod dead_letters;
 pub mod enqueue;
 pub mod fair;
+pub mod flow;
 pub mod home;
 pub mod inbox;
+pub mod keys;
 pub mod messages;
 pub mod plans;
 pub mod races;
@@ -24,6 +28,10 @@ pub mod reads;
 pub mod releases;
 pub mod retention;
 pub mod runners;
+pub mod states;
+pub mod tenants;
+pub mod triggers;
+pub mod usage;
 pub mod workflows;
 
 use crate::{
@@ -84,7 +92,7 @@ macro_rules! conformance_tests {
             enqueue: pending_run_is_stored_whole, locally_started_run_is_held_and_running, request_id_is_unique_for_each_tenant,
                 request_id_of_another_workflow, stale_starts_store_nothing, pinned_versions_must_exist,
                 concurrent_requests_make_one_run, drafts_take_pinned_runs_only;
-            claim: free_runs_in_order_of_due_time, runs_are_not_claimed_before_they_are_due, limit_and_next_due, claimed_runs_are_complete,
+            claim: free_runs_in_order_of_due_time, queue_depths_count_due_runs_by_workflow, runs_are_not_claimed_before_they_are_due, limit_and_next_due, claimed_runs_are_complete,
                 held_runs_are_not_claimed, dead_owners_lose_their_runs, dead_owners_runs_and_free_ones_share,
                 heartbeats_keep_runs, retired_runners_lose_their_runs, the_claiming_runner_is_alive, only_one_run, only_these_runs, takeovers_count_and_reset,
                 terminal_runs_are_never_claimed, higher_priority_goes_first_within_a_workflow,
@@ -121,6 +129,25 @@ macro_rules! conformance_tests {
                 two_workers_never_hold_the_same_item, claims_are_in_order, lapsed_leases_make_items_claimable_again,
                 refused_answers_change_nothing, answers_reach_the_run, nodes_are_answered, heartbeats_extend_leases,
                 items_end_with_their_deadline_and_run, offers_are_notified;
+            tenants: own_workflows_come_before_shared_ones, drafts_belong_to_tenants, concurrent_creations_in_tenants,
+                workflows_of_a_tenant_are_limited,
+                workflows_are_listed_by_tenant, callbacks_belong_to_tenants, plans_are_searched_by_tenant,
+                runs_are_listed_by_tenant;
+            callbacks: callbacks_are_registered_and_replaced, ids_belong_to_one_service, callbacks_are_paged,
+                active_workflows_are_found_by_their_plan;
+            audit: changes_are_recorded, audit_rows_are_filtered_and_paged;
+            keys: keys_are_stored_and_found, keys_are_revoked_once, keys_are_listed_by_tenant;
+            flow: places_are_limited, places_are_handed_over_in_order, two_keys_are_taken_in_order, full_keys_refuse,
+                take_over_keeps_the_place, cancelled_waiters_give_nothing_back, runs_ask_at_their_first_claim,
+                the_newest_limit_counts, unique_keys_have_one_run, debounced_starts_are_one_run, rates_delay_starts,
+                delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
+            states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
+                cached_states_are_deleted_with_their_run;
+            usage: steps_are_counted_with_their_commit, concurrent_counts_add_up;
+            triggers: triggers_are_stored_changed_and_removed, triggers_are_listed, due_schedules_are_fired,
+                instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, deliveries_are_settled_once,
+                deliveries_survive_a_crash, runs_are_stored_with_their_delivery, events_are_recorded_whole,
+                triggers_follow_their_workflow, deliveries_are_removed_by_age;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_seq, links_have_one_owner;
         }
@@ -178,6 +205,7 @@ pub(crate) fn described(id: RunnerId) -> Runner {
 pub(crate) fn draft(id: &str, checksum: &str) -> Draft {
     Draft {
         id: id.to_owned(),
+        tenant: String::new(),
         display_name: format!("Name of {id}"),
         description: Some("what it is for".to_owned()),
         dialect: "dataworkflows".to_owned(),
@@ -195,7 +223,10 @@ pub(crate) fn uid(name: &str) -> Uuid {
 
 /// The rule for a draft that creates a workflow of this name.
 pub(crate) fn new_or_draft(name: &str) -> DraftRule {
-    DraftRule::NewOrDraft { uid: uid(name) }
+    DraftRule::NewOrDraft {
+        uid: uid(name),
+        most: None,
+    }
 }
 
 /// The rule for a draft of the first workflow of this name, which has a version.
@@ -207,7 +238,10 @@ pub(crate) fn existing_draft(name: &str) -> DraftRule {
 pub(crate) fn release_new(id: &str, checksum: &str) -> Release {
     Release {
         draft: draft(id, checksum),
-        rule: ReleaseRule::New { uid: uid(id) },
+        rule: ReleaseRule::New {
+            uid: uid(id),
+            most: None,
+        },
         enabled: true,
         plan: "{}".to_owned(),
     }
@@ -241,6 +275,9 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         spec: Some(r#"{"b":2}"#.to_owned()),
         priority: Some(7),
         correlation_id: Some("corr".to_owned()),
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: Principal {
             user_id: "u1".to_owned(),
             display_name: Some("User One".to_owned()),
@@ -248,6 +285,7 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         },
         parent: None,
         created_at: at(100),
+        flow: None,
         local_start: None,
     }
 }
@@ -336,6 +374,8 @@ pub(crate) fn step(run: RunId, epoch: u64, seq: u32) -> RunCommit {
         messages_seen: 0,
         status: None,
         dead_letter: None,
+        usage: None,
+        state: None,
         then: Then::Keep,
     }
 }

@@ -86,6 +86,8 @@ pub struct DeadLetterFilter {
     pub reason: Option<DeadReason>,
     /// Only dead letters of this workflow.
     pub workflow_uid: Option<Uuid>,
+    /// Only dead letters of this tenant; empty for those without one.
+    pub tenant: Option<String>,
     /// Only dead letters older than this one, for paging.
     pub before: Option<Uuid>,
     /// At most this many.

@@ -1,4 +1,8 @@
 //! Workflows, their drafts and their immutable versions.
+//!
+//! A workflow belongs to a tenant, or to none: then it is shared, and every tenant may use it. A name is unique within its
+//! tenant, and a tenant's own workflow hides a shared one of the same name from that tenant. The tenant of a workflow never
+//! changes.
 
 use crate::{Result, reads::Page};
 use async_trait::async_trait;
@@ -56,13 +60,14 @@ pub trait WorkflowStore: Send + Sync {
         at: Timestamp,
     ) -> Result<Option<(Workflow, bool)>>;
 
-    /// The workflow with this name. Deleted workflows are not found.
-    async fn workflow(&self, name: &str) -> Result<Option<Workflow>>;
+    /// The workflow that a tenant means by this name: its own, else the shared one. An empty tenant finds shared ones only.
+    /// Deleted workflows are not found.
+    async fn workflow(&self, tenant: &str, name: &str) -> Result<Option<Workflow>>;
 
     /// The workflow with this uid, including soft-deleted ones: see [`Workflow::deleted_at`].
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>>;
 
-    /// Workflows by name, without deleted ones.
+    /// Workflows by name and tenant, without deleted ones.
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>>;
 
     /// An immutable version. Versions of soft-deleted workflows are kept.
@@ -108,8 +113,10 @@ impl Lifecycle {
 /// A workflow's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workflow {
-    /// Its name, from the document. Unique among workflows that were not deleted.
+    /// Its name, from the document. Unique among the workflows of its tenant that were not deleted.
     pub id: String,
+    /// The tenant that it belongs to. Empty: it is shared.
+    pub tenant: String,
     /// Its key, a UUIDv7. A workflow that is created again under the name of a deleted one gets a new uid.
     pub uid: Uuid,
     /// Its display name.
@@ -139,6 +146,7 @@ impl Workflow {
     pub(crate) fn new(draft: &Draft, uid: Uuid) -> Workflow {
         Workflow {
             id: draft.id.clone(),
+            tenant: draft.tenant.clone(),
             uid,
             display_name: draft.display_name.clone(),
             description: draft.description.clone(),
@@ -175,6 +183,8 @@ impl Workflow {
 pub struct Draft {
     /// The workflow's name.
     pub id: String,
+    /// The tenant of the workflow; empty for a shared one.
+    pub tenant: String,
     /// From the document.
     pub display_name: String,
     /// From the document.
@@ -214,10 +224,12 @@ impl DraftGuard {
 /// Which states allow a draft to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DraftRule {
-    /// A workflow that does not exist yet or is in `Draft`.
+    /// A workflow of this name and of exactly this tenant that does not exist yet or is in `Draft`.
     NewOrDraft {
         /// The uid of a workflow that is created.
         uid: Uuid,
+        /// The most workflows of the tenant, this one included, if it is limited. All processes count together.
+        most: Option<u32>,
     },
     /// This workflow, in any state, if it was not deleted. The current version stays until the draft is published.
     Existing {
@@ -240,6 +252,8 @@ pub enum Saved {
     NotFound,
     /// The guard does not hold. This is the checksum of the stored draft (`None`: there is no draft).
     Changed(Option<String>),
+    /// The workflow would be new, and the tenant has as many as it may have.
+    Full,
 }
 
 /// Whether a published version becomes the current one.
@@ -300,6 +314,8 @@ pub enum ReleaseRule {
     New {
         /// The uid of the new workflow.
         uid: Uuid,
+        /// The most workflows of the tenant, this one included, if it is limited. All processes count together.
+        most: Option<u32>,
     },
     /// This workflow, if it was neither deleted nor archived.
     Existing {
@@ -323,6 +339,8 @@ pub enum Released {
     Changed,
     /// There is no such workflow.
     NotFound,
+    /// The tenant has as many workflows as it may have.
+    Full,
 }
 
 /// What happens to the draft and the workflow when a draft is published.
@@ -341,6 +359,11 @@ impl PublishMode {
             PublishMode::Publish(_) => status != Lifecycle::Archived,
             PublishMode::Snapshot => status == Lifecycle::Draft,
         }
+    }
+
+    /// Whether the published version becomes the current one.
+    pub(crate) fn activates(self) -> bool {
+        matches!(self, PublishMode::Publish(Activation::Activate { .. }))
     }
 
     /// Updates the row of a workflow after `draft` was published as `version` (no draft: the version existed already).
@@ -459,8 +482,11 @@ pub struct WorkflowFilter {
     pub search: Option<String>,
     /// Only workflows of this dialect, ignoring case.
     pub dialect: Option<String>,
-    /// Only ids after this one, for paging.
-    pub after: Option<String>,
+    /// `None`: of all tenants. Otherwise those that the tenant sees: its own, and the shared ones that its own do not hide. An
+    /// empty tenant sees shared ones only.
+    pub tenant: Option<String>,
+    /// Only workflows after this (name, tenant), for paging.
+    pub after: Option<(String, String)>,
     /// At most this many.
     pub limit: u32,
 }

@@ -250,7 +250,7 @@ pub enum WaitRef {
     },
 }
 
-/// A wait, as far as it is needed to check an answer. None of this changes.
+/// A wait, as far as it is needed to check an answer and to read it. Except for the answer, none of this changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundWait {
     /// The secret in the callback's address.
@@ -265,6 +265,12 @@ pub struct FoundWait {
     pub tenant: Option<String>,
     /// What people and workers see, as JSON, if it is in the inbox.
     pub details: Option<String>,
+    /// The answer, as JSON.
+    pub payload: Option<String>,
+    /// Who answered, if that is known.
+    pub answered_by: Option<String>,
+    /// When it was answered.
+    pub answered_at: Option<Timestamp>,
 }
 
 /// An answer to an item, or to the wait of a node.
@@ -313,22 +319,25 @@ pub(crate) const CLAIMABLE_OF_TENANT: &str = "FROM run_waits WHERE item_id IS NO
     AND tenant_id = ?4 AND lease_until <= ?2 AND (deadline IS NULL OR deadline > ?2)
     ORDER BY lease_until, item_id LIMIT ?3";
 
-pub(crate) const WAIT_OF_TOKEN: &str = "SELECT token, workflow_execution_id, node_id, attempt, tenant_id, item_json
-    FROM run_waits WHERE token = ?1";
+pub(crate) const WAIT_OF_TOKEN: &str = "SELECT token, workflow_execution_id, node_id, attempt, tenant_id, item_json,
+    payload_json, answered_by, answered_at FROM run_waits WHERE token = ?1";
 
-pub(crate) const WAIT_OF_ITEM: &str = "SELECT token, workflow_execution_id, node_id, attempt, tenant_id, item_json
-    FROM run_waits WHERE item_id = ?1";
+pub(crate) const WAIT_OF_ITEM: &str = "SELECT token, workflow_execution_id, node_id, attempt, tenant_id, item_json,
+    payload_json, answered_by, answered_at FROM run_waits WHERE item_id = ?1";
 
 /// The newest wait of a node.
-pub(crate) const WAIT_OF_NODE: &str = "SELECT token, workflow_execution_id, node_id, attempt, tenant_id, item_json
-    FROM run_waits WHERE workflow_execution_id = ?1 AND node_id = ?2 ORDER BY attempt DESC, is_open DESC LIMIT 1";
+pub(crate) const WAIT_OF_NODE: &str = "SELECT token, workflow_execution_id, node_id, attempt, tenant_id, item_json,
+    payload_json, answered_by, answered_at FROM run_waits WHERE workflow_execution_id = ?1 AND node_id = ?2 ORDER BY attempt DESC, is_open DESC LIMIT 1";
 
 /// How a list finds its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ItemWalk<'a> {
     Run(RunId),
     Queue(&'a str),
+    /// The items of a tenant that wait for an answer.
     Tenant(&'a str),
+    /// All items of a tenant.
+    TenantItems(&'a str),
     Pending,
     All,
 }
@@ -357,6 +366,13 @@ impl ItemWalk<'_> {
                 AND (tenant_id, item_id) > (?3, ?1) AND (tenant_id, item_id) <= (?3, ?4)
                 ORDER BY tenant_id, item_id LIMIT ?2"
             ),
+            ItemWalk::TenantItems(_) => concat!(
+                "SELECT ",
+                item_columns!(),
+                " FROM run_waits WHERE item_id IS NOT NULL AND tenant_id <> ''
+                AND (tenant_id, item_id) > (?3, ?1) AND (tenant_id, item_id) <= (?3, ?4)
+                ORDER BY tenant_id, item_id LIMIT ?2"
+            ),
             ItemWalk::Pending => concat!(
                 "SELECT ",
                 item_columns!(),
@@ -374,10 +390,12 @@ impl ItemWalk<'_> {
 impl ItemFilter {
     pub(crate) fn walk(&self) -> ItemWalk<'_> {
         let pending = self.status == Some(ItemStatus::Pending);
+        // A list of one tenant reads rows of that tenant only. Items without a tenant are in the index of pending ones only.
         match (self.run, &self.queue, &self.tenant) {
             (Some(run), ..) => ItemWalk::Run(run),
-            (None, Some(queue), _) if pending => ItemWalk::Queue(queue),
-            (None, None, Some(tenant)) if pending => ItemWalk::Tenant(tenant),
+            (None, _, Some(tenant)) if pending => ItemWalk::Tenant(tenant),
+            (None, _, Some(tenant)) if !tenant.is_empty() => ItemWalk::TenantItems(tenant),
+            (None, Some(queue), None) if pending => ItemWalk::Queue(queue),
             (None, None, None) if pending => ItemWalk::Pending,
             _ => ItemWalk::All,
         }
@@ -386,8 +404,9 @@ impl ItemFilter {
     /// How many rows are read: one more than the page if every row fits.
     pub(crate) fn examined(&self) -> u32 {
         let covered = match self.walk() {
-            ItemWalk::Queue(_) => self.tenant.is_none(),
-            ItemWalk::Tenant(_) | ItemWalk::Pending => true,
+            ItemWalk::Queue(_) | ItemWalk::Pending => true,
+            ItemWalk::Tenant(_) => self.queue.is_none(),
+            ItemWalk::TenantItems(_) => self.status.is_none() && self.queue.is_none(),
             ItemWalk::All => self.status.is_none() && self.queue.is_none() && self.tenant.is_none(),
             ItemWalk::Run(_) => false,
         };

@@ -10,6 +10,8 @@
 //! * A commit under an old epoch, or by a runner that does not hold the run, changes nothing.
 //! * No wake-up is lost when a message arrives while its run is being parked.
 
+pub mod audit;
+pub mod callbacks;
 pub mod children;
 pub mod clock;
 #[cfg(any(test, feature = "cluster"))]
@@ -19,9 +21,12 @@ pub mod conformance;
 pub mod dead_letters;
 pub mod definitions;
 mod error;
+pub mod flow;
 pub mod inbox;
+pub mod keys;
 mod lists;
 pub mod memory;
+mod metrics;
 pub mod postgres;
 mod priority;
 mod program;
@@ -34,20 +39,29 @@ pub mod schema;
 pub mod sqlite;
 mod statements;
 pub mod transfer;
+pub mod triggers;
+pub mod usage;
 
 use async_trait::async_trait;
 use fermata_core::{RunId, Timestamp};
 use std::sync::Arc;
 
+pub use audit::AuditStore;
+pub use callbacks::CallbackStore;
 pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
 pub use definitions::WorkflowStore;
 pub use error::StoreError;
+pub use flow::FlowStore;
 pub use inbox::InboxStore;
+pub use keys::KeyStore;
+pub use metrics::{PoolUse, StoreMetrics};
 pub use reads::ReadStore;
 pub use retention::RetentionStore;
 pub use runners::RunnerStore;
 pub use runs::RunStore;
+pub use triggers::TriggerStore;
+pub use usage::UsageStore;
 
 /// The result of a store call.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -70,10 +84,16 @@ pub trait Store:
     + RunStore
     + ChildStore
     + InboxStore
+    + CallbackStore
+    + AuditStore
+    + KeyStore
     + RunnerStore
     + DeadLetterStore
     + ReadStore
     + RetentionStore
+    + TriggerStore
+    + UsageStore
+    + FlowStore
     + 'static
 {
     /// Checks that the store can write. Used for readiness.
@@ -93,6 +113,16 @@ pub trait Store:
 
     /// Notifications of changes that were made through this store in this process.
     fn changes(&self) -> tokio::sync::broadcast::Receiver<ChangeHint>;
+
+    /// What the store counts about itself; `None` if it counts nothing.
+    fn metrics(&self) -> Option<&StoreMetrics> {
+        None
+    }
+
+    /// The use of the connections for reads; `None` if there are none.
+    fn pool(&self) -> Option<PoolUse> {
+        None
+    }
 
     /// Flushes and closes the store. Later calls fail.
     async fn close(&self) -> Result<()>;

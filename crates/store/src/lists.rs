@@ -5,7 +5,9 @@
 //! index, the conditions, and how walks become a page.
 //!
 //! What must stay true: a test of each store checks the plans of all walks. No list examines more than [`MAX_EXAMINED`]
-//! runs; a list that stopped there says where to continue, so no run is skipped.
+//! runs; a list that stopped there says where to continue, so no run is skipped. A list of one tenant examines runs of that
+//! tenant only, so neither its time nor the place where it stops depends on others. Two filters use an index without tenants
+//! (correlation id, runner): there the database skips runs of others, so the place where the list stops is still the tenant's.
 
 use crate::reads::{MAX_EXAMINED, Order, RunFilter};
 use fermata_core::{RunId, RunnerId, Status};
@@ -42,6 +44,10 @@ pub(crate) struct Found {
     pub(crate) ids: Vec<RunId>,
     pub(crate) stopped: Option<RunId>,
 }
+
+/// The run of a tenant with a request id.
+pub(crate) const BY_REQUEST_OF_TENANT: &str =
+    "SELECT id FROM workflow_executions WHERE tenant_id = ?1 AND workflow_request_id = ?2";
 
 /// How many runs each of this many walks may examine.
 pub(crate) fn budget(walks: usize) -> usize {
@@ -106,20 +112,14 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
         let of_status = |status| walker.walk(Index::Status(status));
         return statuses.into_iter().map(of_status).collect();
     }
-    let index = match (filter.workflow_uid, &filter.tenant) {
-        (Some(workflow), _) => Index::Workflow(workflow),
-        // Runs without a tenant may be nearly all runs, and are in no index.
-        (None, Some(tenant)) if !tenant.is_empty() => Index::Tenant,
-        _ => Index::Key,
-    };
-    vec![walker.walk(index)]
+    vec![walker.walk(filter.workflow_uid.map_or(Index::Key, Index::Workflow))]
 }
 
+/// What a walk is limited to, beside the tenant.
 #[derive(Clone, Copy)]
 enum Index {
     Key,
     Workflow(Uuid),
-    Tenant,
     Status(Status),
     Correlation,
 }
@@ -161,43 +161,69 @@ impl Walker<'_> {
     /// Walks one index. Conditions that it does not cover are checked for each run.
     fn walk(&self, index: Index) -> Walk {
         let filter = self.filter;
-        let text = |text: &Option<String>| Bound::Text(text.clone().unwrap_or_default());
-        let (column, value, name) = match index {
-            Index::Key => ("", Bound::Run(None), ""),
-            Index::Workflow(workflow) => ("workflow_uid", Bound::Workflow(workflow), "ix_executions_workflow"),
-            Index::Tenant => ("tenant_id", text(&filter.tenant), "ix_executions_tenant"),
-            Index::Status(status) => {
-                let word = Bound::Text(status.as_str().to_owned());
-                ("status", word, "ix_executions_status")
+        // Runs without a tenant may be nearly all runs, and are in no index of tenants.
+        let tenant = filter.tenant.as_ref().filter(|tenant| !tenant.is_empty());
+        let (name, column) = match (index, tenant.is_some()) {
+            (Index::Key, false) => ("", None),
+            (Index::Key, true) => ("ix_executions_tenant", None),
+            (Index::Workflow(workflow), of_tenant) => {
+                let name = if of_tenant {
+                    "ix_executions_tenant_workflow"
+                } else {
+                    "ix_executions_workflow"
+                };
+                (name, Some(("workflow_uid", Bound::Workflow(workflow))))
             }
-            Index::Correlation => (
-                "correlation_id",
-                text(&filter.correlation_id),
-                "ix_executions_correlation",
-            ),
+            (Index::Status(status), of_tenant) => {
+                let name = if of_tenant {
+                    "ix_executions_tenant_status"
+                } else {
+                    "ix_executions_status"
+                };
+                (name, Some(("status", Bound::Text(status.as_str().to_owned()))))
+            }
+            (Index::Correlation, _) => {
+                let correlation_id = filter.correlation_id.clone().unwrap_or_default();
+                let name = "ix_executions_correlation";
+                (name, Some(("correlation_id", Bound::Text(correlation_id))))
+            }
         };
         let mut terms = Terms::default();
+        let mut columns = Vec::new();
+        match index {
+            Index::Correlation => self.of_tenant_only(&mut terms),
+            Index::Key | Index::Workflow(_) | Index::Status(_) => {
+                if let Some(tenant) = tenant {
+                    terms.list.push("tenant_id <> ''".to_owned());
+                    columns.push(("tenant_id", Bound::Text(tenant.clone())));
+                }
+            }
+        }
         match index {
             Index::Key | Index::Workflow(_) => {}
-            Index::Tenant => terms.list.push("tenant_id <> ''".to_owned()),
             Index::Status(_) => terms.list.push("status <> 'Succeeded'".to_owned()),
             Index::Correlation => terms.list.push("correlation_id IS NOT NULL".to_owned()),
         }
+        columns.extend(column);
         let direction = self.direction();
         match self.flavour {
-            _ if column.is_empty() => {
+            _ if columns.is_empty() => {
                 self.within(&mut terms);
                 self.finish(terms, RUNS, &format!("ORDER BY id {direction}"))
             }
             Flavour::Sqlite => {
-                terms.equal(column, value);
+                for (column, value) in columns {
+                    terms.equal(column, value);
+                }
                 self.within(&mut terms);
                 let runs = format!("{RUNS} INDEXED BY {name}");
                 self.finish(terms, &runs, &format!("ORDER BY id {direction}"))
             }
             Flavour::Postgres => {
-                self.beside(column, value, &mut terms);
-                self.finish(terms, RUNS, &format!("ORDER BY {column} {direction}, id {direction}"))
+                let order = columns.iter().map(|(column, _)| format!("{column} {direction}, "));
+                let order = format!("ORDER BY {}id {direction}", order.collect::<String>());
+                self.beside(columns, &mut terms);
+                self.finish(terms, RUNS, &order)
             }
         }
     }
@@ -219,8 +245,17 @@ impl Walker<'_> {
                 format!("(SELECT * FROM {RUNS} WHERE {held} OFFSET 0) held")
             }
         };
+        self.of_tenant_only(&mut terms);
         self.within(&mut terms);
         self.finish(terms, &held, &format!("ORDER BY id {}", self.direction()))
+    }
+
+    /// Leaves out runs of other tenants where the index does not: the place where a list stops must be a run that its reader sees.
+    /// Written so that no index of tenants is used for it.
+    fn of_tenant_only(&self, terms: &mut Terms) {
+        if let Some(tenant) = &self.filter.tenant {
+            terms.equal("COALESCE(tenant_id, '')", Bound::Text(tenant.clone()));
+        }
     }
 
     fn direction(&self) -> &'static str {
@@ -260,19 +295,23 @@ impl Walker<'_> {
         }
     }
 
-    /// The same together with a value, as a range of both columns: only an index that starts with both has that order.
-    /// With an equality and a sort by id, the planner may walk all runs by id instead.
-    fn beside(&self, column: &str, value: Bound, terms: &mut Terms) {
-        let value = terms.bind(value);
+    /// The same together with values, as a range of all columns: only an index that starts with them has that order.
+    /// With equalities and a sort by id, the planner may walk all runs by id instead.
+    fn beside(&self, columns: Vec<(&str, Bound)>, terms: &mut Terms) {
+        let names: String = columns.iter().map(|(column, _)| format!("{column}, ")).collect();
+        let places = columns
+            .into_iter()
+            .map(|(_, value)| format!("?{}, ", terms.bind(value)));
+        let places: String = places.collect();
         let (first, last) = (RunId(Uuid::nil()), RunId(Uuid::max()));
         let from = terms.bind(Bound::Run(Some(self.filter.from.unwrap_or(first))));
-        terms.list.push(format!("({column}, id) >= (?{value}, ?{from})"));
+        terms.list.push(format!("({names}id) >= ({places}?{from})"));
         let (until, before) = match self.filter.before {
             Some(before) => ("<", before),
             None => ("<=", last),
         };
         let before = terms.bind(Bound::Run(Some(before)));
-        terms.list.push(format!("({column}, id) {until} (?{value}, ?{before})"));
+        terms.list.push(format!("({names}id) {until} ({places}?{before})"));
     }
 
     /// The conditions that are checked for each run.

@@ -3,17 +3,26 @@
 //! What must stay true: it gives the same answers as the SQLite store; nothing depends on hash order, so that a seeded
 //! simulation repeats exactly; handles from before a [`MemoryStore::reopen`] can change nothing.
 
+mod audit;
+mod callbacks;
 mod children;
 mod dead_letters;
 mod definitions;
+mod flow;
 mod inbox;
+mod keys;
 mod queue;
 mod reads;
 mod retention;
 mod runners;
 mod runs;
+mod triggers;
+mod usage;
 
-use crate::{ChangeHint, Result, Store, StoreError, dead_letters::DeadLetter, runners::Runner};
+use crate::{
+    ChangeHint, Result, Store, StoreError, audit::AuditRow, callbacks::RegisteredCallback, dead_letters::DeadLetter,
+    flow::rules::KeyRow, keys::ApiKey, runners::Runner,
+};
 use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
 use std::{
@@ -34,10 +43,10 @@ struct State {
     generation: u64,
     closed: bool,
     workflows: BTreeMap<Uuid, definitions::Entry>,
-    /// Workflows that were not deleted, by name.
-    names: BTreeMap<String, Uuid>,
-    /// The newest version numbers of deleted workflows, by name.
-    version_marks: BTreeMap<String, u32>,
+    /// Workflows that were not deleted, by name and tenant.
+    names: BTreeMap<(String, String), Uuid>,
+    /// The newest version numbers of deleted workflows, by name and tenant.
+    version_marks: BTreeMap<(String, String), u32>,
     runs: BTreeMap<RunId, runs::Entry>,
     requests: BTreeMap<(String, String), RunId>,
     by_workflow: BTreeMap<Uuid, BTreeSet<RunId>>,
@@ -63,7 +72,21 @@ struct State {
     queues: BTreeSet<(String, Timestamp, Uuid)>,
     runners: BTreeMap<RunnerId, (Runner, Timestamp)>,
     dead_letters: BTreeMap<Uuid, DeadLetter>,
+    /// By id and tenant.
+    callbacks: BTreeMap<(String, String), RegisteredCallback>,
+    keys: BTreeMap<Uuid, ApiKey>,
+    audit: BTreeMap<Uuid, AuditRow>,
     hints: Vec<ChangeHint>,
+    /// Triggers, deliveries and events.
+    triggers: triggers::Tables,
+    /// The rows of keys (see `flow.rs`).
+    flow_keys: BTreeMap<String, KeyRow>,
+    /// The runs that wait for a place, by key, highest priority and age.
+    waiting: BTreeSet<(String, Reverse<i32>, RunId)>,
+    /// Requests that were answered with the run of another one, and when.
+    merged_requests: BTreeMap<(String, String), (RunId, Timestamp)>,
+    /// Counted steps, by tenant and month.
+    usage: BTreeMap<(String, u32), u64>,
 }
 
 /// A store in memory. Clones share it.
@@ -109,6 +132,17 @@ impl MemoryStore {
     pub(crate) fn set_plans(&self, plan: Option<&str>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.workflows.values_mut().for_each(|entry| entry.set_plans(plan));
+    }
+
+    /// The same for work that may be recorded: if it changed something, the row of the audit trail is added.
+    fn change<R>(&self, work: impl FnOnce(&mut State) -> R, changed: impl FnOnce(&R) -> bool) -> Result<R> {
+        self.with(|state| {
+            let result = work(state);
+            if let Some(row) = crate::audit::current().filter(|_| changed(&result)) {
+                state.audit.entry(row.id).or_insert(row);
+            }
+            result
+        })
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> Result<R> {

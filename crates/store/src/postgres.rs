@@ -8,9 +8,11 @@
 //! databases understand is written once, in `statements.rs` and `lists.rs`.
 
 mod address;
+mod audit;
 mod backoff;
 mod batch;
 mod batch_reads;
+mod callbacks;
 mod children;
 mod claim;
 mod columns;
@@ -20,8 +22,10 @@ mod decide;
 mod definitions;
 mod error;
 mod facts;
+mod flow;
 mod hints;
 mod inbox;
+mod keys;
 mod lists;
 mod migrations;
 mod pipeline;
@@ -40,11 +44,13 @@ mod sql;
 mod tests;
 mod tls;
 pub(crate) mod transfer;
+mod triggers;
+mod usage;
 mod work;
 mod workflows;
 
 use crate::{
-    ChangeHint, Result, Store, StoreError,
+    ChangeHint, PoolUse, Result, Store, StoreError, StoreMetrics,
     clock::DatabaseClock,
     schema::{Migrate, Program, Schema, Step},
 };
@@ -279,6 +285,14 @@ impl Store for PostgresStore {
             clock: self.clock.clone(),
             walked: self.walked.clone(),
         }))
+    }
+
+    fn metrics(&self) -> Option<&StoreMetrics> {
+        Some(self.committers.metrics())
+    }
+
+    fn pool(&self) -> Option<PoolUse> {
+        Some(self.sessions.usage())
     }
 
     fn changes(&self) -> broadcast::Receiver<ChangeHint> {

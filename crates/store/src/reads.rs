@@ -2,6 +2,7 @@
 
 use crate::{
     Result,
+    flow::RunFlow,
     runs::{Attempt, Principal},
 };
 use async_trait::async_trait;
@@ -27,8 +28,25 @@ pub trait ReadStore: Send + Sync {
     /// Journal rows of a run, oldest first, and their total number.
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
 
+    /// How many runs are due at `now` and not held, by workflow. Examines the longest-waiting [`MAX_QUEUE_DEPTH`] runs only.
+    async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>>;
+
     /// External resources of a run, in the order in which they were linked, and their total number.
     async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)>;
+}
+
+/// The most runs that [`ReadStore::queue_depths`] counts.
+pub const MAX_QUEUE_DEPTH: u32 = 20_000;
+
+/// How many runs of a workflow wait for a runner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// The workflow.
+    pub workflow_uid: Uuid,
+    /// Its name.
+    pub workflow_id: String,
+    /// The runs.
+    pub runs: u64,
 }
 
 /// A run's row. JSON texts are compact JSON.
@@ -56,6 +74,8 @@ pub struct RunRecord {
     pub priority: Option<i32>,
     /// For tracing across systems.
     pub correlation_id: Option<String>,
+    /// The `traceparent` of the request that started it, if it had one.
+    pub traceparent: Option<String>,
     /// The user that requested it.
     pub principal: Principal,
     /// The run that started it.
@@ -70,6 +90,8 @@ pub struct RunRecord {
     pub trigger: String,
     /// The structured payload, in addition to the trigger, as JSON.
     pub spec: Option<String>,
+    /// The request or event that started it, if a trigger did, as JSON.
+    pub request: Option<String>,
     /// Its outputs, once it ended, as JSON.
     pub outputs: Option<String>,
     /// The context snapshot, as JSON.
@@ -84,6 +106,8 @@ pub struct RunRecord {
     pub wake_at: Option<Timestamp>,
     /// The runner that holds it now.
     pub runner: Option<RunnerId>,
+    /// How it is limited, if it is. Nothing is kept of it after the end of the run.
+    pub flow: Option<Box<RunFlow>>,
 }
 
 impl RunRecord {
@@ -96,7 +120,7 @@ impl RunRecord {
     #[must_use]
     pub fn without_payloads(mut self) -> RunRecord {
         self.trigger = String::new();
-        (self.spec, self.outputs, self.context_snapshot) = (None, None, None);
+        (self.spec, self.request, self.outputs, self.context_snapshot) = (None, None, None, None);
         self
     }
 }
@@ -192,7 +216,7 @@ impl RunFilter {
 }
 
 /// A page of runs, and where the list continues.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunPage {
     /// The runs, without their payloads.
     pub items: Vec<RunRecord>,
@@ -216,6 +240,16 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Whether more follow.
     pub more: bool,
+}
+
+/// A page without items.
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Page {
+            items: Vec::new(),
+            more: false,
+        }
+    }
 }
 
 impl<T> Page<T> {

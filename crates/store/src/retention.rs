@@ -5,7 +5,7 @@
 //!
 //! What must stay true:
 //! * A run that has not ended is never touched, nor is a run with such a run below it (its children, and theirs).
-//! * A run and all that belongs to it are removed in one transaction: rows of attempts, journal, waits, messages and links,
+//! * A run and all that belongs to it are removed in one transaction: rows of attempts, journal, waits, messages, links and cached states,
 //!   and its child runs. Dead letters are records of their own and stay.
 //! * An idempotency key is in use for as long as its run's row exists.
 
@@ -19,12 +19,13 @@ use uuid::Uuid;
 pub(crate) const EXAMINED: u32 = 1000;
 
 /// The tables with rows of a run, beside `workflow_executions`. Their column is `workflow_execution_id`.
-pub(crate) const TABLES: [&str; 5] = [
+pub(crate) const TABLES: [&str; 6] = [
     "execution_events",
     "action_executions",
     "workflow_resource_links",
     "run_waits",
     "run_inbox",
+    "run_states",
 ];
 
 /// The runs after an id and before another, by id. Not `NOT EXISTS`: PostgreSQL might answer it by reading the whole table.
@@ -36,7 +37,7 @@ pub(crate) const CANDIDATES: &str = "SELECT id, workflow_id, status, end_time, o
 /// trigger marks the row as emptied; other triggers are JSON and never empty.
 pub(crate) const EMPTIED: &str = "trigger_payload_json = '', spec_json = NULL, outputs_json = NULL,
     context_snapshot_json = NULL, error_json = NULL, correlation_id = NULL, requester_email = NULL,
-    requester_display_name = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
+    requester_display_name = NULL, traceparent = NULL, request_json = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
 
 /// How long things are kept. `None` is for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Retention {
     pub keys: Option<Duration>,
     /// For the workflows of these names.
     pub workflows: BTreeMap<String, Ages>,
+    /// How long rows of the audit trail are kept. `None` is for ever.
+    pub audit: Option<Duration>,
 }
 
 /// What happens to a run.
@@ -103,7 +106,7 @@ impl Retention {
     /// Whether everything is kept for ever.
     pub fn keeps_all(&self) -> bool {
         let all = std::iter::once(&self.ages).chain(self.workflows.values());
-        all.into_iter().all(|ages| *ages == Ages::default())
+        all.into_iter().all(|ages| *ages == Ages::default()) && self.audit.is_none()
     }
 
     fn ages_of(&self, workflow: &str) -> &Ages {
@@ -141,6 +144,11 @@ impl Retention {
     pub fn first_kept_run(&self, now: Timestamp) -> Option<RunId> {
         let all = std::iter::once(&self.ages).chain(self.workflows.values());
         all.flat_map(Ages::runs).min().map(|age| RunId(id_at(now, age)))
+    }
+
+    /// Rows of the audit trail from this id on are too young. `None` if no row is ever removed.
+    pub fn first_kept_audit_row(&self, now: Timestamp) -> Option<Uuid> {
+        self.audit.map(|age| id_at(now, age))
     }
 
     /// Dead letters from this id on are too young. `None` if no dead letter is ever removed.
@@ -266,6 +274,7 @@ mod tests {
                 dead_letters: Some(DAY * 30),
             },
             keys: None,
+            audit: None,
             workflows: BTreeMap::from([("audit".to_owned(), Ages::default())]),
         }
     }

@@ -49,7 +49,7 @@ mod tests;
 use crate::{
     definitions::Lifecycle,
     inbox::Heartbeat,
-    runs::{Answer, Conflict, Enqueued, NewRun, RunCommit, Then, WaitChange},
+    runs::{Answer, Conflict, Enqueued, LocalStart, NewRun, RunCommit, Then, WaitChange},
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use std::sync::LazyLock;
@@ -84,6 +84,8 @@ pub(crate) struct RunFacts {
     pub(crate) message_seq: u64,
     /// The newest message that was consumed.
     pub(crate) messages_seen: u64,
+    /// Whether it has flow control.
+    pub(crate) is_limited: bool,
 }
 
 /// The row of a parent, as far as it decides about new children.
@@ -178,9 +180,9 @@ impl WorkflowFacts {
     }
 }
 
-/// The status of a run that is stored now.
-pub(crate) fn first_status(new: &NewRun) -> Status {
-    match new.local_start {
+/// The status of a run that is stored now, with this lease.
+pub(crate) fn first_status(local_start: Option<&LocalStart>) -> Status {
+    match local_start {
         Some(_) => Status::Running,
         None => Status::Pending,
     }
@@ -190,9 +192,14 @@ pub(crate) fn first_status(new: &NewRun) -> Status {
 /// terminal. `None`: there is no such run.
 pub(crate) fn is_fenced(commit: &RunCommit, run: Option<&RunFacts>) -> bool {
     run.is_none_or(|run| {
-        let holds = run.owner == Some(commit.runner) && run.epoch == commit.epoch;
+        let holds = is_held_by(run, commit.runner, commit.epoch);
         run.status.is_terminal() || !(holds || fencing_is_off())
     })
+}
+
+/// Whether a runner holds a run under this epoch.
+pub(crate) fn is_held_by(run: &RunFacts, runner: RunnerId, epoch: u64) -> bool {
+    run.owner == Some(runner) && run.epoch == epoch
 }
 
 /// Whether commits under old leases are accepted. The fault rig sets this to prove that it would notice; release builds

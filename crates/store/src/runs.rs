@@ -2,13 +2,20 @@
 
 mod commit;
 
-use crate::{Result, children::Parent};
+use crate::{
+    Result,
+    children::Parent,
+    flow::{Flow, RunFlow},
+    triggers::TriggerDelivery,
+};
 use async_trait::async_trait;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp, encode};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use commit::{Attempt, AttemptStatus, CommitAnswer, Conflict, Link, RunCommit, StatusChange, Then, WaitChange};
+pub use commit::{
+    Attempt, AttemptStatus, CachedState, CommitAnswer, Conflict, Link, RunCommit, StatusChange, Then, WaitChange,
+};
 
 /// Runs, as runners and the engine advance them. This is the hot path.
 #[async_trait]
@@ -47,6 +54,9 @@ pub trait RunStore: Send + Sync {
     /// The last recorded attempt of each of these nodes (all nodes when the list is empty).
     async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>>;
 
+    /// The cached state of a run, if it has one.
+    async fn cached_state(&self, run: RunId) -> Result<Option<String>>;
+
     /// One recorded attempt.
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>>;
 }
@@ -75,15 +85,24 @@ pub struct NewRun {
     pub spec: Option<String>,
     /// Higher goes first within a workflow.
     pub priority: Option<i32>,
+    /// The request or event that started it, if a trigger did: what expressions see as `request`.
+    pub request: Option<String>,
+    /// The delivery that starts it. It is stored with the run.
+    pub delivery: Option<Box<TriggerDelivery>>,
     /// For tracing across systems.
     pub correlation_id: Option<String>,
+    /// The `traceparent` of the request that started it, if it had one.
+    pub traceparent: Option<String>,
     /// The user that requested it.
     pub principal: Principal,
     /// The run that started it.
     pub parent: Option<Parent>,
     /// When it was requested.
     pub created_at: Timestamp,
-    /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit.
+    /// How it is limited, if it is (see [`crate::flow`]).
+    pub flow: Option<Box<Flow>>,
+    /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit. A run that has to
+    /// wait is stored without it.
     pub local_start: Option<LocalStart>,
 }
 
@@ -125,7 +144,12 @@ impl Default for Principal {
 pub enum Enqueued {
     /// The run is stored.
     Created,
-    /// A run of this workflow with this (tenant, requestId) exists.
+    /// The run is stored as `Pending` and not held, also if it has a `local_start`: it waits for a place or for its time.
+    Waiting,
+    /// No place of a key is free, and the run is refused then. Nothing was stored.
+    Full,
+    /// A run of this workflow with this (tenant, requestId) exists, or a run that owns its unique key, or that took its
+    /// payload (`debounce`).
     Existing {
         /// The existing run.
         run: RunId,
@@ -189,8 +213,12 @@ pub struct StoredRun {
     pub trigger: String,
     /// The structured payload, in addition to the trigger, as JSON.
     pub spec: Option<String>,
+    /// The request or event that started it, if a trigger did, as JSON.
+    pub request: Option<String>,
     /// For tracing across systems.
     pub correlation_id: Option<String>,
+    /// The `traceparent` of the request that started it, if it had one.
+    pub traceparent: Option<String>,
     /// The user that requested it.
     pub principal: Principal,
     /// The epoch of the lease.
@@ -213,6 +241,8 @@ pub struct StoredRun {
     pub depth: u32,
     /// The workflows of its parent, of the parent's parent and so on.
     pub lineage: Vec<Uuid>,
+    /// How it is limited, if it is.
+    pub flow: Option<Box<RunFlow>>,
     /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
     pub journal: Vec<String>,
 }
@@ -240,6 +270,11 @@ pub enum RunMessage {
 
 /// The stored form of [`RunMessage::ChildrenEnded`].
 pub(crate) const CHILDREN_ENDED: &str = r#"{"kind":"childrenEnded"}"#;
+
+/// Whether the stored form of a message is a cancel.
+pub(crate) fn is_cancel(message: &str) -> bool {
+    message.starts_with(r#"{"kind":"cancel""#)
+}
 
 fn first_attempt() -> u32 {
     1
@@ -338,6 +373,9 @@ mod tests {
     #[test]
     fn the_stored_form_of_a_message_does_not_change() {
         assert_eq!(message_text(&RunMessage::ChildrenEnded), CHILDREN_ENDED);
+        let reason = "because".to_owned();
+        assert!(is_cancel(&message_text(&RunMessage::Cancel { reason })));
+        assert!(!is_cancel(CHILDREN_ENDED));
     }
 
     #[test]

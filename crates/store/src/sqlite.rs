@@ -3,6 +3,8 @@
 //! What must stay true: a write is answered only after it is durable (`synchronous=FULL`, answers after `COMMIT`);
 //! callers encode journal rows, not the writer thread; the file belongs to one process.
 
+mod audit;
+mod callbacks;
 mod children;
 mod claim;
 mod columns;
@@ -10,7 +12,9 @@ mod commit;
 mod dead_letters;
 mod definitions;
 mod enqueue;
+mod flow;
 mod inbox;
+mod keys;
 mod lists;
 mod lock;
 mod log_check;
@@ -23,14 +27,17 @@ mod reads;
 mod retention;
 mod runners;
 mod runs;
+mod states;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;
+mod triggers;
+mod usage;
 mod workflows;
 mod writer;
 
 use crate::{
-    ChangeHint, Result, Store, StoreError,
+    ChangeHint, PoolUse, Result, Store, StoreError, StoreMetrics,
     clock::{DatabaseClock, since_boot, wall},
     schema::Migrate,
 };
@@ -138,6 +145,14 @@ impl Store for SqliteStore {
             hints: self.hints.clone(),
             clock: self.clock.clone(),
         }))
+    }
+
+    fn metrics(&self) -> Option<&StoreMetrics> {
+        Some(self.writer.metrics())
+    }
+
+    fn pool(&self) -> Option<PoolUse> {
+        Some(self.readers.usage())
     }
 
     fn changes(&self) -> broadcast::Receiver<ChangeHint> {

@@ -1,39 +1,56 @@
 //! The routes, one file for each resource.
 
 mod analysis;
+mod audit;
 mod callbacks;
 mod dead_letters;
+mod deliveries;
+mod docs;
 mod drafts;
+mod events;
 mod executions;
 mod health;
 mod hierarchy;
 mod inbox;
 mod jsondagapi;
+mod keys;
 mod lifecycle;
 mod list;
+mod metrics;
+#[cfg(test)]
+mod openapi;
+mod registered_callbacks;
 mod runners;
 mod runs;
+pub(crate) mod scopes;
+mod triggers;
+mod webhooks;
 mod workflows;
 
-use crate::{Web, envelope::without_token, error::ApiError, read_limit};
+use crate::{Web, envelope::without_token, error::ApiError};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
-    middleware::from_fn_with_state,
-    routing::{get, post, put},
+    routing::{delete, get, post, put},
 };
 use fermata_runtime::Role;
 
-/// The routes of a process of this role. A runner has health checks only.
+/// The routes of a process of this role. A runner has health checks and metrics only.
 pub(crate) fn routes(web: &Web) -> Router<Web> {
-    let routes = match web.engine.settings().role {
-        Role::All | Role::Api => {
-            let capped = resources().route_layer(from_fn_with_state(web.clone(), read_limit::apply));
-            health().merge(capped)
-        }
+    let routes = match web.settings().role {
+        Role::All | Role::Api => with_own_webhooks(web, health().merge(resources())),
         Role::Runner => health(),
     };
+    let routes = routes.route("/metrics", get(metrics::get));
     routes.fallback(no_route).method_not_allowed_fallback(no_method)
+}
+
+/// With the route of webhooks, if it is not below `/api/v1/triggers`.
+fn with_own_webhooks(web: &Web, routes: Router<Web>) -> Router<Web> {
+    match web.webhooks.own_route() {
+        Some(path) => Router::route(routes, &path, post(webhooks::receive)),
+        None => routes,
+    }
 }
 
 /// The routes of connections above the limit.
@@ -41,6 +58,12 @@ pub(crate) fn health_only() -> Router<Web> {
     health()
         .fallback(too_many_connections)
         .method_not_allowed_fallback(no_method)
+}
+
+/// Whether concurrent reads of this path are limited. Health checks and metrics are not: they are needed most when reads are
+/// slow.
+pub(crate) fn is_limited(path: &str) -> bool {
+    !path.starts_with("/health/") && path != "/metrics"
 }
 
 fn health() -> Router<Web> {
@@ -51,6 +74,9 @@ fn health() -> Router<Web> {
 
 fn resources() -> Router<Web> {
     Router::new()
+        .route("/openapi.json", get(docs::openapi))
+        .route("/docs", get(docs::page))
+        .route("/docs/{file}", get(docs::file))
         .route("/api/v1/workflows", get(workflows::list).post(workflows::add))
         // A workflow may be named `validate` too.
         .route(
@@ -96,6 +122,29 @@ fn resources() -> Router<Web> {
         .route("/api/v1/workflows/{id}/runs/{run_id}", get(runs::get))
         .route("/api/v1/workflows/{id}/runs/{run_id}/cancel", post(runs::cancel))
         .route("/wh/{token}", post(callbacks::answer))
+        .route("/api/v1/triggers", get(triggers::list).post(triggers::create))
+        .route("/api/v1/triggers/preview", post(triggers::preview))
+        .route(
+            "/api/v1/triggers/{trigger}",
+            get(triggers::get)
+                .put(triggers::update)
+                .delete(triggers::delete)
+                .post(webhooks::receive),
+        )
+        .route("/api/v1/triggers/{trigger}/enable", post(triggers::enable))
+        .route("/api/v1/triggers/{trigger}/disable", post(triggers::disable))
+        .route("/api/v1/triggers/{trigger}/fire", post(triggers::fire))
+        .route("/api/v1/triggers/{trigger}/rotate", post(triggers::rotate))
+        .route("/api/v1/triggers/{trigger}/deliveries", get(deliveries::list))
+        .route("/api/v1/triggers/{trigger}/deliveries/{delivery}", get(deliveries::get))
+        .route(
+            "/api/v1/triggers/{trigger}/deliveries/{delivery}/replay",
+            post(deliveries::replay),
+        )
+        .route("/api/v1/events", post(events::publish))
+        .route("/api/v1/callbacks", get(registered_callbacks::list))
+        .route("/api/v1/callbacks/register", post(registered_callbacks::register))
+        .route("/api/v1/callbacks/{id}", delete(registered_callbacks::delete))
         .route("/api/v1/executions", get(list::list).post(executions::create))
         .route(
             "/api/v1/executions/{id}",
@@ -116,6 +165,7 @@ fn resources() -> Router<Web> {
         .route("/api/v1/inbox/{id}/heartbeat", post(inbox::heartbeat))
         .route("/api/v1/inbox/{id}/complete", post(inbox::complete))
         .route("/api/v1/inbox/{id}/fail", post(inbox::fail))
+        .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/runners", get(runners::list))
         .route(
             "/api/v1/admin/dead-letters",
@@ -126,6 +176,8 @@ fn resources() -> Router<Web> {
             get(dead_letters::get).delete(dead_letters::delete),
         )
         .route("/api/v1/admin/dead-letters/{id}/requeue", post(dead_letters::requeue))
+        .route("/api/v1/admin/keys", get(keys::list).post(keys::create))
+        .route("/api/v1/admin/keys/{id}", delete(keys::revoke))
 }
 
 async fn no_route(uri: Uri) -> ApiError {

@@ -8,12 +8,13 @@
 //! correlation id: it is passed in the extensions of the response until [`crate::envelope`] writes the body.
 //! Errors that only the operator can fix are logged in full; the client gets a message without file paths.
 
+use crate::rate_limit;
 use axum::{
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use fermata_dialects::{Diagnostic, jsondagapi::intents::Reason};
-use fermata_runtime::{EngineError, Refusal};
+use fermata_runtime::{EngineError, Refusal, rate::Allowance};
 use fermata_store::StoreError;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -27,8 +28,10 @@ pub(crate) struct ApiError {
     pub details: Vec<Detail>,
     /// `Retry-After`, in seconds.
     pub retry_after: Option<u32>,
-    /// The current ETag, if the request expected another one.
-    pub etag: Option<HeaderValue>,
+    /// A header of the response: the current `ETag`, if the request expected another one, or `WWW-Authenticate`.
+    pub header: Option<Box<(HeaderName, HeaderValue)>>,
+    /// What is left of the rate limit that refused the request.
+    pub allowance: Option<Box<Allowance>>,
 }
 
 /// One of several problems.
@@ -53,7 +56,8 @@ impl ApiError {
             message: message.into(),
             details: Vec::new(),
             retry_after: None,
-            etag: None,
+            header: None,
+            allowance: None,
         }
     }
 
@@ -112,8 +116,11 @@ impl IntoResponse for ApiError {
             let headers = response.headers_mut();
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Some(etag) = &self.etag {
-            response.headers_mut().insert(header::ETAG, etag.clone());
+        if let Some((name, value)) = self.header.as_deref() {
+            response.headers_mut().insert(name, value.clone());
+        }
+        if let Some(allowance) = &self.allowance {
+            rate_limit::write(response.headers_mut(), **allowance);
         }
         response.extensions_mut().insert(self);
         response
@@ -141,13 +148,25 @@ impl From<EngineError> for ApiError {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
         let message = refusal.to_string();
+        let forbidden = |code, message: String| ApiError::new(StatusCode::FORBIDDEN, code, message);
         match refusal {
             Refusal::WorkflowNotFound(_) => ApiError::not_found("WORKFLOW_NOT_FOUND", message),
             Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
             Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
             Refusal::RunNotFinished(_) => ApiError::conflict("EXECUTION_NOT_FINISHED", message),
+            Refusal::OtherTenant => forbidden("OTHER_TENANT", message),
+            Refusal::OtherPrincipal => forbidden("OTHER_PRINCIPAL", message),
+            Refusal::Shared(_) => forbidden("SHARED_WORKFLOW", message),
+            Refusal::Forbidden(_) => forbidden("FORBIDDEN", message),
+            Refusal::PrincipalRequired => ApiError::new(StatusCode::BAD_REQUEST, "PRINCIPAL_REQUIRED", message),
+            Refusal::InvalidKey(_) => ApiError::invalid(message),
+            Refusal::KeyNotFound(_) => ApiError::not_found("KEY_NOT_FOUND", message),
             Refusal::DeadLetterNotFound(_) => ApiError::not_found("DEAD_LETTER_NOT_FOUND", message),
             Refusal::DeadLetterUnusable { .. } => ApiError::conflict("DEAD_LETTER_UNUSABLE", message),
+            Refusal::InvalidCallback(_) => ApiError::invalid(message),
+            Refusal::CallbackNotRegistered(_) => ApiError::not_found("CALLBACK_NOT_REGISTERED", message),
+            Refusal::CallbackTaken { .. } => ApiError::conflict("CALLBACK_TAKEN", message),
+            Refusal::CallbackInUse { .. } => ApiError::conflict("CALLBACK_IN_USE", message),
             Refusal::NotActive { .. } => ApiError::conflict("WORKFLOW_NOT_ACTIVE", message),
             Refusal::RequestIdTaken { .. } => ApiError::conflict("WFENG001", message),
             Refusal::Exists { .. } => ApiError::conflict("WORKFLOW_EXISTS", message),
@@ -163,12 +182,15 @@ impl From<Refusal> for ApiError {
             },
             Refusal::OtherWorkflow { .. } => ApiError::new(StatusCode::BAD_REQUEST, "ID_MISMATCH", message),
             Refusal::OtherDraft { checksum, .. } => ApiError {
-                etag: checksum.as_deref().and_then(etag),
+                header: checksum
+                    .as_deref()
+                    .and_then(etag)
+                    .map(|etag| Box::new((header::ETAG, etag))),
                 ..ApiError::new(StatusCode::PRECONDITION_FAILED, "PRECONDITION_FAILED", message)
             },
             Refusal::VersionTooLow { .. } => ApiError::conflict("VERSION_TOO_LOW", message),
             Refusal::OtherVersion { version, .. } => ApiError {
-                etag: etag(&version),
+                header: etag(&version).map(|etag| Box::new((header::ETAG, etag))),
                 ..ApiError::new(StatusCode::PRECONDITION_FAILED, "PRECONDITION_FAILED", message)
             },
             Refusal::LabelNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
@@ -178,6 +200,18 @@ impl From<Refusal> for ApiError {
                 Reason::Conflict(_) => ApiError::conflict("INTENT_REFUSED", message),
                 Reason::Forbidden(_) => ApiError::new(StatusCode::BAD_REQUEST, "INTENT_FORBIDDEN", message),
             },
+            Refusal::RateLimited { allowance, .. } => rate_limit::refused(allowance, message),
+            Refusal::ConcurrencyLimit { .. } => ApiError {
+                retry_after: Some(1),
+                ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "CONCURRENCY_LIMIT", message)
+            },
+            Refusal::UniqueKeyTaken { .. } => ApiError::conflict("UNIQUE_KEY_TAKEN", message),
+            Refusal::InvalidFlowKey { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_KEY", message),
+            Refusal::MonthlyLimit { retry_after, .. } => ApiError {
+                retry_after: Some(retry_after),
+                ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "MONTHLY_LIMIT", message)
+            },
+            Refusal::TierLimit { .. } => ApiError::new(StatusCode::FORBIDDEN, "TIER_LIMIT", message),
             Refusal::ReservedRequestId(_) => ApiError::new(StatusCode::BAD_REQUEST, "RESERVED_REQUEST_ID", message),
             Refusal::Immutable { .. } => ApiError::new(StatusCode::BAD_REQUEST, "WORKFLOW_IMMUTABLE", message),
             Refusal::InvalidTrigger { problems, .. } => {
@@ -188,6 +222,27 @@ impl From<Refusal> for ApiError {
                     pointer: format!("/trigger{pointer}"),
                 };
                 ApiError::new(StatusCode::BAD_REQUEST, "WFENG005", message)
+                    .with_details(problems.into_iter().map(detail))
+            }
+            Refusal::TriggerNotFound(_) => ApiError::not_found("TRIGGER_NOT_FOUND", message),
+            Refusal::DeliveryNotFound(_) => ApiError::not_found("DELIVERY_NOT_FOUND", message),
+            Refusal::NoWebhook => ApiError::not_found("WEBHOOK_NOT_FOUND", message),
+            Refusal::DeclaredTrigger { .. } => ApiError::conflict("DECLARED_TRIGGER", message),
+            Refusal::UnreplayableDelivery(_) => ApiError::conflict("DELIVERY_NOT_REPLAYABLE", message),
+            Refusal::TriggersDisabled(_) => ApiError::conflict("TRIGGERS_DISABLED", message),
+            Refusal::InvalidEvent(_) => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_EVENT", message),
+            Refusal::InvalidBody(_) => ApiError::invalid(message),
+            Refusal::UnsupportedBody(_) => {
+                ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
+            }
+            Refusal::InvalidTriggerConfig(problems) => {
+                let detail = |(pointer, message): (String, String)| Detail::Trigger {
+                    code: "INVALID_TRIGGER_CONFIG",
+                    severity: "error",
+                    message,
+                    pointer,
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_TRIGGER_CONFIG", message)
                     .with_details(problems.into_iter().map(detail))
             }
             Refusal::InvalidDocument(problems) => {

@@ -15,7 +15,7 @@ use axum::{
 };
 use bytes::Bytes;
 use fermata_core::RunId;
-use fermata_runtime::memory::Share;
+use fermata_runtime::{memory::Share, trace::TraceContext};
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use uuid::Uuid;
@@ -78,6 +78,20 @@ impl<S: Send + Sync> FromRequestParts<S> for DeadLetterId {
     }
 }
 
+/// The id of an API key in the path.
+pub(crate) struct KeyId(pub Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for KeyId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(bad_path)?;
+        uuid(&text, "an API key").map(KeyId)
+    }
+}
+
 /// The id of an item of the inbox in the path.
 pub(crate) struct ItemId(pub Uuid);
 
@@ -89,6 +103,39 @@ impl<S: Send + Sync> FromRequestParts<S> for ItemId {
             .await
             .map_err(bad_path)?;
         uuid(&text, "an inbox item").map(ItemId)
+    }
+}
+
+/// The id of a trigger in the path.
+pub(crate) struct TriggerId(pub Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for TriggerId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(bad_path)?;
+        uuid(&text, "a trigger").map(TriggerId)
+    }
+}
+
+/// A trigger and one of its deliveries in the path.
+pub(crate) struct DeliveryOf {
+    pub trigger: Uuid,
+    pub delivery: Uuid,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for DeliveryOf {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((trigger, delivery)) = path.map_err(bad_path)?;
+        Ok(DeliveryOf {
+            trigger: uuid(&trigger, "a trigger")?,
+            delivery: uuid(&delivery, "a delivery")?,
+        })
     }
 }
 
@@ -187,6 +234,17 @@ impl<S: Send + Sync> FromRequestParts<S> for CorrelationId {
     }
 }
 
+/// The `traceparent` of the request. One that is not valid is ignored, as the recommendation says.
+pub(crate) struct Traceparent(pub Option<TraceContext>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Traceparent {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Traceparent(envelope::traceparent(&parts.headers)))
+    }
+}
+
 fn bad_path(rejection: PathRejection) -> ApiError {
     ApiError::invalid(rejection.body_text())
 }
@@ -229,7 +287,7 @@ impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Web> for Option
             let value = serde_json::from_slice(&received.bytes).map_err(bad_json)?;
             Ok(OptionalJson(value, received.share))
         };
-        web.engine.offload().run(length, parse).await
+        web.offload().run(length, parse).await
     }
 }
 

@@ -7,8 +7,9 @@
 //! * a write with a media type that a page may send without a CORS preflight (415).
 //!
 //! `Host` is checked on loopback listeners and for browsers. It may be an IP address, `localhost`, the host of
-//! `server.public_url`, or one of `server.allowed_hosts`. Callbacks (`/wh/…`) are exempt from all of this: their token is a
-//! credential that no foreign page has.
+//! `server.public_url`, or one of `server.allowed_hosts`. Callbacks (`/wh/…`) and webhooks are exempt from all of this: their
+//! URL is a credential that no foreign page has. An event in binary form may have any media type: a page cannot send its `ce-…`
+//! headers without a preflight.
 
 use crate::{
     Web,
@@ -17,13 +18,11 @@ use crate::{
     error::ApiError,
 };
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{
         HeaderMap, Method, StatusCode, Uri, header,
         uri::{Authority, Scheme},
     },
-    middleware::Next,
-    response::{IntoResponse, Response},
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -62,18 +61,18 @@ fn is_address(host: &str) -> bool {
     v6.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) || host.parse::<Ipv4Addr>().is_ok()
 }
 
-/// Passes a request on or refuses it.
-pub(crate) async fn check(State(web): State<Web>, request: Request, next: Next) -> Response {
-    if request.uri().path().starts_with(CALLBACKS) {
-        return next.run(request).await;
+/// The request, or why it is refused.
+pub(crate) fn check(web: &Web, request: Request) -> Result<Request, ApiError> {
+    let path = request.uri().path();
+    if path.starts_with(CALLBACKS) || web.webhooks.is_webhook(request.method(), path) {
+        return Ok(request);
     }
-    let refusal = refusal(&web.names, &request);
-    match refusal {
-        None => next.run(request).await,
+    match refusal(&web.names, &request) {
+        None => Ok(request),
         Some(error) => {
             let (parts, body) = request.into_parts();
             discard(&parts.headers, body, &web.config);
-            error.into_response()
+            Err(error)
         }
     }
 }
@@ -96,7 +95,8 @@ fn refusal(names: &HostNames, request: &Request) -> Option<ApiError> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     // The media type of a body of unknown length is checked when it is read.
     let has_body = content_length(headers).is_some_and(|length| length > 0);
-    (!is_read && has_body && !is_document(headers)).then(|| media_type(DOCUMENT_TYPES))
+    (!is_read && has_body && !is_document(headers) && !headers.contains_key("ce-id"))
+        .then(|| media_type(DOCUMENT_TYPES))
 }
 
 /// The host name that the client used; `None` if there is none, which HTTP/1.0 allows.

@@ -41,15 +41,23 @@ pub(crate) fn run(cursor: &str) -> Result<RunId, ApiError> {
     id(cursor).map(RunId)
 }
 
-/// The cursor after this name.
-pub(crate) fn after_name(name: &str) -> String {
-    encode(name.as_bytes())
+/// Between a name and its tenant. Neither contains it.
+const BETWEEN: char = '\0';
+
+/// The cursor after this name of this tenant.
+pub(crate) fn after_name(name: &str, tenant: &str) -> String {
+    match tenant.is_empty() {
+        true => encode(name.as_bytes()),
+        false => encode(format!("{name}{BETWEEN}{tenant}").as_bytes()),
+    }
 }
 
-/// The name that a cursor is after.
-pub(crate) fn name(cursor: &str) -> Result<String, ApiError> {
-    let bytes = decode(cursor).and_then(|bytes| String::from_utf8(bytes).ok());
-    bytes.filter(|name| !name.is_empty()).ok_or_else(invalid)
+/// The name and the tenant that a cursor is after.
+pub(crate) fn name(cursor: &str) -> Result<(String, String), ApiError> {
+    let text = decode(cursor).and_then(|bytes| String::from_utf8(bytes).ok());
+    let text = text.filter(|name| !name.is_empty()).ok_or_else(invalid)?;
+    let (name, tenant) = text.split_once(BETWEEN).unwrap_or((&text, ""));
+    Ok((name.to_owned(), tenant.to_owned()))
 }
 
 /// The cursor after this version.
@@ -95,7 +103,10 @@ mod tests {
     fn cursors_round_trip_and_others_are_refused() {
         let id = RunId(Uuid::now_v7());
         assert_eq!(run(&after_run(id)).unwrap(), id);
-        assert_eq!(name(&after_name("größe")).unwrap(), "größe");
+        for key in [("größe", ""), ("w", "acme")] {
+            let (id, tenant) = name(&after_name(key.0, key.1)).unwrap();
+            assert_eq!((id.as_str(), tenant.as_str()), key);
+        }
         assert_eq!(version(&after_version(70_000)).unwrap(), 70_000);
         for bad in ["", "00", "0000000000", "zzzzzzzz"] {
             assert_eq!(version(bad).unwrap_err().code, "INVALID_CURSOR", "{bad}");

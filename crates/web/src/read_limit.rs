@@ -4,21 +4,12 @@
 //! starts, callbacks and cancels are not limited.
 
 use crate::{Web, error::ApiError};
-use axum::{
-    extract::{Request, State},
-    http::Method,
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use tokio::sync::SemaphorePermit;
 
-/// Runs a read when there is a permit for it.
-pub(crate) async fn apply(State(web): State<Web>, request: Request, next: Next) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
-    }
-    let permit = web.reads.acquire();
-    match tokio::time::timeout(web.config.read_patience, permit).await {
-        Ok(_permit) => next.run(request).await,
-        Err(_) => ApiError::busy("too many other reads are in progress").into_response(),
+/// A permit for one read.
+pub(crate) async fn permit(web: &Web) -> Result<SemaphorePermit<'_>, ApiError> {
+    match tokio::time::timeout(web.config.read_patience, web.reads.acquire()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        _ => Err(ApiError::busy("too many other reads are in progress")),
     }
 }

@@ -6,9 +6,6 @@
 use crate::{Web, error::ApiError};
 use axum::{
     body::{Body, HttpBody, to_bytes},
-    extract::{Request, State},
-    http::Method,
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -24,9 +21,7 @@ use std::{
 const PART: usize = 64 * 1024;
 
 /// Counts the response to a request.
-pub(crate) async fn count(State(web): State<Web>, request: Request, next: Next) -> Response {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let response = next.run(request).await;
+pub(crate) async fn count(web: &Web, is_read: bool, response: Response) -> Response {
     let Some(size) = response.body().size_hint().exact().filter(|size| *size > PART as u64) else {
         return response;
     };

@@ -2,19 +2,23 @@
 
 use crate::time::Iso;
 use fermata_core::{RunId, Status, Timestamp};
-use fermata_runtime::{Accepted, NodeOverview, Overview};
+use fermata_runtime::{Accepted, ItemProgress, NodeOverview, Overview};
 use fermata_store::reads::RunRecord;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// A response.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DataOf{T}")]
 pub(crate) struct DataView<T> {
     pub data: T,
 }
 
 /// A page of a list.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DataPageOf{T}")]
 pub(crate) struct DataPage<T> {
     pub data: Vec<T>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,7 +26,7 @@ pub(crate) struct DataPage<T> {
 }
 
 /// The status of a run, in the terms of Runlater.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RunStatus {
     Running,
@@ -79,8 +83,9 @@ fn started(run: &RunRecord) -> Iso {
 }
 
 /// A run that was just triggered.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct TriggeredRun {
+    #[schemars(with = "Uuid")]
     run_id: RunId,
     workflow_id: Uuid,
     status: RunStatus,
@@ -110,8 +115,9 @@ impl TriggeredRun {
 }
 
 /// A run as lists show it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ShortRun {
+    #[schemars(with = "Uuid")]
     id: RunId,
     status: RunStatus,
     started_at: Iso,
@@ -131,10 +137,11 @@ impl From<&RunRecord> for ShortRun {
 }
 
 /// A run with its tasks.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct RunWithTasks<'a> {
     #[serde(flatten)]
     run: ShortRun,
+    #[schemars(with = "BTreeMap<String, TaskView<'a>>")]
     tasks: Tasks<'a>,
 }
 
@@ -157,7 +164,8 @@ impl Serialize for Tasks<'_> {
 }
 
 /// A task of a run.
-#[derive(Serialize, Default)]
+#[derive(Serialize, Default, JsonSchema)]
+#[schemars(rename = "RunTask")]
 struct TaskView<'a> {
     #[serde(skip)]
     name: &'a str,
@@ -189,6 +197,27 @@ struct TaskView<'a> {
     /// When a failed task is retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_attempt_at: Option<Iso>,
+    /// The progress of a task that runs one child for each item of a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    items: Option<ItemsView>,
+}
+
+/// How many items of a list have ended.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ItemsView {
+    total: u32,
+    succeeded: u32,
+    failed: u32,
+}
+
+impl From<ItemProgress> for ItemsView {
+    fn from(items: ItemProgress) -> ItemsView {
+        ItemsView {
+            total: items.total,
+            succeeded: items.succeeded,
+            failed: items.failed,
+        }
+    }
 }
 
 impl<'a> TaskView<'a> {
@@ -219,6 +248,7 @@ impl<'a> TaskView<'a> {
             wake_at: until.filter(|_| node.status == "sleeping").map(Iso),
             timeout_at: until.filter(|_| node.status == "waiting").map(Iso),
             next_attempt_at: next_attempt.map(Iso),
+            items: node.items.map(ItemsView::from),
             ..bare
         }
     }

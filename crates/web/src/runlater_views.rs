@@ -3,13 +3,15 @@
 use crate::time::Iso;
 use fermata_dialects::Diagnostic;
 use fermata_store::definitions::Workflow;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
 use std::collections::HashMap;
 use uuid::Uuid;
 
 /// A response.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RunlaterWorkflow")]
 pub(crate) struct WorkflowResponse<'a> {
     data: WorkflowData<'a>,
     /// Warnings about the document.
@@ -17,7 +19,8 @@ pub(crate) struct WorkflowResponse<'a> {
     warnings: &'a [Diagnostic],
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RunlaterWorkflowData")]
 struct WorkflowData<'a> {
     id: Uuid,
     name: &'a str,
@@ -30,7 +33,7 @@ struct WorkflowData<'a> {
 }
 
 /// The fields of the response for one workflow.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct More<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a Value>,
@@ -38,6 +41,7 @@ struct More<'a> {
     cron_expression: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_duration_seconds: Option<&'a Value>,
+    #[schemars(with = "Value")]
     tasks: &'a RawValue,
 }
 

@@ -7,7 +7,11 @@
 //!   new ones, so idle connections cannot block health checks.
 //! * A client that does not read its response is disconnected.
 
-use crate::{Apps, WebConfig, apps, write_timeout::WriteTimeout};
+use crate::{
+    Apps, WebConfig, apps,
+    peer::{Peer, WithPeer},
+    write_timeout::WriteTimeout,
+};
 use fermata_runtime::Engine;
 use hyper::server::conn::http1;
 use hyper_util::{
@@ -91,7 +95,7 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => connections.accept(stream),
+            Ok((stream, from)) => connections.accept(stream, Peer(from.ip())),
             // The client closed the connection before it was accepted.
             Err(error) if is_client_error(&error) => {}
             Err(error) => {
@@ -142,7 +146,7 @@ impl Connections {
         }
     }
 
-    fn accept(&mut self, stream: TcpStream) {
+    fn accept(&mut self, stream: TcpStream, peer: Peer) {
         let permit = self.permits.clone().try_acquire_owned().ok();
         let is_beyond_cap = permit.is_none();
         let (http, app) = match is_beyond_cap {
@@ -152,7 +156,10 @@ impl Connections {
         let connection = serve_connection(
             WriteTimeout::new(stream, self.write_timeout),
             http,
-            TowerToHyperService::new(app),
+            WithPeer {
+                service: TowerToHyperService::new(app),
+                peer: Some(peer),
+            },
             self.closing.clone(),
         );
         let abandon = self.abandon.clone();
@@ -196,7 +203,7 @@ impl Connections {
 async fn serve_connection(
     stream: WriteTimeout<TcpStream>,
     http: http1::Builder,
-    app: TowerToHyperService<axum::Router>,
+    app: WithPeer<TowerToHyperService<axum::Router>>,
     closing: CancellationToken,
 ) {
     if let Err(error) = stream.get_ref().set_nodelay(true) {

@@ -1,6 +1,7 @@
 //! JSON values without duplicate keys. JSON parsers disagree about the value of a duplicate key, so such a payload is
 //! refused.
 
+use schemars::JsonSchema;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor},
@@ -12,7 +13,8 @@ use std::fmt;
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// A JSON value without duplicate keys.
-#[derive(Debug)]
+#[derive(Debug, JsonSchema)]
+#[schemars(inline)]
 pub(crate) struct Strict(pub Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -1,12 +1,14 @@
 //! Times in the format of the API: `2026-11-15T10:30:00.123Z`.
 
 use fermata_core::Timestamp;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// A time in ISO 8601, UTC, with milliseconds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Iso(pub Timestamp);
+#[derive(Debug, Clone, Copy, JsonSchema)]
+#[schemars(inline, extend("format" = "date-time"))]
+pub(crate) struct Iso(#[schemars(with = "String")] pub Timestamp);
 
 impl fmt::Display for Iso {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

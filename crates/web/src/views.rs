@@ -1,6 +1,6 @@
 //! JSON representations. Absent fields are left out; payloads are copied as they are stored.
 
-use crate::time::Iso;
+use crate::{flow_views::WaitingForView, run_views::ItemsView, time::Iso};
 use fermata_core::{RunId, RunnerId, Status, Timestamp};
 use fermata_dialects::Diagnostic;
 use fermata_runtime::{
@@ -12,14 +12,17 @@ use fermata_store::{
     reads::{LinkRecord, RunRecord},
     runs::{Attempt, Principal, WaitRecord},
 };
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Stored JSON, embedded without parsing it into values. Invalid JSON is shown as a string, and an empty text, which is a
 /// payload that was removed, as null.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct JsonText<'a>(pub &'a str);
+#[derive(Debug, Clone, Copy, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct JsonText<'a>(#[schemars(with = "Value")] pub &'a str);
 
 impl Serialize for JsonText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -40,8 +43,9 @@ fn millis_between(start: Timestamp, end: Timestamp) -> u64 {
 }
 
 /// A page of a list.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "PageOf{T}")]
 pub(crate) struct PageView<T> {
     pub items: Vec<T>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,11 +53,13 @@ pub(crate) struct PageView<T> {
 }
 
 /// A workflow's row.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WorkflowView<'a> {
     pub id: &'a str,
     pub uid: Uuid,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub tenant_id: &'a str,
     pub display_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<&'a str>,
@@ -73,6 +79,7 @@ impl<'a> From<&'a Workflow> for WorkflowView<'a> {
         WorkflowView {
             id: &workflow.id,
             uid: workflow.uid,
+            tenant_id: &workflow.tenant,
             display_name: &workflow.display_name,
             description: workflow.description.as_deref(),
             status: workflow.status.as_str(),
@@ -87,7 +94,7 @@ impl<'a> From<&'a Workflow> for WorkflowView<'a> {
 }
 
 /// A draft that was saved.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct SavedView<'a> {
     #[serde(flatten)]
     pub workflow: WorkflowView<'a>,
@@ -96,7 +103,7 @@ pub(crate) struct SavedView<'a> {
 }
 
 /// A version that was published.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PublishedView {
     pub workflow_id: String,
@@ -120,7 +127,7 @@ impl From<PublishedWorkflow> for PublishedView {
 }
 
 /// A version without its document.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VersionView<'a> {
     version: u32,
@@ -141,7 +148,7 @@ impl<'a> From<&'a VersionRow> for VersionView<'a> {
 }
 
 /// A workflow with one of its documents.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WorkflowWithDefinition<'a> {
     #[serde(flatten)]
@@ -150,6 +157,7 @@ pub(crate) struct WorkflowWithDefinition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
     pub checksum: &'a str,
+    #[schemars(with = "Value")]
     pub definition: DefinitionView<'a>,
     /// The document as it was sent, if that was not plain JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,9 +173,10 @@ pub(crate) enum DefinitionView<'a> {
 }
 
 /// A summary of a run: its status, and the URL to read it again.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AcceptedView {
+    #[schemars(with = "Uuid")]
     pub execution_id: RunId,
     pub status: &'static str,
     pub status_url: StatusUrl,
@@ -184,7 +193,9 @@ impl AcceptedView {
 }
 
 /// The URL of a run.
-pub(crate) struct StatusUrl(pub RunId);
+#[derive(JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct StatusUrl(#[schemars(with = "String")] pub RunId);
 
 impl Serialize for StatusUrl {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -192,7 +203,7 @@ impl Serialize for StatusUrl {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PrincipalView<'a> {
     user_id: &'a str,
@@ -213,10 +224,12 @@ impl<'a> From<&'a Principal> for PrincipalView<'a> {
 }
 
 /// A run as lists show it: its row without the payloads.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunRow<'a> {
+    #[schemars(with = "Uuid")]
     id: RunId,
+    #[schemars(with = "Uuid")]
     execution_id: RunId,
     workflow_uid: Uuid,
     workflow_id: &'a str,
@@ -229,12 +242,19 @@ pub(crate) struct RunRow<'a> {
     error: Option<JsonText<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<i32>,
+    #[schemars(with = "String")]
     correlation_id: CorrelationId<'a>,
     #[serde(skip_serializing_if = "str::is_empty")]
     tenant_id: &'a str,
     principal: PrincipalView<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Uuid>")]
     parent_execution_id: Option<RunId>,
+    /// The node of the parent that started it, and the index of its item if that node has one child for each item of a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_node_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_index: Option<u32>,
     created_at: Iso,
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<Iso>,
@@ -247,7 +267,11 @@ pub(crate) struct RunRow<'a> {
     wake_at: Option<Iso>,
     /// The runner that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Uuid>")]
     runner_id: Option<RunnerId>,
+    /// What it waits for before its first step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_for: Option<WaitingForView<'a>>,
     status_url: StatusUrl,
 }
 
@@ -277,6 +301,8 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
             tenant_id: &run.tenant,
             principal: (&run.principal).into(),
             parent_execution_id: run.parent,
+            parent_node_id: run.parent_node.as_ref().map(|node| node.as_str()),
+            item_index: run.parent_item,
             created_at: Iso(run.created_at),
             started_at: run.started_at.map(Iso),
             ended_at: run.ended_at.map(Iso),
@@ -289,13 +315,14 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
                 .filter(|_| run.status == Status::Running && !run.held())
                 .map(Iso),
             runner_id: run.runner,
+            waiting_for: WaitingForView::of(run),
             status_url: StatusUrl(run.id),
         }
     }
 }
 
 /// A run with its payloads and the included parts.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunView<'a> {
     #[serde(flatten)]
@@ -312,7 +339,7 @@ pub(crate) struct RunView<'a> {
 }
 
 /// The parts that a request can include.
-#[derive(Serialize, Default)]
+#[derive(Serialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Included<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -332,12 +359,15 @@ pub(crate) struct Included<'a> {
     /// Whether there are more children than the window shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more_children: Option<bool>,
+    /// The progress of nodes with one child for each item of a list, by node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items: Option<BTreeMap<String, ItemsView>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Vec<WaitView>>,
 }
 
 /// A wait for a callback.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WaitView {
     node_id: String,
@@ -348,20 +378,27 @@ pub(crate) struct WaitView {
 }
 
 impl WaitView {
-    /// `base` is the public address of the server.
-    pub fn new(wait: &WaitRecord, base: &str) -> WaitView {
+    /// `base` is the public address of the server; without it the view has no callback URL.
+    pub fn new(wait: &WaitRecord, base: Option<&str>) -> WaitView {
         WaitView {
             node_id: wait.node.to_string(),
             is_open: wait.open,
-            callback_url: wait.open.then(|| format!("{base}/wh/{}", wait.token)),
+            callback_url: base
+                .filter(|_| wait.open)
+                .map(|base| format!("{base}/wh/{}", wait.token)),
         }
     }
 }
 
 impl<'a> RunView<'a> {
-    pub fn new(run: &'a RunRecord, included: Included<'a>) -> RunView<'a> {
+    /// `ahead`: how many runs are before it, if it waits for a place.
+    pub fn new(run: &'a RunRecord, ahead: Option<u32>, included: Included<'a>) -> RunView<'a> {
+        let mut row = RunRow::from(run);
+        if let Some(waiting_for) = &mut row.waiting_for {
+            waiting_for.ahead = ahead;
+        }
         RunView {
-            row: run.into(),
+            row,
             trigger: JsonText(&run.trigger),
             spec: json(&run.spec),
             outputs: json(&run.outputs),
@@ -372,7 +409,7 @@ impl<'a> RunView<'a> {
 }
 
 /// A recorded attempt.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ActionView<'a> {
     node_id: &'a str,
@@ -412,7 +449,7 @@ impl<'a> From<&'a Attempt> for ActionView<'a> {
 }
 
 /// An event with a readable message.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct EventView {
     seq: u32,
     ts: Iso,
@@ -437,7 +474,7 @@ impl From<Entry> for EventView {
 }
 
 /// An external resource.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResourceView<'a> {
     node_id: &'a str,

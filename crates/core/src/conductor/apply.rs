@@ -1,6 +1,8 @@
 //! Applies events to a run. Nothing else changes a run, neither live nor in recovery.
 
-use crate::{Event, Illegal, Kind, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End};
+use crate::{
+    Event, Illegal, Items, Kind, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End,
+};
 use std::collections::BTreeSet;
 
 /// Applies one event, or returns why it is illegal in the current state. A refused event changes nothing.
@@ -31,7 +33,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
             });
             run.agenda = run.plan.indices().filter(|ix| is_skipped_by_stop(run, *ix)).collect();
         }
-        Event::Ended { at, status, reason } => {
+        Event::Ended { at, status, reason, .. } => {
             let fits = !run.status.is_terminal() && status.is_terminal() && run.active.is_empty();
             expect(event, fits, || {
                 format!("a {} run with {} open nodes", run.status, run.active.len())
@@ -48,6 +50,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
         | Event::Slept { node, .. }
         | Event::Began { node, .. }
         | Event::Requested { node, .. }
+        | Event::ItemsEnded { node, .. }
         | Event::Answered { node, .. }
         | Event::Retried { node, .. }
         | Event::Finished { node, .. }
@@ -102,12 +105,35 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             open.began = true;
             open.sees = sees;
         }
-        (Event::Requested { attempt, until, .. }, Phase::Open(open))
-            if open.attempt == *attempt && !open.requested && open.until.is_none() =>
-        {
+        (
+            Event::Requested {
+                attempt, until, items, ..
+            },
+            Phase::Open(open),
+        ) if open.attempt == *attempt && !open.requested && open.until.is_none() => {
             open.requested = true;
             open.until = *until;
+            state.items = items.map(|count| Box::new(Items::new(count)));
             run.timers.extend(until.map(|until| (until, ix)));
+        }
+        (
+            Event::ItemsEnded {
+                attempt,
+                succeeded,
+                failed,
+                refused,
+                ..
+            },
+            Phase::Open(open),
+        ) if open.attempt == *attempt
+            && state
+                .items
+                .as_ref()
+                .is_some_and(|items| items.accepts(succeeded, failed)) =>
+        {
+            if let Some(items) = &mut state.items {
+                items.end(succeeded, failed, refused);
+            }
         }
         (
             Event::Retried {
@@ -122,6 +148,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             open.due = *retry_at;
             open.began = false;
             open.requested = false;
+            state.items = None;
             open.last_failure = Some(failure.clone());
             if let Some(until) = open.until.take() {
                 run.timers.remove(&(until, ix));

@@ -1,6 +1,9 @@
 //! Decides which events follow from an input. A fact that does not match the state of the run yields no events.
 
-use super::route::{open_conditions, route};
+use super::{
+    items::{EndedItems, items_ended, listed},
+    route::{open_conditions, route},
+};
 use crate::{
     Event, Fact, Failure, Input, Join, Kind, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase, Run, SkipReason,
     Status, Timestamp, Verdict, code, duration, plan::Overflow,
@@ -34,6 +37,29 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
             chosen,
             jitter,
         } => answered(run, at, node, *attempt, result, chosen.as_ref(), *jitter),
+        Fact::Listed {
+            node,
+            attempt,
+            items,
+            jitter,
+        } => listed(run, at, node, *attempt, items, *jitter),
+        Fact::ItemsEnded {
+            node,
+            attempt,
+            succeeded,
+            failed,
+            refused,
+            failure,
+            jitter,
+        } => {
+            let ended = EndedItems {
+                succeeded,
+                failed,
+                refused,
+                failure: failure.as_ref(),
+            };
+            items_ended(run, at, node, *attempt, &ended, *jitter)
+        }
         Fact::Cancel { reason } => cancel(run, at, reason),
         Fact::Aborted { node, attempt } => aborted(run, node, *attempt),
         Fact::Begins { node, attempt } => begins(run, at, node, *attempt),
@@ -65,12 +91,17 @@ fn returned(
     let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(_, open)| !open.requested) else {
         return Vec::new();
     };
-    let event = match (&run.plan.node(ix).kind, result) {
+    let kind = &run.plan.node(ix).kind;
+    if kind.each().is_some() && result.is_ok() {
+        return Vec::new(); // its list is answered with `Fact::Listed`
+    }
+    let event = match (kind, result) {
         (Kind::Action { .. }, Ok(output)) => finished(node, attempt, Outcome::Succeeded(*output), None),
         (Kind::Request { timeout_ms, .. }, Ok(_)) => Event::Requested {
             node: node.clone(),
             attempt,
             until: timeout_ms.map(|millis| at.plus_millis(millis)),
+            items: None,
         },
         (Kind::Action { .. } | Kind::Request { .. }, Err(failure)) => failed(run, at, ix, open, failure, jitter),
         (Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass, _) => return Vec::new(),
@@ -99,7 +130,7 @@ fn answered(
 }
 
 /// The event for an attempt that failed: a retry if the policy allows one.
-fn failed(run: &Run, at: Timestamp, ix: NodeIx, open: &Open, failure: &Failure, jitter: u32) -> Event {
+pub(super) fn failed(run: &Run, at: Timestamp, ix: NodeIx, open: &Open, failure: &Failure, jitter: u32) -> Event {
     let node = run.plan.node(ix);
     match node.policies.retry.delay_after(open.attempt, failure, jitter) {
         Some(delay) if run.stop.is_none() => Event::Retried {
@@ -250,6 +281,7 @@ fn cancel(run: &Run, at: Timestamp, reason: &str) -> Vec<Event> {
             at,
             status: Status::Cancelled,
             reason: Some(reason.to_owned()),
+            missing_outputs: Vec::new(),
         }],
         (Status::Running, None) => vec![stopping(Status::Cancelled, reason, None, None)],
         _ => Vec::new(),
@@ -296,6 +328,7 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
                 at,
                 status: stop.status,
                 reason: Some(stop.reason.clone()),
+                missing_outputs: Vec::new(),
             }];
         }
         return events;
@@ -395,11 +428,13 @@ fn ended(run: &Run, at: Timestamp) -> Event {
             at,
             status: Status::Failed,
             reason: Some("action_failed".to_owned()),
+            missing_outputs: Vec::new(),
         },
         false => Event::Ended {
             at,
             status: Status::Succeeded,
             reason: None,
+            missing_outputs: Vec::new(),
         },
     }
 }
@@ -429,7 +464,7 @@ pub(super) fn stopping(status: Status, reason: &str, node: Option<NodeId>, failu
     }
 }
 
-fn open_attempt<'a>(run: &'a Run, node: &NodeId, attempt: u32) -> Option<(NodeIx, &'a Open)> {
+pub(super) fn open_attempt<'a>(run: &'a Run, node: &NodeId, attempt: u32) -> Option<(NodeIx, &'a Open)> {
     let ix = run.plan.find(node.as_str())?;
     match &run.node(ix).phase {
         Phase::Open(open) if open.attempt == attempt => Some((ix, open)),

@@ -4,7 +4,7 @@
 //! the other functions for these nodes, so that the cost of a step does not grow with the number of open nodes.
 
 use super::route::judgement;
-use crate::{Effect, Join, Kind, NodeIx, Phase, Run, Status, Timestamp};
+use crate::{Effect, Join, Kind, NodeId, NodeIx, Phase, Run, Status, Timestamp};
 
 /// All effects that `run` needs now, in a stable order.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
@@ -43,7 +43,7 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
     let node = run.plan.node(ix).id.clone();
     let attempt = open.attempt;
     match (kind, run.stop.is_some()) {
-        (Kind::Request { .. }, false) if open.requested => None,
+        (Kind::Request { .. }, false) if open.requested => of_items(run, ix, node, attempt),
         (Kind::Action { .. } | Kind::Request { .. }, false) => Some(Effect::Execute {
             node,
             attempt,
@@ -53,6 +53,20 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
         (Kind::Sleep { .. }, false) if open.until.is_none() => Some(Effect::Time { node }),
         (Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass, _) => None,
     }
+}
+
+/// The effect that a node with one child for each item of a list needs.
+fn of_items(run: &Run, ix: NodeIx, node: NodeId, attempt: u32) -> Option<Effect> {
+    let items = run.node(ix).items.as_ref()?;
+    let each = run.plan.node(ix).kind.each()?;
+    Some(match items.is_complete() {
+        true => Effect::Collect { node, attempt },
+        false => Effect::StartItems {
+            node,
+            attempt,
+            items: items.next(each.max_concurrency),
+        },
+    })
 }
 
 /// The next time at which a timer or the deadline of the run is due.

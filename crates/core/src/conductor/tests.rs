@@ -11,6 +11,7 @@ use std::sync::Arc;
 mod ends;
 mod failures;
 mod ignored_facts;
+mod items;
 mod joins;
 mod journal;
 mod legality;
@@ -137,7 +138,22 @@ fn summary(event: &Event) -> String {
             node,
             attempt,
             until: end,
-        } => format!("requested {node} with {attempt}{}", until(end)),
+            items,
+        } => {
+            let items = items.map_or(String::new(), |items| format!(", {items} items"));
+            format!("requested {node} with {attempt}{}{items}", until(end))
+        }
+        Event::ItemsEnded {
+            node,
+            succeeded,
+            failed,
+            refused,
+            ..
+        } => {
+            let refused = refused.iter().map(|refused| refused.items.len()).sum::<u32>();
+            let (succeeded, failed) = (succeeded.ranges(), failed.ranges());
+            format!("items of {node}: ok {succeeded:?}, failed {failed:?}, refused {refused}")
+        }
         Event::Answered { node, .. } => format!("answered {node}"),
         Event::Retried {
             node,

@@ -52,6 +52,9 @@ impl PlanBuilder {
             language: Language::default(),
             templates: Templates::default(),
             outputs: RunOutputs::default(),
+            triggers: Vec::new(),
+            empty_schedule_payload: false,
+            flow: None,
         };
         PlanBuilder {
             parts,

@@ -40,6 +40,11 @@ pub enum Source {
     Trigger,
     /// The `spec` payload of the run; `null` if it has none.
     Spec,
+    /// The request or event that started the run: method, headers and query, or the attributes of the event. Empty if no
+    /// trigger started it.
+    Request,
+    /// The headers of that request; empty without one.
+    RequestHeaders,
     /// The configured variables, as of the start of the run.
     Vars,
     /// The callback URLs of waits: `<node>.url`.

@@ -7,7 +7,7 @@
 //! What must stay true: nothing in a stored plan depends on the settings of the process that loads it. Settings that
 //! affect a plan are applied when the version is published.
 
-use super::{ContextPolicy, GraphError, Language, Node, OnFailure, Plan, RunOutputs, Scope, Templates};
+use super::{ContextPolicy, FlowControl, GraphError, Language, Node, OnFailure, Plan, RunOutputs, Scope, Templates};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -47,6 +47,32 @@ pub struct StoredPlan {
     /// The outputs of a run.
     #[serde(default, skip_serializing_if = "RunOutputs::is_leaves")]
     pub outputs: RunOutputs,
+    /// The triggers that the document declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<DeclaredTrigger>,
+    /// Whether the trigger of a scheduled run is empty. Otherwise it is the fire time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty_schedule_payload: bool,
+    /// How many runs at once and how often, if the document says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<FlowControl>,
+}
+
+/// A trigger that a document declares. Publishing creates and changes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeclaredTrigger {
+    /// Its name, unique in the document: a trigger keeps its id over versions by it.
+    pub name: String,
+    /// `Webhook`, `Schedule`, `Event` or `Manual`.
+    pub kind: String,
+    /// Whether it starts runs.
+    pub enabled: bool,
+    /// Its configuration.
+    pub config: Value,
+    /// JavaScript that must be true for an occurrence to start a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
 }
 
 /// A stored plan that cannot be used.

@@ -1,7 +1,7 @@
 //! A random workflow with predetermined results of its attempts and conditions.
 
 use fermata_core::plan::{Overflow, PlanBuilder};
-use fermata_core::{AnswerRule, Join, Kind, NodeId, NodeIx, OnFailure, Plan, Retry, Route, When};
+use fermata_core::{AnswerRule, Each, Join, Kind, NodeId, NodeIx, OnFailure, OnItemFailure, Plan, Retry, Route, When};
 use std::sync::Arc;
 
 /// A small random number generator (xorshift64*), so that a size and a seed reproduce a case.
@@ -74,6 +74,8 @@ pub enum Task {
         timeout_ms: Option<u64>,
         retry_on_timeout: bool,
     },
+    /// One child for each item of a list, with the results of the items.
+    Each { items: Vec<bool>, continues: bool },
     /// Nothing.
     Pass,
 }
@@ -113,6 +115,7 @@ impl SketchNode {
             }
             Task::Sleep { millis } => Some(millis.is_some()),
             Task::Wait { .. } | Task::Request { .. } => None,
+            Task::Each { items, continues } => Some(*continues || items.iter().all(|item| *item)),
             Task::Pass => Some(true),
         }
     }
@@ -215,6 +218,25 @@ impl SketchNode {
                 },
                 *max_attempts,
             ),
+            Task::Each { continues, .. } => (
+                Kind::Request {
+                    action: "each".to_owned(),
+                    parameters,
+                    answer: AnswerRule::Children(Each {
+                        items: "{{ items }}".to_owned(),
+                        max_concurrency: 3,
+                        max_items: 100,
+                        on_item_failure: match continues {
+                            true => OnItemFailure::Continue,
+                            false => OnItemFailure::Fail,
+                        },
+                    }),
+                    timeout_ms: None,
+                    retry_on_timeout: false,
+                    timeout_code: "LATE".to_owned(),
+                },
+                1,
+            ),
             Task::Pass => (Kind::Pass, 1),
         };
         let plan = plan.node(id, kind).with(|node| {
@@ -257,6 +279,10 @@ fn random_node(rng: &mut Rng, at: usize, size: usize, reach: usize, fault_percen
             retry_on_timeout: rng.chance(50),
         },
         3 => Task::Pass,
+        4 => Task::Each {
+            items: (0..rng.below(12)).map(|_| !rng.chance(fault_percent)).collect(),
+            continues: rng.chance(50),
+        },
         _ => Task::Action {
             max_attempts: rng.below(5) as u32,
             results: random_results(rng, fault_percent),

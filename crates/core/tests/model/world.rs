@@ -74,6 +74,13 @@ impl World {
                 Effect::Execute { node, attempt, .. } | Effect::Abort { node, attempt } => {
                     matches!(phase(node), Phase::Open(open) if open.attempt == *attempt)
                 }
+                Effect::StartItems { node, attempt, items } => {
+                    !items.is_empty()
+                        && matches!(phase(node), Phase::Open(open) if open.attempt == *attempt && open.requested)
+                }
+                Effect::Collect { node, attempt } => {
+                    matches!(phase(node), Phase::Open(open) if open.attempt == *attempt && open.requested)
+                }
                 Effect::Time { node } => matches!(phase(node), Phase::Open(open) if open.until.is_none()),
                 Effect::Judge { node, .. } => matches!(phase(node), Phase::Finished { routed: false, .. }),
                 Effect::Guard { node } => *phase(node) == Phase::Idle,
@@ -136,6 +143,14 @@ impl World {
                 self.now = self.now.max(due);
                 self.execute(node, attempt)
             }
+            Effect::StartItems { node, attempt, items } => self.end_items(node, attempt, &items),
+            Effect::Collect { node, attempt } => Fact::Answered {
+                node,
+                attempt,
+                result: Ok(Output::EMPTY),
+                chosen: None,
+                jitter: 0,
+            },
             Effect::Abort { node, attempt } => match self.rng.chance(50) || self.is_requested(&node) {
                 true => Fact::Aborted { node, attempt },
                 false => self.execute(node, attempt),
@@ -163,7 +178,38 @@ impl World {
         Fact::Judged { node, verdicts }
     }
 
+    /// Some children of these items end.
+    fn end_items(&mut self, node: NodeId, attempt: u32, items: &[u32]) -> Fact {
+        let first = self.rng.below(items.len());
+        let ended = items.iter().copied().enumerate();
+        let ended = ended.filter(|(at, _)| *at == first || self.rng.chance(30));
+        let ended: Vec<u32> = ended.map(|(_, item)| item).collect();
+        let Task::Each { items: results, .. } = &self.sketch.nodes[self.sketch.at(&node)].task else {
+            panic!("`{node}` has no items");
+        };
+        let succeeds = |item: &u32| results.get(*item as usize).copied().unwrap_or(true);
+        let (succeeded, failed): (Vec<u32>, Vec<u32>) = ended.into_iter().partition(succeeds);
+        Fact::ItemsEnded {
+            node,
+            attempt,
+            failure: (!failed.is_empty()).then(|| Failure::permanent("BAD", "x")),
+            succeeded: succeeded.into_iter().collect(),
+            failed: failed.into_iter().collect(),
+            refused: Vec::new(),
+            jitter: 0,
+        }
+    }
+
     fn execute(&mut self, node: NodeId, attempt: u32) -> Fact {
+        if let Task::Each { items, .. } = &self.sketch.nodes[self.sketch.at(&node)].task {
+            let items = Ok(items.len() as u32);
+            return Fact::Listed {
+                node,
+                attempt,
+                items,
+                jitter: 0,
+            };
+        }
         let (Task::Action { results, .. } | Task::Request { results, .. }) =
             &self.sketch.nodes[self.sketch.at(&node)].task
         else {
@@ -246,7 +292,7 @@ impl World {
         let at = self.rng.below(self.sketch.nodes.len());
         let phase = self.run.node(self.sketch.ix(at)).phase.clone();
         let task = &self.sketch.nodes[at].task;
-        let is_action = matches!(task, Task::Action { .. } | Task::Request { .. });
+        let is_action = matches!(task, Task::Action { .. } | Task::Request { .. } | Task::Each { .. });
         let is_sleep = matches!(task, Task::Sleep { .. });
         let is_wait = matches!(task, Task::Wait { .. });
         let node: NodeId = name(at).into();
@@ -278,6 +324,21 @@ impl World {
                 jitter: 0,
             });
         }
+        facts.push(Fact::Listed {
+            node: node.clone(),
+            attempt: wrong,
+            items: Ok(3),
+            jitter: 0,
+        });
+        facts.push(Fact::ItemsEnded {
+            node: node.clone(),
+            attempt: wrong,
+            succeeded: [0].into_iter().collect(),
+            failed: [1].into_iter().collect(),
+            refused: Vec::new(),
+            failure: None,
+            jitter: 0,
+        });
         facts.push(Fact::Aborted {
             node: node.clone(),
             attempt: wrong + 5,

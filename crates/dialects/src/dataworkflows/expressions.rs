@@ -6,14 +6,15 @@ use crate::check::{Check, Name, template_strings, text};
 use crate::compile::Uncovered;
 use crate::diagnostics::{Severity, quote};
 use crate::graph::Upstream;
+use crate::secrets;
 use crate::source::Span;
 use fermata_expr::js::{Expression, scan_reads};
-use fermata_expr::template::Template;
+use fermata_expr::template::{SECRETS, Template};
 use fermata_expr::{Data, ReadPath, SandboxLanguage, Segment, SyntaxError, SyntaxKind, nearest};
 use serde_json::Value;
 
 /// The names that conditions and templates can read.
-const ROOTS: [&str; 5] = ["trigger", "context", "vars", "spec", "wait"];
+const ROOTS: [&str; 6] = ["trigger", "context", "vars", "spec", "wait", "request"];
 /// The longest condition, in bytes.
 const LONGEST_CONDITION: usize = 64 * 1024;
 /// The members of `context`.
@@ -85,17 +86,20 @@ fn note_uncovered(check: &mut Check, names: &Names, pointer: &str, condition: &s
     });
 }
 
-/// Checks every string in the parameters of `node`; the depth of a document is limited.
+/// Checks every string in the parameters of `node`, and `forEach`; the depth of a document is limited.
 fn templates(check: &mut Check, names: &Names, node: &Node) {
-    let Some(parameters) = node.value.get("parameters").filter(|parameters| parameters.is_object()) else {
-        return;
-    };
     let mut strings = Vec::new();
-    template_strings(parameters, format!("{}/parameters", node.pointer), &mut strings);
+    if let Some(list) = text(node.value, "forEach") {
+        strings.push((format!("{}/forEach", node.pointer), list));
+    }
+    if let Some(parameters) = node.value.get("parameters").filter(|parameters| parameters.is_object()) {
+        template_strings(parameters, format!("{}/parameters", node.pointer), &mut strings);
+    }
     for (pointer, text) in strings {
         match Template::parse(text, &check.settings.templates) {
             Ok(template) => {
                 names.check(check, &pointer, text, template.reads());
+                secrets::note(check, node.id, &pointer, &template);
                 if check.settings.validate_parameter_templates {
                     dry_run(check, &pointer, &template);
                 }
@@ -191,8 +195,13 @@ impl Names<'_> {
                 let mut problem = check.error("UNKNOWN_NAME", pointer, message);
                 problem.span = name_span(check, pointer, text, &root, "");
                 check.add(match nearest(&root, ROOTS) {
+                    _ if root == SECRETS => {
+                        problem.help("conditions cannot read secrets; only templates can insert them")
+                    }
                     Some(near) => problem.help(format!("did you mean {}?", quote(near))),
-                    None => problem.help("expressions can read `trigger`, `context`, `vars`, `spec` and `wait`"),
+                    None => {
+                        problem.help("expressions can read `trigger`, `request`, `context`, `vars`, `spec` and `wait`")
+                    }
                 });
             } else if root == "context" {
                 match (steps.next(), steps.next()) {

@@ -6,10 +6,11 @@ use super::{Check, text};
 use crate::child::CHILD;
 use crate::compile::whole;
 use crate::diagnostics::{Severity, quote};
+use crate::for_each;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Fields that only subworkflow nodes have.
+/// Fields that only subworkflow nodes have, beside those of `forEach`.
 const OF_CHILDREN: [&str; 3] = ["workflowId", "workflowVersion", "waitForCompletion"];
 
 pub(super) fn check(check: &mut Check, view: &View) {
@@ -18,21 +19,14 @@ pub(super) fn check(check: &mut Check, view: &View) {
             child(check, node);
             continue;
         }
-        for field in OF_CHILDREN.into_iter().filter(|field| node.value.get(*field).is_some()) {
+        let fields = OF_CHILDREN.into_iter().chain(for_each::FIELDS);
+        for field in fields.filter(|field| node.value.get(*field).is_some()) {
             misplaced(check, node, field, "only nodes with `nodeType: subworkflow` have it");
         }
         match text(node.value, "actionType") {
             Some(WAIT) => number(check, node, "timeoutMs"),
             Some(APPROVAL) => approval(check, node),
             _ => {}
-        }
-        if node.value.get("forEach").is_some() {
-            misplaced(
-                check,
-                node,
-                "forEach",
-                "only nodes with `nodeType: subworkflow` have it",
-            );
         }
     }
 }
@@ -56,13 +50,7 @@ fn child(check: &mut Check, node: &Node) {
             "a subworkflow node runs the workflow of its `workflowId`",
         );
     }
-    if node.value.get("forEach").is_some() && check.room(Severity::Error) {
-        let pointer = format!("{}/forEach", node.pointer);
-        let message = "`forEach` is not supported by this version of Fermata";
-        let mut problem = check.error("FOR_EACH_NOT_SUPPORTED", &pointer, message);
-        problem.span = check.document.locate_key(&pointer);
-        check.add(problem.help("start one subworkflow for each known item, in a node of its own"));
-    }
+    for_each::check(check, node.id, node.value, &node.pointer);
     let (code, state) = match check.catalog.find(CHILD) {
         Some(entry) if entry.enabled => ("", ""),
         Some(_) => ("DISABLED_ACTION", "disabled"),

@@ -6,6 +6,8 @@ use super::view::{Node, View};
 use super::{text, time};
 use crate::child::{CHILD, Child};
 use crate::compile::{Settings, whole};
+use crate::triggers::declared;
+use crate::{flow, for_each};
 use fermata_core::plan::{ContextPolicy, Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
 use fermata_core::{
     AnswerRule, Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, RunOutputs, When, code,
@@ -40,6 +42,9 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         language: Language::Script,
         templates: settings.template_rules(),
         outputs: RunOutputs::Leaves,
+        triggers: declared(document),
+        empty_schedule_payload: false,
+        flow: flow::control(document),
     })
 }
 
@@ -53,6 +58,7 @@ pub fn scope() -> Scope {
             Name::new("context.data", Source::Entries),
             Name::new("vars", Source::Vars),
             Name::new("spec", Source::Spec),
+            Name::new("request", Source::Request),
             Name::new("wait", Source::Waits),
         ],
         entries: Entries {
@@ -66,7 +72,7 @@ pub fn scope() -> Scope {
 }
 
 fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::Node {
-    let kind = kind(node);
+    let kind = kind(node, settings);
     let target = |name: &str| NodeIx(view.by_id.get(name).map_or(u32::MAX, |at| *at as u32));
     let mut edges: Vec<Edge> = Vec::new();
     for edge in &node.edges {
@@ -104,7 +110,7 @@ fn build_node(view: &View, node: &Node, settings: &Settings) -> fermata_core::No
     }
 }
 
-fn kind(node: &Node) -> Kind {
+fn kind(node: &Node, settings: &Settings) -> Kind {
     let parameters = node.value.get("parameters").cloned();
     let parameters = parameters.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     let timeout_ms = node.value.pointer("/policies/timeoutMs").and_then(whole);
@@ -113,6 +119,7 @@ fn kind(node: &Node) -> Kind {
             workflow: text(node.value, "workflowId").unwrap_or_default(),
             version: node.value.get("workflowVersion").cloned(),
             trigger: Some(parameters),
+            each: for_each::each(node.value, settings),
         };
         return match node.value.get("waitForCompletion") {
             Some(Value::Bool(false)) => child.started(),

@@ -5,7 +5,9 @@ use super::view::{ConditionKind, Node, NodeType, View};
 use crate::check::{Check, template_strings, text};
 use crate::child::CHILD;
 use crate::diagnostics::{Severity, quote};
+use crate::for_each;
 use crate::http_request::{check_headers, wrong_url};
+use crate::secrets;
 use fermata_expr::nearest;
 use fermata_expr::template::Template;
 use serde_json::Value;
@@ -31,6 +33,15 @@ pub(super) fn check(check: &mut Check, view: &View, meant: &HashSet<String>) {
     for node in &view.nodes {
         let Some(kind) = node.kind else { continue };
         fields_of_type(check, node, kind, meant);
+        for field in for_each::FIELDS {
+            if kind != NodeType::Subgraph && node.value.get(field).is_some() && check.room(Severity::Error) {
+                let pointer = format!("{}/{field}", node.pointer);
+                let message = format!("{} node {} cannot have `{field}`", kind.name(), quote(node.id));
+                let mut problem = check.error("MISPLACED_FIELD", &pointer, message);
+                problem.span = check.document.locate_key(&pointer);
+                check.add(problem.help("only subgraph nodes have it"));
+            }
+        }
         match kind {
             NodeType::Subgraph => subgraph(check, node),
             NodeType::Task | NodeType::Decision | NodeType::Tool => executor(check, view, node, kind, meant),
@@ -85,6 +96,10 @@ fn fields_of_type(check: &mut Check, node: &Node, kind: NodeType, meant: &HashSe
 
 fn subgraph(check: &mut Check, node: &Node) {
     action(check, node, CHILD, "type");
+    for_each::check(check, node.id, node.value, &node.pointer);
+    if let Some(list) = text(node.value, "forEach") {
+        template(check, node, list, &format!("{}/forEach", node.pointer));
+    }
     let child = text(node.value, "subgraph_ref").and_then(|reference| reference.split('@').next());
     let own = text(check.document.value(), "workflow_id");
     if !check.settings.allow_recursion && own.is_some() && child == own && check.room(check.readiness()) {
@@ -172,13 +187,19 @@ fn templates(check: &mut Check, node: &Node, config: &Value, at: &str) {
     let mut strings = Vec::new();
     template_strings(config, at.to_owned(), &mut strings);
     for (pointer, text) in strings {
-        if let Err(error) = Template::parse(text, &check.settings.templates)
-            && check.room(Severity::Error)
-        {
+        template(check, node, text, &pointer);
+    }
+}
+
+fn template(check: &mut Check, node: &Node, text: &str, pointer: &str) {
+    match Template::parse(text, &check.settings.templates) {
+        Ok(template) => secrets::note(check, node.id, pointer, &template),
+        Err(error) if check.room(Severity::Error) => {
             let what = format!("invalid template in node {}", quote(node.id));
-            let problem = check.syntax("TEMPLATE_SYNTAX", &what, &pointer, &error);
+            let problem = check.syntax("TEMPLATE_SYNTAX", &what, pointer, &error);
             check.add(problem);
         }
+        Err(_) => {}
     }
 }
 

@@ -8,6 +8,8 @@ use super::{inputs, policies};
 use crate::check::text;
 use crate::child::Child;
 use crate::compile::Settings;
+use crate::triggers::declared;
+use crate::{flow, for_each};
 use fermata_core::plan::{Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
 use fermata_core::{AnswerRule, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, When, code};
 use fermata_expr::logic::{LogicLanguage, encode};
@@ -47,16 +49,23 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         language: Language::Logic,
         templates: settings.template_rules(),
         outputs: inputs::outputs(document),
+        triggers: declared(document),
+        empty_schedule_payload: false,
+        flow: flow::control(document),
     })
 }
 
-/// Expressions see the members of the state.
+/// Expressions see the members of the state, and the request that started the run.
 fn scope() -> Scope {
     Scope {
-        names: vec![Name {
-            path: Vec::new(),
-            source: Source::State,
-        }],
+        names: vec![
+            // A member of the state with this name hides it.
+            Name::new("request", Source::Request),
+            Name {
+                path: Vec::new(),
+                source: Source::State,
+            },
+        ],
         entries: Entries {
             succeeded: Form::WHOLE,
             answered: Form::WHOLE,
@@ -84,7 +93,7 @@ fn build_node(view: &View, node: &Node, document: &Value, settings: &Settings) -
             let request = request(node, condition, AnswerRule::Outcome { outcomes }, set.timeout_ms);
             (request, Route::Outcome)
         }
-        (NodeType::Subgraph, None) => (subgraph(node, set.timeout_ms), Route::Parallel),
+        (NodeType::Subgraph, None) => (subgraph(node, set.timeout_ms, settings), Route::Parallel),
         (_, None) => (work(node, set.timeout_ms), Route::Parallel),
     };
     // The time limit of a request is the time for its answer; sending it has the default limit.
@@ -162,6 +171,10 @@ fn request(node: &Node, condition: Option<&Value>, answer: AnswerRule, timeout_m
 fn parameters(node: &Node, condition: Option<&Value>) -> Value {
     let mut parameters = Map::new();
     for config in [node.config(), condition].into_iter().flatten() {
+        // Where the request goes is one choice.
+        if config.get("url").is_some() || config.get("callback_id").is_some() {
+            parameters.retain(|name, _| name != "url" && name != "callback_id");
+        }
         let members = config.as_object().into_iter().flatten();
         let kept =
             members.filter(|(name, _)| !["timeout_seconds", "retry_policy", "mode", "await"].contains(&name.as_str()));
@@ -178,8 +191,9 @@ fn parameters(node: &Node, condition: Option<&Value>) -> Value {
     Value::Object(parameters)
 }
 
-/// A child run. It starts with the state of this run, and what it changes is merged back.
-fn subgraph(node: &Node, timeout_ms: Option<u64>) -> Kind {
+/// A child run. It starts with the state of this run, and what it changes is merged back. With `forEach`, the outputs of the
+/// children are one member of the state.
+fn subgraph(node: &Node, timeout_ms: Option<u64>, settings: &Settings) -> Kind {
     let reference = text(node.value, "subgraph_ref").unwrap_or_default();
     let (workflow, version) = match reference.split_once('@') {
         Some((workflow, version)) => (workflow, Some(json!(version))),
@@ -189,6 +203,7 @@ fn subgraph(node: &Node, timeout_ms: Option<u64>) -> Kind {
         workflow,
         version,
         trigger: None,
+        each: for_each::each(node.value, settings),
     };
     child.awaited(timeout_ms)
 }

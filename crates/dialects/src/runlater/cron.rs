@@ -3,6 +3,8 @@
 use super::trigger;
 use crate::check::{Check, text};
 use crate::diagnostics::quote;
+use fermata_triggers::Schedule;
+use serde_json::json;
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
@@ -58,8 +60,18 @@ pub(super) fn check(check: &mut Check, meant: &HashSet<String>) {
         }
         _ => {}
     }
-    if let Some(Err(message)) = text(document, "cron_expression").map(parse) {
+    let Some(expression) = text(document, "cron_expression") else {
+        return;
+    };
+    if let Err(message) = parse(expression) {
         let problem = check.error("INVALID_CRON", AT, message);
+        check.add(problem.help(HELP));
+    } else if let Err(problems) = Schedule::parse(&json!({ "cron": expression }), "") {
+        // Its fields are right, but it never fires: 30 February.
+        let message = problems
+            .first()
+            .map_or(String::new(), |problem| problem.message.clone());
+        let problem = check.error("INVALID_CRON", AT, format!("the cron expression {message}"));
         check.add(problem.help(HELP));
     }
 }

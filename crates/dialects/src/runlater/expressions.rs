@@ -7,8 +7,9 @@ use super::view::{Step, Task, View};
 use crate::check::{Check, Name, template_strings};
 use crate::diagnostics::{Diagnostic, Severity, quote};
 use crate::graph::Upstream;
+use crate::secrets;
 use fermata_expr::paths::Comparison;
-use fermata_expr::template::{Options, Syntax, Template};
+use fermata_expr::template::{Options, SECRETS, Syntax, Template};
 use fermata_expr::{ReadPath, Segment, nearest};
 use serde_json::Value;
 
@@ -141,6 +142,7 @@ impl Names<'_> {
                         roots: &ROOTS,
                     };
                     self.reads(check, &place, template.reads());
+                    secrets::note(check, task.name, &pointer, &template);
                 }
                 Err(error) if check.room(Severity::Error) => {
                     let what = format!("invalid template in task {}", self.this());
@@ -383,6 +385,7 @@ fn listed(names: &[&str], last: &str) -> String {
 fn unknown_root(check: &mut Check, place: &Place, root: &str) {
     report(check, place, Severity::Error, "UNKNOWN_NAME", (root, ""), || {
         let help = match nearest(root, place.roots.iter().copied()) {
+            _ if root == SECRETS => "conditions cannot read secrets; only templates can insert them".to_owned(),
             Some(near) => format!("did you mean {}?", quote(near)),
             None => format!("a path begins with {}", listed(place.roots, "or")),
         };

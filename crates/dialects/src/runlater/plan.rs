@@ -7,6 +7,7 @@ use super::max_duration_seconds;
 use super::view::{Step, Task, View};
 use crate::check::text;
 use crate::compile::{Settings, Stage};
+use crate::flow;
 use crate::http_request::ACTION;
 use fermata_core::plan::{
     ContextPolicy, Entries, Form, GraphError, Member, Name, Overflow, Place, Scope, Source, StoredPlan, Takes,
@@ -62,6 +63,9 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
             ..settings.template_rules()
         },
         outputs: RunOutputs::Leaves,
+        triggers: super::declared(document),
+        empty_schedule_payload: true,
+        flow: flow::control(document),
     })
 }
 
@@ -80,14 +84,13 @@ fn places(stage: Stage) -> Vec<Place> {
     vec![place("/url", url), place("/headers", Takes::Text)]
 }
 
-/// `trigger.body`, `tasks.<node>` and `wait.<node>.url`. The entry of a task is its result; skipped tasks have one too.
+/// `trigger.body`, `trigger.headers`, `tasks.<node>` and `wait.<node>.url`. The entry of a task is its result; skipped tasks have one too.
 fn scope() -> Scope {
     let entry = task();
-    let no_headers = Value::Object(Map::new());
     Scope {
         names: vec![
             Name::new("trigger.body", Source::Trigger),
-            Name::new("trigger.headers", Source::Fixed(no_headers)),
+            Name::new("trigger.headers", Source::RequestHeaders),
             Name::new("tasks", Source::Entries),
             Name::new("wait", Source::Waits),
         ],

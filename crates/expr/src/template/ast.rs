@@ -27,6 +27,8 @@ impl Parsed {
 pub(super) enum Block {
     Text(String),
     Output(Expr),
+    /// A reference to the secret of this name.
+    Secret(String),
     If {
         /// Conditions and their blocks, in order.
         branches: Vec<(Expr, Vec<Block>)>,

@@ -13,6 +13,7 @@
 //! * Rendering never parses its own output: data is copied, whatever it contains.
 //! * A string that is exactly one `{{ expression }}` becomes the value itself, with its type and
 //!   its exact number; in longer text the value is written out.
+//! * `{{ secrets.NAME }}` renders as itself; [`Rendered`] knows where it is ([`secrets`]).
 //! * Undefined is an error in strict mode, except on the left of `??`.
 
 mod ast;
@@ -26,6 +27,7 @@ mod place;
 mod plain;
 mod reads;
 mod render;
+mod secrets;
 mod value;
 
 #[cfg(test)]
@@ -42,6 +44,7 @@ use crate::{
 use render::Renderer;
 
 pub use place::Place;
+pub use secrets::{ROOT as SECRETS, Rendered, SecretReference, SecretUse, is_secret_name};
 pub use value::ValueTemplate;
 
 /// The syntax of the expressions in templates.
@@ -66,6 +69,8 @@ pub struct Options {
     pub loops: bool,
     /// Whether functions and pipes are allowed.
     pub functions: bool,
+    /// Whether `{{ secrets.NAME }}` is a reference to a secret; otherwise `secrets` is a name like any other.
+    pub secrets: bool,
     /// The syntax of expressions.
     pub syntax: Syntax,
     /// How long rendering may take.
@@ -81,6 +86,7 @@ impl Default for Options {
             null_text: String::new(),
             loops: false,
             functions: false,
+            secrets: true,
             syntax: Syntax::default(),
             timeout: Duration::from_secs(2),
             max_output_bytes: 10 * 1024 * 1024,
@@ -110,6 +116,7 @@ pub struct Template {
     typed: bool,
     uses: ast::Uses,
     reads: Vec<ReadPath>,
+    secrets: Vec<SecretUse>,
     place: Place,
 }
 
@@ -119,9 +126,14 @@ impl Template {
     /// # Errors
     /// The source is not a template, or uses something that the options disable.
     pub fn parse(source: &str, options: &Options) -> Result<Self, SyntaxError> {
-        let parsed = parser::parse(source, options)?;
+        let mut parsed = parser::parse(source, options)?;
+        let secrets = match options.secrets {
+            true => secrets::extract(&mut parsed)?,
+            false => Vec::new(),
+        };
         Ok(Self {
             source: source.to_owned(),
+            secrets,
             reads: reads::reads(&parsed.blocks),
             blocks: parsed.blocks,
             typed: parsed.typed,
@@ -140,6 +152,11 @@ impl Template {
         &self.reads
     }
 
+    /// The secrets that the template inserts.
+    pub fn secrets(&self) -> &[SecretUse] {
+        &self.secrets
+    }
+
     /// Whether the output does not depend on any data.
     pub fn is_literal(&self) -> bool {
         self.blocks.iter().all(|block| matches!(block, ast::Block::Text(_)))
@@ -154,7 +171,7 @@ impl Template {
         Value::String(texts.collect())
     }
 
-    /// The value for this scope.
+    /// The value for this scope. Secrets are references in it.
     ///
     /// # Errors
     /// A path is not defined (in strict mode), a value has the wrong type, or a limit was reached.

@@ -36,12 +36,16 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// The characters that end the host. A backslash counts as a slash.
 const AFTER_HOST: [char; 4] = ['/', '?', '#', '\\'];
 
-/// A value as it is written into a URL after `before`, or why it cannot be.
-pub(super) fn in_url(before: &str, value: &str) -> Result<String, &'static str> {
+/// A value as it is written into a URL after `before`, or why it cannot be. The first `base` bytes of `before` stand for a
+/// secret at the start of the URL, which has its scheme and host.
+pub(super) fn in_url(before: &str, base: usize, value: &str) -> Result<String, &'static str> {
     if before.is_empty() {
         return Ok(value.to_owned());
     }
-    let rest = before.split_once("://").map(|(_, rest)| rest);
+    let rest = match base {
+        0 => before.split_once("://").map(|(_, rest)| rest),
+        base => before.get(base..),
+    };
     if rest.is_some_and(|rest| rest.contains(AFTER_HOST)) {
         return Ok(utf8_percent_encode(value, RESERVED).to_string());
     }

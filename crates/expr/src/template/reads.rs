@@ -23,7 +23,7 @@ impl<'t> Collector<'t> {
     fn blocks(&mut self, blocks: &'t [Block]) {
         for block in blocks {
             match block {
-                Block::Text(_) => {}
+                Block::Text(_) | Block::Secret(_) => {}
                 Block::Output(expression) => self.expr(expression, false),
                 Block::If { branches, otherwise } => {
                     for (test, body) in branches {

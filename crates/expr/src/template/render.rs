@@ -15,6 +15,7 @@ use super::{
     missing::{kind, missing, unresolved},
     output::Limited,
     place::{Place, in_url, leads_up},
+    secrets::{SecretReference, reference_text},
 };
 use crate::{
     data::{Data, DataRef, Segment, nests_within},
@@ -47,6 +48,10 @@ pub(super) struct Renderer<'a> {
     place: Place,
     /// The ranges of the values of a URL in the output.
     values: Vec<Range<usize>>,
+    /// The length of a reference to a secret at the start of a URL.
+    base: usize,
+    /// The references to secrets so far.
+    pub references: Vec<SecretReference>,
 }
 
 pub(super) type Outcome<T> = Result<T, EvalError>;
@@ -62,6 +67,8 @@ impl<'a> Renderer<'a> {
             locals: Vec::new(),
             place: Place::Any,
             values: Vec::new(),
+            base: 0,
+            references: Vec::new(),
         }
     }
 
@@ -86,6 +93,7 @@ impl<'a> Renderer<'a> {
         }
         let mut out = String::new();
         self.values.clear();
+        self.base = 0;
         self.blocks(&template.blocks, &mut out)?;
         if leads_up(&out, &self.values) {
             let message = "a value makes a segment of the URL path `.` or `..`, which would change the path";
@@ -177,6 +185,7 @@ impl<'a> Renderer<'a> {
                         Place::Text | Place::Url => self.write_text(&value, expression.span, out)?,
                     }
                 }
+                Block::Secret(name) => self.reference(name, out)?,
                 Block::If { branches, otherwise } => {
                     let mut chosen = otherwise;
                     for (test, body) in branches {
@@ -191,6 +200,24 @@ impl<'a> Renderer<'a> {
                 Block::For { name, list, body } => self.repeat(name, list, body, out)?,
             }
         }
+        Ok(())
+    }
+
+    /// Appends a reference to a secret.
+    fn reference(&mut self, name: &str, out: &mut String) -> Outcome<()> {
+        let text = reference_text(name);
+        self.account(text.len(), Span::default())?;
+        let start = out.len();
+        out.push_str(&text);
+        if start == 0 {
+            self.base = out.len();
+        }
+        self.references.push(SecretReference {
+            name: name.to_owned(),
+            pointer: String::new(),
+            range: start..out.len(),
+            place: self.place,
+        });
         Ok(())
     }
 
@@ -246,7 +273,7 @@ impl<'a> Renderer<'a> {
         }
         let mut text = String::new();
         self.write_value(&json, span, &mut text)?;
-        let encoded = in_url(out, &text).map_err(|why| {
+        let encoded = in_url(out, self.base, &text).map_err(|why| {
             let message = format!("{{{{{}}}}} {why}", self.text(span));
             EvalError::new(EvalErrorKind::Thrown, span, message)
         })?;

@@ -375,7 +375,7 @@ fn all_strings_of_a_value_are_templates() {
     let (trigger, _) = data();
     let scope = Data::object([("trigger", Data::Json(&trigger))]);
     assert_eq!(
-        template.render(&scope, &options),
+        template.render(&scope, &options).map(|rendered| rendered.value),
         Ok(json!({
             "board/id": "C1", "n": 1, "{{ key }}": "plain",
             "list": [[{"Name": "A"}, {"Name": "B"}], "a3", "{{x}}"],
@@ -493,7 +493,7 @@ fn at_place(text: &str, data: &Value) -> Result<Value, String> {
     let render = |value: Value, pointer: &str| {
         let template = ValueTemplate::parse_at(&value, &options, &places).unwrap();
         let rendered = template.render(&Data::Json(data), &options);
-        rendered.map(|value| value.pointer(pointer).unwrap().clone())
+        rendered.map(|rendered| rendered.value.pointer(pointer).unwrap().clone())
     };
     let rendered = match text.strip_prefix("header: ") {
         Some(text) => render(json!({ "headers": { "h": text }, "headersToo": "{{o}}" }), "/headers/h"),

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Options, Place, Template, render::Renderer};
+use super::{Options, Place, Rendered, Template, render::Renderer};
 use crate::{
     data::{Data, ReadPath, merge_reads},
     error::{EvalError, Span, SyntaxError},
@@ -78,10 +78,16 @@ impl ValueTemplate {
     ///
     /// # Errors
     /// The first template that cannot be rendered, with its JSON pointer inside the value.
-    pub fn render(&self, scope: &Data<'_>, options: &Options) -> Result<Value, (String, EvalError)> {
+    pub fn render(&self, scope: &Data<'_>, options: &Options) -> Result<Rendered, (String, EvalError)> {
         let mut renderer = Renderer::new(scope, options);
         let mut pointer = String::new();
-        render(&self.root, &mut renderer, &mut pointer).map_err(|error| (pointer, error))
+        match render(&self.root, &mut renderer, &mut pointer) {
+            Ok(value) => Ok(Rendered {
+                value,
+                references: renderer.references,
+            }),
+            Err(error) => Err((pointer, error)),
+        }
     }
 }
 
@@ -188,7 +194,14 @@ impl Node {
 fn render<'a>(node: &'a Node, renderer: &mut Renderer<'a>, pointer: &mut String) -> Result<Value, EvalError> {
     match node {
         Node::Literal(value) => renderer.literal(value),
-        Node::Template(template) => renderer.template(template),
+        Node::Template(template) => {
+            let known = renderer.references.len();
+            let value = renderer.template(template)?;
+            let new = &mut renderer.references[known..];
+            new.iter_mut()
+                .for_each(|reference| reference.pointer.clone_from(pointer));
+            Ok(value)
+        }
         Node::Array(nodes) => {
             let mut items = Vec::with_capacity(nodes.len());
             for (index, node) in nodes.iter().enumerate() {

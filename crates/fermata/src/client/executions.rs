@@ -1,7 +1,8 @@
-//! `fermata executions`: list runs, show one, follow one, cancel one.
+//! `fermata executions`: list runs, show one and its tree, follow one, cancel one.
 
 mod events;
 mod get;
+mod tree;
 
 use super::{Client, Connection, ago, print_json, text, took, watch};
 use crate::{
@@ -18,6 +19,7 @@ Examples:
   fermata executions list --status Failed --workflow order
   fermata executions list --all -o json | jq -r '.items[].id'
   fermata executions get 0199a7c2-…
+  fermata executions tree 0199a7c2-…
   fermata executions events 0199a7c2-…
   fermata executions watch 0199a7c2-… --timeout 5m
   fermata executions cancel 0199a7c2-… --reason 'ordered twice'
@@ -43,6 +45,11 @@ enum Command {
     List(ListArgs),
     /// Show a run: trigger, steps with inputs and outputs, what it waits for, why steps were skipped.
     Get {
+        /// The id of the run.
+        id: String,
+    },
+    /// Show the runs that a run started, and those that led to it.
+    Tree {
         /// The id of the run.
         id: String,
     },
@@ -94,6 +101,7 @@ pub async fn executions(args: ExecutionsArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List(args) => list(&client, args, format).await?,
         Command::Get { id } => get::get(&client, &client.execution_id(&id).await?, format).await?,
+        Command::Tree { id } => tree::tree(&client, &client.execution_id(&id).await?, format).await?,
         Command::Events { id } => events::events(&client, &client.execution_id(&id).await?, format).await?,
         Command::Watch { id, timeout } => {
             let id = client.execution_id(&id).await?;
@@ -118,7 +126,10 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
     let row = |run: &Value| {
         let why = match run["error"]["message"].as_str() {
             Some(message) => message.to_owned(),
-            None => text(run, "reason"),
+            None => match get::waiting_for(run) {
+                waits if waits.is_empty() => text(run, "reason"),
+                waits => format!("waits for {waits}"),
+            },
         };
         vec![
             text(run, "id"),

@@ -15,6 +15,7 @@ pub type Docs = (
 /// Every section, in the order of the page.
 const SECTIONS: &[(&str, Docs)] = &[
     ("server", Server::DOCS),
+    ("auth", Auth::DOCS),
     ("memory", Memory::DOCS),
     ("database", DatabaseConfig::DOCS),
     ("database.postgres", Postgres::DOCS),
@@ -29,9 +30,12 @@ const SECTIONS: &[(&str, Docs)] = &[
     ("catalog", Catalog::DOCS),
     ("http", Http::DOCS),
     ("callbacks", Callbacks::DOCS),
+    ("rate_limits", RateLimits::DOCS),
+    ("secrets", SecretsConfig::DOCS),
     ("masking", Masking::DOCS),
     ("error_handling", ErrorHandling::DOCS),
     ("retention", RetentionConfig::DOCS),
+    ("telemetry", Telemetry::DOCS),
     ("scalability", Scalability::DOCS),
     ("jsondagapi", Jsondagapi::DOCS),
     ("subworkflows", Subworkflows::DOCS),
@@ -53,6 +57,20 @@ specification. A key that \"takes effect with\" something that is not built yet 
 ";
 
 const TAIL: &str = "
+## `[tiers.NAME]` and `[tenants]`
+
+The limits of tenants, in tiers with names of your own: `workflows`, `tasks_per_workflow`, `executions_per_month`, `http_steps_at_once`,
+`concurrent_runs` and `cron` ([limits.md](limits.md#tiers-of-tenants)).
+
+```toml
+[tiers.free]
+workflows = 3
+executions_per_month = 10000
+
+[tenants]
+acme = \"free\"
+```
+
 ## `[vars]`
 
 Names and values of your own, which expressions see as `vars`. They are recorded when a run starts, so a change does not
@@ -105,7 +123,8 @@ fn every_key_is_documented() {
     let defaults = serde_json::to_value(Config::default()).unwrap();
     let mut keys = Vec::new();
     super::load::keys(&defaults, "", &mut keys);
-    keys.retain(|key| key != "vars" && !SECTIONS.iter().any(|(section, _)| section == key));
+    let named = ["vars", "tiers", "tenants"];
+    keys.retain(|key| !named.contains(&key.as_str()) && !SECTIONS.iter().any(|(section, _)| section == key));
     let mut documented: Vec<String> = SECTIONS
         .iter()
         .flat_map(|(section, (_, keys))| keys.iter().map(move |(key, _)| format!("{section}.{key}")))

@@ -4,8 +4,9 @@
 
 use super::{Config, refused};
 use fermata_expr::nearest;
+use fermata_runtime::{SECRET_PREFIX, Secrets};
 use serde_json::Value as Known;
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, sync::Arc};
 use toml::{
     Table, Value,
     de::{DeTable, DeValue},
@@ -14,8 +15,8 @@ use toml::{
 const PREFIX: &str = "FERMATA_";
 /// The section whose keys users choose.
 const FREE_SECTION: &str = "vars";
-/// Names under it are those of workflows.
-const WORKFLOWS: [&str; 2] = ["retention", "workflows"];
+/// Names under these are those of workflows, tiers and tenants.
+const NAMED: [&[&str]; 3] = [&["retention", "workflows"], &["tiers"], &["tenants"]];
 
 /// Where values come from, besides the defaults.
 #[derive(Debug, Default)]
@@ -93,7 +94,23 @@ pub fn load(given: Given) -> Result<Config, Problems> {
         return Err(Problems(loader.problems));
     }
     let whole: Result<Config, _> = loader.table.try_into();
-    whole.map_err(|error| Problems(vec![error.message().to_owned()]))
+    let mut config = whole.map_err(|error| Problems(vec![error.message().to_owned()]))?;
+    let unknown = config
+        .tenants
+        .iter()
+        .filter(|(_, tier)| !config.tiers.contains_key(*tier));
+    let unknown = unknown.map(|(tenant, tier)| {
+        let near = nearest(tier, config.tiers.keys().map(String::as_str));
+        let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        format!("`tenants.{tenant}`: there is no tier `{tier}`{near}")
+    });
+    let unknown: Vec<String> = unknown.collect();
+    if !unknown.is_empty() {
+        return Err(Problems(unknown));
+    }
+    let folder = config.secrets.folder.as_ref().map(|folder| folder.path().to_owned());
+    config.known_secrets = Arc::new(Secrets::new(given.environment, folder));
+    Ok(config)
 }
 
 /// Where a value comes from, for messages.
@@ -169,6 +186,9 @@ impl Loader {
     }
 
     fn variable(&mut self, name: &str, text: &str) {
+        if name.starts_with(SECRET_PREFIX) {
+            return;
+        }
         // A name without `__` is not a key: orchestrators set FERMATA_PORT and the like for a service of that name.
         let Some(key) = name.strip_prefix(PREFIX).filter(|key| key.contains("__")) else {
             return;
@@ -216,11 +236,13 @@ impl Loader {
     }
 
     fn is_unknown(&self, path: &[&str]) -> bool {
-        path.first() != Some(&FREE_SECTION) && !path.starts_with(&WORKFLOWS) && self.at(path).is_none()
+        path.first() != Some(&FREE_SECTION)
+            && !NAMED.iter().any(|named| path.starts_with(named))
+            && self.at(path).is_none()
     }
 
     fn is_section(&self, path: &[&str]) -> bool {
-        path != [FREE_SECTION] && path != WORKFLOWS && self.at(path).is_some_and(Known::is_object)
+        path != [FREE_SECTION] && !NAMED.contains(&path) && self.at(path).is_some_and(Known::is_object)
     }
 
     /// The key that was probably meant: one of that name in another section, or a similar one in the same section.
@@ -475,23 +497,21 @@ mod tests {
 
     #[test]
     fn what_is_not_built_accepts_only_its_default() {
-        let file = "[triggers]\nenable_webhooks = false\nenable_schedules = false\nenable_events = false\n\
-                    webhook_base_path = \"/hooks\"\n[catalog]\nauto_register_actions_on_startup = false\n\
-                    validate_action_schemas_on_startup = false\n";
+        let file = "[catalog]\nauto_register_actions_on_startup = false\nvalidate_action_schemas_on_startup = false\n";
         let problems = try_load(given(file, &[], &[])).unwrap_err();
-        assert_eq!(problems.len(), 6, "{problems:#?}");
+        assert_eq!(problems.len(), 2, "{problems:#?}");
         assert!(
             problems
                 .iter()
                 .all(|line| line.contains("which this version does not have"))
         );
-        let expected = "f.toml:2: `triggers.enable_webhooks`: takes effect with triggers, which this version \
-                        does not have: remove the key, or leave it at `true`";
+        let expected = "f.toml:2: `catalog.auto_register_actions_on_startup`: takes effect with an editable catalog, which \
+                        this version does not have: remove the key, or leave it at `true`";
         assert!(problems.iter().any(|line| line == expected), "{problems:#?}");
-        let environment = [("FERMATA_TRIGGERS__WEBHOOK_BASE_PATH", "/hooks")];
+        let environment = [("FERMATA_CATALOG__VALIDATE_ACTION_SCHEMAS_ON_STARTUP", "false")];
         assert_eq!(try_load(given("", &environment, &[])).unwrap_err().len(), 1);
         let defaults = "[subworkflows]\nmax_nesting_depth = 6\ndefault_child_timeout_ms = \"2h\"\n\
-                        [triggers]\nenable_webhooks = true\nwebhook_base_path = \"/api/v1/triggers\"\n";
+                        [triggers]\nenable_webhooks = false\nwebhook_base_path = \"/hooks\"\nmax_chain_depth = 3\n";
         assert!(try_load(given(defaults, &[], &[])).is_ok());
     }
 

@@ -6,10 +6,6 @@ use serde::{Deserialize, Serialize};
 const NOT_BUILT: &[(&str, &str)] = &[
     ("catalog.auto_register_actions_on_startup", "an editable catalog"),
     ("catalog.validate_action_schemas_on_startup", "an editable catalog"),
-    ("triggers.enable_webhooks", "triggers"),
-    ("triggers.enable_schedules", "triggers"),
-    ("triggers.enable_events", "triggers"),
-    ("triggers.webhook_base_path", "triggers"),
 ];
 
 /// The feature that a key waits for, if it is not built.
@@ -36,6 +32,28 @@ impl TryFrom<bool> for NoDistributedLocks {
 
 impl From<NoDistributedLocks> for bool {
     fn from(_: NoDistributedLocks) -> bool {
+        false
+    }
+}
+
+/// `false`, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "bool", into = "bool")]
+pub struct NoDownstreamPermissions;
+
+impl TryFrom<bool> for NoDownstreamPermissions {
+    type Error = &'static str;
+
+    fn try_from(on: bool) -> Result<Self, Self::Error> {
+        match on {
+            false => Ok(NoDownstreamPermissions),
+            true => Err("permissions in other systems cannot be checked before there are connectors; remove this key"),
+        }
+    }
+}
+
+impl From<NoDownstreamPermissions> for bool {
+    fn from(_: NoDownstreamPermissions) -> bool {
         false
     }
 }

@@ -4,17 +4,19 @@
 //! and accepts only its default (`refused.rs`).
 
 use super::{
-    Database, HostName, PublicUrl,
+    Database, HostName, PublicUrl, WebhookBasePath,
     age::Age,
+    auth::Issuer,
     number::{Factor, Positive},
-    refused::{NoDistributedLocks, NoRedis, Scheduler},
-    secret::SigningSecret,
+    otlp::{OtlpEndpoint, OtlpHeaders, Ratio},
+    refused::{NoDistributedLocks, NoDownstreamPermissions, NoRedis, Scheduler},
+    secret::{SecretsFolder, SigningSecret},
 };
 use crate::duration::Millis;
 use fermata_core::plan::{Overflow, SnapshotMode};
 use fermata_dialects::Settings as DialectSettings;
 use fermata_expr::{Limits, template};
-use fermata_runtime::{Mask, Role, Settings};
+use fermata_runtime::{Mask, MetricsSettings, Role, Settings};
 use fermata_store::{postgres::PostgresSettings, schema::Migrate};
 use fermata_web::WebConfig;
 use serde::{Deserialize, Serialize};
@@ -48,7 +50,7 @@ section! {
     /// The HTTP server.
     Server {
         /// What this process does: `all`, or with PostgreSQL also `api` (accepts requests and executes no runs) or `runner`
-        /// (executes runs, and serves only `/health/live` and `/health/ready`).
+        /// (executes runs, and serves only `/health/live`, `/health/ready` and `/metrics`).
         role: Role = Role::All,
         /// The address to listen on; port 0 takes a free port and prints it. If it is not set, a runner does not listen, and
         /// other roles listen on `127.0.0.1:7070`.
@@ -71,6 +73,26 @@ section! {
         max_concurrent_reads: Option<Positive> = None,
         /// A client that reads nothing of a response for this long is disconnected.
         write_timeout_ms: Millis<1> = Millis(WebConfig::default().write_timeout),
+    }
+}
+
+section! {
+    /// Who may call the API (§12). [security.md](security.md) explains tokens, keys and scopes.
+    Auth {
+        /// Whether requests without a token are accepted; their callers may do everything. A token that is sent must be valid in
+        /// any case. If it is not set, they are accepted on loopback addresses only. A server on another address does not start
+        /// until this key or `issuers` is set.
+        allow_loose_auth: Option<bool> = None,
+        /// Whether an execution needs a principal: that of the token, or one in the body.
+        require_principal_for_execute: bool = false,
+        /// Whether the permissions of the principal are checked in the systems that steps call: not built, only `false` is
+        /// accepted.
+        validate_downstream_permissions: NoDownstreamPermissions = NoDownstreamPermissions,
+        /// Identity providers whose JWTs are accepted, as `[[auth.issuers]]` tables: `issuer` (the claim `iss`), `audience` (one or
+        /// several values of the claim `aud`), and one of `jwks_url` (`https://`), `jwks_file` and `secret_file` (at least 32
+        /// bytes, for HS256, HS384 and HS512). Optional are `algorithms` (default: all that fit the keys), `tenant_claim`
+        /// (default: `tenant_id`) and `leeway_seconds` (default: 60).
+        issuers: Vec<Issuer> = Vec::new(),
     }
 }
 
@@ -285,6 +307,45 @@ section! {
         /// The secret with which these requests are signed as Standard Webhooks define it: 24 to 64 bytes in base64, with or
         /// without the prefix `whsec_`. They are not signed without it.
         signing_secret: Option<SigningSecret> = None,
+        /// Whether the executor `callback` may send requests to registered callbacks only. Documents with a plain `url` are then
+        /// refused when they are published, and such requests of versions that were published before fail.
+        require_registered: bool = false,
+    }
+}
+
+section! {
+    /// Rate limits of this process (see [limits.md](limits.md)). Beyond them, requests are answered 429.
+    RateLimits {
+        /// Whether the requests of each token are limited.
+        enabled: bool = false,
+        /// The requests of a token per minute.
+        requests_per_minute: Positive = Positive::of(60),
+        /// The requests of a token at once.
+        burst: Positive = Positive::of(120),
+        /// How often each workflow may be started per minute for a tenant. Not limited without it.
+        executions_per_minute: Option<Positive> = None,
+    }
+}
+
+/// The limits of a tier. What is missing is not limited.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TierConfig {
+    pub workflows: Option<Positive>,
+    pub tasks_per_workflow: Option<Positive>,
+    pub executions_per_month: Option<Positive>,
+    pub http_steps_at_once: Option<Positive>,
+    pub concurrent_runs: Option<Positive>,
+    pub cron: Option<bool>,
+}
+
+section! {
+    /// Secrets for templates (`{{ secrets.NAME }}`, see [secrets.md](secrets.md)). Environment variables that begin with
+    /// `FERMATA_SECRET_` are secrets too.
+    SecretsConfig {
+        /// A folder with a file for each secret, whose name is the name of the secret. The secrets of a tenant's workflows are in
+        /// the subfolder with the tenant's name.
+        folder: Option<SecretsFolder> = None,
     }
 }
 
@@ -327,6 +388,8 @@ section! {
         cancelled: Age = Age::default(),
         /// Dead letters.
         dead_letters: Age = Age::default(),
+        /// Rows of the audit trail, counted from the change.
+        audit: Age = Age::default(),
         /// The idempotency key (`requestId`) of a run that is removed stays in use until the run is this old: its row is kept
         /// without payloads, journal and attempts. If it is not set, the key is free when the run is removed.
         keys: Option<Millis<1>> = None,
@@ -346,6 +409,26 @@ pub struct WorkflowRetention {
     pub failed: Option<Age>,
     pub cancelled: Option<Age>,
     pub dead_letters: Option<Age>,
+}
+
+section! {
+    /// Metrics and traces (§14). [observability.md](observability.md) lists the metrics and the spans.
+    Telemetry {
+        /// Whether this process counts what it does and serves `/metrics`.
+        metrics: bool = true,
+        /// How many workflows have a label of their own in metrics, in the order in which a process first sees them. All others
+        /// are counted together as `other`.
+        max_workflow_labels: u16 = MetricsSettings::default().max_workflow_labels as u16,
+        /// The address of an OpenTelemetry collector that accepts OTLP over HTTP, such as `http://127.0.0.1:4318`. Spans are sent
+        /// to `/v1/traces` below it. If it is not set, there are no traces.
+        otlp_endpoint: Option<OtlpEndpoint> = None,
+        /// Headers for the collector, as `name=value,name=value`.
+        otlp_headers: Option<OtlpHeaders> = None,
+        /// The name of this service in traces.
+        service_name: String = "fermata".to_owned(),
+        /// The share of executions whose trace is kept, from 0 to 1. If a caller sent a `traceparent`, its flag decides instead.
+        sample_ratio: Ratio = Ratio(1.0),
+    }
 }
 
 section! {
@@ -375,22 +458,27 @@ section! {
         allow_recursion: bool = false,
         /// How long one may take that is awaited and whose workflow does not set a timeout.
         default_child_timeout_ms: Millis<1> = millis(3_600_000),
+        /// The most items of a `forEach`. Applies to workflows that are published later.
+        max_items: Positive = Positive::of(10_000),
     }
 }
 
 section! {
     /// What starts runs automatically (§10.6).
     Triggers {
-        /// Whether webhooks start runs. Takes effect with triggers.
+        /// Whether webhooks are received.
         enable_webhooks: bool = true,
-        /// Whether schedules start runs. Takes effect with triggers.
+        /// Whether this process fires schedules.
         enable_schedules: bool = true,
-        /// Whether events start runs. Takes effect with triggers.
+        /// Whether events are accepted and start runs.
         enable_events: bool = true,
-        /// The path below which webhooks are served. Takes effect with triggers.
-        webhook_base_path: String = "/api/v1/triggers".to_owned(),
+        /// The path below which webhooks are received.
+        webhook_base_path: WebhookBasePath = WebhookBasePath::default(),
+        /// How many runs in a row may be started by events of each other. Beyond it an event starts nothing, so a workflow that
+        /// emits the event that starts it ends.
+        max_chain_depth: Positive = Positive::of(10),
         /// The scheduler: `builtin`. The specification's `Quartz` is accepted as another name for it. Others are out of
-        /// scope. Takes effect with triggers.
+        /// scope.
         scheduler_provider: Scheduler = Scheduler,
     }
 }

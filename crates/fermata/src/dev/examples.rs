@@ -35,12 +35,20 @@ macro_rules! example {
 }
 
 const EXAMPLES: &[Example] = &[
+    example!("dataworkflows/child-workflow.json"),
+    example!("dataworkflows/expense-approval.yaml", waits),
     example!("dataworkflows/fanout-fanin.json"),
+    example!("dataworkflows/flow-control.yaml", r#"{ "customer": "ada" }"#),
     example!("dataworkflows/http-fallback.json"),
     example!("dataworkflows/onboard-project.json"),
+    example!("dataworkflows/parent-workflow.json"),
+    example!("dataworkflows/price-item.json"),
+    example!("dataworkflows/price-order.yaml"),
     example!("dataworkflows/reminder.yaml"),
     example!("dataworkflows/retry-demo.json"),
     example!("dataworkflows/status-report.json"),
+    example!("jsondagapi/greet-guest.yaml", r#"{ "item": "ada" }"#),
+    example!("jsondagapi/invite-guests.yaml"),
     example!("jsondagapi/refund-approval.yaml", waits),
     example!("jsondagapi/score-routing.yaml", r#"{ "score": 0.9 }"#),
     example!("jsondagapi/user-onboarding.json", waits),
@@ -58,6 +66,10 @@ const EXAMPLES: &[Example] = &[
         r#"{ "order_id": 123, "amount": 42, "charge_status": 200 }"#
     ),
     example!("runlater/trial-expiry.yaml", r#"{ "user_id": 7 }"#),
+    example!("triggers/daily-summary.yaml"),
+    example!("triggers/heartbeat.yaml"),
+    example!("triggers/incoming.yaml", r#"{ "amount": 120 }"#),
+    example!("triggers/order-paid.yaml", r#"{ "orderId": 17 }"#),
 ];
 
 /// Longer than any of the sample runs takes.

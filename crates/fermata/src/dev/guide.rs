@@ -2,11 +2,15 @@
 
 use super::DevArgs;
 use crate::playground::HOST;
+use fermata_runtime::{Engine, EngineError, triggers::TriggerList};
 use serde_json::Value;
 use std::fmt;
 
 /// The address that clients use without `--server`.
 const USUAL: &str = "http://127.0.0.1:7070";
+
+/// How many triggers are shown.
+const MOST_TRIGGERS: u32 = 10;
 
 /// The printed guide.
 pub struct Guide {
@@ -18,6 +22,8 @@ pub struct Guide {
     again: String,
     pub serving: String,
     pub workflows: Vec<String>,
+    /// What starts workflows by itself.
+    triggers: Vec<String>,
     tries: Vec<String>,
 }
 
@@ -40,6 +46,7 @@ impl Guide {
             again: format!("{again} --reset"),
             serving: String::new(),
             workflows: Vec::new(),
+            triggers: Vec::new(),
             tries: Vec::new(),
         }
     }
@@ -70,6 +77,42 @@ impl Guide {
         self.tries.push(format!(
             "curl -sX POST {url} -H 'content-type: application/json' -d {body}"
         ));
+    }
+
+    /// Adds the enabled triggers, and a line that sends a request to the first webhook.
+    pub async fn triggers(&mut self, engine: &Engine) -> Result<(), EngineError> {
+        let list = TriggerList {
+            enabled: Some(true),
+            limit: MOST_TRIGGERS,
+            ..TriggerList::default()
+        };
+        let settings = engine.settings();
+        let base = settings.triggers.webhook_base_path.trim_matches('/');
+        let base = format!("{}/{base}", settings.public_url.trim_end_matches('/'));
+        let mut is_first = true;
+        for trigger in engine.triggers().list(list).await?.items {
+            let workflow = &trigger.workflow_id;
+            if let Some(segment) = trigger.segment {
+                let url = format!("{base}/{segment}");
+                if std::mem::take(&mut is_first) {
+                    let body = quoted(r#"{"amount": 120}"#);
+                    let line = format!("curl -sX POST {url} -H 'content-type: application/json' -d {body}");
+                    self.tries.push(line);
+                }
+                self.triggers.push(format!("{url} starts {workflow}"));
+            } else if trigger.next_fire_at.is_some() {
+                // The stored time is only when the scheduler looks at it next.
+                let config = serde_json::from_str(&trigger.config).unwrap_or_default();
+                let next = engine.triggers().preview(trigger.kind, &config, 1)?;
+                let next = next.first().map_or(0, |next| next.millis());
+                let next = jiff::Timestamp::from_millisecond(next).unwrap_or_default();
+                self.triggers
+                    .push(format!("a schedule starts {workflow}, next at {next}"));
+            } else if let Some(event) = trigger.event_type {
+                self.triggers.push(format!("the event {event} starts {workflow}"));
+            }
+        }
+        Ok(())
     }
 
     /// What commands need to reach this server.
@@ -109,6 +152,9 @@ impl fmt::Display for Guide {
   to call    http://{HOST}/ (in documents only)
 "
         )?;
+        for line in &self.triggers {
+            writeln!(f, "  trigger    {line}")?;
+        }
         if !self.tries.is_empty() {
             writeln!(f, "\nTry:")?;
         }

@@ -4,6 +4,7 @@
 //! What must stay true: a permanent line is never rewritten; no text of a document or a service can move the cursor.
 //! Without a terminal only permanent lines are written, and also one for each sleep, so that a long silence is explained.
 
+mod items;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use items::ItemCounts;
 pub use steps::Steps;
 
 /// At most this many open steps are shown.
@@ -42,6 +44,8 @@ pub struct Progress {
 }
 
 struct Screen {
+    /// The run whose steps are shown: the first one of this process. Others are its child runs.
+    root: Option<RunId>,
     steps: Steps,
     live: bool,
     color: bool,
@@ -52,6 +56,8 @@ struct Screen {
     /// Waits that were shown.
     shown_waits: HashSet<NodeId>,
     active: Vec<Active>,
+    /// The items of steps that run one child for each item of a list.
+    items: HashMap<NodeId, ItemCounts>,
     /// How many steps have failed.
     failed: usize,
     /// Lines on the terminal that will be rewritten.
@@ -101,6 +107,7 @@ impl Progress {
 
     fn with(steps: Steps, live: bool, color: bool) -> Progress {
         let screen = Screen {
+            root: None,
             steps,
             live,
             color,
@@ -108,6 +115,7 @@ impl Progress {
             addresses: Some(HashMap::new()),
             shown_waits: HashSet::new(),
             active: Vec::new(),
+            items: HashMap::new(),
             failed: 0,
             drawn: 0,
         };
@@ -180,14 +188,20 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn started(&self, _: RunId, node: &NodeId, attempt: u32) {
+    fn started(&self, run: RunId, node: &NodeId, attempt: u32) {
         let mut screen = self.screen();
+        if *screen.root.get_or_insert(run) != run {
+            return;
+        }
         let note = screen.attempt_note(node, attempt);
         screen.activate(node, "running", note, None);
         screen.draw("");
     }
 
-    fn committed(&self, _: RunId, events: &[Event], attempts: &[Attempt]) {
+    fn committed(&self, run: RunId, events: &[Event], attempts: &[Attempt]) {
+        if *self.screen().root.get_or_insert(run) != run {
+            return;
+        }
         let times = |node: &NodeId, attempt: u32| {
             let row = attempts
                 .iter()
@@ -229,6 +243,9 @@ impl Screen {
                 self.failed += usize::from(!outcome.is_success());
                 let took = took(node, *attempt);
                 let mut note = self.attempt_note(node, *attempt);
+                if let Some(items) = self.items.remove(node) {
+                    join(&mut note, &items.to_string());
+                }
                 Some(match outcome {
                     Outcome::Succeeded(_) => self.line(GREEN, "✓ succeeded", node, took, &note),
                     Outcome::Failed(failure) => {
@@ -268,7 +285,8 @@ impl Screen {
                         Some((source, rest)) if condition.contains(source) => rest,
                         _ => error,
                     };
-                    let note = format!("{condition} could not be evaluated and counts as false: {error}");
+                    let result = self.steps.failed_condition(node);
+                    let note = format!("{condition} could not be evaluated and {result}: {error}");
                     Some(self.line(YELLOW, "! condition", node, None, &clean(&note)))
                 });
                 let lines: Vec<String> = failed.collect();
@@ -280,9 +298,37 @@ impl Screen {
                 (!self.live).then(|| self.line(CYAN, "⏸ sleeping", node, None, &pause))
             }
             Event::Opened { node, until, .. } => self.open(node, *until),
+            Event::Requested {
+                node,
+                until,
+                items: Some(total),
+                ..
+            } => {
+                let items = ItemCounts::new(*total, *until);
+                self.activate(node, "waiting", items.to_string(), *until);
+                self.items.insert(node.clone(), items);
+                let note = format!("for the children of {total} items");
+                (!self.live).then(|| self.line(CYAN, "⏸ waiting", node, None, &note))
+            }
+            Event::ItemsEnded {
+                node,
+                succeeded,
+                failed,
+                ..
+            } => {
+                let items = self.items.get_mut(node)?;
+                let is_next_tenth = items.add(succeeded.len(), failed.len());
+                let (note, until) = (items.to_string(), items.until);
+                if let Some(active) = self.active.iter_mut().find(|active| active.node == *node) {
+                    active.note.clone_from(&note);
+                    active.until = until;
+                }
+                (!self.live && is_next_tenth).then(|| self.line(CYAN, "⏸ waiting", node, None, &note))
+            }
             Event::Requested { node, until, .. } => {
-                self.activate(node, "waiting", "for an answer".to_owned(), *until);
-                (!self.live).then(|| self.line(CYAN, "⏸ waiting", node, None, "for an answer"))
+                let what = self.steps.awaited(node);
+                self.activate(node, "waiting", what.to_owned(), *until);
+                (!self.live).then(|| self.line(CYAN, "⏸ waiting", node, None, what))
             }
             Event::Started { .. }
             | Event::Began { .. }

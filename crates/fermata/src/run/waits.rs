@@ -3,7 +3,7 @@
 use super::{Progress, clean};
 use crate::{cli, input};
 use anyhow::Context;
-use fermata_core::{AnswerRule, Kind, NodeId, Plan, RunId};
+use fermata_core::{Kind, NodeId, Plan, RunId};
 use fermata_runtime::{
     Engine,
     inbox::{Given, Reply},
@@ -29,7 +29,7 @@ pub fn of(plan: &Plan) -> Vec<&NodeId> {
 
 /// Whether a node sends a request that is answered from outside. Each attempt has its own address.
 fn is_request(node: &fermata_core::Node) -> bool {
-    matches!(&node.kind, Kind::Request { answer, .. } if *answer != AnswerRule::Child)
+    matches!(&node.kind, Kind::Request { answer, .. } if !answer.is_child())
 }
 
 /// Reads `--callback NAME=JSON`.

@@ -7,7 +7,7 @@ use fermata_store::{
     conformance::cluster::Database,
     reads::{RunFilter, Window},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -49,6 +49,90 @@ fn every_requested_section_is_reported() {
     );
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 0, "the scratch database is removed");
+}
+
+#[test]
+fn children_and_the_inbox_are_measured() {
+    let folder = folder();
+    let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];
+    let only = ["--only", "children,flow,claims", "--dir", text(folder.path())];
+    let measured = fermata(&[&size[..], &only].concat());
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    let report = measured.json();
+    assert_eq!(
+        (&report["children"]["pairs"], &report["claims"]["tasks"]),
+        (&10.into(), &20.into())
+    );
+    assert_eq!(report["claims"]["workers"], 8);
+    for pointer in [
+        "/children/pairsPerSecond",
+        "/children/plainRunsPerSecond",
+        "/children/ratio",
+        "/flow/keyedRunsPerSecond",
+        "/flow/ratio",
+        "/claims/claimsPerSecond",
+        "/claims/completionsPerSecond",
+    ] {
+        let number = report.pointer(pointer).and_then(|value| value.as_f64());
+        assert!(number.is_some_and(|number| number > 0.0), "{pointer}: {report:#}");
+    }
+}
+
+#[test]
+fn triggers_are_measured() {
+    let folder = folder();
+    let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];
+    let measured = fermata(&[&size[..], &["--only", "triggers", "--dir", text(folder.path())]].concat());
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    check_triggers(&measured.json()["triggers"], 20);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Five schedules for each workflow, of which a tenth fires.
+fn check_triggers(triggers: &Value, workflows: u64) {
+    let (webhooks, schedules) = (&triggers["webhooks"], &triggers["schedules"]);
+    assert_eq!(webhooks["webhooks"], workflows, "{triggers:#}");
+    assert_eq!(
+        (&schedules["schedules"], &schedules["due"], &schedules["succeeded"]),
+        (
+            &(workflows * 5).into(),
+            &(workflows / 2).into(),
+            &(workflows / 2).into()
+        ),
+        "{triggers:#}"
+    );
+    for pointer in [
+        "/webhooks/webhooksPerSecond",
+        "/webhooks/plainStartsPerSecond",
+        "/webhooks/ratio",
+        "/webhooks/p99Ms",
+        "/schedules/createdPerSecond",
+        "/schedules/p50Ms",
+        "/schedules/p99Ms",
+        "/schedules/maxMs",
+    ] {
+        let number = triggers.pointer(pointer).and_then(|value| value.as_f64());
+        assert!(number.is_some_and(|number| number > 0.0), "{pointer}: {triggers:#}");
+    }
+}
+
+#[test]
+fn cost_of_telemetry_is_measured() {
+    let folder = folder();
+    let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];
+    let measured = fermata(&[&size[..], &["--only", "telemetry", "--dir", text(folder.path())]].concat());
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    let telemetry = &measured.json()["telemetry"];
+    for name in [
+        "perSecondOff",
+        "perSecondWithMetrics",
+        "perSecondWithTraces",
+        "ratioMetrics",
+        "ratioTraces",
+    ] {
+        let number = telemetry[name].as_f64();
+        assert!(number.is_some_and(|number| number > 0.0), "{name}: {telemetry}");
+    }
 }
 
 #[test]
@@ -144,6 +228,7 @@ async fn postgres_runners_are_compared_with_the_raw_limit() {
     for start in ["sameProcess", "otherProcess"] {
         assert!(number(&format!("/starts/{start}/p99Ms")) > 0.0, "{report:#}");
     }
+    check_triggers(&report["triggers"], 30);
     assert_eq!((number("/memory/parked"), number("/memory/active")), (20.0, 4.0));
     assert!(
         number("/memory/idleMb") > 0.0 && number("/memory/activeMb") > 0.0,
@@ -202,7 +287,7 @@ fn postgres_temporary_server_is_removed_afterwards() {
     let measured = fermata(
         &[
             &SMALL[..],
-            &["--postgres", "--only", "starts", "--dir", text(folder.path())],
+            &["--postgres", "--only", "starts,flow", "--dir", text(folder.path())],
         ]
         .concat(),
     );
@@ -212,6 +297,7 @@ fn postgres_temporary_server_is_removed_afterwards() {
         report["postgres"]["starts"]["otherProcess"]["p50Ms"].is_number(),
         "{report:#}"
     );
+    assert!(report["postgres"]["flow"]["ratio"].is_number(), "{report:#}");
     assert!(report["postgres"].get("memory").is_none(), "{report:#}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

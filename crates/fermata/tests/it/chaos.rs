@@ -52,6 +52,8 @@ async fn no_run_is_lost_stuck_or_doubled_under_all_faults() {
         "/acknowledged/starts",
         "/acknowledged/callbacks",
         "/acknowledged/cancels",
+        "/acknowledged/occurrences",
+        "/instants",
         "/droppedAfterCommit",
         "/takeovers",
     ] {

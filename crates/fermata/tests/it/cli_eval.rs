@@ -245,7 +245,7 @@ fn cel_is_evaluated_and_rendered_as_json() {
         ("1 + 1u", "Thrown", "no matching overload"),
         ("1 / 0", "Thrown", "ivision by zero"),
         ("nope > 1", "Thrown", "undeclared reference to `nope`"),
-        ("o.c", "Thrown", "No such key"),
+        ("o.c", "Thrown", "no such key: `c`"),
         ("1 +", "Syntax", ""),
         ("a ++ b", "Syntax", ""),
         (

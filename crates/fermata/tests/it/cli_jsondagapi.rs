@@ -79,3 +79,17 @@ fn documents_are_checked_and_drawn() {
     let drawn = fermata(&["graph", &example("user-onboarding.json")]).stdout;
     assert!(drawn.contains("n1 -->|\"approve\"| n2"), "{drawn}");
 }
+
+#[test]
+fn children_of_a_list_use_the_playground() {
+    let child = example("greet-guest.yaml");
+    let ran = fermata(&["run", &example("invite-guests.yaml"), "--with", &child]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let greetings = ["ada", "grace", "joan"].iter().enumerate();
+    let greetings: Vec<_> = greetings
+        .map(|(at, name)| json!({ "guest": name, "place": at }))
+        .collect();
+    let outputs: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(outputs, json!({ "greetings": greetings }));
+    assert!(ran.stderr.contains("3 of 3 items ended"), "{}", ran.stderr);
+}

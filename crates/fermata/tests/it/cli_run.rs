@@ -192,7 +192,25 @@ fn every_example_runs() {
         .filter(|path| path.extension().is_some_and(|ending| ending != "md"));
     let mut count = 0;
     for file in documents {
-        let ran = fermata(&["run", "--json", text(file)]);
+        let child = |name: &str| text(&folder.join(name)).to_owned();
+        let more = match file.file_name().and_then(|name| name.to_str()) {
+            Some("parent-workflow.json") => vec!["--with".to_owned(), child("child-workflow.json")],
+            Some("price-order.yaml") => vec!["--with".to_owned(), child("price-item.json")],
+            Some("expense-approval.yaml") => [
+                "--input",
+                "employee=ann",
+                "--input",
+                "amount=120",
+                "--callback",
+                r#"ask={"outcome": "approved"}"#,
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            _ => Vec::new(),
+        };
+        let more = more.iter().map(String::as_str);
+        let arguments: Vec<&str> = ["run", "--json", text(file)].into_iter().chain(more).collect();
+        let ran = fermata(&arguments);
         assert_eq!(ran.code, Some(0), "{}: {ran:?}", file.display());
         assert_ne!(ran.json()["outputs"], json!({}), "{}", file.display());
         count += 1;

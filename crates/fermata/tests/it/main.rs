@@ -1,5 +1,6 @@
 //! The real binary, from outside: what it prints, what it serves, how it ends.
 
+mod auth;
 mod bench;
 mod chaos;
 mod cli_client;
@@ -19,14 +20,22 @@ mod dead_letters;
 mod dev;
 mod differential;
 mod disk;
+mod flow_control;
 mod limits;
 mod migrate;
+mod posted;
 mod postgres;
 mod prune;
 mod requests;
 mod runlater;
 mod sandbox;
 mod sandbox_logic;
+mod secrets;
 mod serve;
+mod stalls;
 mod support;
+mod tiers;
+mod traces;
 mod transfer;
+mod triggers;
+mod upgrade;

@@ -42,7 +42,7 @@ async fn schema_is_migrated_up_and_down() {
     assert!(
         status
             .stderr
-            .contains("is up to date; Fermata 0.1.0 and newer may use it"),
+            .contains("is up to date; Fermata 0.2.0 and newer may use it"),
         "{}",
         status.stderr
     );

@@ -7,6 +7,7 @@ mod outage;
 mod public_url;
 mod roles;
 mod standby;
+mod triggers;
 
 use crate::support::{Server, shared_home};
 use fermata_store::conformance::home::Home;

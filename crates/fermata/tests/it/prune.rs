@@ -31,7 +31,7 @@ async fn finished_runs_are_counted_and_removed() {
     for dry_run in [true, true, false] {
         let done = prune(if dry_run { &["--dry-run"] } else { &[] });
         assert_eq!(done.code, Some(0), "{done:?}");
-        let expected = json!({ "dryRun": dry_run, "executions": 1, "emptied": 0, "deadLetters": 0 });
+        let expected = json!({ "dryRun": dry_run, "executions": 1, "emptied": 0, "deadLetters": 0, "auditRows": 0 });
         assert_eq!(done.json(), expected);
     }
     assert_eq!(prune(&[]).json()["executions"], 0);

@@ -63,6 +63,52 @@ async fn verdicts_are_booleans_or_errors() {
     assert!(nan.is_err_and(|error| error.to_string().contains("NaN")));
 }
 
+/// Errors are stored and shown. They name types, and quote nothing of the data.
+#[tokio::test]
+async fn errors_of_cel_quote_no_values() {
+    let sandbox = sandbox("quotes", 1);
+    let data = json!({ "token": "s3cret", "n": 7313, "l": [1], "m": {} });
+    for (source, message) in [
+        ("token < n", ""),
+        ("token + n == 1", "no matching overload"),
+        ("l[token] == 1", ""),
+        ("l[n] == 1", "out of bounds"),
+        ("m[token] == 1", "no such key"),
+        ("m.nothing == 1", "no such key: `nothing`"),
+        ("n / 0 == 1", "division by zero"),
+        ("n % 0 == 1", ""),
+        ("9223372036854775807 + n > 0", "overflow"),
+        ("int(token) == 1", "`int` failed"),
+        ("'a'.matches('(' + token)", "`matches` failed"),
+        ("duration(token) > duration('1s')", "`duration` failed"),
+        ("timestamp(token) == timestamp(token)", "`timestamp` failed"),
+        ("'%d'.format([token]) == ''", ""),
+        ("base64.decode('*' + token) == b''", ""),
+        ("{token: 1, token: 2} == {}", ""),
+        ("token.startsWith(n)", ""),
+        ("token.contains(n)", ""),
+        ("token.charAt(n) == ''", ""),
+        ("'abc'.substring(n) == ''", "`substring` failed"),
+        ("token.split(n) == []", ""),
+        ("n.join(token) == ''", ""),
+        ("size(n) == 1", ""),
+        ("math.bitShiftLeft(1, -n) == 1", ""),
+        ("math.greatest(token, n) == 1", ""),
+        ("l.map(x, x + token) == []", ""),
+        ("m[?token].value() == 1", ""),
+        ("-token == 1", ""),
+        ("token", "of type string"),
+    ] {
+        let error = test(&sandbox, Source::cel(source), &data).await.expect_err(source);
+        let error = error.to_string();
+        assert!(error.contains(message), "{source}: {error}");
+        assert!(
+            !error.contains("s3cret") && !error.contains("7313"),
+            "{source}: {error}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn syntax_of_cel_is_checked_without_running_it() {
     let sandbox = sandbox("checks", 1);

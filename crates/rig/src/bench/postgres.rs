@@ -9,9 +9,11 @@ mod memory;
 
 use super::{
     Options, Target,
+    flow::{self, Keyed},
     load::{Bench, Many, three_steps},
     raw::{self, Sample},
     report::{Latency, rounded},
+    triggers::{self, Triggered},
     worker::{Order, Worker, begin},
 };
 use anyhow::{Context, ensure};
@@ -52,6 +54,10 @@ pub(super) struct Postgres {
     runners: Option<Runners>,
     #[serde(skip_serializing_if = "Option::is_none")]
     starts: Option<Starts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flow: Option<Keyed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    triggers: Option<Triggered>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
 }
@@ -127,6 +133,15 @@ async fn measure_at(options: &Options, url: &str) -> anyhow::Result<Postgres> {
         options.report_progress("how soon the first step starts");
         measured.starts = Some(starts(&api, url, options).await?);
     }
+    if options.wants("flow") {
+        options.report_progress(&format!("{} runs with concurrency keys", options.workflows));
+        let bench = Bench::on(connected(options, url).await?, Settings::default(), None)?;
+        measured.flow = Some(flow::measure(&bench, options.workflows.max(1), options.concurrency).await?);
+        bench.close().await?;
+    }
+    if options.wants("triggers") {
+        measured.triggers = Some(triggers::measure(connected(options, url).await?, options).await?);
+    }
     if options.wants("memory") {
         options.report_progress(&format!("{} parked and {} active runs", options.parked, options.active));
         measured.memory = Some(memory::measure(&api, url, options).await?);
@@ -135,10 +150,19 @@ async fn measure_at(options: &Options, url: &str) -> anyhow::Result<Postgres> {
     Ok(measured)
 }
 
+/// The database, for an engine of this process that works.
+async fn connected(options: &Options, url: &str) -> anyhow::Result<Arc<dyn Store>> {
+    let settings = PostgresSettings {
+        committers: options.committers,
+        ..PostgresSettings::default()
+    };
+    Ok(Arc::new(PostgresStore::connect(url, settings).await?))
+}
+
 /// Publishes a document, unless an earlier benchmark has. Returns its id.
 async fn known(api: &Bench, document: &Value) -> anyhow::Result<String> {
     let id = document["id"].as_str().context("a document without an id")?;
-    match api.store().workflow(id).await? {
+    match api.store().workflow("", id).await? {
         Some(workflow) => Ok(workflow.id),
         None => api.publish(document).await,
     }

@@ -87,9 +87,13 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         spec: record.spec.clone(),
         priority: record.priority,
         correlation_id: record.correlation_id.clone(),
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: record.principal.clone(),
         parent: None,
         created_at: record.created_at,
+        flow: None,
         local_start: Some(LocalStart {
             runner: RunnerId(Uuid::nil()),
             events: first.to_vec(),
@@ -139,6 +143,8 @@ fn commit_of(record: &RunRecord, actions: &[Attempt], seq: u32, events: &[Event]
             context_snapshot: record.context_snapshot.clone(),
         }),
         dead_letter: None,
+        usage: None,
+        state: None,
         then: Then::Keep,
     }
 }
@@ -164,7 +170,7 @@ pub(super) async fn write(
     let alive_until = SystemClock.now().plus_millis(LONG.as_millis() as u64);
     store.heartbeat(&me, alive_until).await?;
     let workflow = store
-        .workflow(THREE)
+        .workflow("", THREE)
         .await?
         .context("the workflow is not published")?
         .uid;

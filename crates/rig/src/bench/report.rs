@@ -1,6 +1,6 @@
 //! The figures, as JSON.
 
-use super::{Options, load::Many, postgres::Postgres};
+use super::{Options, flow::Keyed, load::Many, postgres::Postgres, triggers::Triggered};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -17,11 +17,17 @@ pub(super) struct Report {
     pub one_at_a_time: Option<Latency>,
     pub fan_out: Option<FanOut>,
     pub large: Option<Large>,
+    pub children: Option<Pairs>,
+    pub flow: Option<Keyed>,
+    pub claims: Option<Claims>,
+    pub chain: Option<Chain>,
+    pub triggers: Option<Triggered>,
     pub conditions: Option<Conditions>,
     pub http: Option<Http>,
     pub http_steps: Option<HttpSteps>,
     pub sleepers: Option<Sleepers>,
     pub prune: Option<Prune>,
+    pub telemetry: Option<Telemetry>,
     pub postgres: Option<Postgres>,
 }
 
@@ -75,6 +81,49 @@ impl Large {
             factor: rounded(large / small),
         }
     }
+}
+
+/// Parents that wait for a child, beside plain runs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pairs {
+    pub pairs: usize,
+    pub concurrency: usize,
+    pub pairs_per_second: f64,
+    pub plain_runs_per_second: f64,
+    pub ratio: f64,
+    /// Of whole pairs.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// Tasks of the inbox.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Claims {
+    pub tasks: usize,
+    pub workers: usize,
+    /// Each claim takes one task and returns its state.
+    pub claims_per_second: f64,
+    /// Each completion is durable. The runs end meanwhile.
+    pub completions_per_second: f64,
+    /// Of the claims.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// A long chain of tasks, each claimed and completed after the one before.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Chain {
+    pub tasks: usize,
+    pub state_bytes: usize,
+    pub took_ms: f64,
+    /// The mean of the first hundred tasks,
+    pub first_tasks_ms: f64,
+    /// and of the last hundred.
+    pub last_tasks_ms: f64,
+    pub factor: f64,
 }
 
 /// The cost of evaluating one condition.
@@ -134,6 +183,21 @@ pub(super) struct Prune {
     pub ratio: f64,
 }
 
+/// The cost of telemetry.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Telemetry {
+    pub workflows: usize,
+    pub concurrency: usize,
+    pub per_second_off: f64,
+    /// The default.
+    pub per_second_with_metrics: f64,
+    pub per_second_with_traces: f64,
+    /// Relative to `off`.
+    pub ratio_metrics: f64,
+    pub ratio_traces: f64,
+}
+
 /// The lateness of sleepers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -183,11 +247,17 @@ impl Report {
             one_at_a_time: None,
             fan_out: None,
             large: None,
+            children: None,
+            flow: None,
+            claims: None,
+            chain: None,
+            triggers: None,
             conditions: None,
             http: None,
             http_steps: None,
             sleepers: None,
             prune: None,
+            telemetry: None,
             postgres: None,
         }
     }
@@ -216,11 +286,17 @@ impl Report {
         put("oneAtATime", json!(self.one_at_a_time));
         put("fanOut", json!(self.fan_out));
         put("large", json!(self.large));
+        put("children", json!(self.children));
+        put("flow", json!(self.flow));
+        put("claims", json!(self.claims));
+        put("chain", json!(self.chain));
+        put("triggers", json!(self.triggers));
         put("conditions", json!(self.conditions));
         put("http", json!(self.http));
         put("httpSteps", json!(self.http_steps));
         put("sleepers", json!(self.sleepers));
         put("prune", json!(self.prune));
+        put("telemetry", json!(self.telemetry));
         put("postgres", json!(self.postgres));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)

@@ -2,7 +2,7 @@
 //!
 //! This is the only SQL outside of `fermata-store`: a check of the store must not use the store's code.
 
-use super::evidence::{AttemptRow, Change, Evidence, Heartbeat, RunRows, WaitRow, Written};
+use super::evidence::{AttemptRow, Change, DeliveryRow, Evidence, Heartbeat, Leased, RunRows, WaitRow, Written};
 use anyhow::Context;
 use fermata_core::Status;
 use serde_json::Value;
@@ -16,10 +16,20 @@ pub async fn install(client: &Client) -> anyhow::Result<()> {
     installed.context("the audit cannot be installed")
 }
 
-/// The number of runs that have not ended.
+/// The number of runs that have not ended, of occurrences that are not settled and of schedules that will fire.
 pub async fn unfinished(client: &Client) -> anyhow::Result<i64> {
-    let sql = "SELECT count(*) FROM workflow_executions WHERE status NOT IN ('Succeeded', 'Failed', 'Cancelled')";
+    let sql = "SELECT
+        (SELECT count(*) FROM workflow_executions WHERE status NOT IN ('Succeeded', 'Failed', 'Cancelled'))
+        + (SELECT count(*) FROM trigger_deliveries WHERE state IN ('pending', 'queued'))
+        + (SELECT count(*) FROM workflow_triggers WHERE next_fire_at IS NOT NULL)";
     Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// The time of the database in this many seconds, such as `2026-03-01T09:00:00Z`.
+pub async fn time_in(client: &Client, seconds: u64) -> anyhow::Result<String> {
+    let sql = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC' + $1 * interval '1 second',
+        'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    Ok(client.query_one(sql, &[&(seconds as f64)]).await?.get(0))
 }
 
 /// The number of runs that a process holds.
@@ -73,6 +83,31 @@ pub async fn collect(client: &Client, evidence: &mut Evidence) -> anyhow::Result
             at: row.get(5),
         });
     }
+    let sql = "SELECT at, item, old_lease, lease, old_until, until, answered FROM chaos.leases ORDER BY n";
+    for row in client.query(sql, &[]).await? {
+        evidence.leased.push(Leased {
+            at: row.get(0),
+            item: row.get(1),
+            old_lease: row.get(2),
+            lease: row.get(3),
+            old_until: row.get(4),
+            until: row.get(5),
+            answered: row.get(6),
+        });
+    }
+    let sql = "SELECT d.trigger_id, d.occurrence, d.state, d.reason, d.run_id,
+        CASE WHEN t.trigger_type = 'Schedule' THEN chaos.micros(d.occurrence::timestamptz) END
+        FROM trigger_deliveries d JOIN workflow_triggers t ON t.id = d.trigger_id ORDER BY 1, 2";
+    for row in client.query(sql, &[]).await? {
+        evidence.deliveries.push(DeliveryRow {
+            trigger: row.get(0),
+            occurrence: row.get(1),
+            state: row.get(2),
+            reason: row.get(3),
+            run: row.get(4),
+            instant: row.get(5),
+        });
+    }
     Ok(())
 }
 
@@ -80,7 +115,8 @@ const RUNS: &str =
     "SELECT id, workflow_id, workflow_request_id, tenant_id, status, trigger_payload_json, reason, end_time,
     lease_owner, lease_epoch, wake_at, inbox_seq - inbox_seen,
     (SELECT count(*) FROM run_inbox i WHERE i.workflow_execution_id = e.id),
-    (SELECT count(*) FROM dead_letters d WHERE d.workflow_execution_id = e.id) FROM workflow_executions e";
+    (SELECT count(*) FROM dead_letters d WHERE d.workflow_execution_id = e.id),
+    parent_execution_id, parent_node_id, outputs_json FROM workflow_executions e";
 
 fn run(row: &Row) -> anyhow::Result<(Uuid, RunRows)> {
     let (id, status): (Uuid, String) = (row.get(0), row.get(4));
@@ -98,6 +134,8 @@ fn run(row: &Row) -> anyhow::Result<(Uuid, RunRows)> {
         unread: row.get(11),
         messages: row.get(12),
         dead_letters: row.get(13),
+        parent: row.get::<_, Option<Uuid>>(14).zip(row.get(15)),
+        outputs: json(row.get(16))?,
         journal: Vec::new(),
         attempts: Vec::new(),
         waits: Vec::new(),
@@ -126,13 +164,17 @@ async fn rows_of_runs(client: &Client, runs: &mut BTreeMap<Uuid, RunRows>) -> an
             began: row.get(6),
         });
     }
-    let sql = "SELECT workflow_execution_id, node_id, is_open, payload_json FROM run_waits ORDER BY 1, 2";
+    let sql = "SELECT workflow_execution_id, node_id, is_open, payload_json, attempt, item_id, lease_id FROM run_waits
+        ORDER BY 1, 2, 5";
     for row in client.query(sql, &[]).await? {
         let run = runs.get_mut(&row.get(0)).with_context(|| orphan(row.get(0)))?;
         run.waits.push(WaitRow {
             node: row.get(1),
             open: row.get(2),
             payload: json(row.get(3))?,
+            attempt: u32::try_from(row.get::<_, i32>(4))?,
+            item: row.get(5),
+            lease: row.get(6),
         });
     }
     Ok(())

@@ -35,6 +35,17 @@ CREATE TABLE chaos.heartbeats (
   reported  bigint NOT NULL
 );
 
+CREATE TABLE chaos.leases (
+  n         bigserial PRIMARY KEY,
+  at        bigint  NOT NULL,
+  item      uuid    NOT NULL,
+  old_lease uuid,
+  lease     uuid,
+  old_until bigint  NOT NULL,
+  until     bigint  NOT NULL,
+  answered  boolean NOT NULL
+);
+
 CREATE FUNCTION chaos.micros(at timestamptz) RETURNS bigint LANGUAGE sql AS
   $$ SELECT (extract(epoch FROM at) * 1000000)::bigint $$;
 
@@ -62,6 +73,18 @@ BEGIN
   RETURN NULL;
 END $$;
 
+CREATE FUNCTION chaos.note_lease() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO chaos.leases (at, item, old_lease, lease, old_until, until, answered)
+  VALUES (chaos.micros(clock_timestamp()), NEW.item_id, OLD.lease_id, NEW.lease_id, COALESCE(OLD.lease_until, 0),
+    COALESCE(NEW.lease_until, 0), OLD.payload_json IS DISTINCT FROM NEW.payload_json);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER chaos_leased AFTER UPDATE ON run_waits FOR EACH ROW
+  WHEN (NEW.item_id IS NOT NULL
+    AND (OLD.lease_id, OLD.payload_json) IS DISTINCT FROM (NEW.lease_id, NEW.payload_json))
+  EXECUTE FUNCTION chaos.note_lease();
 CREATE TRIGGER chaos_made AFTER INSERT ON workflow_executions FOR EACH ROW EXECUTE FUNCTION chaos.note_change();
 CREATE TRIGGER chaos_changed AFTER UPDATE ON workflow_executions FOR EACH ROW
   WHEN ((OLD.status, OLD.lease_owner, OLD.lease_epoch) IS DISTINCT FROM (NEW.status, NEW.lease_owner, NEW.lease_epoch))

@@ -3,13 +3,17 @@
 //! Pure: evidence in, violations out. The checks use neither the engine nor the store. Journals are decoded and compared with rules
 //! that are written here a second time.
 
+mod children;
 mod effects;
 mod history;
 mod leases;
+mod places;
 mod promises;
 #[cfg(test)]
 mod tests;
 mod time;
+mod triggers;
+mod workers;
 
 use super::{
     evidence::{Evidence, Micros, RunRows},
@@ -65,6 +69,14 @@ pub enum Rule {
     Cancel,
     /// An acknowledged callback was accepted, and no other.
     Callback,
+    /// An attempt of a node has one child run, whose end is recorded once, as it was. A child is cancelled only with its parent.
+    Child,
+    /// Two workers never hold the same task. One answer counts, of the worker that held the task when it was sent.
+    Worker,
+    /// Never more runs of a concurrency key than its limit are active.
+    Place,
+    /// An acknowledged webhook or event starts each of its runs once. Each instant of a schedule fires once, and not before its time.
+    Occurrence,
     /// A valid request is not refused.
     Refused,
     /// No process exits by itself.
@@ -96,6 +108,10 @@ impl Rules {
         promises::check(self, evidence, &mut found);
         time::check(evidence, &mut found);
         leases::check(self, evidence, &mut found);
+        workers::check(evidence, &mut found);
+        places::check(self, evidence, &mut found);
+        triggers::check(evidence, &mut found);
+        let children = children::by_parent(evidence, &mut found);
         let taken_over = taken_over(evidence);
         let written = evidence.written.iter();
         let epochs = written.map(|row| ((row.run, row.seq), row.epoch)).collect();
@@ -118,6 +134,7 @@ impl Rules {
                 taken_over: taken_over.get(id).map_or(&[][..], Vec::as_slice),
             };
             history::check(&subject, &mut found);
+            children::check(&subject, children.get(id).map_or(&[][..], Vec::as_slice), &mut found);
             effects::check(&subject, effects.get(id).map_or(&[][..], Vec::as_slice), &mut found);
         }
         let (late, most) = (found.late, evidence.stops * LATE_CALLS);

@@ -63,6 +63,36 @@ pub enum Note {
         node: String,
         payload: Value,
     },
+    /// A worker got a task.
+    Claimed {
+        at: Micros,
+        /// The tenant that it asked for.
+        tenant: Option<String>,
+        item: Uuid,
+        lease: Uuid,
+        run: Uuid,
+    },
+    /// The answer of a worker is about to be sent.
+    Completing { item: Uuid, lease: Uuid, payload: Value },
+    /// The answer of a worker, sent at this time, was acknowledged.
+    Completed {
+        sent: Micros,
+        item: Uuid,
+        lease: Uuid,
+        payload: Value,
+    },
+    /// A webhook or an event was acknowledged.
+    Occurred {
+        at: Micros,
+        /// In the trigger of the runs that it starts.
+        order: String,
+        /// The workflows that it starts, one run of each.
+        workflows: Vec<String>,
+        /// The run that the response named.
+        run: Option<Uuid>,
+        /// The process that acknowledged it.
+        by: String,
+    },
     /// A valid request was refused for good.
     Refused { what: String },
 }
@@ -85,6 +115,9 @@ pub struct RunRows {
     pub journal: Vec<(i32, String)>,
     pub attempts: Vec<AttemptRow>,
     pub waits: Vec<WaitRow>,
+    /// The run that started it, and the node.
+    pub parent: Option<(Uuid, String)>,
+    pub outputs: Option<Value>,
     /// Messages for it.
     pub messages: i64,
     pub dead_letters: i64,
@@ -104,8 +137,25 @@ pub struct AttemptRow {
 #[derive(Debug, Clone)]
 pub struct WaitRow {
     pub node: String,
+    pub attempt: u32,
     pub open: bool,
     pub payload: Option<Value>,
+    /// Its id in the inbox, if it is there.
+    pub item: Option<Uuid>,
+    /// The newest lease of a worker.
+    pub lease: Option<Uuid>,
+}
+
+/// An occurrence of a trigger, and what became of it.
+#[derive(Debug, Clone)]
+pub struct DeliveryRow {
+    pub trigger: Uuid,
+    pub occurrence: String,
+    pub state: String,
+    pub reason: Option<String>,
+    pub run: Uuid,
+    /// The instant, if the trigger is a schedule.
+    pub instant: Option<Micros>,
 }
 
 /// A change of a run's row, recorded by a trigger.
@@ -153,6 +203,21 @@ pub struct Heartbeat {
     pub reported: Micros,
 }
 
+/// A new lease of an item of the inbox, or its answer, recorded by a trigger.
+#[derive(Debug, Clone, Copy)]
+pub struct Leased {
+    pub at: Micros,
+    pub item: Uuid,
+    pub old_lease: Option<Uuid>,
+    pub lease: Option<Uuid>,
+    /// When the lease before lapses or lapsed.
+    pub old_until: Micros,
+    /// When this lease lapses.
+    pub until: Micros,
+    /// Whether this change stored the answer.
+    pub answered: bool,
+}
+
 /// All evidence.
 #[derive(Debug, Default)]
 pub struct Evidence {
@@ -163,6 +228,9 @@ pub struct Evidence {
     pub written: Vec<Written>,
     /// The process of each runner.
     pub runners: BTreeMap<Uuid, String>,
+    /// The leases and answers of the inbox, in order.
+    pub leased: Vec<Leased>,
+    pub deliveries: Vec<DeliveryRow>,
     /// How many stops of processes there were.
     pub stops: usize,
     /// The heartbeats of each runner, in order.

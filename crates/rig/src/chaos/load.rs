@@ -1,4 +1,5 @@
-//! The load: clients that start runs, cancel them, send callbacks and log the responses.
+//! The load: clients that start runs, cancel them, send callbacks and log the responses. `triggers.rs` and `workers.rs` have the
+//! other clients.
 //!
 //! What must stay true: an acknowledgement is in the log before anything else is done with it. A request that was not
 //! acknowledged is sent again with the same requestId, so in the end every request is answered.
@@ -9,14 +10,14 @@ use super::{
     ledger::Ledger,
     rng::Rng,
     service::Asked,
-    workflows::{Workflow, trigger},
+    workflows::{Dialect, Workflow, trigger},
 };
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -39,16 +40,18 @@ pub struct Load {
     pub seed: u64,
     /// Starts per second of all clients together.
     pub rate: f64,
+    /// The paths of the webhooks, once they exist.
+    pub(super) webhooks: OnceLock<Vec<String>>,
     client: reqwest::Client,
     orders: AtomicU64,
     over: AtomicBool,
 }
 
 /// The response of a server.
-struct Response {
-    status: u16,
-    body: Value,
-    by: &'static str,
+pub(super) struct Response {
+    pub status: u16,
+    pub body: Value,
+    pub by: &'static str,
 }
 
 impl Load {
@@ -65,6 +68,7 @@ impl Load {
             ledger,
             seed,
             rate,
+            webhooks: OnceLock::new(),
             client: reqwest::Client::builder().no_proxy().timeout(REQUEST).build()?,
             orders: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -74,20 +78,21 @@ impl Load {
     /// Saves and publishes all workflows.
     pub async fn publish(&self) -> anyhow::Result<()> {
         for workflow in &self.workflows {
-            self.publish_one("/api/v1/workflows", &workflow.document).await?;
-            if !workflow.triggered {
+            self.post_once("/api/v1/workflows", &workflow.document).await?;
+            if workflow.dialect == Dialect::DataWorkflows {
                 let path = format!("/api/v1/workflows/{}/publish?autoActivate=true", workflow.name);
-                self.publish_one(&path, &json!({})).await?;
+                self.post_once(&path, &json!({})).await?;
             }
         }
         Ok(())
     }
 
-    async fn publish_one(&self, path: &str, body: &Value) -> anyhow::Result<()> {
+    /// The body of a response 2xx. For requests before the faults.
+    pub(super) async fn post_once(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let response = self.post(&self.servers[0], path, None, body).await;
         let response = response.ok_or_else(|| anyhow::anyhow!("{path} is not answered"))?;
         anyhow::ensure!(response.status < 300, "{path}: {} {}", response.status, response.body);
-        Ok(())
+        Ok(response.body)
     }
 
     /// Starts the clients. They end some time after [`Load::stop`], when all their requests are answered.
@@ -96,6 +101,7 @@ impl Load {
         for number in 0..WORKERS {
             workers.spawn(self.clone().keep_starting(number));
         }
+        workers.spawn(self.clone().keep_triggering());
         workers
     }
 
@@ -104,7 +110,7 @@ impl Load {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
@@ -147,7 +153,8 @@ impl Load {
     async fn start_once(&self, start: &Start<'_>, number: u64) -> Option<String> {
         for attempt in 0.. {
             let server = self.server(number.wrapping_add(attempt));
-            let key = start.workflow.triggered.then_some(start.request.as_str());
+            let triggered = start.workflow.dialect == Dialect::Runlater;
+            let key = triggered.then_some(start.request.as_str());
             let response = self.post(server, &start.path, key, &start.body).await;
             let run = |response: &Response| {
                 let run = response
@@ -265,12 +272,12 @@ impl Load {
         }
     }
 
-    fn server(&self, number: u64) -> &Arc<Member> {
+    pub(super) fn server(&self, number: u64) -> &Arc<Member> {
         &self.servers[(number % self.servers.len() as u64) as usize]
     }
 
     /// The response, if there is one.
-    async fn post(&self, server: &Member, path: &str, key: Option<&str>, body: &Value) -> Option<Response> {
+    pub(super) async fn post(&self, server: &Member, path: &str, key: Option<&str>, body: &Value) -> Option<Response> {
         let url = server.url()?;
         let mut request: RequestBuilder = self.client.post(format!("{url}{path}"));
         if let Some(key) = key {
@@ -289,11 +296,11 @@ impl Load {
         })
     }
 
-    async fn refused(&self, what: String) {
+    pub(super) async fn refused(&self, what: String) {
         self.note(&Note::Refused { what }).await;
     }
 
-    async fn note(&self, note: &Note) {
+    pub(super) async fn note(&self, note: &Note) {
         // Nothing can be checked without the log, so the client panics if it cannot be written.
         if let Err(error) = self.ledger.note(note).await {
             panic!("{error:#}");
@@ -337,16 +344,14 @@ impl Start<'_> {
     fn draw<'a>(load: &'a Load, order: u64, rng: &mut Rng) -> Start<'a> {
         let drawn = Start::workflow(load, rng);
         // Every workflow is started early in the run, also on a slow machine.
-        let workflow = load.workflows.get(order as usize).unwrap_or(drawn);
+        let early = load.workflows.get(order as usize);
+        let workflow = early.filter(|workflow| workflow.weight > 0).unwrap_or(drawn);
         let request = format!("order-{order}");
         let trigger = trigger(order, rng);
         let name = workflow.name;
-        let tenant = if workflow.triggered {
-            ""
-        } else {
-            rng.pick(&["", "", "blue"])
-        };
-        let (path, body) = match workflow.triggered {
+        let triggered = workflow.dialect == Dialect::Runlater;
+        let tenant = if triggered { "" } else { rng.pick(&["", "", "blue"]) };
+        let (path, body) = match triggered {
             true => (format!("/api/v1/workflows/{name}/trigger"), trigger),
             false => {
                 let mut body = json!({ "requestId": request, "trigger": trigger });

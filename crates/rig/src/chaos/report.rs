@@ -65,6 +65,10 @@ pub struct Report {
     /// The command that repeats the load and the faults.
     command: String,
     runs: BTreeMap<&'static str, usize>,
+    /// How many of the runs are children of others.
+    children: usize,
+    /// How many instants of the schedule fired.
+    instants: usize,
     acknowledged: Acknowledged,
     effects: usize,
     repeated_effects: usize,
@@ -90,6 +94,10 @@ struct Acknowledged {
     starts: usize,
     cancels: usize,
     callbacks: usize,
+    claims: usize,
+    tasks: usize,
+    /// Webhooks and events.
+    occurrences: usize,
 }
 
 /// Facts that are not in the evidence.
@@ -109,6 +117,9 @@ impl Report {
                 Note::Started { .. } => acknowledged.starts += 1,
                 Note::Cancelled { .. } => acknowledged.cancels += 1,
                 Note::Called { .. } => acknowledged.callbacks += 1,
+                Note::Claimed { .. } => acknowledged.claims += 1,
+                Note::Completed { .. } => acknowledged.tasks += 1,
+                Note::Occurred { .. } => acknowledged.occurrences += 1,
                 _ => {}
             }
         }
@@ -123,6 +134,8 @@ impl Report {
             seed: known.seed,
             command: known.command,
             runs,
+            children: evidence.runs.values().filter(|run| run.parent.is_some()).count(),
+            instants: evidence.deliveries.iter().filter_map(|row| row.instant).count(),
             acknowledged,
             effects: evidence.effects.len(),
             repeated_effects: lost_calls(evidence),
@@ -175,11 +188,18 @@ impl Report {
         line(
             "acknowledged",
             format!(
-                "{} starts, {} cancels, {} callbacks",
-                acknowledged.starts, acknowledged.cancels, acknowledged.callbacks
+                "{} starts, {} cancels, {} callbacks, {} claims of tasks, {} answers to tasks, {} webhooks and events",
+                acknowledged.starts,
+                acknowledged.cancels,
+                acknowledged.callbacks,
+                acknowledged.claims,
+                acknowledged.tasks,
+                acknowledged.occurrences
             ),
         );
         line("runs", counts(runs.collect()));
+        line("", format!("{} of them are children", self.children));
+        line("", format!("{} instants of the schedule fired", self.instants));
         line("settled", settled);
         line(
             "effects",

@@ -1,4 +1,5 @@
-//! The workflows of the load: chains, fan-outs with joins, retries, pauses, waits and conditions, in both dialects.
+//! The workflows of the load: chains, fan-outs with joins, retries, pauses, waits, conditions, child runs, tasks of workers, a
+//! concurrency key and triggers, in all dialects.
 //!
 //! A trigger is `{ "order", "word", "fails", "slowMs", "pauseMs" }`. Every call of a step has the order in its body, so that the
 //! service knows its run.
@@ -19,12 +20,28 @@ const LONG_TEXT: usize = 512 * 1024;
 pub struct Workflow {
     pub name: &'static str,
     pub document: Value,
-    /// Whether it is written in Runlater. Such workflows are triggered instead of executed.
-    pub triggered: bool,
+    pub dialect: Dialect,
     /// The statuses in which it may end without a cancel. Empty if it does not end by itself.
     pub ends: &'static [Status],
-    /// How often it is started, relative to the others.
+    /// How often it is started, relative to the others. 0 if only triggers start it.
     pub weight: u64,
+}
+
+/// The queue of the tasks that workers do.
+pub const QUEUE: &str = "rig";
+
+/// The workflow that webhooks and events start, the one that events start too, and the one of the schedule.
+pub const HOOKED: &str = "hooked";
+pub const HEARD: &str = "heard";
+pub const TICKED: &str = "ticked";
+
+/// The dialect of a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    DataWorkflows,
+    /// Such workflows are triggered instead of executed.
+    Runlater,
+    Jsondagapi,
 }
 
 /// What the checks need to know of a node.
@@ -38,6 +55,10 @@ pub struct NodeShape {
     pub wrong: bool,
     /// Whether it waits for a callback.
     pub waits: bool,
+    /// Whether a worker does it.
+    pub worked: bool,
+    /// Whether it waits for a child run.
+    pub child: bool,
 }
 
 /// The nodes of a workflow.
@@ -47,8 +68,8 @@ impl Workflow {
     /// Its nodes, read from the document without a dialect.
     pub fn shape(&self) -> Shape {
         let mut shape = Shape::new();
-        match self.triggered {
-            true => {
+        match self.dialect {
+            Dialect::Runlater => {
                 for (name, task) in self.document["tasks"].as_object().into_iter().flatten() {
                     let needs = task["needs"].as_array().into_iter().flatten();
                     let node = NodeShape {
@@ -56,16 +77,28 @@ impl Workflow {
                         calls: task.get("url").is_some(),
                         wrong: is_wrong(&task["url"]),
                         waits: task.get("wait_for_webhook").is_some(),
+                        ..NodeShape::default()
                     };
                     shape.insert(name.clone(), node);
                 }
             }
-            false => {
+            Dialect::Jsondagapi => {
+                for node in self.document["nodes"].as_array().into_iter().flatten() {
+                    let id = node["id"].as_str().unwrap_or_default();
+                    shape.entry(id.to_owned()).or_default().worked = true;
+                }
+                for edge in self.document["edges"].as_array().into_iter().flatten() {
+                    let end = |name: &str| edge[name].as_str().unwrap_or_default().to_owned();
+                    shape.entry(end("to")).or_default().parents.push(end("from"));
+                }
+            }
+            Dialect::DataWorkflows => {
                 for node in self.document["nodes"].as_array().into_iter().flatten() {
                     let id = node["id"].as_str().unwrap_or_default();
                     let this = shape.entry(id.to_owned()).or_default();
                     this.calls = node["actionType"] == "http.request";
                     this.wrong = is_wrong(&node["parameters"]["url"]);
+                    this.child = node["nodeType"] == "subworkflow";
                     let edges = node["edges"].as_array().into_iter().flatten();
                     let targets = edges.map(|edge| &edge["targetNode"]).chain([&node["onFailure"]]);
                     for target in targets.filter_map(Value::as_str) {
@@ -106,7 +139,7 @@ pub fn all(service: &str) -> Vec<Workflow> {
             name,
             weight,
             ends,
-            triggered: false,
+            dialect: Dialect::DataWorkflows,
             document: json!({ "id": name, "displayName": name, "startNode": start, "nodes": nodes }),
         }
     };
@@ -114,7 +147,7 @@ pub fn all(service: &str) -> Vec<Workflow> {
         name,
         weight,
         ends,
-        triggered: true,
+        dialect: Dialect::Runlater,
         document: json!({ "name": name, "tasks": tasks }),
     };
     let well: &[Status] = &[Status::Succeeded];
@@ -129,6 +162,37 @@ pub fn all(service: &str) -> Vec<Workflow> {
         dataworkflows("slow-conditions", 1, well, slow_conditions(service)),
         runlater("ask", 4, well, ask(service)),
         runlater("limited", 3, &[Status::Succeeded, Status::Failed], limited(service)),
+        Workflow {
+            document: json!({
+                "id": "keyed", "displayName": "keyed", "startNode": "one", "nodes": keyed(service),
+                "concurrency": { "limit": 2, "key": "{{ trigger.word }}" },
+            }),
+            ..dataworkflows("keyed", 3, well, keyed(service))
+        },
+        // A child is published before its parents.
+        dataworkflows("kid", 1, well, kid(service)),
+        dataworkflows("family", 4, well, family(service)),
+        dataworkflows("endless-family", 1, &[], endless_family()),
+        Workflow {
+            name: "worked",
+            weight: 4,
+            ends: well,
+            dialect: Dialect::Jsondagapi,
+            document: worked(),
+        },
+        dataworkflows(
+            HOOKED,
+            0,
+            well,
+            json!([call(service, "hook", "/effect", json!({}), &[])]),
+        ),
+        dataworkflows(
+            HEARD,
+            0,
+            well,
+            json!([call(service, "hear", "/flaky/1", json!({}), &[])]),
+        ),
+        dataworkflows(TICKED, 0, well, ticked(service)),
     ]
 }
 
@@ -150,6 +214,22 @@ fn call(service: &str, id: &str, path: &str, more: Value, next: &[&str]) -> Valu
 fn pause(id: &str, millis: Value, next: &[&str]) -> Value {
     let edges: Vec<Value> = next.iter().map(|target| json!({ "targetNode": target })).collect();
     json!({ "id": id, "actionType": "core.delay", "parameters": { "durationMs": millis }, "edges": edges })
+}
+
+/// Two calls with a pause between them, so that a run that is active without a place would be seen.
+fn keyed(service: &str) -> Value {
+    json!([
+        call(service, "one", "/effect", json!({}), &["rest"]),
+        pause("rest", json!(150), &["two"]),
+        call(service, "two", "/slow/100", json!({}), &[]),
+    ])
+}
+
+/// A call that says for which instant of the schedule it is. Its trigger has no order.
+fn ticked(service: &str) -> Value {
+    let mut tick = call(service, "tick", "/effect", json!({}), &[]);
+    tick["parameters"]["body"] = json!({ "scheduledAt": "{{ trigger.scheduledAt }}", "from": "tick" });
+    json!([tick])
 }
 
 fn chain(service: &str) -> Value {
@@ -271,6 +351,58 @@ fn endless(service: &str) -> Value {
     ])
 }
 
+fn kid(service: &str) -> Value {
+    json!([
+        call(service, "begin", "/effect", json!({}), &["nap"]),
+        pause("nap", json!("{{ trigger.pauseMs }}"), &["end"]),
+        call(service, "end", "/flaky/1", json!({}), &[]),
+    ])
+}
+
+/// A node that starts a workflow and waits for its end.
+fn child(id: &str, workflow: &str, next: &[&str]) -> Value {
+    let edges: Vec<Value> = next.iter().map(|target| json!({ "targetNode": target })).collect();
+    json!({
+        "id": id, "nodeType": "subworkflow", "workflowId": workflow, "waitForCompletion": true, "edges": edges,
+        "parameters": { "order": "{{ trigger.order }}", "pauseMs": "{{ trigger.pauseMs }}" },
+    })
+}
+
+/// Two children at the same time, and a third one after them.
+fn family(service: &str) -> Value {
+    let seen = json!({ "seen": "{{ context.data.elder.outputs.body.call }}" });
+    json!([
+        call(service, "first", "/effect", json!({}), &["elder", "younger"]),
+        child("elder", "kid", &["meet"]),
+        child("younger", "kid", &["meet"]),
+        call(service, "meet", "/effect", seen, &["late"]),
+        child("late", "kid", &["last"]),
+        call(service, "last", "/effect", json!({}), &[]),
+    ])
+}
+
+/// Its child ends only when its parent is cancelled.
+fn endless_family() -> Value {
+    json!([child("for-ever", "endless", &[])])
+}
+
+/// Tasks and a decision that workers do.
+fn worked() -> Value {
+    let retry = json!({ "max_attempts": 10, "base_delay_ms": 30, "backoff_factor": 1.2, "jitter": true });
+    let node = |id: &str, kind: &str| {
+        json!({ "id": id, "type": kind,
+                "executor": { "type": "callback", "config": { "queue": QUEUE, "retry_policy": retry } } })
+    };
+    let edge = |from: &str, to: &str| json!({ "from": from, "to": to });
+    let chosen = |to: &str, outcome: &str| json!({ "from": "judge", "to": to, "metadata": { "outcome": outcome } });
+    json!({
+        "workflow_id": "worked", "name": "worked", "version": "1.0.0",
+        "nodes": [node("left", "task"), node("right", "tool"), node("judge", "decision"), node("accept", "task"),
+                  node("refuse", "task")],
+        "edges": [edge("left", "judge"), edge("right", "judge"), chosen("accept", "yes"), chosen("refuse", "no")],
+    })
+}
+
 /// A task that calls the service.
 fn task(service: &str, name: &str, path: &str, needs: &[&str], more: Value) -> Value {
     let mut body = json!({ "order": "{{trigger.body.order}}", "from": name });
@@ -341,6 +473,8 @@ mod tests {
                 assert_eq!(parents, expected, "{}: {}", workflow.name, node.id);
                 assert_eq!(ours.calls, node.kind.action_type() == "http.request");
                 assert_eq!(ours.waits, node.kind.action_type() == "core.wait");
+                assert_eq!(ours.worked, node.kind.action_type() == "callback");
+                assert_eq!(ours.child, node.kind.action_type() == "core.subworkflow");
             }
         }
     }

@@ -3,7 +3,8 @@
 //! | action | request | the answer |
 //! | --- | --- | --- |
 //! | `callback` with `url` | `{execution_id, node_id, state, callback_url}`, for a decision also `possible_outcomes` | is sent to `callback_url` |
-//! | `callback` without `url` | none: it waits in the inbox | is given there, or sent to its token |
+//! | `callback` with `callback_id` | the same, to the address that is registered when it is sent | the same |
+//! | `callback` without both | none: it waits in the inbox | is given there, or sent to its token |
 //! | `event` | a structured CloudEvent with the same data | is sent to `callback_url`, if the node waits for one |
 //! | `http.task` | `{execution_id, node_id, state}` | is the response: an object, or its member `state` |
 //!
@@ -136,7 +137,7 @@ pub struct CallbackParameters {
     /// The service; without it the request waits in the inbox.
     #[serde(default)]
     pub url: Option<String>,
-    /// A registered callback, in place of `url`. Not supported by this version.
+    /// A registered callback, in place of `url`.
     #[serde(default)]
     pub callback_id: Option<String>,
     /// The queue of the inbox that workers claim from; the workflow by default.
@@ -167,16 +168,15 @@ impl TypedAction for Callback {
     }
 
     fn reads_state(&self, parameters: &Value) -> bool {
-        parameters.get("url").is_some()
+        parameters.get("url").is_some() || parameters.get("callback_id").is_some()
+    }
+
+    fn sends_http(&self, parameters: &Value) -> bool {
+        self.reads_state(parameters)
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
-        if let Some(id) = parameters.callback_id {
-            let message =
-                format!("`callback_id` (`{id}`): registered callbacks are not supported by this version; set `url`");
-            return Err(Failure::permanent(code::INVALID_PARAMETERS, message).into());
-        }
-        if let Some(url) = parameters.url {
+        if let Some(url) = address(&parameters, &call).await? {
             let body = Value::Object(request_body(&call));
             self.0.post(url, Map::new(), "application/json", &body, call).await?;
             return Ok(Map::new().into());
@@ -197,6 +197,21 @@ impl TypedAction for Callback {
                 details,
             }),
         })
+    }
+}
+
+/// Where the request is sent; `None` if it waits in the inbox.
+async fn address(parameters: &CallbackParameters, call: &Call) -> Result<Option<String>, Failure> {
+    let not_registered = |message: String| Failure::permanent(code::CALLBACK_NOT_REGISTERED, message);
+    match (&parameters.callback_id, &parameters.url, &call.callbacks) {
+        (Some(id), _, Some(callbacks)) => callbacks.find(id).await.map(Some),
+        (Some(id), _, None) => Err(not_registered(format!(
+            "there are no registered callbacks here: `{id}`"
+        ))),
+        (None, Some(_), Some(callbacks)) if callbacks.registered_only() => Err(not_registered(
+            "the request goes to a URL, and `callbacks.require_registered` allows registered callbacks only".to_owned(),
+        )),
+        (None, url, _) => Ok(url.clone()),
     }
 }
 
@@ -233,6 +248,14 @@ impl TypedAction for CloudEvent {
     }
 
     fn reads_state(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn takes_secrets(&self) -> bool {
+        true
+    }
+
+    fn sends_http(&self, _: &Value) -> bool {
         true
     }
 
@@ -288,6 +311,14 @@ impl TypedAction for HttpTask {
     }
 
     fn reads_state(&self, _: &Value) -> bool {
+        true
+    }
+
+    fn takes_secrets(&self) -> bool {
+        true
+    }
+
+    fn sends_http(&self, _: &Value) -> bool {
         true
     }
 

@@ -41,6 +41,10 @@ impl TypedAction for Echo {
         )
     }
 
+    fn takes_secrets(&self) -> bool {
+        true
+    }
+
     async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
         Ok(parameters.into())
     }
@@ -103,6 +107,10 @@ impl TypedAction for Fail {
 
     fn describe(&self) -> ActionInfo {
         info("core.fail", "Fail", "Fails with the given message.", &["test"])
+    }
+
+    fn takes_secrets(&self) -> bool {
+        true
     }
 
     async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
@@ -170,6 +178,10 @@ impl TypedAction for SometimesFails {
             true => Ok(()),
             false => Err("failureRate must be between 0 and 1".to_owned()),
         }
+    }
+
+    fn takes_secrets(&self) -> bool {
+        true
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {

@@ -7,6 +7,7 @@
 
 mod answer;
 mod client;
+mod fetch;
 mod framing;
 mod guard;
 mod redirect;
@@ -14,13 +15,13 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use self::redirect::Redirects;
 use self::{
     client::{Client, Response, connection_failure},
     guard::{Guard, GuardedResolver, Lookup, SystemLookup},
     redirect::MAX_REDIRECTS,
     request::Request,
 };
+pub use self::{fetch::Fetcher, redirect::Redirects};
 use super::{ActionInfo, Call, Done, Failed, SigningKey, TypedAction};
 use crate::memory;
 use async_trait::async_trait;
@@ -46,6 +47,7 @@ const READING_BYTES: u64 = 8 * MAX_BODY as u64;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const CORRELATION_ID: &str = "x-correlation-id";
 const X_ATTEMPT: &str = "x-attempt";
+const TRACEPARENT: &str = "traceparent";
 /// Headers that the client sets itself. A proxy could take a wrong length or host for the begin of another request.
 const SET_BY_CLIENT: [header::HeaderName; 4] = [
     header::CONNECTION,
@@ -222,6 +224,14 @@ impl TypedAction for HttpRequest {
         }
     }
 
+    fn takes_secrets(&self) -> bool {
+        true
+    }
+
+    fn sends_http(&self, _: &Value) -> bool {
+        true
+    }
+
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
         let limit = parameters.timeout_ms.map(Duration::from_millis);
         let parse = parameters.parse_body;
@@ -304,6 +314,9 @@ impl HttpRequest {
         or_else(header::HeaderName::from_static(IDEMPOTENCY_KEY), &call.idempotency_key)?;
         or_else(header::HeaderName::from_static(CORRELATION_ID), &call.correlation_id)?;
         or_else(header::HeaderName::from_static(X_ATTEMPT), &call.attempt.to_string())?;
+        if let Some(context) = call.traceparent {
+            or_else(header::HeaderName::from_static(TRACEPARENT), &context.to_string())?;
+        }
         match &parameters.body {
             None => {}
             Some(Value::String(_)) => or_else(header::CONTENT_TYPE, "text/plain; charset=utf-8")?,

@@ -1,7 +1,7 @@
 //! The catalog: the list of all actions of this program.
 
 use super::{
-    Action, ActionInfo, Approval, Callback, CloudEvent, Delay, Echo, Fail, HttpRequest, HttpSettings, HttpTask,
+    Action, ActionInfo, Approval, Callback, CloudEvent, Delay, Echo, Emit, Fail, HttpRequest, HttpSettings, HttpTask,
     SometimesFails, Subworkflow, Typed, TypedAction,
 };
 use fermata_dialects::{Catalog, CatalogEntry};
@@ -39,6 +39,7 @@ impl Registry {
             .with(Fail)
             .with(SometimesFails)
             .with(Approval)
+            .with(Emit)
             .with(Subworkflow)
             .with(Callback::new(requests.clone(), http.signing_key.clone()))
             .with(CloudEvent::new(requests.clone(), http.signing_key.clone()))
@@ -70,11 +71,13 @@ impl Registry {
 
 impl Catalog for Registry {
     fn find(&self, action: &str) -> Option<CatalogEntry> {
-        let info = self.get(action)?.info();
+        let action = self.get(action)?;
+        let info = action.info();
         Some(CatalogEntry {
             enabled: info.is_enabled,
             deprecation: info.deprecation_notice.clone(),
             parameter_schema: Some(info.parameter_schema.clone()),
+            takes_secrets: action.takes_secrets(),
         })
     }
 

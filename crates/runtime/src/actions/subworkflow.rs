@@ -25,7 +25,8 @@ pub struct SubworkflowParameters {
 }
 
 impl SubworkflowParameters {
-    fn version(&self) -> Result<Option<String>, Failure> {
+    /// The version as a text.
+    pub(crate) fn version(&self) -> Result<Option<String>, Failure> {
         match &self.workflow_version {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(label)) => Ok(Some(label.clone())),

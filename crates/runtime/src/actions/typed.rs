@@ -36,6 +36,17 @@ pub trait TypedAction: Send + Sync + 'static {
         false
     }
 
+    /// Whether its parameters may contain secrets. It must not record them, nor pass them to anything that does.
+    fn takes_secrets(&self) -> bool {
+        false
+    }
+
+    /// Whether it sends an HTTP request, with these parameters before they are rendered. Such steps are limited for tenants.
+    fn sends_http(&self, parameters: &Value) -> bool {
+        let _ = parameters;
+        false
+    }
+
     /// Executes it once.
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed>;
 }
@@ -77,6 +88,14 @@ impl<A: TypedAction> TypedAction for Arc<A> {
 
     fn reads_state(&self, parameters: &Value) -> bool {
         A::reads_state(self, parameters)
+    }
+
+    fn takes_secrets(&self) -> bool {
+        A::takes_secrets(self)
+    }
+
+    fn sends_http(&self, parameters: &Value) -> bool {
+        A::sends_http(self, parameters)
     }
 
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
@@ -121,6 +140,14 @@ impl<A: TypedAction> Action for Typed<A> {
 
     fn reads_state(&self, parameters: &Value) -> bool {
         self.action.reads_state(parameters)
+    }
+
+    fn takes_secrets(&self) -> bool {
+        self.action.takes_secrets()
+    }
+
+    fn sends_http(&self, parameters: &Value) -> bool {
+        self.action.sends_http(parameters)
     }
 
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {

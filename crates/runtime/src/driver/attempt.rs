@@ -1,16 +1,19 @@
 //! One attempt: rendering its parameters, calling its action, and its report.
 
-use super::{Driver, StepError, judge::Rendered, requests::with_position, step::Step};
+use super::{Driver, StepError, judge::Rendering, requests::with_position, step::Step};
 use crate::{
-    actions::{Action, Call, Children, Failed, Offer, ResourceLink, Success},
+    actions::{Action, Call, CallbackAddresses, Children, EventPublisher, Failed, Offer, ResourceLink, Success},
     clock::{Clock, until},
     compiled::Needs,
     engine::{Shared, StartedBy},
     entry::{NodeResult, entry},
     memory::Reserved,
+    metrics::between,
     offload::{Offload, short_text},
     runner::probation::Probation,
+    secrets,
     slots::Behalf,
+    trace::TraceContext,
     wait_rows::is_wait,
 };
 use fermata_core::{Failure, Kind, NodeId, NodeIx, Phase, Run, RunId, Timestamp, code};
@@ -125,40 +128,41 @@ impl Driver {
         let policies = node.policies;
         // Every attempt of a request has its own token, so it is a request of its own.
         let is_request = matches!(node.kind, Kind::Request { .. });
+        let is_action = matches!(node.kind, Kind::Action { .. });
         let position = (is_request || state.is_some()).then(|| self.position(ix));
         let idempotency_key = match policies.rerender_on_retry || is_request {
             true => format!("{}:{}:{attempt}", self.meta.id, node.id),
             false => format!("{}:{}", self.meta.id, node.id),
         };
+        let traceparent = self.traceparent(ix, attempt);
+        let tier = self.shared.settings.tiers.of(&self.meta.tenant);
+        let most = tier.and_then(|tier| tier.http_steps_at_once);
+        let most = most.filter(|_| self.sends_http(ix));
         let is_child = self.is_child(ix);
         let starts_children = action.as_ref().is_some_and(|action| action.starts_children());
-        let children = starts_children.then(|| {
-            let by = StartedBy {
-                run: self.meta.id,
-                node: node.id.clone(),
-                attempt,
-                waits: is_child,
-                epoch: self.meta.epoch,
-                workflow_uid: self.meta.workflow_uid,
-                depth: self.meta.depth,
-                lineage: self.meta.lineage.clone(),
-                tenant: self.meta.tenant.clone(),
-                correlation_id: self.meta.correlation_id.clone(),
-                principal: self.meta.principal.clone(),
-                priority: self.meta.priority,
-            };
-            Children::new(self.shared.clone(), by)
-        });
+        let children = starts_children.then(|| Children::new(self.shared.clone(), self.started_by(ix, attempt)));
         let mut call = Call {
             run: self.meta.id,
             node: node.id.clone(),
             attempt,
             idempotency_key,
             correlation_id: self.meta.correlation_id.clone(),
+            traceparent,
             principal: self.meta.principal.clone(),
             workflow: self.compiled.plan.workflow.as_str().into(),
             answer,
             children,
+            callbacks: Some(CallbackAddresses::new(
+                self.shared.clone(),
+                self.meta.id,
+                self.meta.workflow_uid,
+            )),
+            events: Some(EventPublisher::new(
+                self.shared.clone(),
+                self.meta.tenant.clone(),
+                self.meta.id,
+                self.meta.chain_depth,
+            )),
             state: Arc::default(),
             cancelled: match is_request {
                 true => self.stopping.no_new.child_token(),
@@ -174,6 +178,7 @@ impl Driver {
         let action_type = node.kind.action_type().to_owned();
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
         let (tenant, priority, epoch) = (self.meta.tenant.clone(), self.meta.priority, self.meta.epoch);
+        let workflow_uid = self.meta.workflow_uid;
         let queued = self.lease.probation.as_ref().map(Probation::queue);
         let execute = async move {
             let behalf = Behalf {
@@ -182,16 +187,19 @@ impl Driver {
                 priority,
             };
             let rendered = match rendered {
-                Rendered::Now(rendered) => rendered,
-                Rendered::Later(rendering) => tokio::select! {
+                Rendering::Now(rendered) => rendered,
+                Rendering::Later(rendering) => tokio::select! {
                     biased;
                     () = call.cancelled.cancelled() => return report,
                     rendered = rendering => rendered,
                 },
             };
-            let parameters = match rendered {
-                Ok(parameters) => parameters,
+            let mut rendered = match rendered {
+                Ok(rendered) => rendered,
                 Err(failure) => {
+                    let took = between(now, shared.clock.now());
+                    let is_retriable = Some(failure.retriable);
+                    shared.metrics.action_ended(&action_type, attempt, took, is_retriable);
                     return Report {
                         started_at: Some(now),
                         ended_at: shared.clock.now(),
@@ -200,10 +208,22 @@ impl Driver {
                     };
                 }
             };
-            let (parameters, text) = masked(&shared, parameters, position).await;
+            let (parameters, text) = masked(&shared, std::mem::take(&mut rendered.value), position).await;
+            rendered.value = parameters;
             if let Some((bytes, state)) = state {
                 call.state = Arc::new(shared.offload.run(bytes, state).await);
             }
+            // A step that waits for the other steps of its tenant holds no slot.
+            let slot = slot.filter(|_| most.is_none());
+            let place = match most {
+                None => None,
+                Some(most) => tokio::select! {
+                    biased;
+                    () = call.cancelled.cancelled() => return report,
+                    () = shared.shutdown.stopping.cancelled() => return report,
+                    place = shared.http_places.take(&tenant, most, call.run, &call.node) => Some(place),
+                },
+            };
             let slot = match slot {
                 Some(slot) => slot,
                 None => tokio::select! {
@@ -236,6 +256,21 @@ impl Driver {
             if let Some(observer) = &shared.observer {
                 observer.started(call.run, &call.node, attempt);
             }
+            let allowed = is_action && action.as_ref().is_some_and(|action| action.takes_secrets());
+            let names = &plan.templates.secrets;
+            let resolved = secrets::resolve(&shared, workflow_uid, names, allowed, rendered).await;
+            let (parameters, echoes) = match resolved {
+                Ok(resolved) => resolved,
+                Err(failure) => {
+                    return Report {
+                        parameters: Some(text),
+                        started_at: Some(started_at),
+                        ended_at: shared.clock.now(),
+                        result: Some(Err(failure.into())),
+                        ..report
+                    };
+                }
+            };
             let result = match action {
                 None => Err(unknown_action(&action_type).into()),
                 // Whether the child was started must be known before its parent can end.
@@ -249,9 +284,12 @@ impl Driver {
                     () = halt.cancelled() => Err(stopped("the run was stopped while this attempt ran").into()),
                 },
             };
-            drop(slot);
+            drop((slot, place));
             let ended_at = shared.clock.now();
-            let result = match result {
+            let failed = result.as_ref().err().map(|failed| failed.failure.retriable);
+            let took = between(started_at, ended_at);
+            shared.metrics.action_ended(&action_type, attempt, took, failed);
+            let result = match echoes.remove(result, &shared.offload).await {
                 Ok(success) => Ok(ActionOutputs::new(success, &shared.offload).await),
                 Err(failed) => Err(failed),
             };
@@ -266,6 +304,36 @@ impl Driver {
         };
         self.attempts.execute(ix, attempt, execute.boxed());
         Ok(())
+    }
+
+    /// An attempt that starts child runs, and what they inherit.
+    pub(super) fn started_by(&self, ix: NodeIx, attempt: u32) -> StartedBy {
+        StartedBy {
+            run: self.meta.id,
+            node: self.compiled.plan.node(ix).id.clone(),
+            attempt,
+            waits: self.is_child(ix),
+            epoch: self.meta.epoch,
+            workflow_uid: self.meta.workflow_uid,
+            depth: self.meta.depth,
+            lineage: self.meta.lineage.clone(),
+            shares: self.meta.shares.clone(),
+            tenant: self.meta.tenant.clone(),
+            correlation_id: self.meta.correlation_id.clone(),
+            traceparent: self.traceparent(ix, attempt),
+            principal: self.meta.principal.clone(),
+            chain_depth: self.meta.chain_depth,
+            priority: self.meta.priority,
+            metrics: self.compiled.metrics.clone(),
+        }
+    }
+
+    /// What an attempt sends to services and child runs.
+    fn traceparent(&self, ix: NodeIx, attempt: u32) -> Option<TraceContext> {
+        let node = &self.compiled.plan.node(ix).id;
+        self.meta
+            .trace
+            .of_attempt(self.shared.settings.tracer.as_ref(), node, attempt)
     }
 
     /// Waits for a slot, before the start of the attempt is recorded and its parameters are rendered.
@@ -291,7 +359,7 @@ impl Driver {
     }
 
     /// The position of the completion order that an open node sees.
-    fn position(&self, ix: NodeIx) -> u32 {
+    pub(super) fn position(&self, ix: NodeIx) -> u32 {
         match &self.run.node(ix).phase {
             Phase::Open(open) => open.sees,
             _ => self.run.completed().len() as u32,
@@ -299,7 +367,11 @@ impl Driver {
     }
 
     /// If the node's action reads the state: about its size, and how to build it.
-    async fn state_for(&mut self, ix: NodeIx, step: &Step) -> Result<Option<(usize, BuildState)>, StepError> {
+    pub(super) async fn state_for(
+        &mut self,
+        ix: NodeIx,
+        step: &Step,
+    ) -> Result<Option<(usize, BuildState)>, StepError> {
         let kind = &self.compiled.plan.node(ix).kind;
         let (Kind::Action { action, parameters } | Kind::Request { action, parameters, .. }) = kind else {
             return Ok(None);
@@ -324,7 +396,10 @@ impl Driver {
             let tokens = waits.map(|wait| (&wait.node, wait.token.as_str()));
             self.payloads.learn_waits(tokens, &self.shared.settings.public_url);
         }
-        let missing = self.payloads.missing(&self.run, needs, sees);
+        let mut missing = self.payloads.missing(&self.run, needs, sees);
+        if !needs.state.is_none() && self.read_cached_state(missing.len(), step).await? {
+            missing = self.payloads.missing(&self.run, needs, sees);
+        }
         if missing.is_empty() {
             return Ok(());
         }
@@ -373,7 +448,7 @@ impl Driver {
 }
 
 /// Builds the state of a run.
-type BuildState = Box<dyn FnOnce() -> Value + Send>;
+pub(super) type BuildState = Box<dyn FnOnce() -> Value + Send>;
 
 /// The parameters, and their masked text, which is stored. With `position` the text names the position of the state.
 pub(super) async fn masked(shared: &Arc<Shared>, parameters: Value, position: Option<u32>) -> (Value, String) {

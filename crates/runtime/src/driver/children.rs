@@ -1,10 +1,15 @@
 //! Child runs, as the driver of their parent sees them: their ends, and their cancels.
 
-use super::{Driver, StepError, step::Step};
+use super::{
+    Driver, StepError,
+    items::{FailedItem, ItemRuns},
+    step::Step,
+};
 use crate::engine::child_request_id;
-use fermata_core::{AnswerRule, Failure, Kind, NodeIx, Phase, Status, Timestamp, code};
-use fermata_store::children::EndedChild;
+use fermata_core::{Failure, NodeIx, Phase, Ranges, Status, Timestamp, code};
+use fermata_store::children::{EndedChild, NodeAttempt};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ends of children that are read at once.
 const READ_AT_ONCE: u32 = 500;
@@ -13,14 +18,15 @@ const READ_AT_ONCE: u32 = 500;
 pub(super) struct ChildRuns {
     /// Whether ended children must be read after the commit: no new message is stored while one is unread.
     pub read_again: bool,
+    /// Nodes that run one child for each item of a list.
+    pub items: ItemRuns,
     /// A run that waits for a child stays in memory until then.
     linger_until: Option<Timestamp>,
 }
 
 impl Driver {
     pub(super) fn is_child(&self, ix: NodeIx) -> bool {
-        let kind = &self.compiled.plan.node(ix).kind;
-        matches!(kind, Kind::Request { answer, .. } if *answer == AnswerRule::Child)
+        self.compiled.plan.node(ix).kind.awaits_children()
     }
 
     /// Whether a node waits for its child.
@@ -34,27 +40,56 @@ impl Driver {
         let ended = self.shared.store.ended_children(self.meta.id, READ_AT_ONCE).await;
         let ended = ended.map_err(|error| self.read_failed(&error, step))?;
         self.children.read_again |= !ended.is_empty();
-        for child in ended {
+        let seen: BTreeSet<_> = step.children_seen.iter().copied().collect();
+        let mut items: BTreeMap<(NodeIx, u32), (Ranges, Vec<FailedItem>)> = BTreeMap::new();
+        for child in ended.into_iter().filter(|child| !seen.contains(&child.run)) {
             step.children_seen.push(child.run);
             let ix = self.compiled.plan.find(child.node.as_str());
             let Some(ix) = ix.filter(|ix| self.is_child(*ix) && self.is_open(*ix, child.attempt)) else {
                 continue; // the node timed out, or its run is stopping
             };
+            if let Some(item) = child.item {
+                let (succeeded, failed) = items.entry((ix, child.attempt)).or_default();
+                match result_of(&child, false) {
+                    Ok(_) => succeeded.insert(item),
+                    Err(failure) => failed.push(FailedItem {
+                        item,
+                        failure,
+                        refused: false,
+                    }),
+                }
+                continue;
+            }
             let merges = self.compiled.plan.node(ix).merges_into_state;
             let fact = self
                 .answered(ix, child.attempt, result_of(&child, merges), None, step)
                 .await?;
             self.advance(fact, None, step).await?;
         }
+        for ((ix, attempt), (succeeded, failed)) in items {
+            self.items_ended(ix, attempt, succeeded, failed, step).await?;
+        }
         Ok(())
     }
 
-    /// Cancels the child of an attempt, if it was started.
+    /// Cancels the child of an attempt, if it was started; all children if there is one for each item of a list.
     pub(super) async fn cancel_child(&mut self, ix: NodeIx, attempt: u32, step: &Step) -> Result<(), StepError> {
-        let node = &self.compiled.plan.node(ix).id;
-        let request_id = child_request_id(self.meta.id, node, attempt);
+        let node = self.compiled.plan.node(ix).id.clone();
         let shared = self.shared.clone();
-        let cancelled = shared.cancel_child(&self.meta.tenant, request_id, "parent_ended").await;
+        let cancelled = match self.each(ix).is_some() {
+            true => {
+                let of = NodeAttempt {
+                    run: self.meta.id,
+                    node,
+                    attempt,
+                };
+                shared.cancel_children_of(&of, "parent_ended").await
+            }
+            false => {
+                let request_id = child_request_id(self.meta.id, &node, attempt, None);
+                shared.cancel_child(&self.meta.tenant, request_id, "parent_ended").await
+            }
+        };
         cancelled.map_err(|error| self.read_failed(&error, step))
     }
 
@@ -78,7 +113,7 @@ impl Driver {
 }
 
 /// The output of a node whose child has ended, or its failure.
-fn result_of(child: &EndedChild, merges: bool) -> Result<Value, Failure> {
+pub(super) fn result_of(child: &EndedChild, merges: bool) -> Result<Value, Failure> {
     let parse = |text: &Option<String>| -> Value {
         text.as_deref()
             .and_then(|text| serde_json::from_str(text).ok())

@@ -4,13 +4,20 @@ use super::{
     Driver, Incoming, Report, StepError,
     step::{Step, to_text},
 };
-use crate::{engine::Ended, state::merged_nodes};
-use fermata_core::{
-    Event, Failure, NodeId, NodeIx, Outcome, Phase, Plan, RunOutputs, Status, plan::Selection, snapshot,
+use crate::{
+    compiled::Needs,
+    engine::Ended,
+    metrics::{FailureReason, between},
 };
-use fermata_store::runs::{CommitAnswer, Conflict, RunCommit, StatusChange, Then};
+use fermata_core::{
+    Event, Failure, Kind, NodeId, NodeIx, Outcome, Phase, Plan, RunOutputs, Status, plan::Selection, snapshot,
+};
+use fermata_store::{
+    runs::{Attempt, CommitAnswer, Conflict, RunCommit, StatusChange, Then},
+    usage::Usage,
+};
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, mem::take, sync::Arc};
+use std::{collections::BTreeMap, mem::take, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How far the journal of a run goes.
@@ -20,11 +27,16 @@ pub(super) struct CommitState {
     pub seq: u32,
     /// Commits in a row whose outcome is not known.
     pub unconfirmed: u32,
+    /// How many nodes had written the state when the run was loaded.
+    pub writers_at_load: usize,
 }
 
 impl CommitState {
     pub fn after(seq: u32) -> CommitState {
-        CommitState { seq, unconfirmed: 0 }
+        CommitState {
+            seq,
+            ..CommitState::default()
+        }
     }
 }
 
@@ -38,6 +50,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 answer = &mut sending => {
+                    self.shared.metrics.commit_answered(&answer, sent.elapsed());
                     if let CommitAnswer::Committed { .. } = answer {
                         self.shared.health.committed(self.meta.id, sent.elapsed());
                     }
@@ -67,7 +80,7 @@ impl Driver {
                 Ok(message_seq)
             }
             CommitAnswer::Fenced => {
-                tracing::info!(run = %self.meta.id, "another runner holds the lease of a run; its driver ends here");
+                tracing::info!(ExecutionId = %self.meta.id, "another runner holds the lease of a run; its driver ends here");
                 Err(StepError::Lost)
             }
             CommitAnswer::Conflict(Conflict::Link { link, owner }) => {
@@ -109,7 +122,12 @@ impl Driver {
 
     /// Everything the store must write for `step`, moved out of it.
     pub(super) async fn build(&mut self, step: &mut Step) -> Result<RunCommit, StepError> {
-        let status = self.status_change(step).await?;
+        let (status, missing) = self.status_change(step).await?;
+        if let Some(Event::Ended { missing_outputs, .. }) = step.events.last_mut() {
+            *missing_outputs = missing;
+        }
+        let usage = self.usage(&step.attempts);
+        let state = self.change_cached_state(step).await;
         Ok(RunCommit {
             run: self.meta.id,
             runner: self.shared.runner.id,
@@ -124,6 +142,8 @@ impl Driver {
             messages_seen: step.messages_seen,
             status,
             dead_letter: None,
+            usage,
+            state,
             then: match step.parks {
                 Some(wake_at) => Then::Park { wake_at },
                 None => Then::Keep,
@@ -131,13 +151,38 @@ impl Driver {
         })
     }
 
-    async fn status_change(&mut self, step: &Step) -> Result<Option<StatusChange>, StepError> {
+    /// The HTTP steps to count: those whose first attempt is recorded. Retries are not counted.
+    fn usage(&self, attempts: &[Attempt]) -> Option<Usage> {
+        let tier = self.shared.settings.tiers.of(&self.meta.tenant)?;
+        tier.executions_per_month?;
+        let is_started = |attempt: &&Attempt| attempt.attempt == 1 && attempt.started_at.is_some();
+        let nodes = attempts.iter().filter(is_started);
+        let nodes = nodes.filter_map(|attempt| self.compiled.plan.find(attempt.node.as_str()));
+        let steps = nodes.filter(|ix| self.sends_http(*ix)).count();
+        (steps > 0).then(|| Usage {
+            tenant: self.meta.tenant.to_string(),
+            steps: steps as u32,
+        })
+    }
+
+    /// Whether the action of a node sends an HTTP request.
+    pub(super) fn sends_http(&self, ix: NodeIx) -> bool {
+        let kind = &self.compiled.plan.node(ix).kind;
+        let (Kind::Action { action, parameters } | Kind::Request { action, parameters, .. }) = kind else {
+            return false;
+        };
+        let action = self.shared.registry.get(action);
+        action.is_some_and(|action| action.sends_http(parameters))
+    }
+
+    /// The change of status, and the declared outputs that are missing from the state of a run that succeeded.
+    async fn status_change(&mut self, step: &Step) -> Result<(Option<StatusChange>, Vec<String>), StepError> {
         let started_at = step.events.iter().find_map(|event| match event {
             Event::Started { at, .. } => Some(*at),
             _ => None,
         });
         let Some(end) = self.run.end().cloned() else {
-            return Ok(started_at.map(|at| StatusChange {
+            let change = started_at.map(|at| StatusChange {
                 status: self.run.status(),
                 started_at: Some(at),
                 ended_at: None,
@@ -145,12 +190,18 @@ impl Driver {
                 error: None,
                 outputs: None,
                 context_snapshot: None,
-            }));
+            });
+            return Ok((change, Vec::new()));
         };
         let end_position = self.run.completed().len() as u32;
+        let mut state_bytes = 0;
         let results: Vec<_> = match self.run.plan().outputs {
             RunOutputs::Leaves => self.run.result_nodes().collect(),
-            RunOutputs::Changed | RunOutputs::Selected(_) => merged_nodes(&self.run, end_position).collect(),
+            RunOutputs::Changed | RunOutputs::Selected(_) => {
+                self.ensure(&Needs::STATE, end_position, step).await?;
+                state_bytes = self.payloads.bytes(&Needs::STATE);
+                Vec::new()
+            }
         };
         let kept = snapshot::choose(&self.run);
         let whole = kept.iter().filter(|(_, keep)| *keep == snapshot::Keep::Whole);
@@ -162,18 +213,24 @@ impl Driver {
             self.fetch(missing, step).await?;
         }
         let plan = self.run.plan().clone();
-        let bytes = self.payloads.bytes_of(&needed);
+        let bytes = self.payloads.bytes_of(&needed).max(state_bytes);
         let payloads = self.payloads.clone();
         let write = move || {
+            let mut missing = Vec::new();
             let outputs = match &plan.outputs {
                 RunOutputs::Leaves => outputs(&payloads.entries, &results),
                 RunOutputs::Changed => to_text(&payloads.changed_state(end_position)),
-                RunOutputs::Selected(selections) => to_text(&selected(selections, &payloads.state_at(end_position))),
+                RunOutputs::Selected(selections) => {
+                    to_text(&selected(selections, &payloads.state_at(end_position), &mut missing))
+                }
             };
-            (outputs, snapshot(&plan, &payloads.entries, &kept))
+            (outputs, missing, snapshot(&plan, &payloads.entries, &kept))
         };
-        let (outputs, snapshot) = self.shared.offload.run(bytes, write).await;
-        Ok(Some(StatusChange {
+        let (outputs, mut missing, snapshot) = self.shared.offload.run(bytes, write).await;
+        if self.run.status() != Status::Succeeded {
+            missing.clear(); // it did not get as far as setting them
+        }
+        let change = StatusChange {
             status: self.run.status(),
             started_at,
             ended_at: Some(end.at),
@@ -181,11 +238,12 @@ impl Driver {
             error: self.error(),
             outputs: Some(outputs),
             context_snapshot: Some(snapshot),
-        }))
+        };
+        Ok((Some(change), missing))
     }
 
     /// Why the run failed, and the node: what stopped it, or else the first node that failed.
-    fn failure(&self) -> Option<(&Failure, Option<&NodeId>)> {
+    pub(super) fn failure(&self) -> Option<(&Failure, Option<&NodeId>)> {
         match self.run.stop() {
             Some(stop) => Some((stop.failure.as_ref()?, stop.node.as_ref())),
             None if self.run.status() == Status::Failed => self.first_failure(),
@@ -221,32 +279,75 @@ impl Driver {
         failures.next()
     }
 
-    /// Notifies the waiters of the run, now that its end is durable, and logs a failure.
+    /// Counts and logs the end of the run, now that it is durable, and notifies the waiters.
     pub(super) fn notify_end(&self, ended: Ended) {
-        if ended.status == Status::Failed {
-            let (failure, node) = self.failure().unzip();
-            tracing::warn!(
-                run = %self.meta.id,
-                workflow = self.compiled.plan.workflow,
-                node = node.flatten().map(NodeId::as_str),
-                code = failure.map(|failure| failure.code.as_str()),
-                reason = ended.reason,
-                "a run failed"
-            );
-        }
+        let took = match (self.run.started_at(), self.run.end()) {
+            (Some(started_at), Some(end)) => between(started_at, end.at),
+            _ => Duration::ZERO,
+        };
+        let reason = FailureReason::of(ended.status, ended.reason.as_deref());
+        let metrics = &self.shared.metrics;
+        metrics.run_ended(&self.compiled.metrics, ended.status, reason, took);
+        self.log_end(&ended, took);
         self.shared.waiters.notify(self.meta.id, ended);
+    }
+
+    /// The names of the properties are those of the DataWorkflows specification (§14.1). The reason of a cancel is what the
+    /// caller wrote, so it is not logged.
+    fn log_end(&self, ended: &Ended, took: Duration) {
+        let (meta, took_ms) = (&self.meta, took.as_millis() as u64);
+        let tenant = Some(&*meta.tenant).filter(|tenant| !tenant.is_empty());
+        if ended.status != Status::Failed {
+            tracing::debug!(
+                ExecutionId = %meta.id,
+                WorkflowId = self.compiled.plan.workflow,
+                WorkflowVersion = meta.workflow_version,
+                CorrelationId = &*meta.correlation_id,
+                TenantId = tenant,
+                PrincipalUserId = meta.principal.user_id,
+                PrincipalEmail = meta.principal.email,
+                status = ended.status.as_str(),
+                took_ms,
+                "a run ended"
+            );
+            return;
+        }
+        let (failure, node) = self.failure().unzip();
+        let node = node.flatten();
+        let ix = node.and_then(|node| self.compiled.plan.find(node.as_str()));
+        tracing::info!(
+            ExecutionId = %meta.id,
+            WorkflowId = self.compiled.plan.workflow,
+            WorkflowVersion = meta.workflow_version,
+            NodeId = node.map(NodeId::as_str),
+            ActionType = ix.map(|ix| self.compiled.plan.node(ix).kind.action_type()),
+            CorrelationId = &*meta.correlation_id,
+            TenantId = tenant,
+            PrincipalUserId = meta.principal.user_id,
+            PrincipalEmail = meta.principal.email,
+            code = failure.map(|failure| failure.code.as_str()),
+            reason = ended.reason,
+            took_ms,
+            "a run failed"
+        );
     }
 }
 
-/// The values of the state that are outputs.
-fn selected(selections: &[Selection], state: &Map<String, Value>) -> Map<String, Value> {
+/// The values of the state that are outputs. One that is missing is `null`.
+fn selected(selections: &[Selection], state: &Map<String, Value>, missing: &mut Vec<String>) -> Map<String, Value> {
     let value = |selection: &Selection| {
         let (first, rest) = selection.from.split_first()?;
         rest.iter()
             .try_fold(state.get(first)?, |value, step| value.get(step))
             .cloned()
     };
-    let output = |selection: &Selection| (selection.name.clone(), value(selection).unwrap_or_default());
+    let output = |selection: &Selection| {
+        let value = value(selection);
+        if value.is_none() {
+            missing.push(selection.name.clone());
+        }
+        (selection.name.clone(), value.unwrap_or_default())
+    };
     selections.iter().map(output).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What may happen to a held run, and whether its driver continues.
 
-use super::attempt::Report;
+use super::{attempt::Report, items::FailedItem};
 use crate::slots::Slot;
 use fermata_core::{Fact, NodeIx};
 use fermata_store::runs::{RunMessage, StoredMessage};
@@ -18,6 +18,8 @@ pub(super) enum Incoming {
     Tick,
     /// Child runs may have ended.
     Children,
+    /// Children of items could not start.
+    ItemsRefused(NodeIx, u32, Vec<FailedItem>),
     /// The workflow was archived before the run started.
     Archived,
 }

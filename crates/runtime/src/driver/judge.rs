@@ -7,13 +7,17 @@
 
 use super::{Driver, StepError, step::Step};
 use crate::{
-    compiled::{Compiled, Condition, Needs},
+    compiled::{Compiled, CompiledNode, Condition, Needs},
+    metrics::Metrics,
     offload::LARGE,
     sandbox::Sandbox,
     scope::{Judgement, Payloads, Question},
 };
 use fermata_core::{Fact, Failure, NodeId, NodeIx, Phase, Run, Verdict, code};
-use fermata_expr::Limits;
+use fermata_expr::{
+    Limits,
+    template::{Rendered, ValueTemplate},
+};
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -53,15 +57,27 @@ impl Evaluation {
     }
 
     /// Evaluates the conditions that this process can evaluate.
-    fn evaluate(&self, compiled: &Compiled, payloads: &Payloads, run: &Run, limits: &Limits) -> Vec<Judgement> {
+    fn evaluate(
+        &self,
+        compiled: &Compiled,
+        payloads: &Payloads,
+        run: &Run,
+        limits: &Limits,
+        metrics: &Metrics,
+    ) -> Vec<Judgement> {
         let budget = limits.timeout * PATIENCE;
-        let until = Instant::now() + budget;
+        let mut now = Instant::now();
+        let until = now + budget;
         let mut found = Vec::new();
         for (edge, condition) in self.conditions(compiled) {
-            let judgement = match found.is_empty() || Instant::now() < until {
+            let judgement = match found.is_empty() || now < until {
                 true => payloads.judge(compiled, run, condition, edge, self.sees, limits),
                 false => Judgement::Here(Question::about(edge, &condition.0).answered(Err(too_long(budget)))),
             };
+            let began = std::mem::replace(&mut now, Instant::now());
+            if matches!(judgement, Judgement::Here(_)) {
+                metrics.condition_evaluated(now - began);
+            }
             let last = self.first_only && matches!(&judgement, Judgement::Here(verdict) if verdict.value);
             found.push(judgement);
             if last {
@@ -136,16 +152,19 @@ impl Driver {
         if bytes > LARGE {
             let (payloads, run, offload) = (self.payloads.clone(), self.run.clone(), self.shared.offload.clone());
             let sandbox = self.sandbox();
-            let evaluate = move || evaluation.evaluate(&compiled, &payloads, &run, &limits);
+            let metrics = self.shared.metrics.clone();
+            let counted = metrics.clone();
+            let evaluate = move || evaluation.evaluate(&compiled, &payloads, &run, &limits, &counted);
             return Ok(Judged::Later(
                 async move {
                     let found = offload.elsewhere(evaluate).await;
-                    fact(ask_sandbox(found, first_only, &sandbox, &limits).await)
+                    fact(ask_sandbox(found, first_only, &sandbox, &limits, &metrics).await)
                 }
                 .boxed(),
             ));
         }
-        let found = evaluation.evaluate(&compiled, &self.payloads, &self.run, &limits);
+        let metrics = &self.shared.metrics;
+        let found = evaluation.evaluate(&compiled, &self.payloads, &self.run, &limits, metrics);
         if found.iter().all(|judgement| matches!(judgement, Judgement::Here(_))) {
             let here = found.into_iter().filter_map(|judgement| match judgement {
                 Judgement::Here(verdict) => Some(verdict),
@@ -153,9 +172,9 @@ impl Driver {
             });
             return Ok(Judged::Now(fact(here.collect())));
         }
-        let sandbox = self.sandbox();
+        let (sandbox, metrics) = (self.sandbox(), metrics.clone());
         Ok(Judged::Later(
-            async move { fact(ask_sandbox(found, first_only, &sandbox, &limits).await) }.boxed(),
+            async move { fact(ask_sandbox(found, first_only, &sandbox, &limits, &metrics).await) }.boxed(),
         ))
     }
 
@@ -168,21 +187,30 @@ impl Driver {
     /// The duration of a sleep.
     pub(super) async fn time(&mut self, ix: NodeIx, step: &Step) -> Result<Judged, StepError> {
         let node = self.compiled.plan.node(ix).id.clone();
-        let fact = |rendered: Result<Value, Failure>| Fact::Timed {
+        let fact = |rendered: Result<Rendered, Failure>| Fact::Timed {
             node,
-            duration_ms: rendered.and_then(|parameters| duration_of(&parameters)),
+            duration_ms: rendered.and_then(|parameters| duration_of(&parameters.value)),
         };
         Ok(match self.render(ix, step).await? {
-            Rendered::Now(rendered) => Judged::Now(fact(rendered)),
-            Rendered::Later(rendering) => Judged::Later(async move { fact(rendering.await) }.boxed()),
+            Rendering::Now(rendered) => Judged::Now(fact(rendered)),
+            Rendering::Later(rendering) => Judged::Later(async move { fact(rendering.await) }.boxed()),
         })
     }
 
     /// Renders a node's parameters.
-    pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Rendered, StepError> {
+    pub(super) async fn render(&mut self, ix: NodeIx, step: &Step) -> Result<Rendering, StepError> {
+        self.render_part(ix, |node| node.parameters.as_ref(), step).await
+    }
+
+    /// Renders the list of a node that runs one child for each item.
+    pub(super) async fn render_list(&mut self, ix: NodeIx, step: &Step) -> Result<Rendering, StepError> {
+        self.render_part(ix, |node| node.items.as_ref(), step).await
+    }
+
+    async fn render_part(&mut self, ix: NodeIx, part: Part, step: &Step) -> Result<Rendering, StepError> {
         let compiled = self.compiled.clone();
-        let Some((_, needs)) = &compiled.nodes[ix.at()].parameters else {
-            return Ok(Rendered::Now(Ok(Value::Null)));
+        let Some((_, needs)) = part(&compiled.nodes[ix.at()]) else {
+            return Ok(Rendering::Now(Ok(Rendered::default())));
         };
         let sees = match &self.run.node(ix).phase {
             Phase::Open(open) => open.sees,
@@ -190,26 +218,45 @@ impl Driver {
         };
         self.ensure(needs, sees, step).await?;
         if self.payloads.bytes(needs) <= LARGE {
-            return Ok(Rendered::Now(render(&compiled, ix, &self.payloads, &self.run, sees)));
+            let part = part(&compiled.nodes[ix.at()]);
+            let began = self.shared.metrics.begin();
+            let rendered = render(&compiled, part, &self.payloads, &self.run, sees);
+            self.shared.metrics.template_rendered(began);
+            return Ok(Rendering::Now(rendered));
         }
         let (payloads, run, offload) = (self.payloads.clone(), self.run.clone(), self.shared.offload.clone());
-        let work = move || render(&compiled, ix, &payloads, &run, sees);
-        Ok(Rendered::Later(async move { offload.elsewhere(work).await }.boxed()))
+        let metrics = self.shared.metrics.clone();
+        let work = move || {
+            let began = metrics.begin();
+            let rendered = render(&compiled, part(&compiled.nodes[ix.at()]), &payloads, &run, sees);
+            metrics.template_rendered(began);
+            rendered
+        };
+        Ok(Rendering::Later(async move { offload.elsewhere(work).await }.boxed()))
     }
 }
 
 /// Rendered parameters, now or later.
-pub(super) enum Rendered {
+pub(super) enum Rendering {
     /// The parameters.
-    Now(Result<Value, Failure>),
+    Now(Result<Rendered, Failure>),
     /// Rendering takes longer.
-    Later(BoxFuture<'static, Result<Value, Failure>>),
+    Later(BoxFuture<'static, Result<Rendered, Failure>>),
 }
 
-fn render(compiled: &Compiled, ix: NodeIx, payloads: &Payloads, run: &Run, sees: u32) -> Result<Value, Failure> {
-    match &compiled.nodes[ix.at()].parameters {
+/// A template of a node.
+type Part = for<'a> fn(&'a CompiledNode) -> Option<&'a (ValueTemplate, Needs)>;
+
+fn render(
+    compiled: &Compiled,
+    part: Option<&(ValueTemplate, Needs)>,
+    payloads: &Payloads,
+    run: &Run,
+    sees: u32,
+) -> Result<Rendered, Failure> {
+    match part {
         Some(template) => payloads.render(compiled, run, template, sees),
-        None => Ok(Value::Null),
+        None => Ok(Rendered::default()),
     }
 }
 
@@ -228,7 +275,13 @@ fn duration_of(parameters: &Value) -> Result<u64, Failure> {
     })
 }
 
-async fn ask_sandbox(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox, limits: &Limits) -> Vec<Verdict> {
+async fn ask_sandbox(
+    found: Vec<Judgement>,
+    first_only: bool,
+    sandbox: &Sandbox,
+    limits: &Limits,
+    metrics: &Metrics,
+) -> Vec<Verdict> {
     let budget = limits.timeout * PATIENCE;
     let mut spent = Duration::ZERO;
     let mut verdicts = Vec::with_capacity(found.len());
@@ -238,6 +291,7 @@ async fn ask_sandbox(found: Vec<Judgement>, first_only: bool, sandbox: &Sandbox,
             Judgement::Elsewhere(question) if spent >= budget => question.answered(Err(too_long(budget))),
             Judgement::Elsewhere(question) => {
                 let (verdict, took) = question.ask(sandbox, limits).await;
+                metrics.condition_evaluated(took);
                 spent += took;
                 verdict
             }

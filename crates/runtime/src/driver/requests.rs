@@ -3,18 +3,18 @@
 use super::{
     Driver, StepError,
     attempt::{Report, masked},
-    judge::Rendered,
+    judge::Rendering,
     step::Step,
 };
-use crate::actions::AnswerTo;
+use crate::{actions::AnswerTo, state::writer_ranges};
 use fermata_core::{
     AnswerRule, Event, Fact, Failure, Kind, NodeIx, Output, Phase, Timestamp,
     answer::{Answer, Reading, read},
     code,
 };
 use fermata_store::{
-    inbox::{InboxItem, ItemKind},
-    runs::{WaitChange, WaitRecord},
+    inbox::{FoundWait, InboxItem, ItemKind, WaitRef},
+    runs::WaitChange,
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
@@ -80,7 +80,7 @@ impl Driver {
     ) -> Result<Option<AnswerTo>, StepError> {
         let outcomes = match &self.compiled.plan.node(ix).kind {
             Kind::Request { answer, .. } => match answer {
-                AnswerRule::Child => return Ok(None),
+                AnswerRule::Child | AnswerRule::Children(_) => return Ok(None),
                 AnswerRule::Any | AnswerRule::State => Vec::new(),
                 AnswerRule::Outcome { outcomes } | AnswerRule::Approval { outcomes } => outcomes.clone(),
             },
@@ -98,12 +98,12 @@ impl Driver {
         }))
     }
 
-    async fn wait_of(&mut self, ix: NodeIx, attempt: u32, step: &Step) -> Result<Option<WaitRecord>, StepError> {
-        let waits = self.shared.store.waits(self.meta.id).await;
-        let waits = waits.map_err(|error| self.read_failed(&error, step))?;
-        let id = &self.compiled.plan.node(ix).id;
-        let mut waits = waits.into_iter();
-        Ok(waits.find(|wait| wait.node == *id && wait.attempt == attempt))
+    /// The wait of this attempt, if it is the newest one of its node.
+    async fn wait_of(&mut self, ix: NodeIx, attempt: u32, step: &Step) -> Result<Option<FoundWait>, StepError> {
+        let (run, node) = (self.meta.id, self.compiled.plan.node(ix).id.clone());
+        let wait = self.shared.store.find_wait(&WaitRef::Node { run, node }).await;
+        let wait = wait.map_err(|error| self.read_failed(&error, step))?;
+        Ok(wait.filter(|wait| wait.attempt == attempt))
     }
 
     /// The fact that an answer of a request stands for.
@@ -177,7 +177,7 @@ impl Driver {
 
     /// Makes sure that it is known what the open attempt sent. Parameters are rendered as of the opening of the node, so they
     /// are the same again.
-    async fn recall_sent(&mut self, ix: NodeIx, attempt: u32, step: &Step) -> Result<(), StepError> {
+    pub(super) async fn recall_sent(&mut self, ix: NodeIx, attempt: u32, step: &Step) -> Result<(), StepError> {
         if self.requests.sent.get(&ix).is_some_and(|sent| sent.attempt == attempt) {
             return Ok(());
         }
@@ -186,11 +186,11 @@ impl Driver {
             _ => return Ok(()),
         };
         let rendered = match self.render(ix, step).await? {
-            Rendered::Now(rendered) => rendered,
-            Rendered::Later(rendering) => rendering.await,
+            Rendering::Now(rendered) => rendered,
+            Rendering::Later(rendering) => rendering.await,
         };
         let parameters = match rendered {
-            Ok(parameters) => Some(masked(&self.shared, parameters, Some(sees)).await.1),
+            Ok(parameters) => Some(masked(&self.shared, parameters.value, Some(sees)).await.1),
             Err(_) => None,
         };
         let sent = Sent {
@@ -246,15 +246,17 @@ impl Driver {
         let (kind, outcomes) = match answer {
             AnswerRule::Approval { outcomes } => (ItemKind::Approval, Some(outcomes)),
             AnswerRule::Outcome { outcomes } => (ItemKind::Decision, Some(outcomes)),
-            AnswerRule::Any | AnswerRule::State | AnswerRule::Child => (ItemKind::Task, None),
+            AnswerRule::Any | AnswerRule::State | AnswerRule::Child | AnswerRule::Children(_) => (ItemKind::Task, None),
         };
         let mut details = offer.details;
         let title = planned.title.as_deref().unwrap_or(node.as_str());
         details.entry("title").or_insert_with(|| title.into());
         details.extend(outcomes.map(|outcomes| ("outcomes".to_owned(), json!(outcomes))));
         if let Phase::Open(open) = &self.run.node(ix).phase {
-            details.insert("asOf".to_owned(), open.sees.into());
+            details.insert("writers".to_owned(), json!(writer_ranges(&self.run, open.sees)));
+            details.insert("sees".to_owned(), json!(open.sees));
         }
+        self.shared.metrics.inbox.offered.inc();
         step.waits.push(WaitChange::Offer {
             node: node.clone(),
             attempt: *attempt,

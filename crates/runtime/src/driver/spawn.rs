@@ -1,7 +1,7 @@
 //! The task of a driver.
 
 use super::{Driver, attempt::panic_text, pause_after};
-use crate::memory::Share;
+use crate::{engine::stored_before, memory::Share};
 use fermata_store::{
     StoreError,
     runs::{Enqueued, NewRun},
@@ -28,12 +28,17 @@ impl Driver {
                 let answer = shared.enqueue(&new).await;
                 let known = !matches!(answer, Err(StoreError::Unknown(_)));
                 let created = matches!(answer, Ok(Enqueued::Created))
-                    || (sender.is_none() && matches!(answer, Ok(Enqueued::Existing { run, .. }) if run == new.id));
+                    || (sender.is_none()
+                        && matches!(answer, Ok(Enqueued::Existing { run, status })
+                        if run == new.id && stored_before(status) == Enqueued::Created));
                 if let Some(sender) = sender.take() {
                     let _ = sender.send(answer); // the caller may have stopped waiting
                 }
                 match known {
                     true if created => {
+                        if let Some(first) = &new.local_start {
+                            shared.emit(self.spans(first.started_at, &first.events, &[]));
+                        }
                         drop((new, memory));
                         if self.still_holds(gaps).await {
                             self.drive_guarded().await;

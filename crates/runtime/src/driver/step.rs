@@ -6,7 +6,7 @@ use crate::{
     wait_rows::{takes_answer, wait_changes, wait_tokens},
 };
 use fermata_core::{
-    Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, RunId, Timestamp, advance, conductor,
+    Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, Ranges, RunId, Timestamp, advance, conductor,
 };
 use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
 use serde_json::{Value, json};
@@ -111,6 +111,9 @@ impl Driver {
                 Fact::Tick
             }
             Incoming::Children => return self.take_ended_children(step).await,
+            Incoming::ItemsRefused(ix, attempt, refused) => {
+                return self.items_ended(ix, attempt, Ranges::default(), refused, step).await;
+            }
             Incoming::StoredMessage(message) => match self.take_message(message, step).await? {
                 Some(fact) => fact,
                 None => return Ok(()),
@@ -300,7 +303,8 @@ impl Driver {
             Event::Opened { node, .. }
             | Event::Retried { node, .. }
             | Event::Began { node, .. }
-            | Event::Requested { node, .. } => self.compiled.plan.find(node.as_str()),
+            | Event::Requested { node, .. }
+            | Event::ItemsEnded { node, .. } => self.compiled.plan.find(node.as_str()),
             _ => None,
         });
         opened.collect()
@@ -333,6 +337,12 @@ impl Driver {
             let judged = self.time(ix, step).await?;
             any |= self.take_judged(node, judged, step).await?;
         }
+        for ix in self.children.items.take_complete() {
+            if let Some(fact) = self.collect(ix, step).await? {
+                self.advance(fact, None, step).await?;
+                any = true;
+            }
+        }
         Ok(any)
     }
 
@@ -356,7 +366,8 @@ impl Driver {
             return None;
         }
         let due = self.next_due();
-        let unfinished = self.attempts.any_ready() || !self.evaluations.is_empty();
+        let unfinished =
+            self.attempts.any_ready() || !self.evaluations.is_empty() || self.children.items.any_to_start();
         if self.shared.shutdown.is_stopping() {
             return Some(if unfinished { Some(now) } else { due });
         }

@@ -79,8 +79,8 @@ impl StoreHealth {
     pub fn retried(&self, run: Option<RunId>, error: &dyn Display, what: &'static str) {
         let run = run.map(tracing::field::display);
         match self.is_out() {
-            true => tracing::debug!(run, %error, "{what}"),
-            false => tracing::warn!(run, %error, "{what}"),
+            true => tracing::debug!(ExecutionId = run, %error, "{what}"),
+            false => tracing::warn!(ExecutionId = run, %error, "{what}"),
         }
     }
 
@@ -98,7 +98,7 @@ impl StoreHealth {
         let omitted = std::mem::take(&mut slow.omitted);
         slow.logged_at = Some(now);
         tracing::warn!(
-            %run, took_ms = took.as_millis() as u64, omitted,
+            ExecutionId = %run, took_ms = took.as_millis() as u64, omitted,
             "a commit was slow; the database or its disk may be overloaded"
         );
     }

@@ -3,15 +3,20 @@
 //! | this process works and has a place | what is stored | who drives it |
 //! | --- | --- | --- |
 //! | yes | the run with its first step and a lease of this process (`LocalStart`) | a driver here, at once |
-//! | no | the run as `Pending` | the process that claims it |
+//! | no, or it has to wait (`flow.rs`) | the run as `Pending` | the process that claims it |
 //!
 //! What must stay true: a run whose outcome in the store is unknown is sent again with the same id, so it exists once.
 
-use super::{Accepted, Engine, Request, Shared, children::StartError};
+use super::{
+    Accepted, Engine, Request, Shared,
+    children::{ChildOf, StartError},
+};
 use crate::{
+    clock::until,
     compiled::Compiled,
     driver::{Driver, Meta},
     error::{EngineError, Refusal},
+    flow::{KeyError, Subject},
     memory::{self, Share},
     offload::Offload,
     scope::Payloads,
@@ -23,10 +28,11 @@ use crate::{
 use fermata_core::{Fact, Input, Run, RunId, Status, advance};
 use fermata_store::{
     StoreError,
-    children::Parent,
     definitions::Lifecycle,
+    flow::Flow,
     reads::RunFilter,
     runs::{Enqueued, LocalStart, NewRun, WaitChange},
+    usage::{month_of, next_month},
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -63,7 +69,7 @@ impl Engine {
         &self,
         id: RunId,
         request: Request,
-        parent: Parent,
+        parent: ChildOf,
     ) -> Result<Accepted, StartError> {
         self.accept_with(id, request, Some(parent))
             .await
@@ -77,16 +83,25 @@ impl Engine {
         &self,
         id: RunId,
         mut request: Request,
-        parent: Option<Parent>,
+        parent: Option<ChildOf>,
     ) -> Result<Accepted, NotAccepted> {
         if self.shared.shutdown.is_stopping() {
             return Err(EngineError::Stopping.into());
+        }
+        if parent.is_none()
+            && let Err(error) = self.check_month(&request.tenant).await
+        {
+            return Ok(self.known_or(&request, error).await?);
         }
         let offload = &self.shared.offload;
         let inputs = Inputs {
             trigger: Payload::new(std::mem::take(&mut request.trigger), offload).await,
             spec: match request.spec.take() {
                 Some(spec) => Some(Payload::new(spec, offload).await),
+                None => None,
+            },
+            request: match request.request.take() {
+                Some(request) => Some(Payload::new(request, offload).await),
                 None => None,
             },
         };
@@ -105,21 +120,28 @@ impl Engine {
         id: RunId,
         request: &Request,
         inputs: &Inputs,
-        parent: Option<&Parent>,
+        parent: Option<&ChildOf>,
         refresh: bool,
     ) -> Result<Option<Accepted>, NotAccepted> {
         let shared = &self.shared;
-        let head = shared.workflows.head(&request.workflow_id, refresh).await?;
+        let workflows = match request.lookup_tenant.as_deref() {
+            Some(tenant) => shared.workflows.named_by(tenant),
+            None => shared.workflows.of(&request.tenant),
+        };
+        let head = workflows.head(&request.workflow_id, refresh).await?;
+        if parent.is_none() && !refresh {
+            self.count_start(&request.tenant, &head)?;
+        }
         let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
         let version = match request.version {
-            None if is_draft => match shared.workflows.snapshot(&head).await? {
+            None if is_draft => match workflows.snapshot(&head).await? {
                 Some(version) => Some(version),
                 None => return Ok(None),
             },
             requested => requested.or(head.current_version).filter(|_| head.runs() || is_draft),
         };
         let compiled = match version {
-            Some(version) => Some(shared.workflows.compiled(head.uid, &head.id, version).await?),
+            Some(version) => Some(workflows.compiled(head.uid, &head.id, version).await?),
             None => None,
         };
         let filled = match &compiled {
@@ -146,7 +168,24 @@ impl Engine {
         }
         let mut new = new_run(id, request, inputs, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
-        new.parent = parent.cloned();
+        new.parent = parent.map(|child| child.parent.clone());
+        if let Some(compiled) = &compiled {
+            new.flow = match self.flow_of_new(&new, compiled, inputs, parent) {
+                Ok(flow) => flow,
+                // The cached workflow may be out of date.
+                Err(_) if !refresh => return Ok(None),
+                Err(KeyError { rule, why }) => {
+                    let workflow = head.id.clone();
+                    let refusal = Refusal::InvalidFlowKey { workflow, rule, why };
+                    let existing = self.repeated(request, &head).await?;
+                    return existing.map(Some).ok_or_else(|| EngineError::from(refusal).into());
+                }
+            };
+        }
+        let awaits_other =
+            parent.filter(|child| child.parent.waits && new.flow.as_ref().is_some_and(|flow| flow.unique.is_some()));
+        let is_delayed = new.flow.as_ref().is_some_and(|flow| flow.debounce.is_some());
+        let compiled = compiled.filter(|_| !is_delayed);
         let local_start = compiled.and_then(|compiled| self.prepare_local_start(&mut new, compiled, inputs));
         let memory = request.memory.clone();
         let (status, answer) = match local_start {
@@ -160,6 +199,20 @@ impl Engine {
                 status,
                 created: true,
             })),
+            Enqueued::Waiting => Ok(Some(Accepted {
+                run: id,
+                workflow_uid: head.uid,
+                status: Status::Pending,
+                created: true,
+            })),
+            Enqueued::Full => Err(EngineError::from(Refusal::ConcurrencyLimit { workflow: head.id }).into()),
+            // The parent of an awaited child waits for its own child only.
+            Enqueued::Existing { run, .. }
+                if awaits_other.is_some() && !self.is_child_of(run, awaits_other).await? =>
+            {
+                let workflow = head.id;
+                Err(EngineError::from(Refusal::UniqueKeyTaken { workflow, run }).into())
+            }
             Enqueued::Existing { run, status } => Ok(Some(Accepted {
                 run,
                 workflow_uid: head.uid,
@@ -169,7 +222,7 @@ impl Engine {
             Enqueued::OtherWorkflow { run, workflow_id } => Err(EngineError::from(Refusal::RequestIdTaken {
                 request_id: request.request_id.clone().unwrap_or_default(),
                 run,
-                is_deleted: workflow_id == head.id,
+                is_same_name: workflow_id == head.id,
                 owner: workflow_id,
             })
             .into()),
@@ -182,6 +235,84 @@ impl Engine {
             Enqueued::ParentLost => Err(NotAccepted::ParentLost),
             Enqueued::Stale => Ok(None),
         }
+    }
+
+    /// How a new run is limited.
+    fn flow_of_new(
+        &self,
+        new: &NewRun,
+        compiled: &Compiled,
+        inputs: &Inputs,
+        parent: Option<&ChildOf>,
+    ) -> Result<Option<Box<Flow>>, KeyError> {
+        let subject = Subject {
+            tenant: &new.tenant,
+            workflow: new.workflow_uid,
+            version: new.workflow_version,
+            trigger: &inputs.trigger.value,
+            spec: inputs.spec.as_ref().map(|spec| &*spec.value),
+            shares: parent.map_or(&[], |child| &*child.shares),
+        };
+        let mut flow = self.shared.settings.flow_of(compiled, &subject)?;
+        // No later start would be merged into a child that its parent waits for.
+        if let Some(flow) = flow.as_mut().filter(|_| parent.is_some_and(|child| child.parent.waits)) {
+            flow.debounce = None;
+        }
+        Ok(flow.filter(|flow| !flow.is_empty()))
+    }
+
+    async fn is_child_of(&self, run: RunId, parent: Option<&ChildOf>) -> Result<bool, EngineError> {
+        let found = self.shared.store.run(run).await?;
+        let of = found.and_then(|run| run.parent);
+        Ok(of.is_some() && of == parent.map(|child| child.parent.run))
+    }
+
+    /// Refuses a start if the tenant has used up its month.
+    async fn check_month(&self, tenant: &str) -> Result<(), EngineError> {
+        let Some(tier) = self.shared.settings.tiers.of(tenant) else {
+            return Ok(());
+        };
+        let Some(limit) = tier.executions_per_month else {
+            return Ok(());
+        };
+        let now = self.shared.clock.now();
+        if self.shared.store.usage(tenant, month_of(now)).await? < limit {
+            return Ok(());
+        }
+        let left = until(now, next_month(now)).as_secs() + 1;
+        Err(Refusal::MonthlyLimit {
+            tier: tier.name.clone(),
+            limit,
+            retry_after: u32::try_from(left).unwrap_or(u32::MAX),
+        }
+        .into())
+    }
+
+    /// Counts a start, or refuses it if there were too many.
+    fn count_start(&self, tenant: &str, head: &Head) -> Result<(), EngineError> {
+        let Some(limiter) = &self.shared.execution_rate else {
+            return Ok(());
+        };
+        let allowance = limiter.count(&(tenant.to_owned(), head.uid), std::time::Instant::now());
+        match allowance.retry_after {
+            None => Ok(()),
+            Some(_) => Err(Refusal::RateLimited {
+                workflow: head.id.clone(),
+                allowance,
+            }
+            .into()),
+        }
+    }
+
+    /// The run of an earlier request with the same requestId, else this refusal. A client whose response was lost asks again, also
+    /// when nothing new may start.
+    async fn known_or(&self, request: &Request, error: EngineError) -> Result<Accepted, EngineError> {
+        if request.request_id.is_none() || !matches!(error, EngineError::Refused(_)) {
+            return Err(error);
+        }
+        let workflows = self.shared.workflows.of(&request.tenant);
+        let head = workflows.head(&request.workflow_id, false).await?;
+        self.repeated(request, &head).await?.ok_or(error)
     }
 
     /// The run of an earlier request with the same requestId.
@@ -202,7 +333,7 @@ impl Engine {
             return Err(Refusal::RequestIdTaken {
                 request_id: request_id.clone(),
                 run: run.id,
-                is_deleted: run.workflow_id == head.id,
+                is_same_name: run.workflow_id == head.id,
                 owner: run.workflow_id,
             }
             .into());
@@ -239,7 +370,10 @@ impl Engine {
         let spec = inputs.spec.as_ref();
         let bytes = inputs.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
         let spec = spec.map(|spec| spec.value.clone());
-        let mut payloads = Payloads::new(inputs.trigger.value.clone(), spec, bytes).counted(share);
+        let request = inputs.request.as_ref().map(|request| request.value.clone());
+        let mut payloads = Payloads::new(inputs.trigger.value.clone(), spec, bytes)
+            .started_by(request)
+            .counted(share);
         let tokens = waits.iter().filter_map(|change| match change {
             WaitChange::Open { node, token, .. } if is_wait(run.plan(), node) => Some((node, token.as_str())),
             _ => None,
@@ -295,6 +429,8 @@ impl Payload {
 struct Inputs {
     trigger: Payload,
     spec: Option<Payload>,
+    /// What expressions see as `request`.
+    request: Option<Payload>,
 }
 
 impl Inputs {
@@ -312,6 +448,7 @@ impl Inputs {
         Some(Inputs {
             trigger: Payload::new(Value::Object(trigger), offload).await,
             spec: self.spec.clone(),
+            request: self.request.clone(),
         })
     }
 }
@@ -327,12 +464,24 @@ fn new_run(id: RunId, request: &Request, inputs: &Inputs, head: &Head, version: 
         request_id: request.request_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string()),
         trigger: inputs.trigger.text.clone(),
         spec: inputs.spec.as_ref().map(|spec| spec.text.clone()),
+        request: inputs.request.as_ref().map(|request| request.text.clone()),
+        delivery: request.delivery.clone(),
         priority: request.priority,
         correlation_id: request.correlation_id.clone(),
+        traceparent: request.traceparent.map(|context| context.to_string()),
         principal: request.principal.clone(),
         parent: None,
         created_at: shared.clock.now(),
+        flow: None,
         local_start: None,
+    }
+}
+
+/// The answer to a run that an earlier try has stored: one that is still `Pending` is not held.
+pub(crate) fn stored_before(status: Status) -> Enqueued {
+    match status {
+        Status::Pending => Enqueued::Waiting,
+        _ => Enqueued::Created,
     }
 }
 
@@ -361,7 +510,9 @@ impl Shared {
         let mut pauses = [10, 50, 250, 1000].into_iter();
         loop {
             match (self.store.enqueue(run.clone()).await, pauses.next()) {
-                (Ok(Enqueued::Existing { run, .. }), _) if uncertain && run == id => return Ok(Enqueued::Created),
+                (Ok(Enqueued::Existing { run, status }), _) if uncertain && run == id => {
+                    return Ok(stored_before(status));
+                }
                 (Ok(answer), _) => return Ok(answer),
                 (Err(StoreError::Unknown(_)), Some(pause)) if Instant::now() < until => {
                     uncertain = true;

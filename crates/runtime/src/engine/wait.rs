@@ -126,7 +126,7 @@ impl Engine {
         let ended = match self.poll_for_end(waiter, deadline).await {
             Ok(ended) => ended,
             Err(error) => {
-                tracing::warn!(run = %accepted.run, %error, "a run was accepted, and its end cannot be awaited");
+                tracing::warn!(ExecutionId = %accepted.run, %error, "a run was accepted, and its end cannot be awaited");
                 None
             }
         };

@@ -2,11 +2,11 @@
 
 use super::Reads;
 use crate::mask::Mask;
-use fermata_store::{reads::RunRecord, runs::Attempt};
+use fermata_store::{inbox::ItemPage, reads::RunRecord, runs::Attempt};
 use std::borrow::Cow;
 
 /// A record with JSON texts that may hold secrets.
-pub(super) trait Shown: Send + 'static {
+pub(crate) trait Shown: Send + 'static {
     fn texts(&mut self) -> impl Iterator<Item = &mut Option<String>>;
 }
 
@@ -24,9 +24,15 @@ impl Shown for Vec<Attempt> {
     }
 }
 
+impl Shown for ItemPage {
+    fn texts(&mut self) -> impl Iterator<Item = &mut Option<String>> {
+        self.items.iter_mut().map(|item| &mut item.payload)
+    }
+}
+
 impl Reads<'_> {
     /// The record with its secrets replaced. Large texts are masked on a blocking thread.
-    pub(super) async fn masked<T: Shown>(&self, mut shown: T) -> T {
+    pub(crate) async fn masked<T: Shown>(&self, mut shown: T) -> T {
         let bytes = shown.texts().flatten().map(|text| text.len()).sum();
         let shared = self.engine.shared.clone();
         let work = move || {

@@ -20,6 +20,7 @@ impl Reads<'_> {
             let texts = [&row.parameters, &row.outputs, &row.error].into_iter().flatten();
             texts.map(String::len).sum()
         };
+        self.visible(run).await?;
         let read = |part| self.engine.shared.store.actions(run, part);
         let (page, total) = within_bytes(window, size, read).await?;
         Ok((self.masked(page).await, total))
@@ -33,6 +34,7 @@ impl Reads<'_> {
             let url = row.url.as_ref().map_or(0, String::len);
             names.into_iter().map(String::len).sum::<usize>() + url
         };
+        self.visible(run).await?;
         let read = |part| self.engine.shared.store.links(run, part);
         Ok(within_bytes(window, size, read).await?)
     }

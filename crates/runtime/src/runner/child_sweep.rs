@@ -1,5 +1,5 @@
 //! The sweep for ends of child runs whose message to the parent was lost: the process crashed after the child's last commit,
-//! or the child ended without a driver (dead-lettered, completed by SQL).
+//! or the child was completed by SQL.
 
 use crate::engine::Shared;
 use std::time::Duration;

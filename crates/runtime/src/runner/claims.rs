@@ -229,6 +229,8 @@ impl Claims {
             Ok(claimed) => {
                 self.failed = false;
                 let count = claimed.runs.len();
+                shared.metrics.claims.inc();
+                shared.metrics.claimed_runs.add(count as u64);
                 self.resumed.iter_mut().for_each(|resumed| resumed.count(&claimed.runs));
                 resume::all(&shared, claimed.runs, gaps, &mut self.read_backoff).await;
                 if gaps != lease_gate.gaps() {
@@ -244,6 +246,7 @@ impl Claims {
                         .retried(None, &error, "runs could not be claimed; trying again");
                 }
                 self.failed = true;
+                shared.metrics.failed_claims.inc();
                 self.check_for_orphaned_leases = Instant::now(); // the claim may have been made all the same
                 self.ask = true;
                 tokio::time::sleep(RETRY_PAUSE).await;

@@ -44,7 +44,7 @@ impl Claims {
                 let wake_at = shared.clock.now();
                 let commit = nothing_but(&shared, lease.run, lease.epoch, Then::Decline { wake_at });
                 if let CommitAnswer::Committed { .. } = shared.store.commit(commit).await {
-                    tracing::warn!(run = %lease.run, "this runner held the lease of a run without driving it; the lease is released");
+                    tracing::warn!(ExecutionId = %lease.run, "this runner held the lease of a run without driving it; the lease is released");
                 }
             }
             after = leases.last().map(|lease| lease.run);

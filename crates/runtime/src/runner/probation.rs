@@ -62,7 +62,7 @@ impl Probation {
         let last = run.takeovers >= shared.settings.max_poison_retries;
         let places = if last { PLACES } else { 1 };
         let place = shared.admission.probation.clone().try_acquire_many_owned(places).ok()?;
-        tracing::warn!(run = %run.id, takeovers = run.takeovers, last, "a run was claimed again without a commit since its last claim; it may crash this process");
+        tracing::warn!(ExecutionId = %run.id, takeovers = run.takeovers, last, "a run was claimed again without a commit since its last claim; it may crash this process");
         let progress = Progress {
             queued: AtomicUsize::new(0),
             since: AtomicI64::new(shared.clock.now().0),

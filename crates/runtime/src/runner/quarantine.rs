@@ -14,6 +14,8 @@ use super::nothing_but;
 use crate::{
     dead_letters::{self, Held},
     engine::{Ended, Shared},
+    metrics::{FailureReason, between},
+    trace::{ExecutionFacts, RunTrace, execution},
 };
 use fermata_core::{RunId, Status, Timestamp, code, recorded_deadline};
 use fermata_store::{
@@ -33,14 +35,14 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
         Ok(Some(stored)) if stored.owner == Some(shared.runner.id) && stored.epoch == epoch => stored,
         Ok(_) => return,
         Err(error) => {
-            return tracing::error!(%run, %what, %error, "a run can be neither advanced nor read; its lease is released later");
+            return tracing::error!(ExecutionId = %run, %what, %error, "a run can be neither advanced nor read; its lease is released later");
         }
     };
     let examined = match ended(shared, &stored).await {
         Ok(Some(examined)) => examined,
         Ok(None) => return,
         Err(error) => {
-            return tracing::error!(%run, %what, %error, "a run can be neither advanced nor read; its lease is released later");
+            return tracing::error!(ExecutionId = %run, %what, %error, "a run can be neither advanced nor read; its lease is released later");
         }
     };
     let settings = &shared.settings;
@@ -51,7 +53,7 @@ pub(crate) async fn quarantine(shared: &Shared, run: RunId, epoch: u64, what: &s
     }
     let pause = settings.poison_delay;
     tracing::error!(
-        %run, %what, takeovers = stored.takeovers,
+        ExecutionId = %run, %what, takeovers = stored.takeovers,
         "a run cannot be advanced; it is quarantined for {} s and can be cancelled", pause.as_secs()
     );
     let retry_at = shared.clock.now().plus_millis(pause.as_millis() as u64);
@@ -86,10 +88,42 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
     };
     let change = change(status, now, reason.clone(), error);
     // If it fails, the lease is found as orphaned.
-    if let Settled::Ended { .. } = end(shared, stored.id, stored.epoch, change, None).await {
-        tracing::warn!(run = %stored.id, status = status.as_str(), %reason, "a run that could not be advanced was ended");
+    let parent = stored.parent;
+    if let Settled::Ended { .. } = end(shared, stored.id, stored.epoch, parent, change, None).await {
+        let (metrics, took) = (&shared.metrics, between(created_at(stored.id), now));
+        let of = metrics.workflow(&stored.workflow_id);
+        metrics.run_ended(&of, status, FailureReason::of(status, Some(&reason)), took);
+        let trace = RunTrace::of_stored(stored.id, stored.traceparent.as_deref());
+        if shared.tracer_for(&trace).is_some() {
+            shared.emit([execution(ExecutionFacts {
+                trace,
+                workflow: &stored.workflow_id,
+                version: stored.workflow_version,
+                correlation_id: stored.correlation_id.as_deref(),
+                is_child: stored.parent.is_some(),
+                status,
+                start: created_at(stored.id),
+                end: now,
+                failure: None,
+            })]);
+        }
+        // The reason of a cancel is what its caller wrote.
+        let reason = Some(reason).filter(|_| status == Status::Failed);
+        tracing::warn!(
+            ExecutionId = %stored.id,
+            WorkflowId = stored.workflow_id,
+            status = status.as_str(),
+            reason,
+            "a run that could not be advanced was ended"
+        );
     }
     Ok(None)
+}
+
+/// When a run was created, to the millisecond: ids are UUIDv7.
+fn created_at(run: RunId) -> Timestamp {
+    let millis = run.0.as_u128() >> 80;
+    Timestamp(i64::try_from(millis).unwrap_or(0) * 1000)
 }
 
 /// A terminal status of a run that is not replayed.
@@ -118,11 +152,12 @@ pub(crate) enum Settled {
     No,
 }
 
-/// Commits the end of a run that this process holds and notifies its waiters.
+/// Commits the end of a run that this process holds and notifies its waiters and its parent.
 pub(crate) async fn end(
     shared: &Shared,
     run: RunId,
     epoch: u64,
+    parent: Option<RunId>,
     change: StatusChange,
     dead_letter: Option<Box<DeadLetter>>,
 ) -> Settled {
@@ -133,7 +168,7 @@ pub(crate) async fn end(
         outputs: None,
     };
     if let Err(error) = shared.cancel_awaited_children(run, "parent_ended").await {
-        tracing::warn!(%run, %error, "the children of a run could not be cancelled; its end is tried again later");
+        tracing::warn!(ExecutionId = %run, %error, "the children of a run could not be cancelled; its end is tried again later");
         return Settled::No;
     }
     let mut commit = nothing_but(shared, run, epoch, Then::Keep);
@@ -147,14 +182,17 @@ pub(crate) async fn end(
             (CommitAnswer::Unknown(_), None) => return Settled::No,
             // The end of the run is more important than its dead letter.
             (CommitAnswer::Rejected(what), _) if commit.dead_letter.take().is_some() => {
-                tracing::error!(%run, %what, "the dead letter of a run was rejected; the run ends without one");
+                tracing::error!(ExecutionId = %run, %what, "the dead letter of a run was rejected; the run ends without one");
             }
             (CommitAnswer::Rejected(what), _) => {
-                tracing::error!(%run, %what, "the end of a run was rejected");
+                tracing::error!(ExecutionId = %run, %what, "the end of a run was rejected");
                 return Settled::No;
             }
             (CommitAnswer::Fenced | CommitAnswer::Conflict(_), _) => return Settled::Elsewhere,
         }
+    }
+    if let Some(parent) = parent {
+        shared.notify_parent(parent).await;
     }
     shared.waiters.notify(run, ended);
     Settled::Ended {

@@ -2,7 +2,12 @@
 //!
 //! What must stay true: runs that may crash this process start after all other runs of the claim are driven or released.
 
-use super::{nothing_but, probation::Probation, quarantine::quarantine};
+use super::{
+    admit::{NotAdmitted, admit},
+    nothing_but,
+    probation::Probation,
+    quarantine::quarantine,
+};
 use crate::{
     compiled::Compiled,
     dead_letters::{self, Held},
@@ -122,6 +127,17 @@ async fn one(
         }
         Err(what) => return quarantine(shared, stored.id, stored.epoch, &what).await,
     };
+    if starts && !archived {
+        match admit(shared, &stored, &compiled, &payloads).await {
+            Ok(()) => {}
+            Err(NotAdmitted::Settled) => return,
+            Err(NotAdmitted::Store(error)) => return try_again(shared, &stored, &error, backoff).await,
+            Err(NotAdmitted::InvalidKey(what)) => {
+                dead_letters::dead_letter_run(shared, Held::of(&stored), DeadReason::InvalidTrigger, &what).await;
+                return;
+            }
+        }
+    }
     match Driver::recover(shared.clone(), &stored, compiled, payloads, archived, probation, gaps) {
         Ok(Some(driver)) => driver.spawn(),
         Ok(None) => {} // if the lease is still ours, it is found as orphaned
@@ -148,9 +164,13 @@ async fn read_payloads(
         Some(spec) => Some(parse("spec", spec).await?),
         None => None,
     };
+    let request = match &stored.request {
+        Some(request) => Some(parse("request", request).await?),
+        None => None,
+    };
     let bytes = stored.trigger.len() + stored.spec.as_ref().map_or(0, String::len);
     if !check {
-        return Ok(Payloads::new(trigger, spec, bytes));
+        return Ok(Payloads::new(trigger, spec, bytes).started_by(request));
     }
     let checked = check_trigger(&shared.offload, compiled, &trigger, stored.trigger.len()).await;
     let describe = |refusal: Refusal| match &refusal {
@@ -163,7 +183,8 @@ async fn read_payloads(
         }
         _ => refusal.to_string(),
     };
-    checked.map_err(describe).map(|()| Payloads::new(trigger, spec, bytes))
+    let payloads = |()| Payloads::new(trigger, spec, bytes).started_by(request);
+    checked.map_err(describe).map(payloads)
 }
 
 /// Runs of a deleted workflow continue, whatever its status was.
@@ -181,7 +202,7 @@ async fn is_archived(shared: &Shared, uid: Uuid, known: &mut Archived) -> Result
 /// Releases a run that could not be read because the store failed, to be claimed again soon.
 async fn try_again(shared: &Shared, run: &StoredRun, error: &StoreError, backoff: &mut ReadBackoff) {
     let delay = backoff.next_ms();
-    tracing::warn!(run = %run.id, %error, "a run could not be read; it is claimed again in {delay} ms");
+    tracing::warn!(ExecutionId = %run.id, %error, "a run could not be read; it is claimed again in {delay} ms");
     let wake_at = shared.clock.now().plus_millis(delay);
     let commit = nothing_but(shared, run.id, run.epoch, Then::Decline { wake_at });
     shared.store.commit(commit).await; // if it fails, the lease is found as orphaned

@@ -25,8 +25,37 @@ use std::{collections::HashMap, sync::Arc};
 
 /// The deepest result: the parent reads 128 levels.
 const DEEPEST: usize = 100;
-/// The longest text of an error: it may contain values.
+/// The longest text of an error.
 const LONGEST_MESSAGE: usize = 500;
+
+/// Functions whose errors do not quote their arguments, except for numbers.
+const PLAIN_ERRORS: [&str; 8] = [
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "timestamp",
+    "substring",
+    "value",
+];
+
+/// The names of types in errors.
+const TYPES: [&str; 13] = [
+    "null",
+    "null_type",
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "timestamp",
+    "duration",
+    "list",
+    "map",
+    "type",
+];
 
 /// Functions of libraries that are left out, with the name before the dot if there is one.
 const LEFT_OUT: [(&str, &str); 6] = [
@@ -93,7 +122,7 @@ impl Cel {
         }
         guarded(|| {
             let context = self.context(question, data)?;
-            let value = Value::resolve(&expression, &context).map_err(|error| explain(&error))?;
+            let value = Value::resolve(&expression, &context).map_err(|error| explain(&question.source, &error))?;
             let value = match (question.op, &value) {
                 (Op::Test, Value::Bool(value)) => Json::Bool(*value),
                 (Op::Test, other) => {
@@ -313,17 +342,48 @@ fn syntax(source: &str, errors: &ParseErrors) -> SyntaxError {
     }
 }
 
-fn explain(error: &ExecutionError) -> EvalError {
+/// The message of an error. It names types and what the expression itself contains, never a value of the data: errors are
+/// stored and shown, and data may hold secrets.
+fn explain(source: &str, error: &ExecutionError) -> EvalError {
+    use ExecutionError::*;
     let message = match error {
-        ExecutionError::UndeclaredReference(name) => format!(
+        UndeclaredReference(name) => format!(
             "undeclared reference to `{name}`: no key of the data and no function has this name (protobuf types are not part of the CEL subset); `has(state.key)` tests for a key that may be missing"
         ),
-        ExecutionError::UnsupportedBinaryOperator(operator, left, right) => format!(
+        UnsupportedBinaryOperator(operator, left, right) => format!(
             "no matching overload: `{operator}` of {} and {}; convert one of them, as in `double(n)`",
             type_of(left),
             type_of(right)
         ),
-        other => other.to_string(),
+        ValuesNotComparable(left, right) => {
+            format!("a {} cannot be compared with a {}", type_of(left), type_of(right))
+        }
+        UnsupportedIndex(index, of) => format!("a {} cannot be the index of a {}", type_of(index), type_of(of)),
+        UnsupportedKeyType(key) => format!("a {} cannot be the key of a map", type_of(key)),
+        UnsupportedTargetType { target } => format!("a {} is not accepted here", type_of(target)),
+        NotSupportedAsMethod { method, target } => format!("a {} has no method `{method}`", type_of(target)),
+        NoSuchKey(key) if source.contains(key.as_str()) => format!("no such key: `{key}`"),
+        NoSuchKey(_) => "no such key".to_owned(),
+        DuplicateKey(_) => "a map has the same key twice".to_owned(),
+        IndexOutOfBounds(_) => "the index is out of bounds".to_owned(),
+        DivisionByZero(_) => "division by zero".to_owned(),
+        RemainderByZero(_) => "remainder of a division by zero".to_owned(),
+        Overflow(operator, ..) => format!("overflow of `{operator}`"),
+        // A number in the message may be a value of the data.
+        FunctionError { function, message }
+            if (PLAIN_ERRORS.contains(&function.as_str()) || function.starts_with("math."))
+                && !message.contains(|c: char| c.is_ascii_digit()) =>
+        {
+            format!("`{function}` failed: {message}")
+        }
+        FunctionError { function, .. } => format!("`{function}` failed: its argument is not valid"),
+        // Some functions put the value itself where its type should be.
+        UnexpectedType { got, want } => match TYPES.contains(&got.as_str()) {
+            true => format!("a {got} is given where a {want} is expected"),
+            false => format!("the value is not of the type that is expected ({want})"),
+        },
+        InvalidArgumentCount { .. } | NoSuchOverload(_) | MissingArgumentOrTarget => error.to_string(),
+        _ => "the expression cannot be evaluated with this data".to_owned(),
     };
     failed(EvalErrorKind::Thrown, shortened(message))
 }

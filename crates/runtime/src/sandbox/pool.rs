@@ -7,7 +7,10 @@ use super::{
     SandboxError, SandboxSettings, Source,
     protocol::{Answered, Asked, Budget, EvaluationError, LONGEST_ANSWER, Op, frame},
 };
-use crate::slots::{Behalf, Slots};
+use crate::{
+    metrics::SandboxMetrics,
+    slots::{Behalf, Slots},
+};
 use fermata_expr::{Limits, SandboxLanguage, cel};
 use serde::Serialize;
 use serde_json::Value;
@@ -51,6 +54,7 @@ struct Pool {
     ids: AtomicU64,
     /// Whether failed steps of the confinement were logged.
     reported: AtomicBool,
+    metrics: SandboxMetrics,
 }
 
 #[derive(Default)]
@@ -70,6 +74,7 @@ impl Sandbox {
             idle: Mutex::default(),
             ids: AtomicU64::new(1),
             reported: AtomicBool::new(false),
+            metrics: SandboxMetrics::default(),
         };
         Sandbox {
             pool: Arc::new(pool),
@@ -148,7 +153,24 @@ impl Sandbox {
         };
         let started = Instant::now();
         let answer = self.pool.ask(op, source, data, limits).await;
-        (answer, started.elapsed())
+        let took = started.elapsed();
+        self.pool.metrics.durations.observe_time(took);
+        let counter = match &answer {
+            Ok(_) | Err(SandboxError::Syntax(_) | SandboxError::Failed(_)) => &self.pool.metrics.answered,
+            Err(SandboxError::Killed(_)) => &self.pool.metrics.killed,
+            Err(SandboxError::Crashed(_) | SandboxError::Unavailable(_)) => &self.pool.metrics.broken,
+        };
+        counter.inc();
+        (answer, took)
+    }
+
+    pub(crate) fn metrics(&self) -> &SandboxMetrics {
+        &self.pool.metrics
+    }
+
+    /// How many evaluations run now.
+    pub(crate) fn used(&self) -> usize {
+        self.pool.slots.used()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The graph of workflows is that of the published versions. What is published later is checked again when a child starts.
 
-use super::Workflows;
+use super::WorkflowsOf;
 use crate::error::{EngineError, Refusal};
 use fermata_core::{Kind, Plan, StoredPlan};
 use fermata_dialects::{ChildReference, Compiled as CompiledDocument, Document, Severity, Stage, children};
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// The most workflows that are looked at for one document.
 const MOST: usize = 1000;
 
-impl Workflows {
+impl WorkflowsOf<'_> {
     /// Adds warnings about unknown children, or refuses a document whose children start it again.
     pub(super) async fn check_children(
         &self,
@@ -71,7 +71,7 @@ impl Workflows {
 
     /// The version that a reference names, and its plan; `None` if there is none.
     async fn plan_of(&self, child: &ChildReference) -> Result<Option<(u32, Plan)>, EngineError> {
-        let workflow = match self.resolve(&child.workflow).await {
+        let workflow = match self.all.named_by(self.tenant).resolve(&child.workflow).await {
             Ok(workflow) => workflow,
             Err(EngineError::Refused(Refusal::WorkflowNotFound(_))) => return Ok(None),
             Err(error) => return Err(error),

@@ -17,7 +17,7 @@
 //! What must stay true: the store decides from its current state, in one transaction; the cached state here is removed with
 //! every change. What a run refers to is never deleted.
 
-use super::{Head, Workflows, aside, release::has_drafts};
+use super::{Head, WorkflowsOf, aside, release::has_drafts};
 use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
@@ -104,27 +104,30 @@ pub struct Validated {
     pub warnings: Vec<Diagnostic>,
 }
 
-impl Workflows {
+impl WorkflowsOf<'_> {
     /// Active → Archived: no new runs start, and pending ones are cancelled.
     pub async fn archive(&self, reference: &str) -> Result<Workflow, EngineError> {
-        self.change(self.resolve(reference).await?, Archive, None).await
+        self.change(self.resolve_to_change(reference).await?, Archive, None)
+            .await
     }
 
     /// Archived → Active, enabled.
     pub async fn reactivate(&self, reference: &str) -> Result<Workflow, EngineError> {
-        self.change(self.resolve(reference).await?, Reactivate, None).await
+        self.change(self.resolve_to_change(reference).await?, Reactivate, None)
+            .await
     }
 
     /// Allows an active workflow to start new runs, or forbids it.
     pub async fn set_enabled(&self, reference: &str, enabled: bool) -> Result<Workflow, EngineError> {
         let command = if enabled { Enable } else { Disable };
-        self.change(self.resolve(reference).await?, command, None).await
+        self.change(self.resolve_to_change(reference).await?, command, None)
+            .await
     }
 
     /// Makes an existing version the current one. Runs in flight stay on their version, and the enabled flag stays as it
     /// is.
     pub async fn activate(&self, reference: &str, version: u32) -> Result<Workflow, EngineError> {
-        let workflow = self.resolve(reference).await?;
+        let workflow = self.resolve_to_change(reference).await?;
         let (uid, id) = (workflow.uid, &workflow.id);
         let definition = self.definition(uid, id, version).await?;
         let compiled = self.compiled(uid, id, version).await?;
@@ -166,7 +169,7 @@ impl Workflows {
     /// Deletes a workflow that is a draft or archived and has no runs. For dialects without drafts the delete is soft: it is
     /// possible in any state, and runs continue.
     pub async fn delete(&self, reference: &str) -> Result<(), EngineError> {
-        let Workflow { uid, id, dialect, .. } = self.resolve(reference).await?;
+        let Workflow { uid, id, dialect, .. } = self.resolve_to_change(reference).await?;
         let workflow = id;
         if !has_drafts(&dialect) {
             let deleted = self.store.soft_delete_workflow(uid, self.clock.now()).await?;
@@ -195,14 +198,15 @@ impl Workflows {
         name: &str,
         guard: Option<DraftGuard>,
     ) -> Result<super::SavedWorkflow, EngineError> {
-        let Workflow { uid, id, .. } = self.resolve(reference).await?;
-        let (document, compiled) = self.check_document(source, name, Stage::Save).await?;
+        let Workflow { uid, id, tenant, .. } = self.resolve_to_change(reference).await?;
+        let owner = self.all.of(&tenant);
+        let (document, compiled) = owner.check_document(source, name, Stage::Save).await?;
         if compiled.plan.workflow != id {
             let (wanted, found) = (id, compiled.plan.workflow.clone());
             return Err(Refusal::OtherWorkflow { wanted, found }.into());
         }
         let rule = DraftRule::Existing { uid };
-        self.keep(source, &document, compiled, rule, guard).await
+        owner.keep(source, &document, compiled, rule, guard).await
     }
 
     /// Checks a document like publishing does, and stores nothing.
@@ -226,7 +230,8 @@ impl Workflows {
             let workflow = self.store.workflow_by_uid(head.uid).await?;
             return Ok(workflow.and_then(|workflow| workflow.latest_version));
         };
-        let (_, compiled) = self.check_document(&draft.source, &head.id, Stage::Publish).await?;
+        let owner = self.all.of(&draft.tenant);
+        let (_, compiled) = owner.check_document(&draft.source, &head.id, Stage::Publish).await?;
         let plan = compiled.plan.encode();
         let snapshot = self.store.snapshot(head.uid, &draft.checksum, &plan, self.clock.now());
         match snapshot.await? {

@@ -4,7 +4,7 @@
 //! What must stay true: a change is based on the latest version. If another version was published meanwhile, nothing is
 //! stored.
 
-use super::{PublishedWorkflow, Workflows};
+use super::{PublishedWorkflow, WorkflowsOf};
 use crate::error::{EngineError, Refusal};
 use fermata_dialects::{
     Dialect, Document, Stage,
@@ -19,7 +19,7 @@ const TRIES: usize = 5;
 const MOST_VERSIONS: usize = 10_000;
 const PAGE: u32 = 100;
 
-impl Workflows {
+impl WorkflowsOf<'_> {
     /// Applies intents to the latest version and publishes the result. With `expected`, only if that is the latest version.
     pub async fn revise(
         &self,
@@ -29,7 +29,7 @@ impl Workflows {
     ) -> Result<(PublishedWorkflow, Value), EngineError> {
         let mut last = None;
         for _ in 0..TRIES {
-            let workflow = self.resolve(reference).await?;
+            let workflow = self.resolve_to_change(reference).await?;
             let dialect = Dialect::parse(&workflow.dialect).filter(|dialect| *dialect == Dialect::Jsondagapi);
             let (Some(dialect), Some(latest)) = (dialect, workflow.latest_version) else {
                 let (workflow, dialect) = (workflow.id, workflow.dialect);
@@ -51,12 +51,13 @@ impl Workflows {
                 what: error.to_string(),
             })?;
             let document = self.parse(&source, "request")?;
-            let compiled = self.examine(&document, Stage::Publish).await?;
+            let owner = self.all.of(&workflow.tenant);
+            let compiled = owner.examine(&document, Stage::Publish).await?;
             let rule = ReleaseRule::Existing {
                 uid: workflow.uid,
                 after: Some(latest),
             };
-            match self.release(&source, &document, compiled, rule).await {
+            match owner.release(&source, &document, compiled, rule).await {
                 Ok(published) => return Ok((published, new)),
                 Err(error @ EngineError::Refused(Refusal::Republished(_))) => last = Some(error),
                 Err(error) => return Err(error),

@@ -1,19 +1,20 @@
 //! Child runs: their outputs, failures and cancels reach the right run, once.
 
-use crate::support::{Bed, PATIENCE, Place, workflow};
+use crate::support::{Bed, PATIENCE, Place, Scripted, link, workflow};
 use fermata_core::{
-    AnswerRule, Kind, RunId, RunOutputs, Status, code,
+    AnswerRule, Kind, RunId, RunOutputs, Status, Timestamp, code,
     plan::{Name, PlanBuilder, Source},
 };
 use fermata_runtime::{
-    Request, Settings,
-    actions::{HttpSettings, Registry},
+    Engine, Request, Settings,
+    actions::{HttpSettings, Registry, Success},
+    clock::TokioClock,
 };
 use fermata_store::reads::RunFilter;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-fn parks() -> Settings {
+pub fn parks() -> Settings {
     Settings {
         park_after: Duration::ZERO,
         poll_interval: Duration::from_millis(20),
@@ -35,7 +36,7 @@ fn plan(id: &str) -> PlanBuilder {
 
 impl Bed {
     /// Stores a workflow under this name that follows this plan.
-    async fn add(&self, name: &str, plan: PlanBuilder) {
+    pub async fn add(&self, name: &str, plan: PlanBuilder) {
         let nodes = json!([{ "id": "a", "actionType": "core.echo", "parameters": {} }]);
         let mut document = workflow(nodes);
         document["id"] = json!(name);
@@ -43,12 +44,12 @@ impl Bed {
         self.install(name, plan).await;
     }
 
-    async fn install(&self, name: &str, plan: PlanBuilder) {
+    pub async fn install(&self, name: &str, plan: PlanBuilder) {
         let uid = self.engine.reads().workflow(name).await.unwrap().uid;
         self.engine.workflows().install(uid, plan.build().unwrap(), 1).unwrap();
     }
 
-    async fn start_run(&self, name: &str, trigger: Value) -> RunId {
+    pub async fn start_run(&self, name: &str, trigger: Value) -> RunId {
         let request = Request {
             workflow_id: name.to_owned(),
             trigger,
@@ -59,7 +60,7 @@ impl Bed {
         self.engine.start(request).await.unwrap().run
     }
 
-    async fn runs_of(&self, name: &str) -> Vec<fermata_store::reads::RunRecord> {
+    pub async fn runs_of(&self, name: &str) -> Vec<fermata_store::reads::RunRecord> {
         let uid = self.engine.reads().workflow(name).await.unwrap().uid;
         let filter = RunFilter {
             workflow_uid: Some(uid),
@@ -70,7 +71,7 @@ impl Bed {
     }
 
     /// Waits for the first run of a workflow.
-    async fn first_run_of(&self, name: &str) -> RunId {
+    pub async fn first_run_of(&self, name: &str) -> RunId {
         for _ in 0..2000 {
             if let Some(run) = self.runs_of(name).await.first() {
                 return run.id;
@@ -80,13 +81,13 @@ impl Bed {
         panic!("no run of {name} was started");
     }
 
-    async fn end_of(&self, run: RunId) -> crate::support::Left {
+    pub async fn end_of(&self, run: RunId) -> crate::support::Left {
         let ended = self.engine.wait(run, PATIENCE).await.unwrap().expect("the run ends");
         self.left(run, ended).await
     }
 }
 
-async fn beds() -> [Bed; 2] {
+pub async fn beds() -> [Bed; 2] {
     [Bed::new().await, Bed::with(parks(), |registry| registry).await]
 }
 
@@ -321,4 +322,64 @@ async fn end_of_a_child_survives_crashes_of_its_parent() {
     assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
     assert_eq!(left.attempts("call"), [(1, "Succeeded")]);
     assert_eq!(bed.runs_of("child").await.len(), 1, "one attempt has one child");
+}
+
+/// A child that is dead-lettered sends its parent the same message as any other. Time is simulated: the sweep that repairs lost
+/// messages comes only after ten seconds.
+#[tokio::test(start_paused = true)]
+async fn end_of_a_dead_lettered_child_reaches_its_parent_at_once() {
+    let breaks = Scripted::new("test.link", |_, _| {
+        Ok(Success {
+            outputs: json!({}),
+            links: vec![link(&"x".repeat(5000))],
+            offer: None,
+        })
+    });
+    let store: Arc<dyn fermata_store::Store> = Arc::new(fermata_store::memory::MemoryStore::new());
+    let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+    let clock = Arc::new(TokioClock::starting_at(Timestamp(1_700_000_000_000_000)));
+    let settings = Settings {
+        heartbeat_thread: false,
+        ..parks()
+    };
+    let engine = Engine::new(store.clone(), registry.with_action(Arc::new(breaks)), settings, clock);
+    let worker = engine.clone();
+    tokio::spawn(async move { worker.run().await });
+    engine.ready().await;
+    let documents = [
+        json!({ "id": "child", "displayName": "c", "startNode": "a", "nodes": [{ "id": "a", "actionType": "test.link" }] }),
+        json!({ "id": "parent", "displayName": "p", "startNode": "call", "nodes": [
+            { "id": "call", "nodeType": "subworkflow", "workflowId": "child", "waitForCompletion": true,
+              "policies": { "retry": { "maxAttempts": 1 } } }] }),
+    ];
+    for document in documents {
+        let saved = engine.workflows().save(document.to_string().as_bytes(), "t.json").await;
+        let id = saved.unwrap().workflow.id;
+        engine.workflows().publish(&id, true).await.unwrap();
+    }
+    let request = Request {
+        workflow_id: "parent".to_owned(),
+        trigger: json!({}),
+        ..Request::default()
+    };
+    let (accepted, ended) = engine.start_and_wait(request, PATIENCE).await.unwrap();
+    let ended = ended.expect("it ends");
+    assert_eq!(ended.status, Status::Failed);
+    assert!(
+        ended.error.as_deref().unwrap_or_default().contains("COMMIT_REJECTED"),
+        "{ended:?}"
+    );
+    let parent = store.run(accepted.run).await.unwrap().unwrap();
+    let runs = store
+        .runs(RunFilter {
+            limit: 9,
+            ..RunFilter::default()
+        })
+        .await
+        .unwrap()
+        .items;
+    let child = runs.iter().find(|run| run.workflow_id == "child").expect("a child");
+    assert_eq!(child.reason.as_deref(), Some("dead_letter"));
+    let waited = parent.ended_at.unwrap().0 - child.ended_at.unwrap().0;
+    assert!(waited < 5_000_000, "the parent ended {waited} µs after its child");
 }

@@ -49,7 +49,7 @@ fn now() -> Timestamp {
 async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
     NewRun {
         id: RunId(Uuid::now_v7()),
-        workflow_uid: store.workflow("under-test").await.unwrap().unwrap().uid,
+        workflow_uid: store.workflow("", "under-test").await.unwrap().unwrap().uid,
         workflow_id: "under-test".to_owned(),
         workflow_version: 1,
         pinned: false,
@@ -59,6 +59,9 @@ async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
         spec: Some(r#"{"s":1}"#.to_owned()),
         priority: Some(3),
         correlation_id: Some("trace-7".to_owned()),
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: Principal {
             user_id: "ada".to_owned(),
             display_name: None,
@@ -66,6 +69,7 @@ async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
         },
         parent: None,
         created_at: now(),
+        flow: None,
         local_start: None,
     }
 }
@@ -327,7 +331,7 @@ async fn dead_letter_of_a_deleted_workflow_is_not_requeued() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("its workflow `under-test` was deleted"), "{refused}");
-    let new = bed.store.workflow("under-test").await.unwrap().unwrap().uid;
+    let new = bed.store.workflow("", "under-test").await.unwrap().unwrap().uid;
     for (workflow, count) in [(old, 1), (new, 0)] {
         let filter = DeadLetterFilter {
             workflow_uid: Some(workflow),

@@ -28,7 +28,18 @@ async fn failed_run_is_logged_with_workflow_node_and_code_and_without_payloads()
     let failed: Vec<_> = lines.iter().filter(|line| line.contains("a run failed")).collect();
     assert_eq!(failed.len(), 1, "{lines:?}");
     let run = left.run.to_string();
-    for part in ["WARN", &run, "under-test", "node=\"charge\"", "code=", "action_failed"] {
+    for part in [
+        "INFO",
+        &format!("ExecutionId={run}"),
+        "WorkflowId=\"under-test\"",
+        "WorkflowVersion=1",
+        "NodeId=\"charge\"",
+        "ActionType=\"core.fail\"",
+        &format!("CorrelationId=\"{run}\""),
+        "PrincipalUserId=",
+        "code=",
+        "action_failed",
+    ] {
         assert!(failed[0].contains(part), "{part}: {}", failed[0]);
     }
     assert!(!lines.iter().any(|line| line.contains("4111")), "{lines:?}");

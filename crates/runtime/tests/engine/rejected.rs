@@ -74,6 +74,7 @@ async fn version_with_ids_that_are_no_longer_allowed_still_runs() {
     assert!(format!("{refused:?}").contains("INVALID_ID"), "{refused:?}");
     let draft = Draft {
         id: "under-test".to_owned(),
+        tenant: String::new(),
         display_name: "Under test".to_owned(),
         description: None,
         dialect: "dataworkflows".to_owned(),
@@ -82,7 +83,7 @@ async fn version_with_ids_that_are_no_longer_allowed_still_runs() {
         at: Timestamp(1),
     };
     let uid = Uuid::now_v7();
-    let rule = DraftRule::NewOrDraft { uid };
+    let rule = DraftRule::NewOrDraft { uid, most: None };
     bed.store.save_draft(draft, rule, None).await.unwrap();
     let activation = Activation::Activate { enabled: true };
     bed.store

@@ -182,7 +182,7 @@ async fn dead_letters(engine: &Engine, store: &Arc<dyn Store>, workflow_id: &str
     let text = document.to_string();
     engine.workflows().save(text.as_bytes(), "test.json").await.unwrap();
     engine.workflows().publish(workflow_id, true).await.unwrap();
-    let uid = store.workflow(workflow_id).await.unwrap().unwrap().uid;
+    let uid = store.workflow("", workflow_id).await.unwrap().unwrap().uid;
     for number in 0..count {
         let run = NewRun {
             id: RunId(Uuid::now_v7()),
@@ -196,9 +196,13 @@ async fn dead_letters(engine: &Engine, store: &Arc<dyn Store>, workflow_id: &str
             spec: None,
             priority: None,
             correlation_id: None,
+            traceparent: None,
+            request: None,
+            delivery: None,
             principal: Principal::default(),
             parent: None,
             created_at: engine.now(),
+            flow: None,
             local_start: None,
         };
         store.enqueue(run).await.unwrap();

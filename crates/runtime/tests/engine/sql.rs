@@ -387,3 +387,50 @@ async fn run_held_by_a_session_can_be_cancelled() {
     assert!(!bed.acquire(run).await);
     assert_eq!(bed.said(), Vec::<Value>::new());
 }
+
+/// Runs that were started by SQL ask for a place at their first claim. A session gets none that waits, and the place of a run that it
+/// completes is handed over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_started_by_sql_wait_for_a_place() {
+    let bed = Bed::new(Duration::from_millis(20)).await;
+    let mut document =
+        workflow(json!([{ "id": "nap", "actionType": "core.delay", "parameters": { "durationMs": 600_000 } }]));
+    document["concurrency"] = json!({ "limit": 1, "key": "{{ trigger.key }}" });
+    bed.publish(document).await;
+    bed.sql("BEGIN").await;
+    let first = bed.start("r1", json!({ "key": 1 })).await;
+    assert!(!bed.acquire(first).await, "a runner decides whether it may begin");
+    let second = bed.start("r2", json!({ "key": 1 })).await;
+    bed.sql("COMMIT").await;
+    let begun = async |run: RunId, expected: bool| {
+        let settled = async {
+            loop {
+                let record = bed.store.run(run).await.unwrap().unwrap();
+                let waits = record.flow.as_ref().is_some_and(|flow| flow.waiting.is_some());
+                if if expected {
+                    record.status == Status::Running
+                } else {
+                    waits
+                } {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, settled)
+            .await
+            .expect("it begins or waits");
+    };
+    begun(first, true).await;
+    begun(second, false).await;
+    assert!(!bed.acquire(second).await, "it waits");
+    bed.engine.cancel(first, "enough").await.unwrap();
+    assert_eq!(bed.end(first).await.status, Status::Cancelled);
+    begun(second, true).await;
+    let keyless = bed.start("r3", json!({})).await;
+    assert_eq!(
+        bed.end(keyless).await.status,
+        Status::Failed,
+        "its key cannot be rendered"
+    );
+}

@@ -184,6 +184,14 @@ impl Bed {
         self.engine.workflows().publish(&saved.workflow.id, true).await.unwrap();
     }
 
+    /// Creates a workflow of a dialect without drafts.
+    pub async fn create(&self, document: &Value) {
+        self.ready().await;
+        let text = document.to_string();
+        let added = self.engine.workflows().add(text.as_bytes(), "test.json").await;
+        assert!(added.is_ok(), "{:?}", added.err());
+    }
+
     /// Publishes a document, runs it once and returns the records.
     pub async fn carry(&self, document: Value, trigger: Value) -> Left {
         self.publish(&document).await;

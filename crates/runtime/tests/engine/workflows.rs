@@ -138,7 +138,7 @@ async fn workflow_recreated_by_another_process_is_another_workflow() {
     let new = bed.engine.reads().workflow("w").await.unwrap().uid;
     assert_ne!(new, old);
     let refused = refusal(start("w", "r1").await);
-    let owner = matches!(&refused, Refusal::RequestIdTaken { run, is_deleted: true, .. } if *run == first);
+    let owner = matches!(&refused, Refusal::RequestIdTaken { run, is_same_name: true, .. } if *run == first);
     assert!(owner, "{refused}");
     let second = start("w", "r2").await.unwrap().run;
     let record = bed.store.run(second).await.unwrap().unwrap();

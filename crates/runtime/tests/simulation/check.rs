@@ -1,11 +1,11 @@
 //! The promises, checked at the end of a simulation.
 
 use super::{
-    scenario::{Ending, HORIZON_MS},
-    world::{Effect, Tracked, World},
+    scenario::{ACTION, Ending, HORIZON_MS, WHOLE_STATE},
+    world::{Effect, StartedBy, Tracked, World},
 };
 use fermata_core::{
-    Event, Join, Kind, Node, NodeId, Outcome, Phase, Plan, Run, RunId, Status, Timestamp, Verdict, apply, code, decode,
+    Event, Join, Kind, Node, NodeId, Outcome, Plan, Run, RunId, RunOutputs, Timestamp, Verdict, apply, code, decode,
 };
 use fermata_store::{
     DeadLetterStore, ReadStore, RunStore, StoreError,
@@ -16,7 +16,7 @@ use fermata_store::{
     runs::AttemptStatus,
 };
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 const ALL: Window = Window {
     limit: u32::MAX,
@@ -34,6 +34,11 @@ macro_rules! ensure {
         }
     };
 }
+
+#[path = "family.rs"]
+mod family;
+
+use family::{Seen, children_ended_their_nodes};
 
 pub async fn check(world: &World, memory: &MemoryStore) {
     if let Err(what) = everything(world, memory).await {
@@ -74,39 +79,6 @@ async fn everything(world: &World, memory: &MemoryStore) -> Checked {
     Ok(())
 }
 
-/// One attempt of a node has one child, and the node ended as its child did.
-fn children_ended_their_nodes(world: &World) -> Checked {
-    let inner = world.lock();
-    let mut seen = BTreeSet::new();
-    for child in inner.runs.values() {
-        let Some((parent, node, attempt)) = &child.parent else {
-            continue;
-        };
-        ensure!(
-            seen.insert((*parent, node.clone(), *attempt)),
-            "attempt {attempt} of {node} of {} has two children",
-            inner.short(*parent)
-        );
-        let parent_run = &inner.runs[parent].run;
-        let ix = parent_run.plan().find(node.as_str()).ok_or("a child of no node")?;
-        if let Phase::Finished {
-            outcome: Outcome::Succeeded(_),
-            attempt: last,
-            ..
-        } = &parent_run.node(ix).phase
-        {
-            let fits = last != attempt || child.status() == Status::Succeeded;
-            ensure!(
-                fits,
-                "{node} of {} succeeded, but its child is {}",
-                inner.short(*parent),
-                child.status()
-            );
-        }
-    }
-    Ok(())
-}
-
 fn text(error: StoreError) -> String {
     error.to_string()
 }
@@ -118,6 +90,8 @@ struct Story<'a> {
     events: Vec<Event>,
     rows: Vec<Attempt>,
     effects: Vec<&'a Effect>,
+    /// The triggers of its children.
+    children: Vec<(&'a StartedBy, &'a str)>,
 }
 
 async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeMap<String, RunId>) -> Checked {
@@ -143,6 +117,12 @@ async fn one_run(world: &World, memory: &MemoryStore, id: RunId, owners: &BTreeM
         events,
         rows,
         effects: inner.effects.iter().filter(|effect| effect.run == id).collect(),
+        children: inner
+            .runs
+            .values()
+            .filter_map(|child| Some((child.parent.as_ref()?, child.trigger.as_str())))
+            .filter(|(by, _)| by.run == id)
+            .collect(),
     };
     ensure!(record.status.is_terminal(), "it is {}", record.status);
     ensure!(
@@ -329,8 +309,12 @@ impl Story<'_> {
         outputs.get("v").cloned()
     }
 
-    /// The shallow merge of the outputs of the leaves, in document order.
+    /// The outputs of the leaves, in document order, or the members of the state that were written.
     fn outputs(&self) -> Value {
+        if self.plan().outputs == RunOutputs::Changed {
+            let completed = self.tracked.run.completed().iter();
+            return Value::Object(self.written(completed.map(|ix| &self.plan().node(*ix).id)));
+        }
         let mut merged = Map::new();
         for ix in self.tracked.run.result_nodes() {
             let id = &self.plan().node(ix).id;
@@ -349,7 +333,7 @@ impl Story<'_> {
     /// Parameters and verdicts follow from the recorded outputs as of the right position in the completion order.
     fn expressions_saw_what_is_recorded(&self) -> Checked {
         let mut completed: Vec<&NodeId> = Vec::new();
-        let mut from: BTreeMap<(&NodeId, u32), Value> = BTreeMap::new();
+        let mut from: BTreeMap<(&NodeId, u32), Seen> = BTreeMap::new();
         for event in &self.events {
             let Some(node) = event.node().and_then(|node| self.plan().find(node.as_str())) else {
                 continue;
@@ -387,25 +371,41 @@ impl Story<'_> {
         }
         for effect in &self.effects {
             let parameters: Value = serde_json::from_str(&effect.parameters).unwrap_or_default();
-            let expected = from.get(&(&effect.node, effect.attempt));
+            let seen = from.get(&(&effect.node, effect.attempt)).cloned().unwrap_or_default();
+            let none = json!("none");
+            let written = seen.state.get("v").unwrap_or(&none);
             ensure!(
-                expected == parameters.get("from"),
-                "{} {} was called with {}, though it should have seen {expected:?}",
+                parameters["from"] == seen.from && parameters.get("written").is_none_or(|given| given == written),
+                "{} {} was called with {}, though it should have seen {} and {written}",
                 effect.node,
                 effect.attempt,
-                effect.parameters
+                effect.parameters,
+                seen.from
+            );
+            let given = effect.state.as_deref().map(serde_json::from_str::<Value>);
+            let fits = given.is_none_or(|given| given.ok() == Some(Value::Object(seen.state.clone())));
+            ensure!(
+                fits,
+                "{} {} got the state {:?}, not {:?}",
+                effect.node,
+                effect.attempt,
+                effect.state,
+                seen.state
             );
         }
-        Ok(())
+        self.children_got_the_state(&from)
     }
 
-    fn seen(&self, node: &Node, completed: &[&NodeId]) -> Value {
+    fn seen(&self, node: &Node, completed: &[&NodeId]) -> Seen {
         let (Kind::Action { parameters, .. } | Kind::Request { parameters, .. }) = &node.kind else {
-            return Value::Null;
+            return Seen::default();
         };
         let read = named(parameters["from"].as_str().unwrap_or_default());
         let visible = completed.iter().find(|id| id.as_str() == read);
-        visible.and_then(|id| self.value(id)).unwrap_or(json!("none"))
+        Seen {
+            from: visible.and_then(|id| self.value(id)).unwrap_or(json!("none")),
+            state: self.state(completed),
+        }
     }
 
     fn verdict(&self, node: &NodeId, verdict: &Verdict, condition: &str, completed: &[&NodeId]) -> Checked {
@@ -414,8 +414,14 @@ impl Story<'_> {
             .next()
             .and_then(|number| number.parse().ok())
             .unwrap_or(i64::MAX);
-        let visible = completed.iter().find(|id| id.as_str() == named(condition));
-        let value = visible.and_then(|id| self.value(id)).and_then(|value| value.as_i64());
+        let value = match condition.starts_with("state.") {
+            true => self.state(completed).get("v").cloned(),
+            false => {
+                let mut visible = completed.iter().filter(|id| id.as_str() == named(condition));
+                visible.next().and_then(|id| self.value(id))
+            }
+        };
+        let value = value.and_then(|value| value.as_i64());
         let expected = value.is_some_and(|value| value > above);
         ensure!(
             verdict.holds() == expected,
@@ -428,7 +434,7 @@ impl Story<'_> {
     fn attempt(&self, row: &Attempt, linked: impl Fn(&String) -> bool, owners: &BTreeMap<String, RunId>) -> Checked {
         let place = format!("{} {}", row.node, row.attempt);
         let ix = self.plan().find(row.node.as_str()).ok_or("a row of no node")?;
-        if !matches!(self.plan().node(ix).kind, Kind::Action { .. }) {
+        if !matches!(&self.plan().node(ix).kind, Kind::Action { action, .. } if action == ACTION) {
             return Ok(());
         }
         let same = |effect: &&&Effect| effect.node == row.node && effect.attempt == row.attempt;
@@ -442,7 +448,7 @@ impl Story<'_> {
                 let source = effects.iter().find(|effect| effect.outputs == row.outputs);
                 let effect = source.ok_or_else(|| format!("{place} succeeded with what no call gave"))?;
                 ensure!(
-                    Some(&effect.parameters) == row.parameters.as_ref(),
+                    recorded(&effect.parameters) == recorded(row.parameters.as_deref().unwrap_or_default()),
                     "{place} was called with other parameters"
                 );
                 ensure!(
@@ -496,6 +502,17 @@ impl Story<'_> {
             other => Err(format!("{node} took a callback but is {other:?}")),
         }
     }
+}
+
+/// Parameters without the position of the state, which is recorded with those that get the state.
+fn recorded(parameters: &str) -> Value {
+    let mut parameters: Value = serde_json::from_str(parameters).unwrap_or_default();
+    if parameters[WHOLE_STATE] == true
+        && let Some(members) = parameters.as_object_mut()
+    {
+        members.remove("state");
+    }
+    parameters
 }
 
 /// The node that a text reads.

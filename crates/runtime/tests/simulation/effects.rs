@@ -74,6 +74,7 @@ impl World {
             parameters,
             epoch,
             mistaken,
+            state: (!call.state.is_null()).then(|| call.state.to_string()),
             outputs: None,
             link: None,
         });

@@ -3,9 +3,9 @@
 use super::{
     check,
     rng::{Rng, table},
-    scenario::{ACTION, Ending, HORIZON_MS, PlannedRun, ProcessFault, Scenario},
+    scenario::{ACTION, Ending, HORIZON_MS, PlannedRun, ProcessFault, Scenario, WHOLE_STATE},
     store::FaultyStore,
-    world::{Inner, Life, MAX_CLAIMS, Process, Tracked, World},
+    world::{Inner, Life, MAX_CLAIMS, Process, World},
 };
 use async_trait::async_trait;
 use fermata_core::{Failure, Kind, Phase, RunId, Status, Timestamp};
@@ -79,6 +79,7 @@ async fn prepare(world: &World) {
     for (index, plan) in world.scenario.plans.iter().enumerate() {
         let draft = Draft {
             id: plan.workflow.clone(),
+            tenant: String::new(),
             display_name: plan.workflow.clone(),
             description: None,
             dialect: "built".to_owned(),
@@ -88,7 +89,10 @@ async fn prepare(world: &World) {
         };
         let release = Release {
             draft,
-            rule: ReleaseRule::New { uid: uid(index) },
+            rule: ReleaseRule::New {
+                uid: uid(index),
+                most: None,
+            },
             enabled: true,
             plan: plan.encode(),
         };
@@ -236,6 +240,10 @@ impl Step {
 impl Action for Step {
     fn info(&self) -> &ActionInfo {
         &self.info
+    }
+
+    fn reads_state(&self, parameters: &Value) -> bool {
+        parameters[WHOLE_STATE] == true
     }
 
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
@@ -431,20 +439,31 @@ fn waiting(inner: &Inner, open: &[RunId], now: Timestamp) -> Result<bool, String
             match node.kind {
                 Kind::Wait { timeout_ms } => !answered && timeout_ms.is_none(),
                 Kind::Request { timeout_ms, .. } => {
-                    let child = |other: &&Tracked| match &other.parent {
-                        Some((run, of, attempt)) => run == id && *of == node.id && Some(*attempt) == open,
-                        None => false,
+                    let children: Vec<(Option<u32>, bool)> = inner
+                        .runs
+                        .values()
+                        .filter_map(|other| Some((other.parent.as_ref()?, other.status().is_terminal())))
+                        .filter(|(by, _)| by.run == *id && by.node == node.id && Some(by.attempt) == open)
+                        .map(|(by, ended)| (by.item, ended))
+                        .collect();
+                    let waits_for_children = match (node.kind.each(), &tracked.run.node(ix).items) {
+                        (None, _) => children.iter().all(|(_, ended)| !ended),
+                        (Some(_), None) => false,
+                        (Some(each), Some(items)) => {
+                            let next = items.next(each.max_concurrency);
+                            let runs = |item: &u32| children.contains(&(Some(*item), false));
+                            !next.is_empty() && next.iter().all(runs)
+                        }
                     };
-                    let mut children = inner.runs.values().filter(child);
-                    let ended = children.any(|child| child.status().is_terminal());
-                    !answered && !ended && timeout_ms.is_none() && open.is_some()
+                    !answered && waits_for_children && timeout_ms.is_none() && open.is_some()
                 }
                 _ => false,
             }
         };
         let started = tracked.run.status() == Status::Running;
         // A child of a run that is over must be cancelled.
-        let parent = tracked.parent.as_ref().and_then(|(parent, ..)| inner.runs.get(parent));
+        let parent = tracked.parent.as_ref().filter(|by| by.awaited);
+        let parent = parent.and_then(|by| inner.runs.get(&by.run));
         let started = started && parent.is_none_or(|parent| !parent.status().is_terminal());
         let waits = started && tracked.run.deadline().is_none() && tracked.run.active().all(forever);
         let cancelled = inner.cancels.iter().any(|(run, _)| run == id);

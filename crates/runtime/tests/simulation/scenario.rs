@@ -2,14 +2,18 @@
 
 use super::rng::{Rng, table};
 use fermata_core::{
-    AnswerRule, Join, Kind, NodeId, OnFailure, Plan, Retry, Route, When,
-    plan::{GraphError, PlanBuilder},
+    AnswerRule, Each, Join, Kind, NodeId, OnFailure, OnItemFailure, Plan, Retry, Route, RunOutputs, When,
+    plan::{GraphError, Name, PlanBuilder, Source},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The action that every plan here calls.
 pub const ACTION: &str = "sim.step";
+/// The action that starts child runs.
+const CHILD: &str = "core.subworkflow";
+/// The parameter with which the action gets the whole state.
+pub const WHOLE_STATE: &str = "whole";
 /// After this simulated time there are no more faults.
 pub const HORIZON_MS: u64 = 25_000;
 
@@ -371,7 +375,7 @@ fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
     }
     let mut callbacks = Vec::new();
     for node in plans[workflow].nodes.iter() {
-        let is_child = matches!(&node.kind, Kind::Request { answer, .. } if *answer == AnswerRule::Child);
+        let is_child = node.kind.awaits_children();
         if matches!(node.kind, Kind::Wait { .. } | Kind::Request { .. }) && !is_child {
             for _ in 0..rng.below(4) {
                 callbacks.push((first + rng.below(15_000), node.id.clone()));
@@ -382,7 +386,7 @@ fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
         request: format!("r{at}"),
         tenant: rng.pick(&["", "", "t1"]).to_owned(),
         workflow,
-        trigger: json!({ "x": rng.below(3) }),
+        trigger: json!({ "x": rng.below(3), "items": (0..rng.below(6)).collect::<Vec<_>>() }),
         starts_ms,
         callbacks,
         cancel_ms: rng.chance(250).then(|| first + rng.below(15_000)),
@@ -390,7 +394,8 @@ fn planned_run(rng: &mut Rng, at: u64, plans: &[Plan]) -> PlannedRun {
 }
 
 fn plan(rng: &mut Rng, id: &str, child: Option<&str>) -> Result<Plan, GraphError> {
-    let count = rng.between(1, 12);
+    let stateful = rng.chance(400);
+    let count = rng.between(1, if stateful { 24 } else { 12 });
     let continues = rng.chance(400);
     let timeout = rng.chance(350).then(|| rng.between(1500, 40_000));
     let mut builder = built(id).plan(|plan| {
@@ -400,9 +405,13 @@ fn plan(rng: &mut Rng, id: &str, child: Option<&str>) -> Result<Plan, GraphError
             OnFailure::FailFast
         };
         plan.timeout_ms = timeout;
+        if stateful {
+            plan.scope.names.push(Name::new("state", Source::State));
+            plan.outputs = RunOutputs::Changed;
+        }
     });
     for at in 0..count {
-        builder = node(rng, builder, at, child);
+        builder = node(rng, builder, at, child, stateful);
         for target in at + 1..count {
             // Mostly short edges, so that most nodes are reached and joins have several parents.
             let near = if target == at + 1 { 700 } else { 180 };
@@ -415,7 +424,7 @@ fn plan(rng: &mut Rng, id: &str, child: Option<&str>) -> Result<Plan, GraphError
                     When::Failure,
                     When::Unhandled,
                 ]);
-                let condition = rng.chance(250).then(|| condition(rng, at + 1));
+                let condition = rng.chance(250).then(|| condition(rng, at + 1, stateful));
                 builder = builder.edge(&format!("n{target}"), when, condition.as_deref());
             }
         }
@@ -423,11 +432,45 @@ fn plan(rng: &mut Rng, id: &str, child: Option<&str>) -> Result<Plan, GraphError
     builder.build()
 }
 
-/// A condition that compares the value of a node with a number. The checks parse both from its text.
-fn condition(rng: &mut Rng, before: u64) -> String {
+/// A condition that compares the value of a node, or of the state, with a number. The checks parse both from its text.
+fn condition(rng: &mut Rng, before: u64, stateful: bool) -> String {
     let node = rng.below(before);
     let above = rng.pick(&[-1, 2, 4]);
-    format!("context.data['n{node}'].v > {above}")
+    match stateful && rng.chance(500) {
+        true => format!("state.v > {above}"),
+        false => format!("context.data['n{node}'].v > {above}"),
+    }
+}
+
+/// A node that starts a child, or one for each item of a list. Without a trigger, the child gets the state.
+fn child_node(rng: &mut Rng, builder: PlanBuilder, id: &str, workflow: &str) -> PlanBuilder {
+    let mut parameters = json!({ "workflowId": workflow });
+    if rng.chance(500) {
+        parameters["trigger"] = json!({ "x": 1 });
+    }
+    if rng.chance(120) {
+        return builder.action_with(id, CHILD, parameters);
+    }
+    let each = Each {
+        items: "{{ trigger.items }}".to_owned(),
+        max_concurrency: rng.between(1, 3) as u32,
+        max_items: 5,
+        on_item_failure: rng.pick(&[OnItemFailure::Fail, OnItemFailure::Continue]),
+    };
+    builder.node(
+        id,
+        Kind::Request {
+            action: CHILD.to_owned(),
+            parameters,
+            answer: match rng.chance(350) {
+                true => AnswerRule::Children(each),
+                false => AnswerRule::Child,
+            },
+            timeout_ms: rng.pick(&[None, None, None, Some(4000)]),
+            retry_on_timeout: rng.chance(300),
+            timeout_code: "REQUEST_TIMEOUT".to_owned(),
+        },
+    )
 }
 
 /// An empty plan whose expressions see what those of DataWorkflows documents see.
@@ -435,29 +478,24 @@ fn built(id: &str) -> PlanBuilder {
     PlanBuilder::new(id).plan(|plan| plan.scope = fermata_dialects::dataworkflows::scope())
 }
 
-fn node(rng: &mut Rng, builder: PlanBuilder, at: u64, child: Option<&str>) -> PlanBuilder {
+fn node(rng: &mut Rng, builder: PlanBuilder, at: u64, child: Option<&str>, stateful: bool) -> PlanBuilder {
     let id = format!("n{at}");
     let seen = format!("{{{{ context.data['n{}'].v ?? 'none' }}}}", rng.below(at + 1));
     let starts_child = child.filter(|_| rng.chance(250));
     let drawn = if starts_child.is_some() { 100 } else { rng.below(100) };
+    let mut parameters = json!({ "own": at, "x": "{{ trigger.x }}", "from": seen });
+    if stateful {
+        parameters["written"] = json!("{{ state.v ?? 'none' }}");
+        parameters[WHOLE_STATE] = json!(rng.chance(500));
+    }
     let builder = match drawn {
-        100 => builder.node(
-            &id,
-            Kind::Request {
-                action: "core.subworkflow".to_owned(),
-                parameters: json!({ "workflowId": starts_child.unwrap_or_default(), "trigger": { "x": 1 } }),
-                answer: AnswerRule::Child,
-                timeout_ms: rng.pick(&[None, None, None, Some(4000)]),
-                retry_on_timeout: rng.chance(300),
-                timeout_code: "REQUEST_TIMEOUT".to_owned(),
-            },
-        ),
-        0..=54 => builder.action_with(&id, ACTION, json!({ "own": at, "x": "{{ trigger.x }}", "from": seen })),
+        100 => child_node(rng, builder, &id, starts_child.unwrap_or_default()),
+        0..=54 => builder.action_with(&id, ACTION, parameters),
         55..=64 => builder.node(
             &id,
             Kind::Request {
                 action: ACTION.to_owned(),
-                parameters: json!({ "own": at, "from": seen }),
+                parameters,
                 answer: AnswerRule::Any,
                 timeout_ms: rng.pick(&[None, Some(700), Some(4000), Some(20_000)]),
                 retry_on_timeout: rng.chance(500),
@@ -500,10 +538,13 @@ fn node(rng: &mut Rng, builder: PlanBuilder, at: u64, child: Option<&str>) -> Pl
     let join = match rng.below(10) {
         0..=4 => Join::Any,
         5..=7 => Join::All,
-        _ if at > 0 => Join::Guard(condition(rng, at)),
+        _ if at > 0 => Join::Guard(condition(rng, at, stateful)),
         _ => Join::Any,
     };
+    // Nodes that do not merge stand for decisions.
+    let merges = stateful && rng.chance(800);
     builder.with(|node| {
+        node.merges_into_state = merges;
         node.policies.retry = retry;
         node.policies.timeout_ms = timeout_ms;
         node.policies.rerender_on_retry = rerender;

@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     ChangeHint, Result, Store, StoreError,
-    children::{ChildStore, EndedChild},
+    audit::{AuditFilter, AuditPage, AuditRow, AuditStore},
+    callbacks::{CallbackFilter, CallbackStore, RegisteredCallback, Registration},
+    children::{AwaitedChild, ChildStore, EndedChild, NodeAttempt},
     dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
     definitions::{
         Activation, Definition, Deleted, Draft, DraftGuard, DraftRule, Enablement, Published, Release, Released, Saved,
@@ -18,13 +20,18 @@ use fermata_store::{
         FoundWait, Heartbeat, InboxStore, ItemAnswer, ItemClaim, ItemFilter, ItemHeartbeat, ItemPage, StoredItem,
         WaitRef,
     },
+    keys::{ApiKey, KeyFilter, KeyStore},
     memory::MemoryStore,
-    reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{EventRecord, LinkRecord, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window},
     retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
     runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
         Answer, Attempt, Claim, Claimed, CommitAnswer, Conflict, Delivery, Enqueued, NewRun, RunCommit, RunMessage,
         RunStore, StoredMessage, StoredRun, Then, WaitRecord,
+    },
+    triggers::{
+        Delivered, DeliveryFilter, Fire, Recorded, Settled, StoredEvent, Trigger, TriggerDelivery, TriggerFilter,
+        TriggerWork,
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -174,6 +181,8 @@ impl FaultyStore {
                 messages_seen: stored.messages_seen,
                 status: None,
                 dead_letter: None,
+                usage: None,
+                state: None,
                 then: Then::Park { wake_at: Some(now) },
             };
             if let CommitAnswer::Committed { .. } = self.memory.commit(commit.clone()).await {
@@ -195,6 +204,7 @@ impl FaultyStore {
         let answer = self.memory.commit(commit.clone()).await;
         if let CommitAnswer::Committed { .. } = answer {
             self.world.committed(commit, self.life);
+            self.world.check_children_are_cancelled(commit.run).await;
         }
         self.world.interfere(commit).await;
         answer
@@ -331,6 +341,15 @@ impl RunStore for FaultyStore {
         self.memory.last_attempts(run, nodes).await
     }
 
+    async fn cached_state(&self, run: RunId) -> Result<Option<String>> {
+        self.read("cached_state").await?;
+        let cached = self.memory.cached_state(run).await?;
+        if cached.is_some() {
+            self.world.lock().count("cached state read");
+        }
+        Ok(cached)
+    }
+
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
         self.read("attempt").await?;
         self.memory.attempt(run, node, attempt).await
@@ -344,7 +363,12 @@ impl ChildStore for FaultyStore {
         self.memory.ended_children(parent, limit).await
     }
 
-    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
+    async fn item_results(&self, of: &NodeAttempt, after: Option<RunId>, limit: u32) -> Result<Vec<EndedChild>> {
+        self.read("item_results").await?;
+        self.memory.item_results(of, after, limit).await
+    }
+
+    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<AwaitedChild>> {
         self.read("awaited_children").await?;
         self.memory.awaited_children(parent, after, limit).await
     }
@@ -383,6 +407,175 @@ impl InboxStore for FaultyStore {
 }
 
 #[async_trait]
+impl AuditStore for FaultyStore {
+    async fn add_audit(&self, row: AuditRow) -> Result<()> {
+        self.memory.add_audit(row).await
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<AuditPage> {
+        self.memory.audit(filter).await
+    }
+
+    async fn prune_audit(&self, before: Uuid, limit: u32) -> Result<u64> {
+        self.memory.prune_audit(before, limit).await
+    }
+}
+
+#[async_trait]
+impl CallbackStore for FaultyStore {
+    async fn register_callbacks(&self, callbacks: Vec<RegisteredCallback>) -> Result<Registration> {
+        self.memory.register_callbacks(callbacks).await
+    }
+
+    async fn registered_callback(&self, tenant: &str, id: &str) -> Result<Option<RegisteredCallback>> {
+        self.read("registered_callback").await?;
+        self.memory.registered_callback(tenant, id).await
+    }
+
+    async fn registered_callbacks(&self, filter: CallbackFilter) -> Result<Page<RegisteredCallback>> {
+        self.memory.registered_callbacks(filter).await
+    }
+
+    async fn delete_callback(&self, tenant: &str, id: &str) -> Result<bool> {
+        self.memory.delete_callback(tenant, id).await
+    }
+
+    async fn active_workflows_containing(&self, tenant: &str, text: &str, limit: u32) -> Result<Vec<String>> {
+        self.memory.active_workflows_containing(tenant, text, limit).await
+    }
+}
+
+#[async_trait]
+impl KeyStore for FaultyStore {
+    async fn add_api_key(&self, key: ApiKey) -> Result<()> {
+        self.memory.add_api_key(key).await
+    }
+
+    async fn api_key(&self, id: Uuid) -> Result<Option<ApiKey>> {
+        self.memory.api_key(id).await
+    }
+
+    async fn api_keys(&self, filter: KeyFilter) -> Result<Page<ApiKey>> {
+        self.memory.api_keys(filter).await
+    }
+
+    async fn revoke_api_key(&self, id: Uuid, tenant: Option<&str>, at: Timestamp) -> Result<bool> {
+        self.memory.revoke_api_key(id, tenant, at).await
+    }
+}
+
+#[async_trait]
+impl fermata_store::UsageStore for FaultyStore {
+    async fn usage(&self, tenant: &str, month: u32) -> Result<u64> {
+        fermata_store::UsageStore::usage(&self.memory, tenant, month).await
+    }
+}
+
+#[async_trait]
+impl fermata_store::TriggerStore for FaultyStore {
+    async fn create_trigger(&self, trigger: Trigger) -> Result<bool> {
+        self.memory.create_trigger(trigger).await
+    }
+
+    async fn update_trigger(&self, trigger: Trigger) -> Result<bool> {
+        self.memory.update_trigger(trigger).await
+    }
+
+    async fn delete_trigger(&self, id: Uuid) -> Result<bool> {
+        self.memory.delete_trigger(id).await
+    }
+
+    async fn rotate_segment(&self, id: Uuid, segment: Uuid, until: Timestamp, at: Timestamp) -> Result<bool> {
+        self.memory.rotate_segment(id, segment, until, at).await
+    }
+
+    async fn trigger(&self, id: Uuid) -> Result<Option<Trigger>> {
+        self.memory.trigger(id).await
+    }
+
+    async fn webhook(&self, segment: Uuid, now: Timestamp) -> Result<Option<Trigger>> {
+        self.memory.webhook(segment, now).await
+    }
+
+    async fn triggers(&self, filter: TriggerFilter) -> Result<Page<Trigger>> {
+        self.memory.triggers(filter).await
+    }
+
+    async fn event_triggers(&self, tenant: &str, event_type: &str) -> Result<Vec<Trigger>> {
+        self.memory.event_triggers(tenant, event_type).await
+    }
+
+    async fn fire_due(&self, now: Timestamp, limit: u32, fire: Fire) -> Result<Vec<Delivered>> {
+        self.memory.fire_due(now, limit, fire).await
+    }
+
+    async fn add_delivery(&self, delivery: TriggerDelivery) -> Result<Option<TriggerDelivery>> {
+        self.memory.add_delivery(delivery).await
+    }
+
+    async fn take_deliveries(&self, now: Timestamp, until: Timestamp, limit: u32) -> Result<Vec<TriggerDelivery>> {
+        self.memory.take_deliveries(now, until, limit).await
+    }
+
+    async fn settle_delivery(&self, trigger: Uuid, occurrence: &str, settled: Settled) -> Result<bool> {
+        self.memory.settle_delivery(trigger, occurrence, settled).await
+    }
+
+    async fn delivery(&self, id: Uuid) -> Result<Option<TriggerDelivery>> {
+        self.memory.delivery(id).await
+    }
+
+    async fn occurrence(&self, trigger: Uuid, occurrence: &str) -> Result<Option<TriggerDelivery>> {
+        self.memory.occurrence(trigger, occurrence).await
+    }
+
+    async fn deliveries(&self, filter: DeliveryFilter) -> Result<Page<TriggerDelivery>> {
+        self.memory.deliveries(filter).await
+    }
+
+    async fn record_events(
+        &self,
+        events: Vec<(StoredEvent, Vec<TriggerDelivery>)>,
+        duplicate_after: Timestamp,
+    ) -> Result<Vec<Recorded>> {
+        self.memory.record_events(events, duplicate_after).await
+    }
+
+    async fn unmatched_events(&self, limit: u32) -> Result<Vec<StoredEvent>> {
+        self.memory.unmatched_events(limit).await
+    }
+
+    async fn match_event(&self, event: StoredEvent, deliveries: Vec<TriggerDelivery>) -> Result<bool> {
+        self.memory.match_event(event, deliveries).await
+    }
+
+    async fn trigger_work(&self) -> Result<TriggerWork> {
+        self.memory.trigger_work().await
+    }
+
+    async fn prune_triggers(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        self.memory.prune_triggers(before, limit).await
+    }
+}
+
+#[async_trait]
+impl fermata_store::FlowStore for FaultyStore {
+    async fn admit(&self, admit: fermata_store::flow::Admit) -> Result<fermata_store::flow::Admission> {
+        self.arrive().await;
+        self.memory.admit(admit).await
+    }
+
+    async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
+        self.memory.ahead(run).await
+    }
+
+    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+        self.arrive().await;
+        self.memory.sweep_flow(after, limit, now).await
+    }
+}
+
+#[async_trait]
 impl RunnerStore for FaultyStore {
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
         self.stay_if_dead().await;
@@ -413,9 +606,9 @@ impl RunnerStore for FaultyStore {
 
 #[async_trait]
 impl WorkflowStore for FaultyStore {
-    async fn workflow(&self, id: &str) -> Result<Option<Workflow>> {
+    async fn workflow(&self, tenant: &str, id: &str) -> Result<Option<Workflow>> {
         self.read("workflow").await?;
-        self.memory.workflow(id).await
+        self.memory.workflow(tenant, id).await
     }
 
     async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
@@ -527,6 +720,10 @@ impl ReadStore for FaultyStore {
 
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
         self.memory.events(run, window).await
+    }
+
+    async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
+        self.memory.queue_depths(now).await
     }
 
     async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {

@@ -13,9 +13,10 @@ use fermata_runtime::{
     clock::{Clock, TokioClock},
 };
 use fermata_store::{
+    RunStore,
     dead_letters::DeadReason,
     memory::MemoryStore,
-    runs::{Claimed, NewRun, RunCommit, Then},
+    runs::{CachedState, Claimed, NewRun, RunCommit, RunMessage, Then},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -76,8 +77,9 @@ pub struct Process {
 /// The durable state of a run.
 pub struct Tracked {
     pub request: (String, String),
-    /// The run that waits for it, and the attempt of the node that started it.
-    pub parent: Option<(RunId, NodeId, u32)>,
+    /// What started it, if it is a child.
+    pub parent: Option<StartedBy>,
+    pub trigger: String,
     pub run: Run,
     pub rows: u32,
     pub epoch: u64,
@@ -93,6 +95,18 @@ pub struct Tracked {
     pub claims: u32,
     /// Whether it was dead-lettered.
     pub dead_lettered: bool,
+}
+
+/// The attempt of a node that started a child run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StartedBy {
+    pub run: RunId,
+    pub node: NodeId,
+    pub attempt: u32,
+    /// The item of the list, if there is one child for each.
+    pub item: Option<u32>,
+    /// Whether the node waits for its end.
+    pub awaited: bool,
 }
 
 impl Tracked {
@@ -115,6 +129,8 @@ pub struct Effect {
     pub parameters: String,
     pub epoch: u64,
     pub mistaken: bool,
+    /// The whole state, if the action asked for it.
+    pub state: Option<String>,
     pub outputs: Option<String>,
     pub link: Option<String>,
 }
@@ -258,13 +274,31 @@ impl World {
         };
         let mut request = (new.tenant.clone(), new.request_id.clone());
         let parent = new.parent.as_ref().and_then(|parent| {
-            let node = parent.node.clone()?;
-            Some((parent.run, node, parent.attempt))
+            Some(StartedBy {
+                run: parent.run,
+                node: parent.node.clone()?,
+                attempt: parent.attempt,
+                item: parent.item,
+                awaited: parent.waits,
+            })
         });
-        if let Some((run, node, attempt)) = &parent {
+        if let Some(by) = &parent {
             // Ids of runs differ from one simulation to the next.
-            request.1 = format!("{}/{node}:{attempt}", inner.short(*run));
-            inner.count("child started");
+            let item = by.item.map_or(String::new(), |item| format!(":{item}"));
+            request.1 = format!("{}/{}:{}{item}", inner.short(by.run), by.node, by.attempt);
+            inner.count(match (by.item, by.awaited) {
+                (Some(_), _) => "child of an item started",
+                (None, true) => "child started",
+                (None, false) => "independent child started",
+            });
+            if by.awaited
+                && inner
+                    .runs
+                    .get(&by.run)
+                    .is_none_or(|parent| parent.status().is_terminal())
+            {
+                inner.violate(now, format!("{request:?} was started after the end of its parent"));
+            }
         }
         if inner.runs.values().any(|tracked| tracked.request == request) {
             inner.violate(now, format!("a second run for {request:?}"));
@@ -272,6 +306,7 @@ impl World {
         let tracked = Tracked {
             request,
             parent,
+            trigger: new.trigger.clone(),
             run: Run::new(Arc::new(plan.clone())),
             rows: 0,
             epoch: u64::from(new.local_start.is_some()),
@@ -344,6 +379,9 @@ impl World {
         if let Some(dead_letter) = &commit.dead_letter {
             return inner.dead_lettered(now, commit, dead_letter.reason);
         }
+        if let Some(CachedState::Set(_)) = commit.state {
+            inner.count("state cached");
+        }
         inner.advance(now, id, &commit.events);
         let Some(tracked) = inner.runs.get_mut(&id) else { return };
         let after = tracked.run.status();
@@ -361,6 +399,35 @@ impl World {
         }
         if said.unwrap_or(before) != after {
             inner.violate(now, format!("{id} is {after} by its events but {said:?} by its row"));
+        }
+    }
+
+    /// A run has ended. Each awaited child that has not ended must have been cancelled before.
+    pub async fn check_children_are_cancelled(&self, run: RunId) {
+        let (memory, children) = {
+            let inner = self.lock();
+            if inner
+                .runs
+                .get(&run)
+                .is_none_or(|tracked| !tracked.status().is_terminal())
+            {
+                return;
+            }
+            let is_open = |child: &Tracked| {
+                let awaited = child.parent.as_ref().is_some_and(|by| by.awaited && by.run == run);
+                awaited && !child.status().is_terminal() && child.run.stop().is_none()
+            };
+            let open = inner.runs.iter().filter(|(_, child)| is_open(child)).map(|(id, _)| *id);
+            (inner.memory.clone(), open.collect::<Vec<_>>())
+        };
+        for child in children {
+            let messages = memory.messages(child, 0).await.unwrap_or_default();
+            let mut messages = messages.iter().map(|stored| &stored.message);
+            if !messages.any(|message| matches!(message, RunMessage::Cancel { .. })) {
+                let short = self.lock().short(child);
+                self.violate(format!("the parent of {short} ended before {short} was cancelled"));
+            }
+            self.lock().count("child cancelled by its parent");
         }
     }
 

@@ -67,7 +67,7 @@ async fn complete_one(store: &Arc<dyn Store>, name: &str) {
     let id = run.id;
     assert_eq!(store.enqueue(run).await.unwrap(), Enqueued::Created);
     assert_eq!(store.run(id).await.unwrap().unwrap().status, Status::Running);
-    store.workflow(WORKFLOW).await.unwrap().unwrap();
+    store.workflow("", WORKFLOW).await.unwrap().unwrap();
     committed(store, step(id, 1, 2)).await;
     committed(store, end(id, 1, 3, Status::Succeeded)).await;
 }

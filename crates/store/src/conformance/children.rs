@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    children::{EndedChild, ParentLease},
+    children::{AwaitedChild, EndedChild, NodeAttempt, ParentLease},
     retention::RunDeletion,
     runs::{Delivery, RunMessage},
 };
@@ -40,6 +40,11 @@ async fn end_child(store: &Arc<dyn Store>, child: RunId, status: Status) {
         change.error = Some(r#"{"code":"E"}"#.to_owned());
     }
     committed(store, last).await;
+}
+
+async fn awaited_by(store: &Arc<dyn Store>, parent: RunId, after: Option<RunId>, limit: u32) -> Vec<RunId> {
+    let awaited = store.awaited_children(parent, after, limit).await.unwrap();
+    awaited.into_iter().map(|child| child.run).collect()
 }
 
 async fn ended(store: &Arc<dyn Store>, parent: RunId) -> Vec<RunId> {
@@ -104,28 +109,46 @@ pub async fn ends_are_seen_once(store: &Arc<dyn Store>) {
     }
     children.sort();
     assert_eq!(ended(store, parent).await, []);
-    assert_eq!(store.awaited_children(parent, None, 9).await.unwrap(), children);
-    assert_eq!(
-        store.awaited_children(parent, Some(children[0]), 1).await.unwrap(),
-        children[1..2]
-    );
+    assert_eq!(awaited_by(store, parent, None, 9).await, children);
+    assert_eq!(awaited_by(store, parent, Some(children[0]), 1).await, children[1..2]);
+    let first = store.awaited_children(parent, None, 1).await.unwrap().remove(0);
+    let item = store.run(children[0]).await.unwrap().unwrap().parent_item;
+    let expected = AwaitedChild {
+        run: children[0],
+        node: "call".into(),
+        attempt: 2,
+        item,
+    };
+    assert_eq!(first, expected);
     for child in &children {
         end_child(store, *child, Status::Failed).await;
     }
     assert_eq!(store.awaited_children(parent, None, 9).await.unwrap(), []);
     assert_eq!(ended(store, parent).await, children);
     let first = store.ended_children(parent, 1).await.unwrap().remove(0);
-    let item = store.run(children[0]).await.unwrap().unwrap().parent_item;
-    let expected = EndedChild {
+    let mut expected = EndedChild {
         run: children[0],
         node: "call".into(),
         attempt: 2,
         item,
         status: Status::Failed,
-        outputs: Some(r#"{"x":1}"#.to_owned()),
+        outputs: None,
         error: Some(r#"{"code":"E"}"#.to_owned()),
     };
-    assert_eq!(first, expected);
+    assert_eq!(first, expected, "the outputs of items are read at the end");
+    let of = |attempt: u32, node: &str| NodeAttempt {
+        run: parent,
+        node: node.into(),
+        attempt,
+    };
+    let results = store.item_results(&of(2, "call"), None, 9).await.unwrap();
+    expected.outputs = Some(r#"{"x":1}"#.to_owned());
+    assert_eq!((results.len(), &results[0]), (3, &expected));
+    let rest = store.item_results(&of(2, "call"), Some(children[1]), 9).await.unwrap();
+    assert_eq!(rest, results[2..]);
+    assert_eq!(store.item_results(&of(2, "call"), None, 1).await.unwrap(), results[..1]);
+    assert_eq!(store.item_results(&of(1, "call"), None, 9).await.unwrap(), []);
+    assert_eq!(store.item_results(&of(2, "other"), None, 9).await.unwrap(), []);
     let mut fenced = step(parent, 2, 2);
     fenced.children_seen = children.clone();
     assert_eq!(store.commit(fenced).await, CommitAnswer::Fenced);

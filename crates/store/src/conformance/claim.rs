@@ -36,6 +36,32 @@ pub async fn free_runs_in_order_of_due_time(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, claim(runner(), 10, 100)).await, [first, second, third]);
 }
 
+/// Runs that are due and not held are counted by workflow; later ones and held ones are not.
+pub async fn queue_depths_count_due_runs_by_workflow(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    activate(store, "other").await;
+    for time in [10, 20, 30, 500] {
+        due(store, time).await;
+    }
+    let mut run = new_run("other");
+    (run.workflow_uid, run.workflow_id, run.created_at) = (uid("other"), "other".to_owned(), at(40));
+    store.enqueue(run).await.unwrap();
+    let depths = async |now: i64| {
+        let depths = store.queue_depths(at(now)).await.unwrap();
+        let depths = depths.into_iter().map(|depth| {
+            assert_eq!(depth.workflow_uid, uid(&depth.workflow_id));
+            (depth.workflow_id, depth.runs)
+        });
+        depths.collect::<Vec<_>>()
+    };
+    assert_eq!(depths(5).await, []);
+    let both = |first: u64| [(WORKFLOW.to_owned(), first), ("other".to_owned(), 1)];
+    assert_eq!(depths(100).await, both(3));
+    ids(store, claim(runner(), 1, 100)).await;
+    assert_eq!(depths(100).await, both(2));
+    assert_eq!(depths(500).await, both(3));
+}
+
 /// A run is claimed at its due time, not before.
 pub async fn runs_are_not_claimed_before_they_are_due(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;

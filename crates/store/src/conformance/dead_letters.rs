@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// The tenant of the dead letters of a workflow.
+fn tenant_of(workflow: &str) -> &'static str {
+    if workflow == "b" { "" } else { "acme" }
+}
+
 fn dead_letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
     DeadLetter {
         id: Uuid::now_v7(),
@@ -11,7 +16,7 @@ fn dead_letter(run: RunId, workflow: &str, reason: DeadReason) -> DeadLetter {
         workflow_uid: uid(workflow),
         workflow_id: workflow.to_owned(),
         workflow_version: 1,
-        tenant: "acme".to_owned(),
+        tenant: tenant_of(workflow).to_owned(),
         attempts: 4,
         last_error: Some("it took its runner down".to_owned()),
         payload: r#"{"trigger":{"a":1}}"#.to_owned(),
@@ -130,15 +135,21 @@ pub async fn dead_letters_are_paged_and_filtered(store: &Arc<dyn Store>) {
     assert_eq!(ids(store, all()).await, of(&|_, _| true));
     for reason in [None, Some(poison), Some(trigger)] {
         for workflow in [None, Some("a"), Some("b"), Some("c")] {
-            let filter = DeadLetterFilter {
-                reason,
-                workflow_uid: workflow.map(uid),
-                ..all()
-            };
-            let fits = |its: &str, why: DeadReason| {
-                workflow.is_none_or(|workflow| workflow == its) && reason.is_none_or(|reason| reason == why)
-            };
-            assert_eq!(ids(store, filter).await, of(&fits), "{reason:?} {workflow:?}");
+            for tenant in [None, Some(""), Some("acme"), Some("other")] {
+                let filter = DeadLetterFilter {
+                    reason,
+                    workflow_uid: workflow.map(uid),
+                    tenant: tenant.map(str::to_owned),
+                    ..all()
+                };
+                let fits = |its: &str, why: DeadReason| {
+                    workflow.is_none_or(|workflow| workflow == its)
+                        && reason.is_none_or(|reason| reason == why)
+                        && tenant.is_none_or(|tenant| tenant == tenant_of(its))
+                };
+                let found = ids(store, filter).await;
+                assert_eq!(found, of(&fits), "{reason:?} {workflow:?} {tenant:?}");
+            }
         }
     }
     let mut page = DeadLetterFilter { limit: 2, ..all() };

@@ -18,6 +18,7 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
     let mut run = new_run("r1");
     run.parent = Some(Parent::of(run_id()));
     run.tenant = "acme".to_owned();
+    run.traceparent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned());
     assert_eq!(store.enqueue(run.clone()).await.unwrap(), Enqueued::Created);
     let row = store.run(run.id).await.unwrap().unwrap();
     assert_eq!(
@@ -32,6 +33,7 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
         (row.priority, row.correlation_id, row.principal),
         (run.priority, run.correlation_id, run.principal)
     );
+    assert_eq!(row.traceparent, run.traceparent);
     assert_eq!(row.parent, run.parent.map(|parent| parent.run));
     assert_eq!((row.trigger, row.spec), (run.trigger, run.spec));
     assert_eq!(
@@ -46,6 +48,7 @@ pub async fn pending_run_is_stored_whole(store: &Arc<dyn Store>) {
     let stored = store.load(run.id).await.unwrap().unwrap();
     assert_eq!((stored.epoch, stored.takeovers, stored.journal.len()), (0, 0, 0));
     assert_eq!(stored.workflow_uid, run.workflow_uid);
+    assert_eq!(stored.traceparent, run.traceparent);
 }
 
 /// A run that starts locally has its lease, its first journal row and its waits at once.

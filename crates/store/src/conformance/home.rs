@@ -120,17 +120,28 @@ impl Home {
         };
         match self {
             Home::Memory(store) => store.set_plans(plan),
+            Home::Sqlite(_) | Home::Postgres(_) => self.execute(&sql).await,
+        }
+    }
+
+    /// Executes SQL statements.
+    ///
+    /// # Panics
+    /// If they fail, or if it is memory.
+    pub async fn execute(&self, sql: &str) {
+        match self {
+            Home::Memory(_) => panic!("memory knows no SQL"),
             Home::Sqlite(folder) => {
                 let connection = rusqlite::Connection::open(file(&folder.0)).expect("the file");
                 connection.busy_timeout(Duration::from_secs(10)).expect("a timeout");
-                connection.execute_batch(&sql).expect("plans that change");
+                connection.execute_batch(sql).expect("statements that succeed");
             }
             Home::Postgres(database) => {
                 let (client, connection) = tokio_postgres::connect(&database.url, NoTls)
                     .await
                     .expect("a connection");
                 let connection = tokio::spawn(connection);
-                client.batch_execute(&sql).await.expect("plans that change");
+                client.batch_execute(sql).await.expect("statements that succeed");
                 drop(client);
                 connection.await.expect("its task").expect("its end");
             }

@@ -210,6 +210,12 @@ pub async fn items_are_filtered_and_paged(store: &Arc<dyn Store>) {
     assert_eq!(list(of(Some(ItemStatus::Answered), None, None)).await, [ids[1]]);
     assert_eq!(list(of(Some(ItemStatus::Closed), None, None)).await, [ids[3]]);
     assert_eq!(list(of(None, some("q2"), None)).await, ids[2..]);
+    assert_eq!(list(of(None, None, some("acme"))).await, ids[1..3]);
+    assert_eq!(list(of(None, some("q2"), some("acme"))).await, [ids[2]]);
+    assert_eq!(list(of(Some(ItemStatus::Answered), None, some("acme"))).await, [ids[1]]);
+    assert_eq!(list(of(pending, some("q2"), some("acme"))).await, [ids[2]]);
+    assert_eq!(list(of(None, None, some(""))).await, [ids[0], ids[3]]);
+    assert!(list(of(None, None, some("other"))).await.is_empty());
     let run = ItemFilter {
         run: Some(runs[1]),
         ..ItemFilter::default()

@@ -446,7 +446,7 @@ pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
     assert!(store.run(id).await.unwrap().unwrap().correlation_id.is_some());
 
     let none = "hello\0";
-    assert_eq!(store.workflow(none).await.unwrap(), None);
+    assert_eq!(store.workflow("", none).await.unwrap(), None);
     assert_eq!(store.answer(none, "1", None, at(3)).await.unwrap(), Answer::NotFound);
     assert_eq!(store.attempt(id, &none.into(), 1).await.unwrap(), None);
     assert!(store.last_attempts(id, &[none.into()]).await.unwrap().is_empty());
@@ -468,13 +468,13 @@ pub async fn zero_bytes_in_texts(store: &Arc<dyn Store>) {
         assert_eq!(ids(store, request).await, (Vec::new(), false));
     }
     let after = WorkflowFilter {
-        after: some,
+        after: some.map(|name| (name, String::new())),
         limit: 9,
         ..Default::default()
     };
     assert!(store.workflows(after.clone()).await.unwrap().items.is_empty());
     let after = WorkflowFilter {
-        after: Some("hell\0".to_owned()),
+        after: Some(("hell\0".to_owned(), String::new())),
         ..after
     };
     assert_eq!(store.workflows(after).await.unwrap().items.len(), 1);

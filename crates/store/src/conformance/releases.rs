@@ -39,7 +39,7 @@ pub async fn a_release_after_another_version_is_refused(store: &Arc<dyn Store>) 
         let answer = store.release(after(version, "three")).await.unwrap();
         assert!(matches!(answer, Released::Changed), "{answer:?}");
     }
-    let workflow = store.workflow("w").await.unwrap().unwrap();
+    let workflow = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!((workflow.latest_version, workflow.current_version), (Some(2), Some(2)));
     assert_eq!(released(store, after(2, "three")).await.version, 3);
 }
@@ -64,7 +64,7 @@ pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
     assert_eq!((row.status, row.enabled), (Lifecycle::Active, true));
     assert_eq!((row.current_version, row.latest_version), (Some(1), Some(1)));
     assert_eq!((row.created_at, row.updated_at), (at(5), at(5)));
-    assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
+    assert_eq!(store.workflow("", "w").await.unwrap(), Some(row.clone()));
     assert_eq!(store.draft(uid("w")).await.unwrap(), None, "it never was a draft");
     let definition = store.definition(uid("w"), 1).await.unwrap().unwrap();
     assert_eq!(
@@ -83,14 +83,14 @@ pub async fn a_release_is_current_at_once(store: &Arc<dyn Store>) {
     let later = publication.workflow;
     assert_eq!((later.uid, later.created_at, later.updated_at), (row.uid, at(5), at(6)));
     assert_eq!((later.display_name.as_str(), later.current_version), ("Other", Some(2)));
-    assert_eq!(store.workflow("w").await.unwrap(), Some(later));
+    assert_eq!(store.workflow("", "w").await.unwrap(), Some(later));
 }
 
 /// `New` needs a new workflow, `Existing` an existing one, and an archived workflow must be reactivated first. A
 /// refusal changes nothing.
 pub async fn release_rules(store: &Arc<dyn Store>) {
     assert_eq!(store.release(existing("w", "one")).await.unwrap(), Released::NotFound);
-    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.workflow("", "w").await.unwrap(), None);
     store
         .save_draft(draft("w", "one"), new_or_draft("w"), None)
         .await
@@ -106,7 +106,7 @@ pub async fn release_rules(store: &Arc<dyn Store>) {
         exists(Lifecycle::Active)
     );
     archive(store, "w").await;
-    let before = store.workflow("w").await.unwrap();
+    let before = store.workflow("", "w").await.unwrap();
     assert_eq!(
         store.release(release_new("w", "three")).await.unwrap(),
         exists(Lifecycle::Archived)
@@ -115,7 +115,7 @@ pub async fn release_rules(store: &Arc<dyn Store>) {
         store.release(existing("w", "three")).await.unwrap(),
         Released::Refused(Lifecycle::Archived)
     );
-    assert_eq!(store.workflow("w").await.unwrap(), before);
+    assert_eq!(store.workflow("", "w").await.unwrap(), before);
     assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
 }
 
@@ -165,7 +165,7 @@ pub async fn documents_may_disable_new_runs(store: &Arc<dyn Store>) {
             .publish(uid(WORKFLOW), "one", "{}", activation, at(4))
             .await
             .unwrap();
-        let row = store.workflow(WORKFLOW).await.unwrap().unwrap();
+        let row = store.workflow("", WORKFLOW).await.unwrap().unwrap();
         assert_eq!((row.status, row.enabled), (Lifecycle::Active, enabled));
     }
 }
@@ -174,10 +174,13 @@ pub async fn documents_may_disable_new_runs(store: &Arc<dyn Store>) {
 pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
     let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
     assert_eq!(store.workflow_by_uid(first).await.unwrap(), None);
-    let rule = DraftRule::NewOrDraft { uid: first };
+    let rule = DraftRule::NewOrDraft { uid: first, most: None };
     store.save_draft(draft("a", "one"), rule, None).await.unwrap();
     let mut b = release_new("b", "one");
-    b.rule = ReleaseRule::New { uid: second };
+    b.rule = ReleaseRule::New {
+        uid: second,
+        most: None,
+    };
     released(store, b).await;
     store
         .save_draft(draft("a", "two"), new_or_draft("a"), None)
@@ -194,7 +197,7 @@ pub async fn workflows_are_found_by_uid(store: &Arc<dyn Store>) {
     for (uid, id) in [(first, "a"), (second, "b")] {
         let found = store.workflow_by_uid(uid).await.unwrap().unwrap();
         assert_eq!((found.id.as_str(), found.uid), (id, uid));
-        assert_eq!(store.workflow(id).await.unwrap(), Some(found));
+        assert_eq!(store.workflow("", id).await.unwrap(), Some(found));
     }
 }
 
@@ -211,7 +214,7 @@ pub async fn soft_deleted_workflows_are_kept_for_their_runs(store: &Arc<dyn Stor
     assert!(store.soft_delete_workflow(hello, at(9)).await.unwrap());
     assert!(!store.soft_delete_workflow(hello, at(10)).await.unwrap());
 
-    assert_eq!(store.workflow(WORKFLOW).await.unwrap(), None);
+    assert_eq!(store.workflow("", WORKFLOW).await.unwrap(), None);
     let left = store.workflow_by_uid(hello).await.unwrap().unwrap();
     assert_eq!((left.deleted_at, left.updated_at), (Some(at(9)), at(9)));
     assert_eq!((left.id, left.latest_version), (row.id, row.latest_version));
@@ -297,7 +300,13 @@ pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     store.soft_delete_workflow(first.uid, at(9)).await.unwrap();
 
     let mut again = release_new("w", "two");
-    (again.draft.at, again.rule) = (at(20), ReleaseRule::New { uid: Uuid::now_v7() });
+    (again.draft.at, again.rule) = (
+        at(20),
+        ReleaseRule::New {
+            uid: Uuid::now_v7(),
+            most: None,
+        },
+    );
     let publication = released(store, again).await;
     assert_eq!(
         (publication.version, publication.created),
@@ -311,7 +320,7 @@ pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     let old = store.workflow_by_uid(first.uid).await.unwrap().unwrap();
     assert_eq!((old.id.as_str(), old.created_at), ("w", first.created_at));
     assert_eq!((old.deleted_at, old.status), (Some(at(9)), Lifecycle::Archived));
-    assert_eq!(store.workflow("w").await.unwrap(), Some(second.clone()));
+    assert_eq!(store.workflow("", "w").await.unwrap(), Some(second.clone()));
     assert_eq!(store.workflow_by_uid(second.uid).await.unwrap(), Some(second.clone()));
     for (workflow, expected) in [(first.uid, vec![2, 1]), (second.uid, vec![3])] {
         let versions = store.versions(workflow, None, 9).await.unwrap().items;
@@ -321,10 +330,13 @@ pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
     assert_eq!(store.definition(second.uid, 1).await.unwrap(), None);
 
     store.soft_delete_workflow(second.uid, at(30)).await.unwrap();
-    let rule = DraftRule::NewOrDraft { uid: Uuid::now_v7() };
+    let rule = DraftRule::NewOrDraft {
+        uid: Uuid::now_v7(),
+        most: None,
+    };
     let saved = store.save_draft(draft("w", "four"), rule, None).await.unwrap();
     assert_eq!(saved, Saved::Saved { created: true });
-    let third = store.workflow("w").await.unwrap().unwrap();
+    let third = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!((third.status, third.enabled), (Lifecycle::Draft, true));
     assert_eq!((third.current_version, third.latest_version), (None, None));
     match store.publish(third.uid, "four", "{}", ACTIVATE, at(31)).await.unwrap() {
@@ -336,7 +348,10 @@ pub async fn a_deleted_name_can_be_used_again(store: &Arc<dyn Store>) {
 /// Releases a workflow with the name of a deleted one.
 async fn created_again(store: &Arc<dyn Store>, name: &str) -> Publication {
     assert!(store.soft_delete_workflow(uid(name), at(9)).await.unwrap());
-    let rule = ReleaseRule::New { uid: Uuid::now_v7() };
+    let rule = ReleaseRule::New {
+        uid: Uuid::now_v7(),
+        most: None,
+    };
     released(
         store,
         Release {
@@ -410,16 +425,19 @@ pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
     store.soft_delete_workflow(old, at(9)).await.unwrap();
     for _ in 0..2 {
         let uid = Uuid::now_v7();
-        let save = store.save_draft(draft(WORKFLOW, "two"), DraftRule::NewOrDraft { uid }, None);
+        let save = store.save_draft(draft(WORKFLOW, "two"), DraftRule::NewOrDraft { uid, most: None }, None);
         save.await.unwrap();
         assert_eq!(store.delete_workflow(uid).await.unwrap(), Deleted::Deleted);
-        assert_eq!(store.workflow(WORKFLOW).await.unwrap(), None);
+        assert_eq!(store.workflow("", WORKFLOW).await.unwrap(), None);
         assert_eq!(store.workflow_by_uid(uid).await.unwrap(), None);
         assert_eq!(store.draft(uid).await.unwrap(), None);
     }
     assert!(store.definition(old, 1).await.unwrap().is_some());
     let again = Release {
-        rule: ReleaseRule::New { uid: Uuid::now_v7() },
+        rule: ReleaseRule::New {
+            uid: Uuid::now_v7(),
+            most: None,
+        },
         ..release_new(WORKFLOW, "one")
     };
     let again = released(store, again).await;
@@ -451,6 +469,7 @@ pub async fn concurrent_releases(store: &Arc<dyn Store>) {
     let new = (0..16).map(|index| Release {
         rule: ReleaseRule::New {
             uid: Uuid::from_u128(index),
+            most: None,
         },
         ..release_new("w", &format!("new {index}"))
     });
@@ -460,7 +479,7 @@ pub async fn concurrent_releases(store: &Arc<dyn Store>) {
     let lost = |answer: &&Released| **answer == Released::Exists(Lifecycle::Active);
     assert_eq!(answers.iter().filter(lost).count(), 15);
 
-    let uid = store.workflow("w").await.unwrap().unwrap().uid;
+    let uid = store.workflow("", "w").await.unwrap().unwrap().uid;
     let replace = (0..16).map(|index| Release {
         rule: ReleaseRule::Existing { uid, after: None },
         ..release_new("w", &format!("{index}"))
@@ -474,7 +493,7 @@ pub async fn concurrent_releases(store: &Arc<dyn Store>) {
     }
     numbers.sort_unstable();
     assert_eq!(numbers, (2..=17).collect::<Vec<_>>());
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(17), Some(17)));
 }
 

@@ -14,12 +14,12 @@ fn version(published: Published) -> (u32, bool, Lifecycle) {
 /// A draft is read as it was saved, shows in its workflow, and is deleted when it is published.
 pub async fn drafts_are_saved_and_published(store: &Arc<dyn Store>) {
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
-    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.workflow("", "w").await.unwrap(), None);
     let first = draft("w", "one");
     let saved = store.save_draft(first, new_or_draft("w"), None).await.unwrap();
     assert_eq!(saved, Saved::Saved { created: true });
     assert_eq!(store.draft(uid("w")).await.unwrap(), Some(draft("w", "one")));
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!(
         (row.display_name.as_str(), row.status, row.enabled),
         ("Name of w", Lifecycle::Draft, true)
@@ -38,7 +38,7 @@ pub async fn drafts_are_saved_and_published(store: &Arc<dyn Store>) {
         Saved::Saved { created: false }
     );
     assert_eq!(store.draft(uid("w")).await.unwrap(), Some(second));
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!(
         (row.display_name.as_str(), row.created_at, row.updated_at),
         ("Other", at(1), at(5))
@@ -57,7 +57,7 @@ pub async fn draft_rules(store: &Arc<dyn Store>) {
             .unwrap(),
         Saved::NotFound
     );
-    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.workflow("", "w").await.unwrap(), None);
     activate(store, "w").await;
     let mut new = draft("w", "two");
     assert_eq!(
@@ -68,13 +68,13 @@ pub async fn draft_rules(store: &Arc<dyn Store>) {
     new.display_name = "Later".to_owned();
     let saved = store.save_draft(new, existing_draft("w"), None).await.unwrap();
     assert_eq!(saved, Saved::Saved { created: false });
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!(
         row.display_name, "Name of w",
         "a published workflow shows its version, not its draft"
     );
     store.publish(uid("w"), "two", "{}", ACTIVATE, at(9)).await.unwrap();
-    assert_eq!(store.workflow("w").await.unwrap().unwrap().display_name, "Later");
+    assert_eq!(store.workflow("", "w").await.unwrap().unwrap().display_name, "Later");
 }
 
 /// A draft that would replace an unknown one is refused, with the checksum of the stored one.
@@ -87,7 +87,7 @@ pub async fn if_match_guards_drafts(store: &Arc<dyn Store>) {
             save("one", new_or_draft("w"), guard).await.unwrap(),
             Saved::Changed(None)
         );
-        assert_eq!(store.workflow("w").await.unwrap(), None);
+        assert_eq!(store.workflow("", "w").await.unwrap(), None);
     }
     let first = save("one", new_or_draft("w"), DraftGuard::Absent);
     assert_eq!(first.await.unwrap(), saved(true));
@@ -117,7 +117,7 @@ pub async fn publishing_numbers_versions(store: &Arc<dyn Store>) {
             .unwrap();
         assert_eq!(version(published), (number, true, Lifecycle::Active));
     }
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(3), Some(3)));
     let first = store.definition(uid("w"), 1).await.unwrap().unwrap();
     assert_eq!((first.checksum.as_str(), first.created_at), ("one", at(2)));
@@ -150,7 +150,7 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
         (1, false, Lifecycle::Active)
     );
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
-    assert!(store.workflow("w").await.unwrap().unwrap().enabled);
+    assert!(store.workflow("", "w").await.unwrap().unwrap().enabled);
 }
 
 /// Only the draft that the caller names is published.
@@ -172,7 +172,7 @@ pub async fn publishing_needs_the_draft_it_names(store: &Arc<dyn Store>) {
         store.publish(uid("w"), "three", "{}", ACTIVATE, at(3)).await.unwrap(),
         Published::Changed
     );
-    assert_eq!(store.workflow("w").await.unwrap().unwrap().latest_version, Some(1));
+    assert_eq!(store.workflow("", "w").await.unwrap().unwrap().latest_version, Some(1));
     assert!(store.draft(uid("w")).await.unwrap().is_some());
 }
 
@@ -192,13 +192,13 @@ pub async fn activation_is_optional(store: &Arc<dyn Store>) {
         ),
         (2, true, Lifecycle::Active)
     );
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (Some(1), Some(2)));
     assert_eq!(
         version(store.publish(uid("w"), "two", "{}", ACTIVATE, at(4)).await.unwrap()),
         (2, false, Lifecycle::Active)
     );
-    assert_eq!(store.workflow("w").await.unwrap().unwrap().current_version, Some(2));
+    assert_eq!(store.workflow("", "w").await.unwrap().unwrap().current_version, Some(2));
 }
 
 /// Status and flag change together, and only from the states that the rule names.
@@ -223,7 +223,7 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
         (row.status, row.enabled, row.updated_at, done),
         (Lifecycle::Archived, false, at(3), true)
     );
-    assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
+    assert_eq!(store.workflow("", "w").await.unwrap(), Some(row.clone()));
     let again = store.set_enablement(uid("w"), change, at(4)).await.unwrap().unwrap();
     assert_eq!(again, (row, false), "its rule does not allow this state");
     let enable = Enablement {
@@ -279,7 +279,7 @@ pub async fn an_older_version_can_be_activated(store: &Arc<dyn Store>) {
         ),
         ("Older", Some("first"), "other")
     );
-    assert_eq!(store.workflow("w").await.unwrap(), Some(row.clone()));
+    assert_eq!(store.workflow("", "w").await.unwrap(), Some(row.clone()));
     // New versions continue after the newest, not after the current one.
     store
         .save_draft(draft("w", "three"), existing_draft("w"), None)
@@ -316,7 +316,7 @@ pub async fn workflows_are_paged_and_filtered(store: &Arc<dyn Store>) {
     let mut page = all.clone();
     page.limit = 2;
     assert_eq!(list(page.clone()).await, (names(&["a", "b"]), true));
-    page.after = Some("b".to_owned());
+    page.after = Some(("b".to_owned(), String::new()));
     page.limit = 3;
     assert_eq!(list(page).await, (names(&["c", "d", "Ärger"]), false));
     let mut drafts = all.clone();
@@ -352,14 +352,14 @@ pub async fn archived_workflows_are_not_published(store: &Arc<dyn Store>) {
         .save_draft(draft("w", "two"), existing_draft("w"), None)
         .await
         .unwrap();
-    let before = store.workflow("w").await.unwrap();
+    let before = store.workflow("", "w").await.unwrap();
     for activation in [ACTIVATE, Activation::Stage] {
         assert_eq!(
             store.publish(uid("w"), "two", "{}", activation, at(4)).await.unwrap(),
             Published::Refused(Lifecycle::Archived)
         );
     }
-    assert_eq!(store.workflow("w").await.unwrap(), before);
+    assert_eq!(store.workflow("", "w").await.unwrap(), before);
     assert!(store.draft(uid("w")).await.unwrap().is_some());
     assert_eq!(store.definition(uid("w"), 2).await.unwrap(), None);
 }
@@ -379,7 +379,7 @@ pub async fn snapshots_keep_the_draft(store: &Arc<dyn Store>) {
         );
     }
     assert_eq!(store.draft(uid("w")).await.unwrap().unwrap().checksum, "one");
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!(
         (row.current_version, row.latest_version, row.status),
         (None, Some(1), Lifecycle::Draft)
@@ -412,7 +412,7 @@ pub async fn workflows_without_runs_are_deleted(store: &Arc<dyn Store>) {
     let first = draft("w", "one");
     store.save_draft(first.clone(), new_or_draft("w"), None).await.unwrap();
     assert_eq!(store.delete_workflow(uid("w")).await.unwrap(), Deleted::Deleted);
-    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.workflow("", "w").await.unwrap(), None);
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
 
     activate(store, "w").await;
@@ -431,12 +431,12 @@ pub async fn workflows_without_runs_are_deleted(store: &Arc<dyn Store>) {
         .await
         .unwrap();
     assert_eq!(store.delete_workflow(uid("w")).await.unwrap(), Deleted::Deleted);
-    assert_eq!(store.workflow("w").await.unwrap(), None);
+    assert_eq!(store.workflow("", "w").await.unwrap(), None);
     assert_eq!(store.draft(uid("w")).await.unwrap(), None);
     assert_eq!(store.definition(uid("w"), 1).await.unwrap(), None);
 
     store.save_draft(first, new_or_draft("w"), None).await.unwrap();
-    let row = store.workflow("w").await.unwrap().unwrap();
+    let row = store.workflow("", "w").await.unwrap().unwrap();
     assert_eq!((row.current_version, row.latest_version), (None, None));
     assert_eq!(
         version(store.publish(uid("w"), "one", "{}", ACTIVATE, at(5)).await.unwrap()),

@@ -3,7 +3,7 @@
 use super::{MemoryStore, State};
 use crate::{
     Result,
-    children::{ChildStore, EndedChild},
+    children::{AwaitedChild, ChildStore, EndedChild, NodeAttempt},
 };
 use async_trait::async_trait;
 use fermata_core::RunId;
@@ -15,20 +15,40 @@ impl ChildStore for MemoryStore {
     async fn ended_children(&self, parent: RunId, limit: u32) -> Result<Vec<EndedChild>> {
         self.with(|state| {
             let ended = state.ended_of(parent).take(limit as usize);
-            ended.filter_map(|child| state.ended_child(child)).collect()
+            ended
+                .filter_map(|child| state.ended_child(child))
+                .map(without_item_outputs)
+                .collect()
         })
     }
 
-    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
+    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<AwaitedChild>> {
         self.with(|state| {
-            let after = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let children = state.children.get(&parent).into_iter();
-            let children = children.flat_map(|children| children.range((after, Bound::Unbounded)));
-            let awaited = children.filter(|child| {
+            let awaited = state.ids_of_children(parent, after).filter(|child| {
                 let entry = state.runs.get(child);
                 entry.is_some_and(|entry| entry.is_awaited() && entry.ended_at.is_none())
             });
-            awaited.take(limit as usize).copied().collect()
+            let awaited = awaited.filter_map(|child| {
+                let parent = state.runs.get(&child)?.new.parent.clone()?;
+                Some(AwaitedChild {
+                    run: child,
+                    node: parent.node?,
+                    attempt: parent.attempt,
+                    item: parent.item,
+                })
+            });
+            awaited.take(limit as usize).collect()
+        })
+    }
+
+    async fn item_results(&self, of: &NodeAttempt, after: Option<RunId>, limit: u32) -> Result<Vec<EndedChild>> {
+        self.with(|state| {
+            let children = state
+                .ids_of_children(of.run, after)
+                .filter_map(|child| state.ended_child(child));
+            let items =
+                children.filter(|child| child.item.is_some() && child.node == of.node && child.attempt == of.attempt);
+            items.take(limit as usize).collect()
         })
     }
 
@@ -49,7 +69,23 @@ impl ChildStore for MemoryStore {
     }
 }
 
+fn without_item_outputs(child: EndedChild) -> EndedChild {
+    EndedChild {
+        outputs: child.outputs.filter(|_| child.item.is_none()),
+        ..child
+    }
+}
+
 impl State {
+    /// The children of a run, by id, after `after`.
+    fn ids_of_children(&self, parent: RunId, after: Option<RunId>) -> impl Iterator<Item = RunId> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let children = self.children.get(&parent).into_iter();
+        children
+            .flat_map(move |children| children.range((after, Bound::Unbounded)))
+            .copied()
+    }
+
     fn ended_of(&self, parent: RunId) -> impl Iterator<Item = RunId> {
         let range = (parent, RunId(Uuid::nil()))..=(parent, RunId(Uuid::max()));
         self.ended_children.range(range).map(|(_, child)| *child)

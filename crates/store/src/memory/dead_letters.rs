@@ -20,11 +20,11 @@ impl DeadLetterStore for MemoryStore {
     }
 
     async fn delete_dead_letter(&self, id: Uuid) -> Result<bool> {
-        self.with(|state| state.dead_letters.remove(&id).is_some())
+        self.change(|state| state.dead_letters.remove(&id).is_some(), |removed| *removed)
     }
 
     async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64> {
-        self.with(|state| state.purge_dead_letters(&filter))
+        self.change(|state| state.purge_dead_letters(&filter), |removed| *removed > 0)
     }
 }
 
@@ -53,6 +53,10 @@ impl State {
                 && filter
                     .workflow_uid
                     .is_none_or(|workflow| dead_letter.workflow_uid == workflow)
+                && filter
+                    .tenant
+                    .as_ref()
+                    .is_none_or(|tenant| dead_letter.tenant == *tenant)
                 && filter.before.is_none_or(|before| dead_letter.id < before)
         };
         self.dead_letters.values().rev().filter(matches)

@@ -17,7 +17,10 @@ use uuid::Uuid;
 #[async_trait]
 impl WorkflowStore for MemoryStore {
     async fn save_draft(&self, draft: Draft, rule: DraftRule, guard: Option<DraftGuard>) -> Result<Saved> {
-        self.with(|state| state.save_draft(draft, rule, guard.as_ref()))
+        self.change(
+            |state| state.save_draft(draft, rule, guard.as_ref()),
+            |saved| matches!(saved, Saved::Saved { .. }),
+        )
     }
 
     async fn draft(&self, workflow: Uuid) -> Result<Option<Draft>> {
@@ -32,11 +35,17 @@ impl WorkflowStore for MemoryStore {
         activation: Activation,
         at: Timestamp,
     ) -> Result<Published> {
-        self.with(|state| state.publish(workflow, checksum, plan, PublishMode::Publish(activation), at))
+        self.change(
+            |state| state.publish(workflow, checksum, plan, PublishMode::Publish(activation), at),
+            |published| matches!(published, Published::Version(_)),
+        )
     }
 
     async fn release(&self, release: Release) -> Result<Released> {
-        self.with(|state| state.release(release))
+        self.change(
+            |state| state.release(release),
+            |released| matches!(released, Released::Version(_)),
+        )
     }
 
     async fn snapshot(&self, workflow: Uuid, checksum: &str, plan: &str, at: Timestamp) -> Result<Published> {
@@ -44,11 +53,14 @@ impl WorkflowStore for MemoryStore {
     }
 
     async fn delete_workflow(&self, workflow: Uuid) -> Result<Deleted> {
-        self.with(|state| state.delete_workflow(workflow))
+        self.change(
+            |state| state.delete_workflow(workflow),
+            |deleted| *deleted == Deleted::Deleted,
+        )
     }
 
     async fn soft_delete_workflow(&self, workflow: Uuid, at: Timestamp) -> Result<bool> {
-        self.with(|state| state.soft_delete_workflow(workflow, at))
+        self.change(|state| state.soft_delete_workflow(workflow, at), |deleted| *deleted)
     }
 
     async fn set_enablement(
@@ -57,11 +69,14 @@ impl WorkflowStore for MemoryStore {
         change: Enablement,
         at: Timestamp,
     ) -> Result<Option<(Workflow, bool)>> {
-        self.with(|state| state.set_enablement(workflow, &change, at))
+        self.change(
+            |state| state.set_enablement(workflow, &change, at),
+            |changed| changed.as_ref().is_some_and(|(_, changed)| *changed),
+        )
     }
 
-    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
-        self.with(|state| state.workflow(name))
+    async fn workflow(&self, tenant: &str, name: &str) -> Result<Option<Workflow>> {
+        self.with(|state| state.workflow(tenant, name))
     }
 
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
@@ -111,7 +126,7 @@ impl State {
 
     pub(super) fn save_draft(&mut self, draft: Draft, rule: DraftRule, guard: Option<&DraftGuard>) -> Saved {
         let existing = match rule {
-            DraftRule::NewOrDraft { .. } => self.workflow(&draft.id),
+            DraftRule::NewOrDraft { .. } => self.own(&draft.tenant, &draft.id),
             DraftRule::Existing { uid } => self.live(uid).map(|entry| entry.row.clone()),
         };
         let created = existing.is_none();
@@ -120,7 +135,8 @@ impl State {
                 return Saved::Refused(row.status);
             }
             (Some(row), _) => row,
-            (None, DraftRule::NewOrDraft { uid }) => Workflow::new(&draft, uid),
+            (None, DraftRule::NewOrDraft { most, .. }) if !self.has_room(&draft.tenant, most) => return Saved::Full,
+            (None, DraftRule::NewOrDraft { uid, .. }) => Workflow::new(&draft, uid),
             (None, DraftRule::Existing { .. }) => return Saved::NotFound,
         };
         if let Some(guard) = guard {
@@ -134,9 +150,15 @@ impl State {
         Saved::Saved { created }
     }
 
+    /// Whether a tenant may have one more workflow.
+    fn has_room(&self, tenant: &str, most: Option<u32>) -> bool {
+        let is_own = |entry: &&Entry| entry.row.tenant == tenant && entry.row.deleted_at.is_none();
+        most.is_none_or(|most| self.workflows.values().filter(is_own).count() < most as usize)
+    }
+
     /// Writes the row of a workflow.
     fn put(&mut self, row: Workflow) -> &mut Entry {
-        self.names.insert(row.id.clone(), row.uid);
+        self.names.insert(name_of(&row), row.uid);
         let entry = self.workflows.entry(row.uid).or_insert_with(|| Entry {
             row: row.clone(),
             draft: None,
@@ -173,6 +195,9 @@ impl State {
         let (row, draft) = (entry.row.clone(), entry.draft.clone());
         let publication = self.published(row, draft, checksum, mode, at);
         self.add_plan(uid, publication.version, plan);
+        if mode.activates() {
+            self.reconcile_triggers(&publication.workflow, plan, at);
+        }
         Published::Version(publication)
     }
 
@@ -184,7 +209,7 @@ impl State {
             plan,
         } = release;
         let existing = match rule {
-            ReleaseRule::New { .. } => self.workflow(&draft.id),
+            ReleaseRule::New { .. } => self.own(&draft.tenant, &draft.id),
             ReleaseRule::Existing { uid, .. } => self.live(uid).map(|entry| entry.row.clone()),
         };
         let row = match (existing, rule) {
@@ -196,13 +221,15 @@ impl State {
                 return Released::Changed;
             }
             (Some(row), ReleaseRule::Existing { .. }) => row,
-            (None, ReleaseRule::New { uid }) => Workflow::new(&draft, uid),
+            (None, ReleaseRule::New { most, .. }) if !self.has_room(&draft.tenant, most) => return Released::Full,
+            (None, ReleaseRule::New { uid, .. }) => Workflow::new(&draft, uid),
             (None, ReleaseRule::Existing { .. }) => return Released::NotFound,
         };
         let mode = PublishMode::Publish(Activation::Activate { enabled });
         let (checksum, at) = (draft.checksum.clone(), draft.at);
         let publication = self.published(row, Some(draft), &checksum, mode, at);
         self.add_plan(publication.workflow.uid, publication.version, &plan);
+        self.reconcile_triggers(&publication.workflow, &plan, at);
         Released::Version(publication)
     }
 
@@ -215,7 +242,7 @@ impl State {
         mode: PublishMode,
         at: Timestamp,
     ) -> Publication {
-        let mark = self.version_marks.get(&row.id).copied();
+        let mark = self.version_marks.get(&name_of(&row)).copied();
         let next = row.latest_version.or(mark).unwrap_or(0) + 1;
         let entry = self.put(row.clone());
         let newest = entry.newest(checksum);
@@ -252,6 +279,7 @@ impl State {
             return Deleted::HasRuns(row.status);
         }
         self.free_name(&row);
+        self.triggers.remove_of(uid);
         self.workflows.remove(&uid);
         Deleted::Deleted
     }
@@ -263,14 +291,15 @@ impl State {
         (entry.row.deleted_at, entry.row.updated_at, entry.draft) = (Some(at), at, None);
         let row = entry.row.clone();
         self.free_name(&row);
+        self.triggers.remove_of(uid);
         true
     }
 
     /// Frees the name. A later workflow of this name continues its version numbers.
     fn free_name(&mut self, row: &Workflow) {
-        self.names.remove(&row.id);
+        self.names.remove(&name_of(row));
         self.version_marks
-            .extend(row.latest_version.map(|latest| (row.id.clone(), latest)));
+            .extend(row.latest_version.map(|latest| (name_of(row), latest)));
     }
 
     pub(super) fn versions(&self, uid: Uuid, before: Option<u32>, limit: u32) -> Page<VersionRow> {
@@ -292,12 +321,31 @@ impl State {
 
     pub(super) fn set_enablement(&mut self, uid: Uuid, change: &Enablement, at: Timestamp) -> Option<(Workflow, bool)> {
         let row = &mut self.live_mut(uid)?.row;
+        let before = row.status;
         let applies = change.apply(row, at);
-        Some((row.clone(), applies))
+        let row = row.clone();
+        if applies {
+            if let Some(shown) = &change.version {
+                let plan = self.plan(uid, shown.version).unwrap_or_default();
+                self.reconcile_triggers(&row, &plan, at);
+            }
+            self.triggers.follow(uid, before, row.status, at);
+        }
+        Some((row, applies))
     }
 
-    pub(super) fn workflow(&self, name: &str) -> Option<Workflow> {
-        self.workflow_by_uid(*self.names.get(name)?)
+    pub(super) fn workflow(&self, tenant: &str, name: &str) -> Option<Workflow> {
+        self.own(tenant, name).or_else(|| self.own("", name))
+    }
+
+    /// The workflow of exactly this tenant.
+    fn own(&self, tenant: &str, name: &str) -> Option<Workflow> {
+        self.workflow_by_uid(*self.names.get(&(name.to_owned(), tenant.to_owned()))?)
+    }
+
+    /// Whether a tenant sees this workflow in a list.
+    fn sees(&self, tenant: &str, row: &Workflow) -> bool {
+        row.tenant == tenant || (row.tenant.is_empty() && self.own(tenant, &row.id).is_none())
     }
 
     pub(super) fn workflow_by_uid(&self, uid: Uuid) -> Option<Workflow> {
@@ -305,12 +353,13 @@ impl State {
     }
 
     pub(super) fn list_workflows(&self, filter: &WorkflowFilter) -> Page<Workflow> {
-        let after = filter.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let after = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let rows = self
             .names
-            .range::<str, _>((after, Bound::Unbounded))
+            .range((after, Bound::Unbounded))
             .filter_map(|(_, uid)| self.workflows.get(uid))
             .map(|entry| &entry.row);
+        let rows = rows.filter(|row| filter.tenant.as_ref().is_none_or(|tenant| self.sees(tenant, row)));
         let fitting = rows.filter(|row| filter.fits(row)).take(filter.limit as usize + 1);
         Page::cut(fitting.cloned().collect(), filter.limit)
     }
@@ -334,6 +383,11 @@ impl State {
             .find(|definition| definition.version == version)
             .cloned()
     }
+}
+
+/// The key of a workflow among the names.
+fn name_of(row: &Workflow) -> (String, String) {
+    (row.id.clone(), row.tenant.clone())
 }
 
 impl Entry {

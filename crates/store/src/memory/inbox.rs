@@ -8,7 +8,7 @@ use crate::{
     Result,
     inbox::{
         FoundWait, Heartbeat, InboxStore, ItemAnswer, ItemClaim, ItemFilter, ItemHeartbeat, ItemLease, ItemPage,
-        StoredItem, WaitRef, item_status,
+        ItemStatus, ItemWalk, StoredItem, WaitRef, item_status,
     },
     rules::{self, ItemFacts},
     runs::Answer,
@@ -25,15 +25,16 @@ impl InboxStore for MemoryStore {
             let after = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
             let ids = state.items.range((after, Bound::Unbounded)).map(|(id, _)| *id);
             let rows = ids.filter_map(|id| state.stored_item(id));
-            // As the index of items without an answer, or of a run.
-            let pending = filter.status.is_some_and(|status| status.as_str() == "pending");
-            let rows = rows.filter(|row| filter.run.is_none_or(|run| row.run == run));
-            let rows = rows.filter(|row| !pending || row.status.as_str() == "pending");
-            let rows =
-                rows.filter(|row| !pending || filter.queue.as_ref().is_none_or(|queue| row.item.queue == *queue));
-            let alone = filter.queue.is_none();
-            let rows = rows.filter(|row| {
-                !(pending && alone) || filter.tenant.as_ref().is_none_or(|tenant| row.item.tenant == *tenant)
+            // As the index that the databases read.
+            let is_pending = |row: &StoredItem| row.status == ItemStatus::Pending;
+            let walk = filter.walk();
+            let rows = rows.filter(|row| match walk {
+                ItemWalk::Run(run) => row.run == run,
+                ItemWalk::Queue(queue) => is_pending(row) && row.item.queue == queue,
+                ItemWalk::Tenant(tenant) => is_pending(row) && row.item.tenant == tenant,
+                ItemWalk::TenantItems(tenant) => row.item.tenant == tenant,
+                ItemWalk::Pending => is_pending(row),
+                ItemWalk::All => true,
             });
             filter.page(rows.take(filter.examined() as usize).collect())
         })
@@ -56,7 +57,10 @@ impl InboxStore for MemoryStore {
     }
 
     async fn answer_item(&self, answer: ItemAnswer) -> Result<Answer> {
-        self.with(|state| state.answer_item(&answer))
+        self.change(
+            |state| state.answer_item(&answer),
+            |answer| matches!(answer, Answer::Accepted { .. }),
+        )
     }
 }
 
@@ -171,6 +175,9 @@ impl State {
             attempt: wait.record.attempt,
             tenant: item.map(|item| item.tenant.clone()),
             details: item.map(|item| item.details.clone()),
+            payload: wait.record.payload.clone(),
+            answered_by: wait.record.answered_by.clone(),
+            answered_at: wait.record.answered_at,
             token,
         })
     }

@@ -3,12 +3,19 @@
 use super::{MemoryStore, State, runs::Entry};
 use crate::{
     Result,
-    reads::{EventRecord, LinkRecord, MAX_EXAMINED, Order, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{
+        EventRecord, LinkRecord, MAX_EXAMINED, MAX_QUEUE_DEPTH, Order, Page, QueueDepth, ReadStore, RunFilter, RunPage,
+        RunRecord, Window,
+    },
     runs::{Attempt, StoredMessage, WaitRecord},
 };
 use async_trait::async_trait;
-use fermata_core::{NodeId, RunId};
-use std::ops::{Bound, RangeBounds};
+use fermata_core::{NodeId, RunId, Timestamp};
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, RangeBounds},
+};
+use uuid::Uuid;
 
 #[async_trait]
 impl ReadStore for MemoryStore {
@@ -32,12 +39,32 @@ impl ReadStore for MemoryStore {
         self.with(|state| state.events(run, window))
     }
 
+    async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
+        self.with(|state| state.queue_depths(now))
+    }
+
     async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
         self.with(|state| state.links_of(run, window))
     }
 }
 
 impl State {
+    fn queue_depths(&self, now: Timestamp) -> Vec<QueueDepth> {
+        let mut depths = BTreeMap::new();
+        let due = self.free.iter().take_while(|(at, _)| *at <= now);
+        for (_, run) in due.take(MAX_QUEUE_DEPTH as usize) {
+            if let Some(Entry { new, .. }) = self.runs.get(run) {
+                *depths.entry((&new.workflow_id, new.workflow_uid)).or_default() += 1;
+            }
+        }
+        let depth = |((workflow_id, workflow_uid), runs): ((&String, Uuid), u64)| QueueDepth {
+            workflow_uid,
+            workflow_id: workflow_id.clone(),
+            runs,
+        };
+        depths.into_iter().map(depth).collect()
+    }
+
     pub(super) fn list_runs(&self, filter: &RunFilter) -> RunPage {
         let from = filter.from.map_or(Bound::Unbounded, Bound::Included);
         let to = filter.before.map_or(Bound::Unbounded, Bound::Excluded);
@@ -69,7 +96,11 @@ impl State {
             next: None,
         };
         let mut last = None;
-        for (examined, id) in ids.enumerate() {
+        let of_tenant = |id: &RunId| {
+            let is_of = |entry: &Entry| filter.tenant.as_ref().is_none_or(|tenant| entry.new.tenant == *tenant);
+            self.runs.get(id).is_some_and(is_of)
+        };
+        for (examined, id) in ids.filter(of_tenant).enumerate() {
             if examined == MAX_EXAMINED as usize {
                 page.next = last;
                 break;

@@ -16,7 +16,7 @@ impl RetentionStore for MemoryStore {
     }
 
     async fn delete_run(&self, run: RunId) -> Result<RunDeletion> {
-        self.with(|state| match state.finished_tree(run) {
+        let delete = |state: &mut State| match state.finished_tree(run) {
             Some(tree) if tree.is_empty() => RunDeletion::NotFound,
             Some(_) if state.is_end_needed(run) => RunDeletion::Unfinished,
             Some(tree) => {
@@ -24,7 +24,8 @@ impl RetentionStore for MemoryStore {
                 RunDeletion::Deleted
             }
             None => RunDeletion::Unfinished,
-        })
+        };
+        self.change(delete, |deletion| *deletion == RunDeletion::Deleted)
     }
 }
 
@@ -65,10 +66,10 @@ impl State {
         pruned
     }
 
-    /// Whether a parent that is not over waits for the run and has not seen its end.
+    /// Whether a parent that is not over has not seen the end of the run, or reads its outputs later.
     fn is_end_needed(&self, run: RunId) -> bool {
-        let entry = self.runs.get(&run).filter(|entry| entry.is_awaited());
-        let parent = entry.and_then(|entry| entry.new.parent.as_ref());
+        let parent = self.runs.get(&run).and_then(|entry| entry.new.parent.as_ref());
+        let parent = parent.filter(|parent| parent.waits || parent.item.is_some());
         let parent = parent.and_then(|parent| self.runs.get(&parent.run));
         parent.is_some_and(|parent| !parent.status.is_terminal())
     }

@@ -3,13 +3,15 @@
 use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
+    flow::{RunFlow, rules::stays_asleep},
     inbox::{InboxItem, ItemLease, queue_number},
     reads::{EventRecord, LinkRecord, RunRecord},
     rules::{self, ConflictFacts, ExistingRun, LeaseChange, ParentFacts, RunFacts, WorkflowFacts},
     runs::{
-        Answer, Attempt, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, RunMessage,
-        RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
+        Answer, Attempt, CachedState, Claim, Claimed, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit,
+        RunMessage, RunStore, StatusChange, StoredMessage, StoredRun, WaitChange, WaitRecord,
     },
+    usage::month_of,
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp, encode};
@@ -40,11 +42,17 @@ impl RunStore for MemoryStore {
     }
 
     async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery> {
-        self.with(|state| state.deliver(run, message, at))
+        self.change(
+            |state| state.deliver(run, message, at),
+            |delivery| matches!(delivery, Delivery::Delivered { .. }),
+        )
     }
 
     async fn answer(&self, token: &str, payload: &str, by: Option<&str>, at: Timestamp) -> Result<Answer> {
-        self.with(|state| state.answer(token, payload, by, at))
+        self.change(
+            |state| state.answer(token, payload, by, at),
+            |answer| matches!(answer, Answer::Accepted { .. }),
+        )
     }
 
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>> {
@@ -61,6 +69,10 @@ impl RunStore for MemoryStore {
 
     async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>> {
         self.with(|state| state.last_attempts(run, nodes))
+    }
+
+    async fn cached_state(&self, run: RunId) -> Result<Option<String>> {
+        self.with(|state| state.runs.get(&run).and_then(|entry| entry.cached_state.clone()))
     }
 
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {
@@ -94,6 +106,8 @@ pub(super) struct Entry {
     pub(super) links: Vec<LinkRecord>,
     pub(super) waits: Vec<Wait>,
     pub(super) messages: Vec<StoredMessage>,
+    pub(super) flow: Option<Box<RunFlow>>,
+    pub(super) cached_state: Option<String>,
 }
 
 /// A wait, and the seq of the message with its answer.
@@ -111,7 +125,14 @@ pub(super) struct Wait {
 impl State {
     pub(super) fn enqueue(&mut self, mut new: NewRun, first: Option<String>) -> Enqueued {
         let request = (new.tenant.clone(), new.request_id.clone());
-        let existing = self.requests.get(&request).and_then(|id| self.runs.get(id));
+        let existing = self.requests.get(&request).or_else(|| {
+            let merges = new.flow.as_ref().is_some_and(|flow| flow.merges());
+            self.merged_requests
+                .get(&request)
+                .filter(|_| merges)
+                .map(|(run, _)| run)
+        });
+        let existing = existing.and_then(|id| self.runs.get(id));
         let existing = existing.map(Entry::existing);
         let parent = new.parent.as_ref().and_then(|parent| self.runs.get(&parent.run));
         let parent = parent.map(Entry::parent_facts);
@@ -119,15 +140,38 @@ impl State {
         if let Some(answer) = rules::refused_start(&new, workflow.as_ref(), existing.as_ref(), parent.as_ref()) {
             return answer;
         }
-        let status = rules::first_status(&new);
+        let limited = match new.flow.take() {
+            None => None,
+            Some(flow) => match self.enter(&new, &flow) {
+                Ok((granted, rows)) => Some((flow, granted, rows)),
+                Err(answer) => return answer,
+            },
+        };
+        let begins = limited.as_ref().is_none_or(|(_, granted, _)| granted.begins());
         let (id, created_at) = (new.id, new.created_at);
-        let local_start = new.local_start.take();
+        let local_start = new.local_start.take().filter(|_| begins);
+        let status = rules::first_status(local_start.as_ref());
+        if let Some(delivery) = new.delivery.take() {
+            self.triggers.started(&delivery);
+        }
         self.requests.insert(request, id);
         self.by_workflow.entry(new.workflow_uid).or_default().insert(id);
         if let Some(parent) = &new.parent {
             self.children.entry(parent.run).or_default().insert(id);
         }
         self.runs.insert(id, Entry::new(new));
+        if let Some((flow, granted, rows)) = limited {
+            let (delayed_until, wake_at) = (granted.delayed_until, granted.wake_at(created_at));
+            self.set_flow(id, Some(Box::new(granted.of(*flow))));
+            if !begins {
+                self.place(id, None, wake_at);
+                self.hints.extend(delayed_until.map(ChangeHint::Due));
+            }
+            self.put_keys(rows, created_at);
+            if !begins {
+                return Enqueued::Waiting;
+            }
+        }
         match local_start {
             None => {
                 self.place(id, None, Some(created_at));
@@ -171,6 +215,9 @@ impl State {
         }
         let row = rules::row_change(&commit, &facts);
         let (id, at) = (commit.run, commit.at);
+        if let Some(usage) = commit.usage {
+            *self.usage.entry((usage.tenant, month_of(at))).or_default() += u64::from(usage.steps);
+        }
         for link in commit.links {
             self.link(id, link, at);
         }
@@ -183,6 +230,11 @@ impl State {
         entry.write(commit.seq, at, text);
         for attempt in commit.attempts {
             entry.record_attempt(attempt);
+        }
+        match commit.state {
+            None => {}
+            Some(CachedState::Set(text)) => entry.cached_state = Some(text),
+            Some(CachedState::Remove) => entry.cached_state = None,
         }
         if let Some(change) = commit.status {
             entry.change_status(change);
@@ -201,6 +253,7 @@ impl State {
                 let parent = entry.new.parent.as_ref().filter(|parent| parent.waits);
                 self.ended_children.extend(parent.map(|parent| (parent.run, id)));
                 self.place(id, None, None);
+                self.end_flow(id, at);
             }
         }
         commit.children_seen.into_iter().for_each(|child| self.see_child(child));
@@ -316,13 +369,14 @@ impl State {
         if ends && entry.messages.iter().any(|unread| unread.message == message) {
             return Delivery::Delivered { status };
         }
+        let is_cancel = matches!(message, RunMessage::Cancel { .. });
         entry.message_seq += 1;
         entry.messages.push(StoredMessage {
             seq: entry.message_seq,
             at,
             message,
         });
-        let free = entry.lease_owner.is_none();
+        let free = entry.lease_owner.is_none() && !stays_asleep(status, entry.flow.as_ref(), is_cancel);
         let wake_at = entry.wake_at.map_or(at, |wake_at| wake_at.min(at));
         self.hints.push(ChangeHint::Messages(run));
         if free {
@@ -394,6 +448,8 @@ impl Entry {
             links: Vec::new(),
             waits: Vec::new(),
             messages: Vec::new(),
+            flow: None,
+            cached_state: None,
         }
     }
 
@@ -427,6 +483,7 @@ impl Entry {
             takeovers: self.takeovers,
             message_seq: self.message_seq,
             messages_seen: self.messages_seen,
+            is_limited: self.flow.is_some(),
         }
     }
 
@@ -435,10 +492,11 @@ impl Entry {
         self.new.trigger = String::new();
         (self.new.spec, self.outputs, self.context_snapshot, self.error) = (None, None, None, None);
         (self.new.correlation_id, self.new.principal.email) = (None, None);
-        self.new.principal.display_name = None;
+        (self.new.principal.display_name, self.new.traceparent, self.new.request) = (None, None, None);
         self.reason.take_if(|_| self.status == Status::Cancelled);
         (self.journal, self.attempts) = (Vec::new(), BTreeMap::new());
         (self.links, self.waits, self.messages) = (Vec::new(), Vec::new(), Vec::new());
+        self.cached_state = None;
     }
 
     fn write(&mut self, seq: u32, at: Timestamp, text: Option<String>) {
@@ -474,6 +532,8 @@ impl Entry {
             trigger: self.new.trigger.clone(),
             spec: self.new.spec.clone(),
             correlation_id: self.new.correlation_id.clone(),
+            traceparent: self.new.traceparent.clone(),
+            request: self.new.request.clone(),
             principal: self.new.principal.clone(),
             epoch: self.epoch,
             owner: self.lease_owner,
@@ -489,6 +549,7 @@ impl Entry {
                 .parent
                 .as_ref()
                 .map_or(Vec::new(), |parent| parent.lineage.clone()),
+            flow: self.flow.clone(),
             journal: self.journal.iter().map(|row| row.data.clone()).collect(),
         }
     }
@@ -507,6 +568,8 @@ impl Entry {
             error: self.error.clone(),
             priority: self.new.priority,
             correlation_id: self.new.correlation_id.clone(),
+            traceparent: self.new.traceparent.clone(),
+            request: self.new.request.clone(),
             principal: self.new.principal.clone(),
             parent: self.new.parent.as_ref().map(|parent| parent.run),
             parent_node: self.new.parent.as_ref().and_then(|parent| parent.node.clone()),
@@ -521,6 +584,7 @@ impl Entry {
             ended_at: self.ended_at,
             wake_at: self.wake_at,
             runner: self.lease_owner,
+            flow: self.flow.clone(),
         }
     }
 }

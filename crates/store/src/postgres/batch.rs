@@ -1,11 +1,13 @@
-//! Writes one batch in two round trips: lock and read, then write and `COMMIT`.
+//! Writes one batch in two round trips: lock and read, then write and `COMMIT`. A batch with keys of flow control has a third
+//! one, before the write: it locks the rows of the keys, which it knows from the rows of the runs.
 //!
 //! What must stay true:
 //! * A batch never waits for a row lock on a run, or on the workflow of a new run. It locks the rows that are free
 //!   (`FOR NO KEY UPDATE` and `FOR KEY SHARE`, both `SKIP LOCKED`) and leaves out the members whose rows another
 //!   transaction has locked.
-//! * All other locks are taken in one global order, so batches of any number of processes cannot deadlock: entries in
-//!   unique indexes, first of requests and then of resources, both sorted. Claims hold no lock while they wait, and
+//! * All other locks are taken in one global order, so batches of any number of processes cannot deadlock: keys of flow
+//!   control (new ones as entries in their index, others with `SKIP LOCKED`), then entries in unique indexes, first of requests
+//!   and then of resources, then the counters of tenants, last merged requests, all sorted. Claims hold no lock while they wait, and
 //!   changes of workflows lock no run.
 //! * Retention deletes rows of runs that have ended, and may wait for a batch that waits for it. It is ended by the same
 //!   `lock_timeout`, and tries again.
@@ -23,6 +25,7 @@ use super::{
     facts::Facts,
     hints::Notifications,
     pipeline::{Query, send},
+    rows::{Queries, Writes},
     sql::Statements,
     work::{MemberResult, Outcome, Work},
 };
@@ -111,21 +114,32 @@ impl Session {
             }
         };
         let (results, mut writes) = decide(batch, &facts);
-        let notifications = std::mem::take(&mut writes.notifications);
-        let queries = writes.queries(&self.sql);
-        let mut answers = match self.round_trip(None, &queries, Some("COMMIT")).await {
+        let mut notifications = std::mem::take(&mut writes.notifications);
+        let Queries { queries, returning } = writes.queries(&self.sql);
+        let answers = match self.round_trip(None, &queries, Some("COMMIT")).await {
             Ok(Ok(answers)) => answers,
             // The transaction contained no writes, so nothing can have been written.
             Ok(Err(error)) if queries.is_empty() => return Err(Failure::NotWritten(error.into())),
             Ok(Err(error)) => return Err(self.classify_commit_error(error)),
             Err(_) => return Err(Failure::Unknown(PgError::Timeout)),
         };
-        if writes.runs.is_empty() {
-            return Ok((results, notifications));
+        let ids = |at: Option<usize>| -> HashSet<Uuid> {
+            let rows = at.and_then(|at| answers.get(at)).into_iter().flatten();
+            rows.filter_map(|row| row.try_get(0).ok()).collect()
+        };
+        let handed = returning.handed.and_then(|at| answers.get(at));
+        if handed.is_some_and(|rows| !rows.is_empty()) {
+            notifications.due(writes.handed_at);
         }
-        let stored = answers.swap_remove(0);
-        let stored: HashSet<Uuid> = stored.iter().filter_map(|row| row.try_get(0).ok()).collect();
-        Ok((recheck_created(batch, results, &stored), notifications))
+        let results = match returning.inserted {
+            Some(_) => recheck_created(batch, results, &ids(returning.inserted)),
+            None => results,
+        };
+        let results = match returning.merged {
+            Some(_) => recheck_merged(&writes, results, &ids(returning.merged)),
+            None => results,
+        };
+        Ok((results, notifications))
     }
 
     /// Cached plans were made for the table sizes of that time. They are discarded regularly, so that new plans fit the
@@ -150,6 +164,11 @@ impl Session {
             .await?;
         let existence = reads.existence_queries(&self.sql, &facts);
         self.run_reads(None, existence, &mut facts).await?;
+        let keys = BatchReads::key_queries(batch, &facts, &self.sql);
+        if !keys.is_empty() {
+            self.run_reads(None, keys, &mut facts).await?;
+            facts.find_locked_keys(batch);
+        }
         Ok(facts)
     }
 
@@ -200,11 +219,21 @@ impl Session {
     }
 }
 
+/// Corrects the result of members whose payload was not taken, because the run began meanwhile: they are tried again.
+fn recheck_merged(writes: &Writes<'_>, mut results: Vec<MemberResult>, merged: &HashSet<Uuid>) -> Vec<MemberResult> {
+    for merge in writes.merges.iter().filter(|merge| !merged.contains(&merge.into.0)) {
+        results[merge.member] = MemberResult::KeyLocked;
+    }
+    results
+}
+
 /// Corrects the result of new runs that were not inserted because of a conflict. Notifications about them are hints and
 /// do no harm.
 fn recheck_created(batch: &[&Work], results: Vec<MemberResult>, stored: &HashSet<Uuid>) -> Vec<MemberResult> {
     let results = batch.iter().zip(results).map(|(work, result)| match result {
-        MemberResult::Done(Outcome::Enqueued(Enqueued::Created)) if !stored.contains(&work.run().0) => {
+        MemberResult::Done(Outcome::Enqueued(Enqueued::Created | Enqueued::Waiting))
+            if !stored.contains(&work.run().0) =>
+        {
             MemberResult::InsertConflict
         }
         result => result,

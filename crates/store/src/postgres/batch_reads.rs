@@ -1,7 +1,7 @@
 //! The first round trip of a batch: the rows to lock, the data to read, and how the result rows become [`Facts`].
 
 use super::{
-    columns::{get, maybe, plain, signed, text},
+    columns::{flow, get, maybe, plain, signed, text},
     error::PgError,
     facts::{Facts, RunRow},
     inbox::item_facts,
@@ -10,6 +10,7 @@ use super::{
     work::Work,
 };
 use crate::{
+    flow::rules::KeyRow,
     rules::{ExistingRun, ParentFacts, RunFacts, WorkflowFacts},
     runs::{CHILDREN_ENDED, Link, NewRun, WaitChange},
 };
@@ -31,6 +32,8 @@ pub(super) struct BatchReads<'a> {
     parents: Vec<Uuid>,
     /// Runs that get a message about ended children.
     ends: Vec<Uuid>,
+    /// New runs that may be answered with another run.
+    merging: Vec<&'a NewRun>,
 }
 
 /// Which data a statement reads.
@@ -47,6 +50,9 @@ pub(super) enum ReadKind {
     OpenTokens,
     Parents,
     UnreadEnds,
+    MergedRequests,
+    CreatedKeys,
+    Keys,
 }
 
 impl<'a> BatchReads<'a> {
@@ -56,6 +62,9 @@ impl<'a> BatchReads<'a> {
             match work {
                 Work::Enqueue { run, .. } => {
                     reads.new.push(run);
+                    reads
+                        .merging
+                        .extend(run.flow.as_ref().filter(|flow| flow.merges()).map(|_| &**run));
                     reads.parents.extend(work.leased_parent().map(|parent| parent.0));
                     continue;
                 }
@@ -70,6 +79,7 @@ impl<'a> BatchReads<'a> {
                         }
                     }
                 }
+                Work::Admit(admit) => reads.journals.push(admit.run.0),
                 Work::Deliver { run, message, .. } => {
                     reads.ends.extend((message == CHILDREN_ENDED).then_some(run.0));
                 }
@@ -108,6 +118,12 @@ impl<'a> BatchReads<'a> {
                 .column(&self.new, |run| run.request_id.as_str());
             queries.push((query, ReadKind::Requests));
         }
+        if !self.merging.is_empty() {
+            let query = Query::new(&sql.merged_requests)
+                .column(&self.merging, |run| run.tenant.as_str())
+                .column(&self.merging, |run| run.request_id.as_str());
+            queries.push((query, ReadKind::MergedRequests));
+        }
         if !self.journals.is_empty() {
             let query = Query::new(&sql.last_seqs).bind(self.journals.clone());
             queries.push((query, ReadKind::LastSeqs));
@@ -131,6 +147,20 @@ impl<'a> BatchReads<'a> {
             queries.push((query, ReadKind::OpenTokens));
         }
         queries
+    }
+
+    /// Statements that lock the keys of the batch, in the order of the keys; none if it needs no keys.
+    pub(super) fn key_queries(batch: &[&'a Work], facts: &Facts, sql: &'a Statements) -> Vec<(Query<'a>, ReadKind)> {
+        let members = batch.iter().filter(|work| !facts.is_locked(work));
+        let keys: BTreeSet<&str> = members.flat_map(|work| facts.keys_of(work)).collect();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();
+        vec![
+            (Query::new(&sql.create_keys).bind(keys.clone()), ReadKind::CreatedKeys),
+            (Query::new(&sql.lock_keys).bind(keys), ReadKind::Keys),
+        ]
     }
 
     /// The distinct workflows of new runs.
@@ -177,14 +207,16 @@ impl Facts {
                     let workflow = deleted_at.is_none().then_some(workflow);
                     self.workflows.insert(plain(row, 0)?, workflow);
                 }
-                ReadKind::Requests => {
+                ReadKind::Requests | ReadKind::MergedRequests => {
                     let existing = ExistingRun {
                         run: get(row, 2)?,
                         workflow_id: plain(row, 3)?,
                         status: get(row, 4)?,
                         workflow_uid: plain(row, 5)?,
                     };
-                    self.requests.insert((plain(row, 0)?, plain(row, 1)?), existing);
+                    self.requests
+                        .entry((plain(row, 0)?, plain(row, 1)?))
+                        .or_insert(existing);
                 }
                 ReadKind::Runs => {
                     let facts = RunFacts {
@@ -194,9 +226,11 @@ impl Facts {
                         takeovers: get(row, 4)?,
                         message_seq: get(row, 6)?,
                         messages_seen: get(row, 7)?,
+                        is_limited: plain::<Option<&str>>(row, 9)?.is_some(),
                     };
                     let wake_at = plain(row, 5)?;
-                    self.runs.insert(get(row, 0)?, RunRow { facts, wake_at });
+                    let flow = flow(row, 8)?;
+                    self.runs.insert(get(row, 0)?, RunRow { facts, wake_at, flow });
                 }
                 ReadKind::Parents => {
                     let parent = ParentFacts {
@@ -226,6 +260,26 @@ impl Facts {
                 }
                 ReadKind::UnseenAnswers => {
                     self.answered.insert((get(row, 0)?, plain(row, 1)?));
+                }
+                ReadKind::CreatedKeys => {}
+                ReadKind::Keys => {
+                    let mut key = KeyRow {
+                        held: get(row, 1)?,
+                        most: get(row, 2)?,
+                        version: get(row, 3)?,
+                        run: maybe(row, 4)?,
+                        begin: maybe(row, 5)?,
+                        counted: get(row, 6)?,
+                        expires_at: maybe(row, 7)?,
+                        has_waiters: plain(row, 8)?,
+                    };
+                    let name: String = plain(row, 0)?;
+                    self.owner_statuses.extend(key.run.zip(maybe(row, 9)?));
+                    // A debounced run that has begun takes no further payload.
+                    if key.begin.is_some() && key.run.is_some() && plain::<Option<bool>>(row, 10)? != Some(true) {
+                        (key.run, key.begin) = (None, None);
+                    }
+                    self.keys.insert(name, key);
                 }
                 ReadKind::OpenTokens => {
                     self.open_tokens.insert(plain(row, 0)?, item_facts(row, 1)?);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Result,
-    children::{ChildStore, ENDED_CHILDREN, EndedChild, NEXT_PARENT},
+    children::{AwaitedChild, ChildStore, ENDED_CHILDREN, EndedChild, NEXT_PARENT, NodeAttempt},
     statements::dollars,
 };
 use async_trait::async_trait;
@@ -24,8 +24,12 @@ impl ChildStore for PostgresStore {
         patiently!(self.sessions, |session| ended(&session, parent, limit))
     }
 
-    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
+    async fn awaited_children(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Result<Vec<AwaitedChild>> {
         patiently!(self.sessions, |session| awaited(&session, parent, after, limit))
+    }
+
+    async fn item_results(&self, of: &NodeAttempt, after: Option<RunId>, limit: u32) -> Result<Vec<EndedChild>> {
+        patiently!(self.sessions, |session| item_results(&session, of, after, limit))
     }
 
     async fn parents_of_ended_children(&self, after: Option<RunId>, limit: u32) -> Result<Vec<RunId>> {
@@ -56,18 +60,51 @@ async fn awaited(
     parent: RunId,
     after: Option<RunId>,
     limit: u32,
-) -> Result<Vec<RunId>, PgError> {
+) -> Result<Vec<AwaitedChild>, PgError> {
     let statement = client.prepare_cached(&awaited_query()).await?;
     let after = after.map_or(Uuid::nil(), |after| after.0);
     let rows = client
         .query(&statement, &[&parent.0, &after, &i64::from(limit)])
         .await?;
-    rows.iter().map(|row| get(row, 0)).collect()
+    rows.iter().map(awaited_child).collect()
+}
+
+fn awaited_child(row: &Row) -> Result<AwaitedChild, PgError> {
+    Ok(AwaitedChild {
+        run: get(row, 0)?,
+        node: get(row, 1)?,
+        attempt: get(row, 2)?,
+        item: maybe(row, 3)?,
+    })
+}
+
+async fn item_results(
+    client: &impl GenericClient,
+    of: &NodeAttempt,
+    after: Option<RunId>,
+    limit: u32,
+) -> Result<Vec<EndedChild>, PgError> {
+    let statement = client.prepare_cached(&item_results_query()).await?;
+    let after = after.map_or(Uuid::nil(), |after| after.0);
+    let (node, attempt) = (of.node.as_str(), i32::try_from(of.attempt).unwrap_or(i32::MAX));
+    let rows = client
+        .query(&statement, &[&of.run.0, &after, &node, &attempt, &i64::from(limit)])
+        .await?;
+    rows.iter().map(ended_child).collect()
+}
+
+pub(super) fn item_results_query() -> String {
+    format!(
+        "SELECT id, parent_node_id, parent_attempt, parent_item, status, outputs_json, error_json FROM workflow_executions
+         WHERE parent_execution_id IS NOT NULL AND (parent_execution_id, id) > ($1, $2)
+         AND (parent_execution_id, id) <= ($1, '{LAST}') AND parent_node_id = $3 AND parent_attempt = $4
+         AND parent_item IS NOT NULL ORDER BY parent_execution_id, id LIMIT $5"
+    )
 }
 
 pub(super) fn awaited_query() -> String {
     format!(
-        "SELECT id FROM workflow_executions
+        "SELECT id, parent_node_id, parent_attempt, parent_item FROM workflow_executions
          WHERE parent_execution_id IS NOT NULL AND (parent_execution_id, id) > ($1, $2)
          AND (parent_execution_id, id) <= ($1, '{LAST}') AND parent_waits AND end_time IS NULL
          ORDER BY parent_execution_id, id LIMIT $3"

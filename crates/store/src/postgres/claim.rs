@@ -12,7 +12,7 @@
 //!   recorded attempts are deleted: they would conflict with the new ones.
 
 use super::{
-    columns::{get, lineage, maybe, plain, principal},
+    columns::{flow, get, lineage, maybe, plain, principal},
     error::PgError,
     queue::{self, Group},
     sessions::commit,
@@ -190,6 +190,9 @@ fn stored_run(row: &Row) -> Result<StoredRun, PgError> {
         parent_waits: plain::<Option<bool>>(row, 19)?.unwrap_or(false),
         depth: maybe(row, 20)?.unwrap_or(0),
         lineage: lineage(row, 21)?,
+        traceparent: plain(row, 22)?,
+        flow: flow(row, 23)?,
+        request: plain(row, 27)?,
         journal: Vec::new(),
     })
 }
@@ -201,6 +204,6 @@ pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Opti
         return Ok(None);
     };
     let mut stored = stored_run(&row)?;
-    stored.journal = plain(&row, 22)?;
+    stored.journal = plain(&row, 28)?;
     Ok(Some(stored))
 }

@@ -2,11 +2,14 @@
 
 use super::error::PgError;
 use crate::{
+    audit::AuditOutcome,
     children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
+    flow::RunFlow,
     inbox::ItemKind,
     runs::{AttemptStatus, Principal},
+    triggers::{DeliveryState, TriggerType},
 };
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use std::borrow::Cow;
@@ -45,7 +48,10 @@ columns! {
     Status: String => |word| Status::parse(&word).ok_or_else(|| unexpected(word));
     Lifecycle: String => |word| Lifecycle::parse(&word).ok_or_else(|| unexpected(word));
     AttemptStatus: String => |word| AttemptStatus::parse(&word).ok_or_else(|| unexpected(word));
+    AuditOutcome: String => |word| AuditOutcome::parse(&word).ok_or_else(|| unexpected(word));
     ItemKind: String => |word| ItemKind::parse(&word).ok_or_else(|| unexpected(word));
+    TriggerType: String => |word| TriggerType::parse(&word).ok_or_else(|| unexpected(word));
+    DeliveryState: String => |word| DeliveryState::parse(&word).ok_or_else(|| unexpected(word));
     DeadReason: String => |word| DeadReason::parse(&word).ok_or_else(|| unexpected(word));
 }
 
@@ -95,6 +101,15 @@ pub(super) fn principal(row: &Row, at: usize) -> Result<Principal, PgError> {
         email: plain(row, at + 1)?,
         display_name: plain(row, at + 2)?,
     })
+}
+
+/// Four columns from `at`: how a run is limited, its step, the places that it holds, and the key that it waits for.
+pub(super) fn flow(row: &Row, at: usize) -> Result<Option<Box<RunFlow>>, PgError> {
+    let step: Option<&str> = plain(row, at + 1)?;
+    if step.is_none() {
+        return Ok(None);
+    }
+    RunFlow::read(plain(row, at)?, step, maybe(row, at + 2)?, plain(row, at + 3)?).map_err(PgError::UnexpectedValue)
 }
 
 /// The workflows of a run's ancestors.

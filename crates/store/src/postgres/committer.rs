@@ -20,11 +20,11 @@ use super::{
     settings::PostgresSettings,
     work::{MemberResult, Outcome, Work},
 };
-use crate::{Result, StoreError};
+use crate::{Result, StoreError, StoreMetrics, flow::Flow};
 use std::{
     collections::{HashSet, VecDeque, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -41,6 +41,9 @@ const MAX_WEIGHT: usize = 8 << 20;
 const MAX_TRIES: u32 = 3;
 /// After this many consecutive lock timeouts of single members, batches are no longer split to find the blocked member.
 const MAX_LOCK_TIMEOUTS: usize = 4;
+
+/// A key is locked only for a batch, so the pause before the next attempt stays short: it does not grow after this many.
+const MAX_KEY_TRIES: u32 = 2;
 
 /// Added to the configured timeouts before a caller gets an answer without the committer.
 const REPLY_SLACK: Duration = Duration::from_secs(1);
@@ -84,6 +87,7 @@ impl Member {
 pub(super) struct Committers {
     queues: Mutex<Option<Vec<mpsc::UnboundedSender<Member>>>>,
     reply_timeout: Duration,
+    metrics: Arc<StoreMetrics>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -91,9 +95,10 @@ impl Committers {
     /// Starts the committers. They connect in the background.
     pub(super) fn start(address: &Address, settings: &PostgresSettings, hints: &Hints) -> Committers {
         let (mut queues, mut tasks) = (Vec::new(), Vec::new());
+        let metrics = Arc::new(StoreMetrics::default());
         for _ in 0..settings.committers.max(1) {
             let (queue, receiver) = mpsc::unbounded_channel();
-            let committer = Committer::new(address, settings, hints, receiver);
+            let committer = Committer::new(address, settings, hints, receiver, metrics.clone());
             queues.push(queue);
             tasks.push(tokio::spawn(committer.run()));
         }
@@ -101,6 +106,7 @@ impl Committers {
             queues: Mutex::new(Some(queues)),
             // By then a committer has answered all work that failed for lack of a connection or a lock.
             reply_timeout: settings.patience.max(settings.lock_timeout) + settings.connect_timeout + REPLY_SLACK,
+            metrics,
             tasks: Mutex::new(tasks),
         }
     }
@@ -139,6 +145,11 @@ impl Committers {
         }
     }
 
+    /// The batches so far.
+    pub(super) fn metrics(&self) -> &StoreMetrics {
+        &self.metrics
+    }
+
     /// Writes all queued work, then closes the connections.
     pub(super) async fn close(&self) {
         drop(self.queues.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -167,6 +178,7 @@ struct Committer {
     /// Whether the last batch contained only a member that must be alone.
     was_alone: bool,
     hints: Hints,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl Committer {
@@ -175,6 +187,7 @@ impl Committer {
         settings: &PostgresSettings,
         hints: &Hints,
         receiver: mpsc::UnboundedReceiver<Member>,
+        metrics: Arc<StoreMetrics>,
     ) -> Committer {
         Committer {
             address: address.clone(),
@@ -189,6 +202,7 @@ impl Committer {
             lock_timeouts: 0,
             was_alone: false,
             hints: hints.clone(),
+            metrics,
         }
     }
 
@@ -240,6 +254,7 @@ impl Committer {
     fn batch_of(&mut self, wanted: fn(&Member) -> bool) -> Vec<Member> {
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let (mut runs, mut requests, mut parents) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut owners: HashSet<String> = HashSet::new();
         let (mut weight, mut next, now) = (0, None, Instant::now());
         while let Some(member) = self.waiting.pop_front() {
             let request = member
@@ -249,6 +264,9 @@ impl Committer {
             // A child is not started in the batch that commits a step of its parent: the step might end the parent.
             let parent = member.work.leased_parent();
             let apart = !parents.contains(&member.work.run()) && parent.is_none_or(|parent| !runs.contains(&parent));
+            // Of the runs that ask for the same unique or debounce key, a batch stores at most one.
+            let owned = member.work.asks().into_iter().flat_map(Flow::owned);
+            let apart = owned.fold(apart, |apart, key| owners.insert(key.to_owned()) & apart);
             let first = runs.insert(member.work.run()) & request.is_none_or(|request| requests.insert(request)) & apart;
             parents.extend(parent);
             let deferred = member.not_before > now;
@@ -275,8 +293,10 @@ impl Committer {
     async fn write(&mut self, mut batch: Vec<Member>) {
         let mut collisions = 0;
         while !batch.is_empty() {
+            let began = Instant::now();
             let failure = match self.try_write(&batch).await {
                 Ok((results, notifications)) => {
+                    self.metrics.written(batch.len(), began.elapsed());
                     self.lock_timeouts = 0;
                     return self.answer(batch, results, &notifications);
                 }
@@ -285,6 +305,7 @@ impl Committer {
             let error = match failure {
                 Failure::Unknown(error) => {
                     self.session = None;
+                    self.metrics.failed_batches.inc();
                     tracing::error!(members = batch.len(), "the outcome of a batch is unknown: {error}");
                     batch.into_iter().for_each(|member| member.answer(Err(error.unknown())));
                     return;
@@ -323,6 +344,7 @@ impl Committer {
                     return;
                 }
                 _ => {
+                    self.metrics.failed_batches.inc();
                     tracing::error!(members = batch.len(), "a batch was not written: {error}");
                     let place = &self.address.place;
                     batch
@@ -374,6 +396,10 @@ impl Committer {
                     member.answer(Err(StoreError::Failed("the id of the run is in use".to_owned())))
                 }
                 MemberResult::Locked => self.defer(member, &PgError::Locked),
+                MemberResult::KeyLocked => {
+                    member.tries = member.tries.min(MAX_KEY_TRIES);
+                    self.defer(member, &PgError::Locked);
+                }
             }
         }
     }
@@ -382,7 +408,7 @@ impl Committer {
     /// nothing was written.
     fn defer(&mut self, mut member: Member, error: &PgError) {
         if member.since.elapsed() >= self.lock_timeout {
-            tracing::warn!(run = %member.work.run(), "nothing was written after {} attempts: {error}", member.tries + 1);
+            tracing::warn!(ExecutionId = %member.work.run(), "nothing was written after {} attempts: {error}", member.tries + 1);
             return member.answer(Err(error.explain(&self.address.place)));
         }
         member.not_before = Instant::now() + backoff::lock_retry_delay(member.tries);
@@ -404,7 +430,7 @@ mod tests {
             false,
             std::sync::Arc::new(crate::clock::DatabaseClock::new(0, 0, 0)),
         );
-        Committer::new(&address, &settings, &hints, mpsc::unbounded_channel().1)
+        Committer::new(&address, &settings, &hints, mpsc::unbounded_channel().1, Arc::default())
     }
 
     fn delivery(alone: bool) -> Member {

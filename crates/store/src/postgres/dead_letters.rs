@@ -2,7 +2,7 @@
 
 use super::{
     PostgresStore,
-    columns::{get, plain},
+    columns::{get, plain, text},
     error::PgError,
     sessions::{commit, patiently},
 };
@@ -70,34 +70,41 @@ pub(super) async fn list(client: &impl GenericClient, filter: &DeadLetterFilter)
     Ok(Page::cut(items, filter.limit))
 }
 
-/// The `FROM` clause for the dead letters that match a filter, and its parameters. A workflow or reason is compared as a
-/// range together with the id: only the index on (workflow or reason, id) has that order, so the planner must use it.
+/// The `FROM` clause for the dead letters that match a filter, and its parameters. A tenant, workflow or reason is compared as
+/// a range together with the id: only the index on (tenant, workflow or reason, id) has that order, so the planner must use it.
 pub(super) fn fitting(filter: &DeadLetterFilter, limit: i64) -> (String, Vec<Box<dyn ToSql + Sync + Send>>) {
     let before = filter.before.unwrap_or(Uuid::max());
     let mut params: Vec<Box<dyn ToSql + Sync + Send>> = vec![Box::new(limit), Box::new(before)];
-    let reason = filter.reason.map(|reason| reason.as_str().to_owned());
-    let (index, other): (Option<(&str, Box<dyn ToSql + Sync + Send>)>, _) = match filter.workflow_uid {
-        Some(workflow) => (Some(("workflow_uid", Box::new(workflow))), reason),
-        None => (reason.map(|reason| ("reason", Box::new(reason) as _)), None),
-    };
-    let (places, order) = match index {
+    let mut conditions: Vec<(&str, Box<dyn ToSql + Sync + Send>)> = Vec::new();
+    let tenant = filter.tenant.as_ref().filter(|tenant| !tenant.is_empty());
+    conditions.extend(tenant.map(|tenant| ("tenant_id", Box::new(text(tenant).into_owned()) as _)));
+    conditions.extend(filter.workflow_uid.map(|uid| ("workflow_uid", Box::new(uid) as _)));
+    conditions.extend(filter.reason.map(|reason| ("reason", Box::new(reason.as_str()) as _)));
+    let mut conditions = conditions.into_iter();
+    let (places, order) = match conditions.next() {
         None => ("id < $2".to_owned(), "id DESC".to_owned()),
         Some((column, value)) => {
             params.push(value);
             let from = format!("({column}, id) >= ($3, '{}')", Uuid::nil());
+            let is_tenant = if column == "tenant_id" {
+                "tenant_id <> '' AND "
+            } else {
+                ""
+            };
             (
-                format!("{from} AND ({column}, id) < ($3, $2)"),
+                format!("{is_tenant}{from} AND ({column}, id) < ($3, $2)"),
                 format!("{column} DESC, id DESC"),
             )
         }
     };
-    let rest = match other {
-        None => String::new(),
-        Some(reason) => {
-            params.push(Box::new(reason));
-            format!(" AND reason = ${}", params.len())
-        }
-    };
+    let mut rest = String::new();
+    for (column, value) in conditions {
+        params.push(value);
+        rest += &format!(" AND {column} = ${}", params.len());
+    }
+    if filter.tenant.as_deref() == Some("") {
+        rest += " AND tenant_id = ''";
+    }
     (
         format!("dead_letters WHERE {places}{rest} ORDER BY {order} LIMIT $1"),
         params,
@@ -113,7 +120,9 @@ pub(super) async fn delete(session: &mut Object, id: Uuid) -> Result<bool, PgErr
     let tx = session.transaction().await?;
     let statement = tx.prepare_cached(&dollars(DELETE_DEAD_LETTER)).await?;
     let removed = tx.execute(&statement, &[&id]).await?;
-    commit(tx).await?;
+    if removed > 0 {
+        commit(tx).await?;
+    }
     Ok(removed > 0)
 }
 
@@ -124,6 +133,8 @@ pub(super) async fn purge(session: &mut Object, filter: &DeadLetterFilter) -> Re
     let tx = session.transaction().await?;
     let statement = tx.prepare_cached(&sql).await?;
     let removed = tx.execute(&statement, &borrowed(&params)).await?;
-    commit(tx).await?;
+    if removed > 0 {
+        commit(tx).await?;
+    }
     Ok(removed)
 }

@@ -4,15 +4,22 @@
 //! `messages.rs`). A refused member writes no row. Members are decided in order, and a resource that an earlier member links
 //! is not available to a later one.
 
+mod flow;
+
 use super::{
     columns::{signed, small, text},
     facts::{Facts, Resource, RunRow},
-    rows::{AnsweredWait, OfferedWait, RunUpdate, Writes},
+    rows::{AnsweredWait, InsertedRun, OfferedWait, RunUpdate, Writes},
     work::{LeaseCheck, MemberResult, Outcome, Work},
 };
 use crate::{
+    flow::rules::{Granted, KeyRows, stays_asleep},
     rules::{self, ConflictFacts, LeaseChange},
-    runs::{Answer, CHILDREN_ENDED, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange},
+    runs::{
+        Answer, CHILDREN_ENDED, CachedState, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange,
+        is_cancel,
+    },
+    usage::month_of,
 };
 use fermata_core::{NodeId, RunId, Timestamp};
 use std::collections::HashMap;
@@ -21,14 +28,23 @@ use std::collections::HashMap;
 pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<MemberResult>, Writes<'a>) {
     let mut deciding = Deciding {
         facts,
+        keys: KeyRows::new(),
+        member: 0,
         taken: HashMap::new(),
         writes: Writes::default(),
     };
-    let results = batch.iter().map(|work| match facts.is_locked(work) {
-        true => MemberResult::Locked,
-        false => MemberResult::Done(deciding.decide(work)),
+    let results = batch.iter().enumerate().map(|(member, work)| {
+        if facts.is_locked(work) {
+            return MemberResult::Locked;
+        }
+        if facts.is_key_locked(work) {
+            return MemberResult::KeyLocked;
+        }
+        deciding.member = member;
+        MemberResult::Done(deciding.decide(work))
     });
     let results = results.collect();
+    deciding.settle_keys();
     deciding.writes.in_order();
     (results, deciding.writes)
 }
@@ -37,6 +53,10 @@ struct Deciding<'a, 'f> {
     facts: &'f Facts,
     /// Resources that members of this batch link.
     taken: HashMap<Resource, RunId>,
+    /// Rows of keys that members of this batch have changed.
+    keys: KeyRows,
+    /// The position of the member that is decided.
+    member: usize,
     writes: Writes<'a>,
 }
 
@@ -45,6 +65,7 @@ impl<'a> Deciding<'a, '_> {
         match work {
             Work::Enqueue { run, first } => Outcome::Enqueued(self.enqueue(run, first.as_deref())),
             Work::Commit { commit, text } => Outcome::Committed(self.commit(commit, text.as_deref())),
+            Work::Admit(request) => Outcome::Admitted(self.admit(request)),
             Work::Deliver { run, message, at } => Outcome::Delivered(self.deliver(*run, message, *at)),
             Work::Answer {
                 token,
@@ -76,7 +97,32 @@ impl<'a> Deciding<'a, '_> {
         if let Some(answer) = rules::refused_start(run, workflow, self.facts.requests.get(&request), parent) {
             return answer;
         }
-        self.writes.runs.push(run);
+        let limited = match &run.flow {
+            None => None,
+            Some(flow) => match self.enter(run, flow) {
+                Ok(limited) => Some(limited),
+                Err(None) => return Enqueued::Full,
+                Err(Some(run)) => {
+                    let status = self.status_of_owner(run);
+                    return Enqueued::Existing { run, status };
+                }
+            },
+        };
+        let (granted, flow) = limited.unzip();
+        let begins = granted.as_ref().is_none_or(Granted::begins);
+        self.writes.runs.push(InsertedRun {
+            run,
+            local_start: run.local_start.as_ref().filter(|_| begins),
+            wake_at: granted.as_ref().and_then(|granted| granted.wake_at(run.created_at)),
+            flow,
+        });
+        self.writes.deliveries.extend(run.delivery.as_deref());
+        if !begins {
+            if let Some(at) = granted.and_then(|granted| granted.delayed_until) {
+                self.writes.notifications.due(at);
+            }
+            return Enqueued::Waiting;
+        }
         match &run.local_start {
             None => self.writes.notifications.due(run.created_at),
             Some(local_start) => {
@@ -119,6 +165,18 @@ impl<'a> Deciding<'a, '_> {
             .seen_children
             .extend(commit.children_seen.iter().map(|child| child.0));
         self.writes.dead_letters.extend(commit.dead_letter.as_deref());
+        match &commit.state {
+            None => {}
+            Some(CachedState::Set(text)) => self.writes.states.push((commit.run, text)),
+            Some(CachedState::Remove) => self.writes.removed_states.push(commit.run.0),
+        }
+        if let Some(usage) = &commit.usage {
+            let counter = (
+                super::columns::text(&usage.tenant).into_owned(),
+                small(month_of(commit.at)),
+            );
+            *self.writes.usage.entry(counter).or_default() += i64::from(usage.steps);
+        }
         self.update(commit, row);
         CommitAnswer::Committed {
             message_seq: row.facts.message_seq,
@@ -189,7 +247,9 @@ impl<'a> Deciding<'a, '_> {
             LeaseChange::Ended => {
                 update.released = true;
                 update.wake_at = None;
+                update.flow = None;
                 self.writes.ended.push(commit.run.0);
+                self.end_flow(commit.run, row, commit.at);
             }
         }
         if update.change.is_some() || changed.differs_from(&row.facts) {
@@ -229,7 +289,8 @@ impl<'a> Deciding<'a, '_> {
             .notifications
             .messages(run, row.facts.owner.map(|owner| owner.0));
         // A held run keeps its `wake_at`: its owner sees `message_seq` at its next commit.
-        if row.facts.owner.is_none() {
+        let asleep = stays_asleep(row.facts.status, row.flow.as_ref(), is_cancel(message));
+        if row.facts.owner.is_none() && !asleep {
             update.wake_at = Some(row.wake_at.map_or(at.0, |wake_at| wake_at.min(at.0)));
             self.writes.notifications.due(at);
         }

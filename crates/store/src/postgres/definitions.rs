@@ -8,6 +8,7 @@ use super::{
     columns::{get, maybe, plain, small, text},
     error::PgError,
     sessions::commit,
+    triggers,
 };
 use crate::{
     definitions::{
@@ -16,6 +17,8 @@ use crate::{
     },
     reads::Page,
     statements::{self, dollars},
+    triggers::statements::DELETE_OF_WORKFLOW,
+    usage::COUNT,
 };
 use deadpool_postgres::{GenericClient, Object, Transaction};
 use fermata_core::Timestamp;
@@ -27,24 +30,21 @@ const PAGE: i64 = 500;
 
 pub(super) const HAS_RUNS: &str = "SELECT 1 FROM workflow_executions WHERE workflow_uid = $1 LIMIT 1";
 
-const LOCK_NAMED: &str = concat!(
-    statements::workflow_columns!(),
-    "WHERE id = ?1 AND deleted_at IS NULL FOR NO KEY UPDATE"
-);
+const LOCK_NAMED: &str = concat!(statements::workflow_of_tenant!(), " FOR NO KEY UPDATE");
 const LOCK_KNOWN: &str = concat!(statements::workflow_columns!(), "WHERE uid = ?1 FOR NO KEY UPDATE");
 
-type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, PgError> {
+pub(super) async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Vec<Row>, PgError> {
     let statement = client.prepare_cached(&dollars(sql)).await?;
     Ok(client.query(&statement, params).await?)
 }
 
-async fn row(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Option<Row>, PgError> {
+pub(super) async fn row(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<Option<Row>, PgError> {
     Ok(rows(client, sql, params).await?.pop())
 }
 
-async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<u64, PgError> {
+pub(super) async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Result<u64, PgError> {
     let statement = client.prepare_cached(&dollars(sql)).await?;
     Ok(client.execute(&statement, params).await?)
 }
@@ -52,14 +52,14 @@ async fn execute(client: &impl GenericClient, sql: &str, params: Params<'_>) -> 
 /// How a workflow is identified.
 #[derive(Clone, Copy)]
 enum Which<'a> {
-    Named(&'a str),
+    Named(&'a Draft),
     Known(Uuid),
 }
 
 /// Locks a workflow until the transaction ends, and returns it unless it was deleted.
 async fn locked(tx: &Transaction<'_>, which: Which<'_>) -> Result<Option<Workflow>, PgError> {
     let row = match which {
-        Which::Named(name) => row(tx, LOCK_NAMED, &[&name]).await?,
+        Which::Named(draft) => row(tx, LOCK_NAMED, &[&draft.tenant, &draft.id]).await?,
         Which::Known(uid) => row(tx, LOCK_KNOWN, &[&uid]).await?,
     };
     let workflow = row.as_ref().map(workflow_row).transpose()?;
@@ -74,10 +74,11 @@ pub(super) async fn save_draft(
     guard: Option<&DraftGuard>,
 ) -> Result<Saved, PgError> {
     let tx = session.transaction().await?;
-    let which = match rule {
-        DraftRule::NewOrDraft { .. } => Which::Named(&new.id),
-        DraftRule::Existing { uid } => Which::Known(uid),
+    let (which, most) = match rule {
+        DraftRule::NewOrDraft { most, .. } => (Which::Named(new), most),
+        DraftRule::Existing { uid } => (Which::Known(uid), None),
     };
+    lock_room(&tx, &new.tenant, most).await?;
     let existing = locked(&tx, which).await?;
     let created = existing.is_none();
     let mut workflow = match (existing, rule) {
@@ -85,7 +86,10 @@ pub(super) async fn save_draft(
             return Ok(Saved::Refused(workflow.status));
         }
         (Some(workflow), _) => workflow,
-        (None, DraftRule::NewOrDraft { uid }) => Workflow::new(new, uid),
+        (None, DraftRule::NewOrDraft { most, .. }) if !has_room(&tx, &new.tenant, most).await? => {
+            return Ok(Saved::Full);
+        }
+        (None, DraftRule::NewOrDraft { uid, .. }) => Workflow::new(new, uid),
         (None, DraftRule::Existing { .. }) => return Ok(Saved::NotFound),
     };
     if let Some(guard) = guard {
@@ -144,6 +148,9 @@ pub(super) async fn publish(
     };
     insert_plan(&tx, uid, version.0, plan, at).await?;
     let publication = published(&tx, workflow, draft.as_ref(), version, mode, at).await?;
+    if mode.activates() {
+        triggers::reconcile(&tx, &publication.workflow, plan, at).await?;
+    }
     commit(tx).await?;
     Ok(Published::Version(publication))
 }
@@ -157,10 +164,11 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
         plan,
     } = release;
     let tx = session.transaction().await?;
-    let which = match rule {
-        ReleaseRule::New { .. } => Which::Named(&draft.id),
-        ReleaseRule::Existing { uid, .. } => Which::Known(*uid),
+    let (which, most) = match rule {
+        ReleaseRule::New { most, .. } => (Which::Named(draft), *most),
+        ReleaseRule::Existing { uid, .. } => (Which::Known(*uid), None),
     };
+    lock_room(&tx, &draft.tenant, most).await?;
     let workflow = match (locked(&tx, which).await?, rule) {
         (Some(workflow), ReleaseRule::New { .. }) => return Ok(Released::Exists(workflow.status)),
         (Some(workflow), ReleaseRule::Existing { .. }) if workflow.status == Lifecycle::Archived => {
@@ -172,7 +180,10 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
             return Ok(Released::Changed);
         }
         (Some(workflow), ReleaseRule::Existing { .. }) => workflow,
-        (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),
+        (None, ReleaseRule::New { most, .. }) if !has_room(&tx, &draft.tenant, *most).await? => {
+            return Ok(Released::Full);
+        }
+        (None, ReleaseRule::New { uid, .. }) => Workflow::new(draft, *uid),
         (None, ReleaseRule::Existing { .. }) => return Ok(Released::NotFound),
     };
     if let ReleaseRule::New { .. } = rule {
@@ -182,8 +193,28 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
     insert_plan(&tx, workflow.uid, version.0, plan, draft.at).await?;
     let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
     let publication = published(&tx, workflow, Some(draft), version, mode, draft.at).await?;
+    triggers::reconcile(&tx, &publication.workflow, plan, draft.at).await?;
     commit(tx).await?;
     Ok(Released::Version(publication))
+}
+
+/// The row of a tenant's usage that serialises the creation of its workflows. No month has this number.
+const CREATION: i32 = 1;
+
+/// If the workflows of a tenant are limited, waits until no other transaction creates one. It is the first lock of its transaction.
+async fn lock_room(tx: &Transaction<'_>, tenant: &str, most: Option<u32>) -> Result<(), PgError> {
+    if most.is_some() {
+        execute(tx, COUNT, &[&tenant, &CREATION, &0i64]).await?;
+    }
+    Ok(())
+}
+
+/// Whether a tenant may have one more workflow.
+async fn has_room(tx: &Transaction<'_>, tenant: &str, most: Option<u32>) -> Result<bool, PgError> {
+    let Some(most) = most else { return Ok(true) };
+    let count = row(tx, statements::COUNT_WORKFLOWS, &[&tenant]).await?;
+    let own: i64 = count.map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+    Ok(own < i64::from(most))
 }
 
 /// The number of the newest version if it has this checksum.
@@ -208,7 +239,7 @@ async fn version_of(
     }
     let latest = match workflow.latest_version {
         Some(latest) => latest,
-        None => match row(tx, statements::MARK, &[&workflow.id]).await? {
+        None => match row(tx, statements::MARK, &[&workflow.tenant, &workflow.id]).await? {
             Some(mark) => get(&mark, 0)?,
             None => 0,
         },
@@ -311,6 +342,7 @@ pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) 
     };
     set_mark(&tx, &workflow).await?;
     execute(&tx, statements::DELETE_DRAFT, &[&uid]).await?;
+    execute(&tx, DELETE_OF_WORKFLOW, &[&uid]).await?;
     execute(&tx, statements::SOFT_DELETE, &[&uid, &at.0]).await?;
     commit(tx).await?;
     Ok(true)
@@ -319,7 +351,8 @@ pub(super) async fn soft_delete(session: &mut Object, uid: Uuid, at: Timestamp) 
 /// Stores the newest version number, so that a later workflow with the same name continues from it.
 async fn set_mark(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     if let Some(latest) = workflow.latest_version {
-        execute(tx, statements::SET_MARK, &[&workflow.id, &small(latest)]).await?;
+        let mark: Params<'_> = &[&workflow.tenant, &workflow.id, &small(latest)];
+        execute(tx, statements::SET_MARK, mark).await?;
     }
     Ok(())
 }
@@ -335,10 +368,16 @@ pub(super) async fn set_enablement(
     let Some(mut workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(None);
     };
+    let before = workflow.status;
     if !change.apply(&mut workflow, at) {
         return Ok(Some((workflow, false)));
     }
     update_workflow(&tx, &workflow).await?;
+    if let Some(shown) = &change.version {
+        let plan = plan(&tx, uid, shown.version).await?;
+        triggers::reconcile(&tx, &workflow, plan.as_deref().unwrap_or_default(), at).await?;
+    }
+    triggers::follow(&tx, uid, before, workflow.status, at).await?;
     commit(tx).await?;
     Ok(Some((workflow, true)))
 }
@@ -357,6 +396,7 @@ async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
         &workflow.enabled,
         &workflow.created_at.0,
         &workflow.updated_at.0,
+        &workflow.tenant,
     ];
     match execute(tx, statements::CREATE_WORKFLOW, row).await? {
         0 => Err(PgError::Collision),
@@ -383,9 +423,9 @@ async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
     Ok(())
 }
 
-/// The workflow that currently has this name.
-pub(super) async fn workflow(client: &impl GenericClient, id: &str) -> Result<Option<Workflow>, PgError> {
-    let row = row(client, statements::WORKFLOW, &[&id]).await?;
+/// The workflow that a tenant currently means by this name.
+pub(super) async fn workflow(client: &impl GenericClient, tenant: &str, id: &str) -> Result<Option<Workflow>, PgError> {
+    let row = row(client, statements::WORKFLOW, &[&tenant, &id]).await?;
     row.as_ref().map(workflow_row).transpose()
 }
 
@@ -409,24 +449,31 @@ fn workflow_row(row: &Row) -> Result<Workflow, PgError> {
         created_at: get(row, 9)?,
         updated_at: get(row, 10)?,
         deleted_at: maybe(row, 11)?,
+        tenant: plain(row, 12)?,
     })
 }
 
 /// Workflows ordered by name. The filter is applied in Rust, so that case-insensitive search works the same in every
 /// store.
 pub(super) async fn workflows(client: &impl GenericClient, filter: &WorkflowFilter) -> Result<Page<Workflow>, PgError> {
-    let sql = format!("{} LIMIT ?2", statements::WORKFLOWS);
+    let sql = match filter.tenant {
+        None => statements::WORKFLOWS,
+        Some(_) => statements::WORKFLOWS_OF_TENANT,
+    };
+    let sql = format!("{sql} LIMIT ?3");
     let wanted = filter.limit as usize + 1;
     // PostgreSQL cannot compare with a text that contains NUL. No name sorts between the part before the NUL and the
     // whole text, so that part is equivalent.
-    let after = filter.after.as_deref().and_then(|after| after.split('\0').next());
-    let mut after = after.unwrap_or_default().to_owned();
+    let before_nul = |text: &str| text.split('\0').next().unwrap_or_default().to_owned();
+    let (id, tenant) = filter.after.as_ref().map_or(("", ""), |(id, tenant)| (id, tenant));
+    let (mut id, mut tenant) = (before_nul(id), before_nul(tenant));
     let mut items = Vec::new();
     loop {
-        let page = rows(client, &sql, &[&after, &PAGE]).await?;
+        let page = rows(client, &sql, &[&id, filter.tenant.as_ref().unwrap_or(&tenant), &PAGE]).await?;
         for row in &page {
             let workflow = workflow_row(row)?;
-            after.clone_from(&workflow.id);
+            id.clone_from(&workflow.id);
+            tenant.clone_from(&workflow.tenant);
             if filter.fits(&workflow) {
                 items.push(workflow);
             }
@@ -450,6 +497,7 @@ pub(super) async fn draft(client: &impl GenericClient, workflow: Uuid) -> Result
         source: plain(&row, 4)?,
         checksum: plain(&row, 5)?,
         at: get(&row, 6)?,
+        tenant: plain(&row, 7)?,
     }))
 }
 

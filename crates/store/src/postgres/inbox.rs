@@ -63,6 +63,7 @@ impl InboxStore for PostgresStore {
         if wait.tenant.is_some() && answer.tenant.is_some() && wait.tenant != answer.tenant {
             return Ok(Answer::NotFound);
         }
+        self.record_request().await?;
         let work = Work::Answer {
             token: wait.token,
             run: wait.run,
@@ -108,6 +109,9 @@ async fn find(client: &impl GenericClient, of: &WaitRef) -> Result<Option<FoundW
             attempt: get(&row, 3)?,
             tenant: plain(&row, 4)?,
             details: plain(&row, 5)?,
+            payload: plain(&row, 6)?,
+            answered_by: plain(&row, 7)?,
+            answered_at: maybe(&row, 8)?,
         })
     };
     row.map(found).transpose()
@@ -119,8 +123,8 @@ async fn items(client: &impl GenericClient, filter: &ItemFilter) -> Result<ItemP
     let (after, limit) = (filter.after.unwrap_or(Uuid::nil()), i64::from(filter.examined()));
     let rows = match walk {
         ItemWalk::Run(run) => client.query(&statement, &[&after, &limit, &run.0]).await?,
-        ItemWalk::Queue(word) | ItemWalk::Tenant(word) if !storable(word) => Vec::new(),
-        ItemWalk::Queue(word) | ItemWalk::Tenant(word) => {
+        ItemWalk::Queue(word) | ItemWalk::Tenant(word) | ItemWalk::TenantItems(word) if !storable(word) => Vec::new(),
+        ItemWalk::Queue(word) | ItemWalk::Tenant(word) | ItemWalk::TenantItems(word) => {
             client.query(&statement, &[&after, &limit, &word, &LAST]).await?
         }
         ItemWalk::Pending | ItemWalk::All => client.query(&statement, &[&after, &limit]).await?,

@@ -9,7 +9,7 @@ use super::{
     reads::run_row,
 };
 use crate::{
-    lists::{Bound, Flavour, Found, Walk, budget, page, walks},
+    lists::{BY_REQUEST_OF_TENANT, Bound, Flavour, Found, Walk, budget, page, walks},
     reads::{Page, RunFilter, RunPage, RunRecord},
     statements::{LIST_COLUMNS, dollars},
 };
@@ -66,8 +66,16 @@ async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<O
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
     };
-    let statement = client.prepare_cached(BY_REQUEST).await?;
-    let rows = client.query(&statement, &[request_id]).await?;
+    let rows = match &filter.tenant {
+        None => {
+            let statement = client.prepare_cached(BY_REQUEST).await?;
+            client.query(&statement, &[request_id]).await?
+        }
+        Some(tenant) => {
+            let statement = client.prepare_cached(&dollars(BY_REQUEST_OF_TENANT)).await?;
+            client.query(&statement, &[tenant, request_id]).await?
+        }
+    };
     rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>().map(Some)
 }
 

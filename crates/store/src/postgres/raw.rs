@@ -10,7 +10,7 @@ use super::{
     columns::small,
     error::PgError,
     pipeline::send,
-    rows::{RunUpdate, Writes},
+    rows::{InsertedRun, Queries, RunUpdate, Writes},
     settings::PostgresSettings,
     sql::Statements,
 };
@@ -116,7 +116,7 @@ impl RawWriter {
     }
 
     async fn send(&self, writes: &Writes<'_>) -> Result<()> {
-        let queries = writes.queries(&self.sql);
+        let Queries { queries, .. } = writes.queries(&self.sql);
         let sent = send(&self.client, Some("BEGIN"), &queries, Some("COMMIT")).await;
         sent.map(drop)
             .map_err(|error| PgError::Server(error).explain(&self.address.place))
@@ -125,7 +125,12 @@ impl RawWriter {
 
 /// Adds the rows that are written when runs start.
 fn add_starts<'a>(runs: &'a [NewRun], script: &'a Script, writes: &mut Writes<'a>) {
-    writes.runs.extend(runs);
+    writes.runs.extend(runs.iter().map(|run| InsertedRun {
+        run,
+        local_start: run.local_start.as_ref(),
+        wake_at: None,
+        flow: None,
+    }));
     if let Some((at, text)) = &script.first {
         for run in runs {
             writes.events.push(run.id, 1, *at, text);
@@ -149,6 +154,7 @@ fn add_commit<'a>(runs: &[NewRun], (commit, text): &'a (RunCommit, Option<String
             message_seq: 0,
             messages_seen: 0,
             takeovers: 0,
+            flow: None,
         }));
     }
 }

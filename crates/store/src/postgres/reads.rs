@@ -2,20 +2,22 @@
 
 use super::{
     PostgresStore,
-    columns::{get, maybe, plain, principal, signed, small, storable},
+    columns::{flow, get, maybe, plain, principal, signed, small, storable},
     error::PgError,
     lists,
     sessions::patiently,
 };
 use crate::{
     Result,
-    reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{
+        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
+    },
     runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
 use async_trait::async_trait;
 use deadpool_postgres::GenericClient;
-use fermata_core::{NodeId, RunId};
+use fermata_core::{NodeId, RunId, Timestamp};
 use tokio_postgres::{Row, types::ToSql};
 
 #[async_trait]
@@ -40,9 +42,27 @@ impl ReadStore for PostgresStore {
         patiently!(self.sessions, |session| events(&session, run, window))
     }
 
+    async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
+        patiently!(self.sessions, |session| queue_depths(&session, now))
+    }
+
     async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
         patiently!(self.sessions, |session| links(&session, run, window))
     }
+}
+
+/// Runs that are due and not held, by workflow.
+async fn queue_depths(client: &impl GenericClient, now: Timestamp) -> Result<Vec<QueueDepth>, PgError> {
+    let most = i64::from(MAX_QUEUE_DEPTH);
+    let rows = rows(client, statements::QUEUE_DEPTHS, &[&now.0, &most]).await?;
+    let depth = |row: &Row| {
+        Ok(QueueDepth {
+            workflow_uid: plain(row, 0)?,
+            workflow_id: plain(row, 1)?,
+            runs: get(row, 2)?,
+        })
+    };
+    rows.iter().map(depth).collect()
 }
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -66,6 +86,8 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
         error: plain(row, 7)?,
         priority: plain(row, 8)?,
         correlation_id: plain(row, 9)?,
+        traceparent: plain(row, 27)?,
+        request: plain(row, 32)?,
         principal: principal(row, 10)?,
         parent: maybe(row, 13)?,
         parent_node: maybe(row, 24)?,
@@ -81,6 +103,7 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
         wake_at: maybe(row, 21)?,
         runner: maybe(row, 22)?,
         workflow_uid: plain(row, 23)?,
+        flow: flow(row, 28)?,
     })
 }
 
@@ -129,6 +152,12 @@ async fn windowed(
     let (found, total) = futures::try_join!(rows(client, sql, window), rows(client, count, only_run))?;
     let total = total.first().map_or(Ok(0), |row| get(row, 0))?;
     Ok((found, total))
+}
+
+/// The cached state of a run.
+pub(super) async fn cached_state(client: &impl GenericClient, run: RunId) -> Result<Option<String>, PgError> {
+    let found = rows(client, statements::CACHED_STATE, &[&run.0]).await?;
+    found.first().map(|row| plain(row, 0)).transpose()
 }
 
 /// The last attempt of each of these nodes, or of all nodes if the list is empty.

@@ -1,5 +1,7 @@
 //! The rows that a batch writes, by table. Each list is sent as one statement, with one array for each column.
 
+mod flow;
+
 use super::{
     columns::{signed, small, text},
     facts::RunRow,
@@ -10,24 +12,31 @@ use super::{
 use crate::{
     children::Parent,
     dead_letters::DeadLetter,
+    flow::rules::KeyRow,
     inbox::InboxItem,
     rules::first_status,
-    runs::{Attempt, Link, NewRun, StatusChange, WaitChange},
+    runs::{Attempt, Link, LocalStart, NewRun, StatusChange, WaitChange},
+    triggers::TriggerDelivery,
 };
 use fermata_core::{NodeId, RunId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Statement;
 use uuid::Uuid;
+
+pub(super) use flow::{FlowColumns, Merge};
 
 /// Everything that a batch writes, and the notifications to send after the commit.
 #[derive(Debug, Default)]
 pub(super) struct Writes<'a> {
-    pub(super) runs: Vec<&'a NewRun>,
+    pub(super) runs: Vec<InsertedRun<'a>>,
     /// Journal rows and waits of new runs of this batch. They are written only if the run is inserted.
     pub(super) first_events: Events<'a>,
     pub(super) first_waits: Waits<'a>,
     pub(super) events: Events<'a>,
     pub(super) attempts: Vec<(RunId, &'a Attempt)>,
     pub(super) links: Vec<(RunId, &'a Link, Timestamp)>,
+    /// Deliveries of new runs of this batch. Written only if the run is inserted.
+    pub(super) deliveries: Vec<&'a TriggerDelivery>,
     /// Nodes whose waits are closed. Written before `waits`.
     pub(super) closed: Vec<(RunId, &'a str)>,
     pub(super) waits: Waits<'a>,
@@ -48,7 +57,53 @@ pub(super) struct Writes<'a> {
     /// Runs that are over, and whose ended children lose their marks.
     pub(super) forgetting: Vec<Uuid>,
     pub(super) dead_letters: Vec<&'a DeadLetter>,
+    /// Cached states to write, and the runs whose cached states are removed.
+    pub(super) states: Vec<(RunId, &'a str)>,
+    pub(super) removed_states: Vec<Uuid>,
+    /// Counted steps, by tenant and month. Written last, in this order.
+    pub(super) usage: BTreeMap<(String, i32), i64>,
+    /// Starts that were answered with another run.
+    pub(super) kept_requests: Vec<(&'a NewRun, RunId)>,
+    pub(super) merges: Vec<Merge<'a>>,
+    /// Places that runs take: key, run (`None` if only the limit is set), limit and its version.
+    pub(super) taken_places: Vec<(String, Option<Uuid>, i32, i32)>,
+    /// Owners of keys, and windows of rates.
+    pub(super) put_keys: BTreeMap<String, KeyRow>,
+    /// Keys with places to give to waiting runs, and how many are freed.
+    pub(super) freed_places: BTreeMap<String, i32>,
+    /// Keys whose rows are deleted if they are free.
+    pub(super) touched_keys: BTreeSet<String>,
+    /// When places are given.
+    pub(super) handed_at: Timestamp,
     pub(super) notifications: Notifications,
+}
+
+/// A new run as it is stored.
+#[derive(Debug)]
+pub(super) struct InsertedRun<'a> {
+    pub(super) run: &'a NewRun,
+    /// Not set if the run has to wait.
+    pub(super) local_start: Option<&'a LocalStart>,
+    /// Only with flow control.
+    pub(super) wake_at: Option<Timestamp>,
+    pub(super) flow: Option<FlowColumns>,
+}
+
+/// The statements of a batch.
+pub(super) struct Queries<'a> {
+    pub(super) queries: Vec<Query<'a>>,
+    pub(super) returning: Returning,
+}
+
+/// The positions of statements whose rows are read.
+#[derive(Debug, Default)]
+pub(super) struct Returning {
+    /// The ids of inserted runs.
+    pub(super) inserted: Option<usize>,
+    /// The ids of runs that took a payload.
+    pub(super) merged: Option<usize>,
+    /// The keys of places that were given to waiting runs.
+    pub(super) handed: Option<usize>,
 }
 
 impl<'a> Writes<'a> {
@@ -56,7 +111,9 @@ impl<'a> Writes<'a> {
     /// cannot deadlock.
     pub(super) fn in_order(&mut self) {
         self.runs
-            .sort_by(|a, b| (&a.tenant, &a.request_id).cmp(&(&b.tenant, &b.request_id)));
+            .sort_by(|a, b| (&a.run.tenant, &a.run.request_id).cmp(&(&b.run.tenant, &b.run.request_id)));
+        self.kept_requests
+            .sort_by(|(a, _), (b, _)| (&a.tenant, &a.request_id).cmp(&(&b.tenant, &b.request_id)));
         let key = |link: &Link| {
             (
                 link.system.clone(),
@@ -65,15 +122,18 @@ impl<'a> Writes<'a> {
             )
         };
         self.links.sort_by_key(|(_, link, _)| key(link));
+        self.deliveries
+            .sort_by(|a, b| (a.trigger, &a.occurrence).cmp(&(b.trigger, &b.occurrence)));
     }
 }
 
 impl<'a> Writes<'a> {
-    /// The statements to send, in the order of execution. The insert of runs comes first; it returns the ids of the
-    /// inserted runs.
-    pub(super) fn queries(&self, sql: &'a Statements) -> Vec<Query<'a>> {
+    /// The statements to send, in the order of execution.
+    pub(super) fn queries(&self, sql: &'a Statements) -> Queries<'a> {
         let mut queries = Vec::new();
+        let mut returning = Returning::default();
         if !self.runs.is_empty() {
+            returning.inserted = Some(queries.len());
             queries.push(self.insert_runs(&sql.insert_runs));
         }
         let lists = [
@@ -91,6 +151,9 @@ impl<'a> Writes<'a> {
         }
         if !self.links.is_empty() {
             queries.push(self.insert_links(&sql.insert_links));
+        }
+        if !self.deliveries.is_empty() {
+            queries.push(self.insert_deliveries(&sql.insert_deliveries));
         }
         if !self.closed.is_empty() {
             let query = Query::new(&sql.close_waits).column(&self.closed, |wait| wait.0.0);
@@ -123,6 +186,13 @@ impl<'a> Writes<'a> {
         if !self.dead_letters.is_empty() {
             queries.push(self.insert_dead_letters(&sql.insert_dead_letters));
         }
+        if !self.states.is_empty() {
+            let query = Query::new(&sql.set_states).column(&self.states, |state| state.0.0);
+            queries.push(query.column(&self.states, |state| state.1));
+        }
+        if !self.removed_states.is_empty() {
+            queries.push(Query::new(&sql.remove_states).bind(self.removed_states.clone()));
+        }
         if !self.seen_children.is_empty() {
             queries.push(Query::new(&sql.see_children).bind(self.seen_children.clone()));
         }
@@ -132,7 +202,15 @@ impl<'a> Writes<'a> {
         if !self.updates.is_empty() {
             queries.push(self.update_runs(&sql.update_runs));
         }
-        queries
+        if !self.usage.is_empty() {
+            let tenants: Vec<String> = self.usage.keys().map(|(tenant, _)| tenant.clone()).collect();
+            let months: Vec<i32> = self.usage.keys().map(|(_, month)| *month).collect();
+            let steps: Vec<i64> = self.usage.values().copied().collect();
+            let query = Query::new(&sql.count_usage).bind(tenants);
+            queries.push(query.bind(months).bind(steps));
+        }
+        self.flow_queries(sql, &mut queries, &mut returning);
+        Queries { queries, returning }
     }
 
     fn message_queries(&self, sql: &'a Statements, queries: &mut Vec<Query<'a>>) {
@@ -174,17 +252,40 @@ impl<'a> Writes<'a> {
             .column(offers, |offer| offer.at.0)
     }
 
+    fn insert_deliveries(&self, statement: &'a Statement) -> Query<'a> {
+        let deliveries = &self.deliveries;
+        Query::new(statement)
+            .column(deliveries, |delivery| delivery.id)
+            .column(deliveries, |delivery| delivery.trigger)
+            .column(deliveries, |delivery| delivery.occurrence.as_str())
+            .column(deliveries, |delivery| delivery.tenant.as_str())
+            .column(deliveries, |delivery| delivery.received_at.0)
+            .column(deliveries, |delivery| delivery.run.0)
+    }
+
     fn insert_runs(&self, statement: &'a Statement) -> Query<'a> {
         let runs = &self.runs;
+        let (limited, runs) = (
+            self.limited_runs(),
+            &runs.iter().map(|inserted| inserted.run).collect::<Vec<_>>(),
+        );
         let children: &[Option<&Parent>] = &match runs.iter().any(|run| run.parent.is_some()) {
             true => runs.iter().map(|run| run.parent.as_ref()).collect(),
             false => Vec::new(),
         };
+        let traced: &[&NewRun] = match runs.iter().any(|run| run.traceparent.is_some()) {
+            true => runs,
+            false => &[],
+        };
+        let triggered: &[&NewRun] = match runs.iter().any(|run| run.request.is_some()) {
+            true => runs,
+            false => &[],
+        };
         Query::new(statement)
             .column(runs, |run| run.id.0)
-            .column(runs, |run| first_status(run).as_str())
-            .column(runs, |run| {
-                run.local_start.as_ref().map(|local_start| local_start.runner.0)
+            .column(&self.runs, |inserted| first_status(inserted.local_start).as_str())
+            .column(&self.runs, |inserted| {
+                inserted.local_start.map(|local_start| local_start.runner.0)
             })
             .column(runs, |run| run.workflow_id.as_str())
             .column(runs, |run| small(run.workflow_version))
@@ -197,8 +298,8 @@ impl<'a> Writes<'a> {
             .column(runs, |run| run.principal.email.as_deref().map(text))
             .column(runs, |run| run.principal.display_name.as_deref().map(text))
             .column(runs, |run| run.created_at.0)
-            .column(runs, |run| {
-                run.local_start.as_ref().map(|local_start| local_start.started_at.0)
+            .column(&self.runs, |inserted| {
+                inserted.local_start.map(|local_start| local_start.started_at.0)
             })
             .column(runs, |run| run.trigger.as_str())
             .column(runs, |run| run.spec.as_deref())
@@ -211,6 +312,13 @@ impl<'a> Writes<'a> {
             .column(children, |parent| parent.filter(|parent| parent.waits).map(|_| true))
             .column(children, |parent| parent.map(|parent| small(parent.depth)))
             .column(children, |parent| parent.map(Parent::lineage_text))
+            .column(traced, |run| run.traceparent.as_deref().map(text))
+            .column(limited, |run| run.flow.as_ref().map(|flow| flow.text.clone()))
+            .column(limited, |run| run.flow.as_ref().map(|flow| flow.step))
+            .column(limited, |run| run.flow.as_ref().map(|flow| flow.held))
+            .column(limited, |run| run.flow.as_ref().and_then(|flow| flow.waiting.clone()))
+            .column(limited, |run| run.wake_at.map(|at| at.0))
+            .column(triggered, |run| run.request.as_deref())
     }
 
     fn insert_attempts(&self, statement: &'a Statement) -> Query<'a> {
@@ -259,6 +367,11 @@ impl<'a> Writes<'a> {
 
     fn update_runs(&self, statement: &'a Statement) -> Query<'a> {
         let updates = &self.updates;
+        // Without flow control in the batch these columns are NULL.
+        let limited: &[RunUpdate<'_>] = match updates.iter().any(|update| update.flow.is_some()) {
+            true => updates,
+            false => &[],
+        };
         Query::new(statement)
             .column(updates, |update| update.run)
             .column(updates, |update| update.change.map(|change| change.status.as_str()))
@@ -285,6 +398,12 @@ impl<'a> Writes<'a> {
             .column(updates, |update| update.message_seq)
             .column(updates, |update| update.messages_seen)
             .column(updates, |update| update.takeovers)
+            .column(limited, |update| update.flow.as_ref().map(|flow| flow.text.clone()))
+            .column(limited, |update| update.flow.as_ref().map(|flow| flow.step))
+            .column(limited, |update| update.flow.as_ref().map(|flow| flow.held))
+            .column(limited, |update| {
+                update.flow.as_ref().and_then(|flow| flow.waiting.clone())
+            })
     }
 }
 
@@ -373,6 +492,7 @@ pub(super) struct RunUpdate<'a> {
     pub(super) message_seq: i64,
     pub(super) messages_seen: i64,
     pub(super) takeovers: i32,
+    pub(super) flow: Option<FlowColumns>,
 }
 
 impl RunUpdate<'_> {
@@ -386,6 +506,7 @@ impl RunUpdate<'_> {
             message_seq: signed(row.facts.message_seq),
             messages_seen: signed(row.facts.messages_seen),
             takeovers: small(row.facts.takeovers),
+            flow: row.flow.as_deref().map(FlowColumns::of),
         }
     }
 }

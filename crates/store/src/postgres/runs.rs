@@ -54,6 +54,7 @@ impl RunStore for PostgresStore {
 
     async fn deliver(&self, run: RunId, message: RunMessage, at: Timestamp) -> Result<Delivery> {
         let message = message_text(&message);
+        self.record_request().await?;
         match self.write(Work::Deliver { run, message, at }).await? {
             Outcome::Delivered(answer) => Ok(answer),
             other => Err(mistaken(&other)),
@@ -67,6 +68,7 @@ impl RunStore for PostgresStore {
         let Some((run, node, attempt)) = patiently!(self.sessions, |session| reads::token(&session, token))? else {
             return Ok(Answer::NotFound);
         };
+        self.record_request().await?;
         let work = Work::Answer {
             token: token.to_owned(),
             run,
@@ -100,6 +102,10 @@ impl RunStore for PostgresStore {
 
     async fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Result<Vec<Attempt>> {
         patiently!(self.sessions, |session| reads::last_attempts(&session, run, nodes))
+    }
+
+    async fn cached_state(&self, run: RunId) -> Result<Option<String>> {
+        patiently!(self.sessions, |session| reads::cached_state(&session, run))
     }
 
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {

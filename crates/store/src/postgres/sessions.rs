@@ -10,7 +10,7 @@ use super::{
     error::{PgError, Remedy},
     settings::PostgresSettings,
 };
-use crate::{Result, StoreError};
+use crate::{PoolUse, Result, StoreError};
 use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, PoolError, RecyclingMethod, Runtime,
     Transaction,
@@ -82,6 +82,16 @@ impl Sessions {
         })
     }
 
+    /// How many connections are in use, and how many calls wait for one.
+    pub(super) fn usage(&self) -> PoolUse {
+        let status = self.pool.status();
+        PoolUse {
+            size: status.max_size,
+            used: status.size.saturating_sub(status.available),
+            waiting: status.waiting,
+        }
+    }
+
     /// The retry state for one call.
     pub(super) fn retries(&self) -> Retries<'_> {
         Retries {
@@ -148,8 +158,12 @@ impl Retries<'_> {
     }
 }
 
-/// Commits a transaction. If the response is lost, the error is [`PgError::AtCommit`].
+/// Commits a transaction, with the row of the audit trail if the current work is recorded. If the response is lost, the error
+/// is [`PgError::AtCommit`].
 pub(super) async fn commit(tx: Transaction<'_>) -> Result<(), PgError> {
+    if let Some(row) = crate::audit::current() {
+        super::audit::add(&tx, &row).await?;
+    }
     tx.commit().await.map_err(|error| {
         let answered = error.as_db_error().is_some();
         let error = PgError::Server(error);

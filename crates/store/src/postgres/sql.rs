@@ -19,15 +19,23 @@ macro_rules! statements {
 
         impl Statements {
             pub(super) async fn prepare(client: &Client) -> Result<Statements, tokio_postgres::Error> {
-                let ($($name,)+) = futures::try_join!($(client.prepare($sql)),+)?;
-                Ok(Statements { $($name,)+ })
+                // On the heap: the futures of so many statements would take much of a thread's stack.
+                let prepared = ALL.iter().map(|(_, sql)| client.prepare(sql));
+                let mut prepared = futures::future::try_join_all(prepared).await?.into_iter();
+                let mut next = || prepared.next().unwrap_or_else(|| unreachable!("one for each statement"));
+                Ok(Statements { $($name: next(),)+ })
             }
         }
 
-        /// Every statement with its name, for the test of query plans.
-        #[cfg(test)]
+        /// Every statement with its name.
         pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),+];
     };
+}
+
+/// The text of a statement that is used elsewhere too.
+pub(super) fn named(name: &str) -> &'static str {
+    let found = ALL.iter().find(|(known, _)| *known == name);
+    found.map_or_else(|| unreachable!("there is no statement `{name}`"), |(_, sql)| sql)
 }
 
 statements! {
@@ -39,12 +47,97 @@ statements! {
 
     existing_workflows: "SELECT uid FROM workflows WHERE uid = ANY($1)";
 
-    lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen
+    lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen, flow_json, flow_step,
+        flow_held, waiting_key
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
 
     /// The lock keeps the lease of these parents until the batch is committed. Children of one parent share it.
     lock_parents: "SELECT id, status, lease_owner, lease_epoch FROM workflow_executions
         WHERE id = ANY($1) FOR SHARE SKIP LOCKED";
+
+    /// The rows of keys that are taken, so that they can be locked. Another batch may insert the same key: this waits for it.
+    create_keys: "INSERT INTO flow_keys (key, held, most, version, counted) SELECT u.key, 0, 0, 0, 0 FROM unnest($1::text[]) AS u (key)
+        ON CONFLICT DO NOTHING";
+
+    /// Rows that another batch has locked are left out. The last columns are the status of the owner, and whether a start can
+    /// be merged into it.
+    lock_keys: "SELECT k.key, k.held, k.most, k.version, k.workflow_execution_id, k.begin_at, k.counted, k.expires_at,
+          EXISTS (SELECT 1 FROM workflow_executions w WHERE w.waiting_key = k.key),
+          (SELECT e.status FROM workflow_executions e WHERE e.id = k.workflow_execution_id),
+          (SELECT e.status = 'Pending' AND e.lease_owner IS NULL AND e.flow_step = 'debounce' AND e.inbox_seq = e.inbox_seen
+            FROM workflow_executions e WHERE e.id = k.workflow_execution_id)
+        FROM flow_keys k WHERE k.key = ANY($1) FOR NO KEY UPDATE OF k SKIP LOCKED";
+
+    /// Requests that were answered with the run of another one.
+    merged_requests: "SELECT u.tenant, u.request, e.id, e.workflow_id, e.status, e.workflow_uid
+        FROM unnest($1::text[], $2::text[]) AS u (tenant, request)
+        CROSS JOIN LATERAL (SELECT workflow_execution_id AS run FROM merged_requests
+          WHERE tenant_id = u.tenant AND workflow_request_id = u.request LIMIT 1) m
+        CROSS JOIN LATERAL (SELECT id, workflow_id, status, workflow_uid FROM workflow_executions
+          WHERE id = m.run LIMIT 1) e";
+
+    keep_requests: "INSERT INTO merged_requests (tenant_id, workflow_request_id, workflow_execution_id, created_at)
+        SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) ON CONFLICT DO NOTHING";
+
+    /// Returns the runs that took the payload. A run that began meanwhile does not; then the member is tried again. Without a
+    /// trigger, the payload is that of the run `source`; only starts have a requestId.
+    merge_runs: "WITH merged AS (UPDATE workflow_executions e SET trigger_payload_json = f.trigger, spec_json = f.spec,
+            request_json = f.request, wake_at = f.wake_at
+          FROM (SELECT u.wake_at, r.place, s.trigger, s.spec, s.request
+            FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::bigint[], $9::text[])
+              AS u (run, trigger, spec, source, wake_at, request)
+            CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions WHERE id = u.run AND status = 'Pending'
+              AND lease_owner IS NULL AND flow_step = 'debounce' AND inbox_seq = inbox_seen
+              LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) r
+            CROSS JOIN LATERAL (SELECT u.trigger, u.spec, u.request WHERE u.source IS NULL UNION ALL
+              SELECT trigger_payload_json, spec_json, request_json FROM workflow_executions WHERE id = u.source) s OFFSET 0) f
+          WHERE e.ctid = f.place RETURNING e.id),
+        kept AS (INSERT INTO merged_requests (tenant_id, workflow_request_id, workflow_execution_id, created_at)
+          SELECT k.tenant, k.request, k.run, k.at
+          FROM unnest($6::text[], $7::text[], $1::uuid[], $8::bigint[]) AS k (tenant, request, run, at)
+          WHERE k.tenant IS NOT NULL AND k.run = ANY(ARRAY(SELECT id FROM merged)) ON CONFLICT DO NOTHING)
+        SELECT id FROM merged";
+
+    /// Adds the places that runs of this batch take, if the runs are stored, and sets the limits.
+    take_places: "UPDATE flow_keys k SET held = k.held + f.taken, most = f.most, version = f.version
+        FROM (SELECT u.taken, u.most, u.version, t.place
+          FROM (SELECT r.key, max(r.most) AS most, max(r.version) AS version,
+              count((SELECT e.id FROM workflow_executions e WHERE e.id = r.run))::integer AS taken
+            FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::integer[]) AS r (key, run, most, version)
+            GROUP BY r.key) u
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM flow_keys WHERE key = u.key LIMIT 1) t OFFSET 0) f
+        WHERE k.ctid = f.place";
+
+    /// Sets owners of keys, if their runs are stored, and windows of rates.
+    put_keys: "UPDATE flow_keys k SET workflow_execution_id = f.run, begin_at = f.begin_at, counted = f.counted,
+          expires_at = f.expires_at
+        FROM (SELECT u.begin_at, u.counted, u.expires_at, t.place,
+            (SELECT e.id FROM workflow_executions e WHERE e.id = u.run) AS run
+          FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::integer[], $5::bigint[])
+            AS u (key, run, begin_at, counted, expires_at)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM flow_keys WHERE key = u.key LIMIT 1) t OFFSET 0) f
+        WHERE k.ctid = f.place";
+
+    /// Frees places of keys, and gives free places to the runs that wait first. Runs that another transaction has locked are
+    /// left out; the sweep finds them. Returns the keys of places that were given.
+    hand_over: "WITH freed AS MATERIALIZED (SELECT u.key, k.place, GREATEST(k.held - u.freed, 0) AS held, k.most
+          FROM unnest($1::text[], $2::integer[]) AS u (key, freed)
+          CROSS JOIN LATERAL (SELECT ctid AS place, held, most FROM flow_keys WHERE key = u.key LIMIT 1) k),
+        chosen AS MATERIALIZED (SELECT f.key, w.place FROM freed f CROSS JOIN LATERAL (
+          SELECT ctid AS place FROM workflow_executions WHERE waiting_key = f.key
+          ORDER BY waiting_key, COALESCE(priority, 0) DESC, id
+          LIMIT LEAST(GREATEST(f.most - f.held, 0), 100) FOR NO KEY UPDATE SKIP LOCKED) w),
+        handed AS (UPDATE workflow_executions e SET waiting_key = NULL, flow_held = e.flow_held + 1,
+            wake_at = LEAST(COALESCE(e.wake_at, $3), $3)
+          FROM chosen c WHERE e.ctid = c.place RETURNING c.key),
+        counted AS (UPDATE flow_keys k SET held = f.held + (SELECT count(*) FROM handed h WHERE h.key = f.key)::integer
+          FROM freed f WHERE k.ctid = f.place)
+        SELECT key FROM handed";
+
+    /// Deletes rows of keys that are free.
+    drop_keys: "DELETE FROM flow_keys WHERE ctid = ANY(ARRAY(SELECT t.place FROM unnest($1::text[]) AS u (key)
+        CROSS JOIN LATERAL (SELECT ctid AS place FROM flow_keys WHERE key = u.key AND held = 0
+          AND workflow_execution_id IS NULL AND expires_at IS NULL LIMIT 1) t))";
 
     existing_runs: "SELECT id FROM workflow_executions WHERE id = ANY($1)";
 
@@ -82,23 +175,38 @@ statements! {
         WHERE token = ANY($1) AND is_open FOR NO KEY UPDATE";
 
     /// Returns the ids of the inserted runs: another batch may have stored the same request first. The arrays after the
-    /// workflow's uid are empty if no run of the batch has a parent; then these columns are NULL.
+    /// workflow's uid are empty if no run of the batch has a parent, a traceparent, flow control or a request; then these
+    /// columns are NULL.
     insert_runs: "INSERT INTO workflow_executions
         (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,
          priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
          created_at, start_time, trigger_payload_json, spec_json, workflow_uid, parent_node_id, parent_attempt, parent_item,
-         parent_waits, depth, lineage)
-        SELECT id, status, owner, CASE WHEN owner IS NULL THEN 0 ELSE 1 END, created_at, workflow, version, tenant,
+         parent_waits, depth, lineage, traceparent, flow_json, flow_step, flow_held, waiting_key, request_json)
+        SELECT id, status, owner, CASE WHEN owner IS NULL THEN 0 ELSE 1 END,
+          CASE WHEN flow_step IS NULL THEN created_at ELSE wake_at END, workflow, version, tenant,
           request, priority, correlation, parent, user_id, email, display_name, created_at, started_at, trigger, spec,
-          workflow_uid, parent_node, parent_attempt, parent_item, parent_waits, depth, lineage
+          workflow_uid, parent_node, parent_attempt, parent_item, parent_waits, depth, lineage, traceparent, flow, flow_step,
+          flow_held, waiting_key, started_by
         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::integer[], $6::text[], $7::text[],
           $8::integer[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
           $16::text[], $17::text[], $18::uuid[], $19::text[], $20::integer[], $21::integer[], $22::boolean[],
-          $23::integer[], $24::text[])
+          $23::integer[], $24::text[], $25::text[], $26::text[], $27::text[], $28::integer[], $29::text[], $30::bigint[],
+          $31::text[])
         AS u (id, status, owner, workflow, version, tenant, request, priority, correlation, parent, user_id, email,
           display_name, created_at, started_at, trigger, spec, workflow_uid, parent_node, parent_attempt, parent_item,
-          parent_waits, depth, lineage)
+          parent_waits, depth, lineage, traceparent, flow, flow_step, flow_held, waiting_key, wake_at, started_by)
         ON CONFLICT DO NOTHING RETURNING id";
+
+    /// Deliveries of new runs. An earlier one of the occurrence, which started nothing, is replaced. All batches insert them in
+    /// the same order.
+    insert_deliveries: "INSERT INTO trigger_deliveries AS d
+        (id, trigger_id, occurrence, tenant_id, received_at, state, run_id)
+        SELECT u.id, u.trigger, u.occurrence, u.tenant, u.ts, 'started', u.run
+        FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::uuid[])
+          AS u (id, trigger, occurrence, tenant, ts, run)
+        WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
+        ON CONFLICT (trigger_id, occurrence) DO UPDATE SET id = excluded.id, state = 'started', run_id = excluded.run_id, reason = NULL,
+          saw_json = NULL, payload_json = NULL, request_json = NULL, retry_at = NULL WHERE d.state <> 'started'";
 
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
         SELECT u.run, u.seq, u.ts, u.data
@@ -175,6 +283,13 @@ statements! {
         CROSS JOIN LATERAL (SELECT ctid AS place FROM run_inbox
           WHERE workflow_execution_id = u.run AND seq <= u.seen OFFSET 0) i))";
 
+    /// The cached state of a run.
+    set_states: "INSERT INTO run_states (workflow_execution_id, state_json)
+        SELECT * FROM unnest($1::uuid[], $2::text[])
+        ON CONFLICT (workflow_execution_id) DO UPDATE SET state_json = excluded.state_json";
+
+    remove_states: "DELETE FROM run_states WHERE workflow_execution_id = ANY($1)";
+
     insert_dead_letters: "INSERT INTO dead_letters
         (id, enqueued_at, reason, workflow_execution_id, workflow_id, workflow_version, tenant_id, attempts, last_error,
          payload_json, workflow_uid)
@@ -182,18 +297,25 @@ statements! {
           $8::integer[], $9::text[], $10::text[], $11::uuid[])";
 
     /// NULL fields of a status change keep the old value. The other columns get the value that the batch decided.
+    /// Comes last, so its locks are held for the commit only. All batches lock the counters in the same order.
+    count_usage: "INSERT INTO tenant_usage AS u (tenant_id, month, steps)
+        SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[])
+        ON CONFLICT (tenant_id, month) DO UPDATE SET steps = u.steps + excluded.steps";
+
     update_runs: "UPDATE workflow_executions e SET status = COALESCE(f.status, e.status),
           start_time = COALESCE(f.start_time, e.start_time), end_time = COALESCE(f.end_time, e.end_time),
           reason = COALESCE(f.reason, e.reason), error_json = COALESCE(f.error, e.error_json),
           outputs_json = COALESCE(f.outputs, e.outputs_json),
           context_snapshot_json = COALESCE(f.snapshot, e.context_snapshot_json),
           lease_owner = CASE WHEN f.released THEN NULL ELSE e.lease_owner END, wake_at = f.wake_at,
-          inbox_seq = f.inbox_seq, inbox_seen = f.inbox_seen, takeovers = f.takeovers
+          inbox_seq = f.inbox_seq, inbox_seen = f.inbox_seen, takeovers = f.takeovers, flow_json = f.flow,
+          flow_step = f.flow_step, flow_held = f.flow_held, waiting_key = f.waiting_key
         FROM (SELECT u.*, r.place
           FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-            $8::text[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[])
+            $8::text[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[], $14::text[], $15::text[],
+            $16::integer[], $17::text[])
           AS u (id, status, start_time, end_time, reason, error, outputs, snapshot, released, wake_at, inbox_seq,
-            inbox_seen, takeovers)
+            inbox_seen, takeovers, flow, flow_step, flow_held, waiting_key)
           CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions WHERE id = u.id LIMIT 1) r OFFSET 0) f
         WHERE e.ctid = f.place";
 }

@@ -1,6 +1,9 @@
 //! The work of committers, and its results.
 
-use crate::runs::{Answer, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit};
+use crate::{
+    flow::{Admission, Admit, Flow},
+    runs::{Answer, CommitAnswer, Delivery, Enqueued, NewRun, RunCommit},
+};
 use fermata_core::{NodeId, RunId, Timestamp};
 use uuid::Uuid;
 
@@ -14,6 +17,8 @@ pub(super) enum Work {
         commit: Box<RunCommit>,
         text: Option<String>,
     },
+    /// A held run that asks for what it needs before its first step.
+    Admit(Box<Admit>),
     /// A run message for a run; `message` is its text.
     Deliver { run: RunId, message: String, at: Timestamp },
     /// An answer to a wait. The run and node of a token never change, so they were read before.
@@ -41,6 +46,7 @@ impl Work {
         match self {
             Work::Enqueue { run, .. } => run.id,
             Work::Commit { commit, .. } => commit.run,
+            Work::Admit(admit) => admit.run,
             Work::Deliver { run, .. } | Work::Answer { run, .. } => *run,
         }
     }
@@ -52,6 +58,15 @@ impl Work {
                 let parent = run.parent.as_ref().filter(|parent| parent.lease.is_some());
                 parent.map(|parent| parent.run)
             }
+            _ => None,
+        }
+    }
+
+    /// The flow control of a run that asks.
+    pub(super) fn asks(&self) -> Option<&Flow> {
+        match self {
+            Work::Enqueue { run, .. } => run.flow.as_deref(),
+            Work::Admit(admit) => Some(&admit.flow),
             _ => None,
         }
     }
@@ -68,7 +83,9 @@ impl Work {
     pub(super) fn weight(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
-            Work::Enqueue { run, first } => run.trigger.len() + length(&run.spec) + length(first),
+            Work::Enqueue { run, first } => {
+                run.trigger.len() + length(&run.spec) + length(&run.request) + length(first)
+            }
             Work::Commit { commit, text } => {
                 let attempts = commit.attempts.iter();
                 let attempts = attempts.map(|one| length(&one.parameters) + length(&one.outputs) + length(&one.error));
@@ -76,6 +93,7 @@ impl Work {
                 let end = status.map_or(0, |change| length(&change.outputs) + length(&change.context_snapshot));
                 length(text) + attempts.sum::<usize>() + end
             }
+            Work::Admit(_) => 0,
             Work::Deliver { message, .. } => message.len(),
             Work::Answer { payload, .. } => payload.len(),
         }
@@ -91,12 +109,15 @@ pub(super) enum MemberResult {
     InsertConflict,
     /// It was not decided: another transaction has locked the run, or the workflow of a new run.
     Locked,
+    /// It was not decided: another batch has locked a key of its flow control. It will be free soon.
+    KeyLocked,
 }
 
 /// The answer for the caller.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
     Enqueued(Enqueued),
+    Admitted(Admission),
     Committed(CommitAnswer),
     Delivered(Delivery),
     Answered(Answer),

@@ -89,11 +89,11 @@ impl WorkflowStore for PostgresStore {
         ))
     }
 
-    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
-        if !storable(name) {
+    async fn workflow(&self, tenant: &str, name: &str) -> Result<Option<Workflow>> {
+        if !storable(name) || !storable(tenant) {
             return Ok(None);
         }
-        patiently!(self.sessions, |session| definitions::workflow(&session, name))
+        patiently!(self.sessions, |session| definitions::workflow(&session, tenant, name))
     }
 
     async fn workflow_by_uid(&self, uid: Uuid) -> Result<Option<Workflow>> {
@@ -101,6 +101,9 @@ impl WorkflowStore for PostgresStore {
     }
 
     async fn workflows(&self, filter: WorkflowFilter) -> Result<Page<Workflow>> {
+        if !filter.tenant.as_deref().is_none_or(storable) {
+            return Ok(Page::cut(Vec::new(), 0));
+        }
         patiently!(self.sessions, |session| definitions::workflows(&session, &filter))
     }
 

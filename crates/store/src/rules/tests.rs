@@ -27,9 +27,13 @@ fn new_run(version: u32, pinned: bool) -> NewRun {
         spec: None,
         priority: None,
         correlation_id: None,
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: crate::runs::Principal::default(),
         parent: None,
         created_at: NOW,
+        flow: None,
         local_start: None,
     }
 }
@@ -250,12 +254,15 @@ fn commit(then: Then) -> RunCommit {
         messages_seen: 0,
         status: None,
         dead_letter: None,
+        usage: None,
+        state: None,
         then,
     }
 }
 
 fn held() -> RunFacts {
     RunFacts {
+        is_limited: false,
         status: Status::Running,
         owner: Some(RUNNER),
         epoch: 4,

@@ -1,6 +1,6 @@
 //! A commit: what one step of a run writes, and its result.
 
-use crate::{StoreError, dead_letters::DeadLetter, inbox::InboxItem};
+use crate::{StoreError, dead_letters::DeadLetter, inbox::InboxItem, usage::Usage};
 use fermata_core::{Event, NodeId, RunId, RunnerId, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,10 @@ pub struct RunCommit {
     pub status: Option<StatusChange>,
     /// The dead letter, if the run is dead-lettered. The commit must then have a terminal status.
     pub dead_letter: Option<Box<DeadLetter>>,
+    /// Steps that are counted for the run's tenant.
+    pub usage: Option<Usage>,
+    /// The cached state, if it changes.
+    pub state: Option<CachedState>,
     /// What happens to the lease. A terminal status always releases it.
     pub then: Then,
 }
@@ -41,6 +45,11 @@ pub struct RunCommit {
 const MAX_LINK_KEY: usize = 2000;
 
 impl RunCommit {
+    /// Whether the run ends with it.
+    pub(crate) fn ends(&self) -> bool {
+        self.status.as_ref().is_some_and(|change| change.status.is_terminal())
+    }
+
     /// Why every store refuses this commit, if so. Data that one database cannot store is refused by all.
     pub(crate) fn rejected(&self) -> Option<String> {
         let too_long = self.links.iter().find(|link| link.key_bytes() > MAX_LINK_KEY)?;
@@ -77,6 +86,16 @@ pub enum Then {
         /// The seq of the newest message that was examined. It stays stored.
         examined: u64,
     },
+}
+
+/// A change to the cached state of a run. The journal and the recorded outputs are what counts; a cached state only spares
+/// reading them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CachedState {
+    /// Replaces the cached state.
+    Set(String),
+    /// Removes it.
+    Remove,
 }
 
 /// A change of status.

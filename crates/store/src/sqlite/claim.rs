@@ -4,7 +4,7 @@
 //! claim index and is found when its owner dies.
 
 use super::{
-    columns::{Col, count, get, key, lineage, maybe, principal, run_id},
+    columns::{Col, count, flow, get, key, lineage, maybe, principal, run_id},
     queue,
     writer::Tx,
 };
@@ -162,6 +162,9 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
                 parent_waits: row.get::<_, Option<bool>>(19)?.unwrap_or(false),
                 depth: row.get::<_, Option<u32>>(20)?.unwrap_or(0),
                 lineage: lineage(row, 21)?,
+                traceparent: row.get(22)?,
+                flow: flow(row, 23)?,
+                request: row.get(27)?,
                 journal: Vec::new(),
             })
         })

@@ -1,11 +1,14 @@
 //! How values are stored in columns. A value that this program does not write is an error, never a guess.
 
 use crate::{
+    audit::AuditOutcome,
     children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
+    flow::RunFlow,
     inbox::ItemKind,
     runs::{AttemptStatus, Principal},
+    triggers::{DeliveryState, TriggerType},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{
@@ -59,9 +62,27 @@ impl FromSql for Col<DeadReason> {
     }
 }
 
+impl FromSql for Col<AuditOutcome> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, AuditOutcome::parse).map(Col)
+    }
+}
+
 impl FromSql for Col<ItemKind> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         word(value, ItemKind::parse).map(Col)
+    }
+}
+
+impl FromSql for Col<TriggerType> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, TriggerType::parse).map(Col)
+    }
+}
+
+impl FromSql for Col<DeliveryState> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, DeliveryState::parse).map(Col)
     }
 }
 
@@ -121,6 +142,16 @@ pub(super) fn principal(row: &Row<'_>, at: usize) -> rusqlite::Result<Principal>
         email: row.get(at + 1)?,
         display_name: row.get(at + 2)?,
     })
+}
+
+/// Four columns from `at`: how a run is limited, its step, the places that it holds, and the key that it waits for.
+pub(super) fn flow(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Box<RunFlow>>> {
+    let step: Option<String> = row.get(at + 1)?;
+    if step.is_none() {
+        return Ok(None);
+    }
+    let flow = RunFlow::read(row.get(at)?, step.as_deref(), row.get(at + 2)?, row.get(at + 3)?);
+    flow.map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, error.into()))
 }
 
 /// The workflows of a run's ancestors.

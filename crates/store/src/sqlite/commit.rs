@@ -8,7 +8,9 @@ use super::{
     columns::{count, get, key, maybe, run_id, signed},
     dead_letters,
     enqueue::INSERT_EVENT,
+    flow,
     messages::{change_wait, close_waits, has_unseen_answer},
+    states, usage,
     writer::Tx,
 };
 use crate::{
@@ -20,7 +22,7 @@ use fermata_core::{RunId, RunnerId, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 const RUN_FACTS: &str = "SELECT status, lease_owner, lease_epoch, takeovers, inbox_seq, inbox_seen,
-    (SELECT MAX(seq) FROM execution_events WHERE workflow_execution_id = ?1)
+    (SELECT MAX(seq) FROM execution_events WHERE workflow_execution_id = ?1), flow_step IS NOT NULL
     FROM workflow_executions WHERE id = ?1";
 
 const LINK_OWNER: &str = "SELECT workflow_execution_id FROM workflow_resource_links
@@ -49,6 +51,15 @@ const SET_TERMINAL: &str = "UPDATE workflow_executions SET status = ?2, takeover
     error_json = COALESCE(?6, error_json), outputs_json = COALESCE(?7, outputs_json),
     context_snapshot_json = COALESCE(?8, context_snapshot_json),
     lease_owner = NULL, wake_at = NULL, inbox_seen = inbox_seq
+    WHERE id = ?1";
+
+/// The same for a run with flow control.
+const SET_TERMINAL_LIMITED: &str = "UPDATE workflow_executions SET status = ?2, takeovers = 0,
+    start_time = COALESCE(?3, start_time), end_time = COALESCE(?4, end_time), reason = COALESCE(?5, reason),
+    error_json = COALESCE(?6, error_json), outputs_json = COALESCE(?7, outputs_json),
+    context_snapshot_json = COALESCE(?8, context_snapshot_json),
+    lease_owner = NULL, wake_at = NULL, inbox_seen = inbox_seq,
+    flow_json = NULL, flow_step = NULL, flow_held = NULL, waiting_key = NULL
     WHERE id = ?1";
 
 const KEEP: &str = "UPDATE workflow_executions SET takeovers = 0, inbox_seen = ?2 WHERE id = ?1";
@@ -86,6 +97,8 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: &RunCommit, text: Option<&str>) ->
         dead_letters::insert(tx, dead_letter)?;
     }
     update_run(tx, commit, &run)?;
+    states::change(tx, commit.run, commit.state.as_ref())?;
+    usage::add(tx, commit.usage.as_ref(), commit.at)?;
     Ok(CommitAnswer::Committed {
         message_seq: run.message_seq,
     })
@@ -101,6 +114,7 @@ fn run_facts(tx: &mut Tx<'_>, run: RunId) -> rusqlite::Result<Option<(RunFacts, 
             takeovers: row.get(3)?,
             message_seq: count(row, 4)?,
             messages_seen: count(row, 5)?,
+            is_limited: row.get(7)?,
         };
         Ok((facts, row.get::<_, Option<u32>>(6)?.unwrap_or(0)))
     })
@@ -167,8 +181,13 @@ fn insert_link(tx: &mut Tx<'_>, run: RunId, link: &Link, at: Timestamp) -> rusql
 fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, facts: &RunFacts) -> rusqlite::Result<()> {
     let run = key(&commit.run);
     let row = rules::row_change(commit, facts);
+    let limits = match row.lease {
+        LeaseChange::Ended if facts.is_limited => flow::of_run(tx, commit.run)?,
+        _ => None,
+    };
     if let Some(change) = &commit.status {
         let sql = match row.lease {
+            LeaseChange::Ended if facts.is_limited => SET_TERMINAL_LIMITED,
             LeaseChange::Ended => SET_TERMINAL,
             LeaseChange::Kept | LeaseChange::Released(_) => SET_STATUS,
         };
@@ -191,7 +210,12 @@ fn update_run(tx: &mut Tx<'_>, commit: &RunCommit, facts: &RunFacts) -> rusqlite
         tx.execute(DELETE_MESSAGES, params![run, seen])?;
     }
     match row.lease {
-        LeaseChange::Ended => close_waits(tx, commit.run)?,
+        LeaseChange::Ended => {
+            close_waits(tx, commit.run)?;
+            if let Some(limits) = limits {
+                flow::free(tx, commit.run, &limits, commit.at)?;
+            }
+        }
         LeaseChange::Released(wake_at) => {
             tx.execute(RELEASE, params![run, row.takeovers, seen, wake_at.map(|at| at.0)])?;
             tx.hints.extend(wake_at.map(ChangeHint::Due));

@@ -95,17 +95,25 @@ pub(super) fn list(connection: &Connection, filter: &DeadLetterFilter) -> rusqli
 /// The FROM and WHERE clauses for the dead letters that match. The last parameter is the limit; it is not among the
 /// values. The index is named, because the planner has no statistics.
 pub(super) fn fitting(filter: &DeadLetterFilter) -> (String, Vec<Value>) {
+    let of_tenant = filter.tenant.as_ref().is_some_and(|tenant| !tenant.is_empty());
     let index = match (filter.workflow_uid, filter.reason) {
+        _ if of_tenant => "INDEXED BY ix_dead_letters_tenant",
         (Some(_), _) => "INDEXED BY ix_dead_letters_workflow",
         (None, Some(_)) => "INDEXED BY ix_dead_letters_reason",
         (None, None) => "",
     };
+    let tenant = filter.tenant.clone().map(Value::Text);
     let workflow = filter.workflow_uid.map(|uid| Value::Blob(uid.as_bytes().to_vec()));
     let reason = filter.reason.map(|reason| Value::Text(reason.as_str().to_owned()));
     let before = filter.before.map(|id| Value::Blob(id.as_bytes().to_vec()));
-    let mut terms = vec!["1".to_owned()];
+    let mut terms = vec![if of_tenant { "tenant_id <> ''" } else { "1" }.to_owned()];
     let mut values = Vec::new();
-    for (column, value) in [("workflow_uid =", workflow), ("reason =", reason), ("id <", before)] {
+    for (column, value) in [
+        ("tenant_id =", tenant),
+        ("workflow_uid =", workflow),
+        ("reason =", reason),
+        ("id <", before),
+    ] {
         if let Some(value) = value {
             values.push(value);
             terms.push(format!("{column} ?{}", values.len()));

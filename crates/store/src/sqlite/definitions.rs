@@ -2,11 +2,12 @@
 //!
 //! What must stay true: a version never changes and its number is never used again. Publishing deletes the draft.
 //! Publishing the document of the newest version again creates no new version. The key of a workflow is its uid; a name
-//! belongs to at most one workflow that was not deleted. A soft-deleted workflow can be read by its uid and is never
+//! belongs to at most one workflow of a tenant that was not deleted. A soft-deleted workflow can be read by its uid and is never
 //! changed.
 
 use super::{
     columns::{get, maybe, uid_key},
+    triggers,
     writer::Tx,
 };
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     },
     reads::Page,
     statements::*,
+    triggers::statements::DELETE_OF_WORKFLOW,
 };
 use fermata_core::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -32,7 +34,7 @@ pub(super) fn save_draft(
     guard: Option<&DraftGuard>,
 ) -> rusqlite::Result<Saved> {
     let existing = match rule {
-        DraftRule::NewOrDraft { .. } => workflow(tx.connection, &new.id)?,
+        DraftRule::NewOrDraft { .. } => own(tx.connection, new)?,
         DraftRule::Existing { uid } => live(tx.connection, uid)?,
     };
     let created = existing.is_none();
@@ -41,7 +43,10 @@ pub(super) fn save_draft(
             return Ok(Saved::Refused(workflow.status));
         }
         (Some(workflow), _) => workflow,
-        (None, DraftRule::NewOrDraft { uid }) => Workflow::new(new, uid),
+        (None, DraftRule::NewOrDraft { most, .. }) if !has_room(tx.connection, &new.tenant, most)? => {
+            return Ok(Saved::Full);
+        }
+        (None, DraftRule::NewOrDraft { uid, .. }) => Workflow::new(new, uid),
         (None, DraftRule::Existing { .. }) => return Ok(Saved::NotFound),
     };
     if let Some(guard) = guard {
@@ -94,7 +99,11 @@ pub(super) fn publish(
         },
     };
     insert_plan(tx, uid, version.0, plan, at)?;
-    published(tx, workflow, draft.as_ref(), version, mode, at).map(Published::Version)
+    let publication = published(tx, workflow, draft.as_ref(), version, mode, at)?;
+    if mode.activates() {
+        triggers::reconcile(tx, &publication.workflow, plan, at)?;
+    }
+    Ok(Published::Version(publication))
 }
 
 /// Makes a document the current version in one step.
@@ -106,7 +115,7 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Re
         plan,
     } = release;
     let existing = match rule {
-        ReleaseRule::New { .. } => workflow(tx.connection, &draft.id)?,
+        ReleaseRule::New { .. } => own(tx.connection, draft)?,
         ReleaseRule::Existing { uid, .. } => live(tx.connection, *uid)?,
     };
     let workflow = match (existing, rule) {
@@ -120,7 +129,10 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Re
             return Ok(Released::Changed);
         }
         (Some(workflow), ReleaseRule::Existing { .. }) => workflow,
-        (None, ReleaseRule::New { uid }) => Workflow::new(draft, *uid),
+        (None, ReleaseRule::New { most, .. }) if !has_room(tx.connection, &draft.tenant, *most)? => {
+            return Ok(Released::Full);
+        }
+        (None, ReleaseRule::New { uid, .. }) => Workflow::new(draft, *uid),
         (None, ReleaseRule::Existing { .. }) => return Ok(Released::NotFound),
     };
     if let ReleaseRule::New { .. } = rule {
@@ -129,7 +141,17 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Re
     let version = version_of(tx, &workflow, draft, draft.at)?;
     insert_plan(tx, workflow.uid, version.0, plan, draft.at)?;
     let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
-    published(tx, workflow, Some(draft), version, mode, draft.at).map(Released::Version)
+    let publication = published(tx, workflow, Some(draft), version, mode, draft.at)?;
+    triggers::reconcile(tx, &publication.workflow, plan, draft.at)?;
+    Ok(Released::Version(publication))
+}
+
+/// Whether a tenant may have one more workflow.
+fn has_room(connection: &Connection, tenant: &str, most: Option<u32>) -> rusqlite::Result<bool> {
+    let Some(most) = most else { return Ok(true) };
+    let mut statement = connection.prepare_cached(COUNT_WORKFLOWS)?;
+    let own: i64 = statement.query_row([tenant], |row| row.get(0))?;
+    Ok(own < i64::from(most))
 }
 
 /// The newest version, if it has this checksum.
@@ -150,7 +172,7 @@ fn version_of(tx: &Tx<'_>, workflow: &Workflow, draft: &Draft, at: Timestamp) ->
     }
     let latest = match workflow.latest_version {
         Some(latest) => latest,
-        None => mark(tx, &workflow.id)?,
+        None => mark(tx, workflow)?,
     };
     let version = latest + 1;
     tx.connection.prepare_cached(INSERT_DEFINITION)?.execute(params![
@@ -213,10 +235,12 @@ fn published(
     })
 }
 
-/// The newest version number of deleted workflows of this name.
-fn mark(tx: &Tx<'_>, id: &str) -> rusqlite::Result<u32> {
+/// The newest version number of deleted workflows with the name of this one.
+fn mark(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<u32> {
     let mut statement = tx.connection.prepare_cached(MARK)?;
-    let mark = statement.query_row([id], |row| row.get(0)).optional()?;
+    let mark = statement
+        .query_row([&workflow.tenant, &workflow.id], |row| row.get(0))
+        .optional()?;
     Ok(mark.unwrap_or(0))
 }
 
@@ -246,6 +270,9 @@ pub(super) fn soft_delete(tx: &Tx<'_>, uid: Uuid, at: Timestamp) -> rusqlite::Re
     set_mark(tx, &workflow)?;
     delete_draft(tx, &workflow)?;
     tx.connection
+        .prepare_cached(DELETE_OF_WORKFLOW)?
+        .execute([uid_key(&uid)])?;
+    tx.connection
         .prepare_cached(SOFT_DELETE)?
         .execute(params![uid_key(&uid), at.0])?;
     Ok(true)
@@ -262,7 +289,7 @@ fn set_mark(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     if let Some(latest) = workflow.latest_version {
         tx.connection
             .prepare_cached(SET_MARK)?
-            .execute(params![workflow.id, latest])?;
+            .execute(params![workflow.tenant, workflow.id, latest])?;
     }
     Ok(())
 }
@@ -277,9 +304,15 @@ pub(super) fn set_enablement(
     let Some(mut workflow) = live(tx.connection, uid)? else {
         return Ok(None);
     };
+    let before = workflow.status;
     let applies = change.apply(&mut workflow, at);
     if applies {
         update_workflow(tx, &workflow)?;
+        if let Some(shown) = &change.version {
+            let plan = plan(tx.connection, uid, shown.version)?;
+            triggers::reconcile(tx, &workflow, plan.as_deref().unwrap_or_default(), at)?;
+        }
+        triggers::follow(tx, uid, before, workflow.status, at)?;
     }
     Ok(Some((workflow, applies)))
 }
@@ -295,6 +328,7 @@ fn create_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
         workflow.enabled,
         workflow.created_at.0,
         workflow.updated_at.0,
+        workflow.tenant,
     ])?;
     Ok(())
 }
@@ -314,11 +348,19 @@ fn update_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The workflow with this name.
-pub(super) fn workflow(connection: &Connection, id: &str) -> rusqlite::Result<Option<Workflow>> {
+/// The workflow that a tenant means by this name.
+pub(super) fn workflow(connection: &Connection, tenant: &str, id: &str) -> rusqlite::Result<Option<Workflow>> {
     connection
         .prepare_cached(WORKFLOW)?
-        .query_row([id], workflow_row)
+        .query_row([tenant, id], workflow_row)
+        .optional()
+}
+
+/// The workflow of the draft's tenant with the draft's name.
+fn own(connection: &Connection, draft: &Draft) -> rusqlite::Result<Option<Workflow>> {
+    connection
+        .prepare_cached(WORKFLOW_OF_TENANT)?
+        .query_row([&draft.tenant, &draft.id], workflow_row)
         .optional()
 }
 
@@ -350,13 +392,19 @@ fn workflow_row(row: &Row<'_>) -> rusqlite::Result<Workflow> {
         created_at: get(row, 9)?,
         updated_at: get(row, 10)?,
         deleted_at: maybe(row, 11)?,
+        tenant: row.get(12)?,
     })
 }
 
 /// Workflows by name. The filter is applied here and not in SQL, where ignoring case works for ASCII only.
 pub(super) fn workflows(connection: &Connection, filter: &WorkflowFilter) -> rusqlite::Result<Page<Workflow>> {
-    let mut statement = connection.prepare_cached(WORKFLOWS)?;
-    let rows = statement.query_map([filter.after.as_deref().unwrap_or("")], workflow_row)?;
+    let (id, tenant) = filter.after.clone().unwrap_or_default();
+    let (sql, tenant) = match &filter.tenant {
+        None => (WORKFLOWS, tenant),
+        Some(tenant) => (WORKFLOWS_OF_TENANT, tenant.clone()),
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map([id, tenant], workflow_row)?;
     let fitting = rows.filter(|row| row.as_ref().map_or(true, |workflow| filter.fits(workflow)));
     let items = fitting
         .take(filter.limit as usize + 1)
@@ -377,6 +425,7 @@ pub(super) fn draft(connection: &Connection, workflow: Uuid) -> rusqlite::Result
                 source: row.get(4)?,
                 checksum: row.get(5)?,
                 at: get(row, 6)?,
+                tenant: row.get(7)?,
             })
         })
         .optional()

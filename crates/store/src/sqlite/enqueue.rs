@@ -2,7 +2,9 @@
 
 use super::{
     columns::{Col, count, get, key, maybe, run_id, uid_key},
+    flow,
     messages::change_wait,
+    triggers,
     writer::Tx,
 };
 use crate::{
@@ -25,9 +27,14 @@ const INSERT_RUN: &str = "INSERT INTO workflow_executions
     (id, status, lease_owner, lease_epoch, wake_at, workflow_uid, workflow_id, workflow_version, tenant_id, workflow_request_id,
      priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
      created_at, start_time, trigger_payload_json, spec_json, parent_node_id, parent_attempt, parent_item, parent_waits,
-     depth, lineage)
+     depth, lineage, traceparent, request_json)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?5, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-     ?24, ?25)";
+     ?24, ?25, ?26, ?27)";
+
+/// The flow control of a run, in the same transaction as its row.
+const SET_FLOW: &str =
+    "UPDATE workflow_executions SET flow_json = ?2, flow_step = ?3, flow_held = ?4, waiting_key = ?5,
+    wake_at = ?6 WHERE id = ?1";
 
 const PARENT: &str = "SELECT status, lease_owner, lease_epoch FROM workflow_executions WHERE id = ?1";
 
@@ -37,16 +44,28 @@ pub(super) const INSERT_EVENT: &str =
 
 /// `first` is the text of the first journal row, for a run that starts locally.
 pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rusqlite::Result<Enqueued> {
-    let (workflow, existing, parent) = (workflow(tx, run)?, existing(tx, run)?, parent(tx, run)?);
+    let (workflow, mut existing, parent) = (workflow(tx, run)?, existing(tx, run)?, parent(tx, run)?);
+    if existing.is_none() && run.flow.as_ref().is_some_and(|flow| flow.merges()) {
+        existing = flow::merged(tx, run)?;
+    }
     if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref(), parent.as_ref()) {
         return Ok(answer);
     }
-    let local_start = run.local_start.as_ref();
+    let limited = match &run.flow {
+        None => None,
+        Some(limits) => match flow::enter(tx, run, limits)? {
+            flow::Entry::Stored(granted, rows) => Some((granted, rows)),
+            flow::Entry::Existing { run, status } => return Ok(Enqueued::Existing { run, status }),
+            flow::Entry::Full => return Ok(Enqueued::Full),
+        },
+    };
+    let begins = limited.as_ref().is_none_or(|(granted, _)| granted.begins());
+    let local_start = run.local_start.as_ref().filter(|_| begins);
     tx.execute(
         INSERT_RUN,
         params![
             key(&run.id),
-            rules::first_status(run).as_str(),
+            rules::first_status(local_start).as_str(),
             local_start.map(|local_start| local_start.runner.0.as_bytes().as_slice()),
             i64::from(local_start.is_some()),
             run.created_at.0,
@@ -73,8 +92,31 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
             run.parent.as_ref().filter(|parent| parent.waits).map(|_| true),
             run.parent.as_ref().map(|parent| parent.depth),
             run.parent.as_ref().map(Parent::lineage_text),
+            run.traceparent,
+            run.request,
         ],
     )?;
+    if let Some(delivery) = &run.delivery {
+        triggers::started(tx, delivery)?;
+    }
+    if let Some((granted, rows)) = limited {
+        let flow = run.flow.as_ref().map(|flow| flow.text());
+        let wake_at = granted.wake_at(run.created_at).map(|at| at.0);
+        let columns = params![
+            key(&run.id),
+            flow,
+            granted.step.as_str(),
+            granted.held,
+            granted.waiting,
+            wake_at
+        ];
+        tx.execute(SET_FLOW, columns)?;
+        flow::put_rows(tx, rows, run.created_at)?;
+        if !begins {
+            tx.hints.extend(granted.delayed_until.map(ChangeHint::Due));
+            return Ok(Enqueued::Waiting);
+        }
+    }
     let Some(local_start) = local_start else {
         tx.hints.push(ChangeHint::Due(run.created_at));
         return Ok(Enqueued::Created);

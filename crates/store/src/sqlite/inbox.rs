@@ -73,7 +73,7 @@ fn items(connection: &Connection, filter: &ItemFilter) -> rusqlite::Result<ItemP
         ItemWalk::Run(run) => statement
             .query_map(params![after, limit, key(&run)], item_row)?
             .collect(),
-        ItemWalk::Queue(word) | ItemWalk::Tenant(word) => {
+        ItemWalk::Queue(word) | ItemWalk::Tenant(word) | ItemWalk::TenantItems(word) => {
             let row = params![after, limit, word, uid_key(&LAST)];
             statement.query_map(row, item_row)?.collect()
         }
@@ -153,6 +153,9 @@ fn find(connection: &Connection, of: &WaitRef) -> rusqlite::Result<Option<FoundW
             attempt: row.get(3)?,
             tenant: row.get(4)?,
             details: row.get(5)?,
+            payload: row.get(6)?,
+            answered_by: row.get(7)?,
+            answered_at: maybe(row, 8)?,
         })
     };
     let row = match of {

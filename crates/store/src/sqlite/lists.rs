@@ -7,7 +7,7 @@ use super::{
     reads::run_row,
 };
 use crate::{
-    lists::{Bound, Flavour, Found, Walk, budget, page, walks},
+    lists::{BY_REQUEST_OF_TENANT, Bound, Flavour, Found, Walk, budget, page, walks},
     reads::{Page, RunFilter, RunPage, RunRecord},
     statements::LIST_COLUMNS,
 };
@@ -44,9 +44,19 @@ fn candidates(connection: &Connection, filter: &RunFilter) -> rusqlite::Result<O
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
     };
-    let mut statement = connection.prepare_cached(BY_REQUEST)?;
-    let ids = statement.query_map([request_id], |row| run_id(row, 0))?;
-    ids.collect::<rusqlite::Result<_>>().map(Some)
+    let ids: rusqlite::Result<Vec<RunId>> = match &filter.tenant {
+        None => {
+            let mut statement = connection.prepare_cached(BY_REQUEST)?;
+            statement.query_map([request_id], |row| run_id(row, 0))?.collect()
+        }
+        Some(tenant) => {
+            let mut statement = connection.prepare_cached(BY_REQUEST_OF_TENANT)?;
+            statement
+                .query_map([tenant, request_id], |row| run_id(row, 0))?
+                .collect()
+        }
+    };
+    ids.map(Some)
 }
 
 fn value(bound: &Bound) -> Value {

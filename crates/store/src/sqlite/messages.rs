@@ -10,19 +10,21 @@ use super::{
 };
 use crate::{
     ChangeHint,
+    flow::rules::stays_asleep,
     inbox::queue_number,
-    runs::{Answer, CHILDREN_ENDED, Delivery, RunMessage, WaitChange, message_text},
+    runs::{Answer, CHILDREN_ENDED, Delivery, RunMessage, WaitChange, is_cancel, message_text},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-const MESSAGES: &str = "SELECT status, inbox_seq, lease_owner IS NULL FROM workflow_executions WHERE id = ?1";
+const MESSAGES: &str =
+    "SELECT status, inbox_seq, lease_owner IS NULL, flow_step FROM workflow_executions WHERE id = ?1";
 
 const INSERT_MESSAGE: &str = "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter) VALUES (?1, ?2, ?3, ?4)";
 
 /// A held run keeps its `wake_at`: its owner sees `message_seq` at its next commit.
 const WAKE: &str = "UPDATE workflow_executions SET inbox_seq = ?2,
-    wake_at = CASE WHEN lease_owner IS NULL THEN MIN(COALESCE(wake_at, ?3), ?3) ELSE wake_at END
+    wake_at = CASE WHEN ?4 AND lease_owner IS NULL THEN MIN(COALESCE(wake_at, ?3), ?3) ELSE wake_at END
     WHERE id = ?1";
 
 const WAIT: &str = "SELECT workflow_execution_id, node_id, attempt, is_open AND (deadline IS NULL OR deadline > ?2)
@@ -57,6 +59,8 @@ struct Messages {
     status: Status,
     message_seq: u64,
     free: bool,
+    /// Of a run with flow control.
+    step: Option<String>,
 }
 
 fn messages(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Messages>> {
@@ -67,6 +71,7 @@ fn messages(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Messages>> {
                 status: get(row, 0)?,
                 message_seq: count(row, 1)?,
                 free: row.get(2)?,
+                step: row.get(3)?,
             })
         })
         .optional()
@@ -103,14 +108,15 @@ pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, message: &str, at: Timestamp)
 /// Adds a message and wakes the run; returns its seq.
 fn put(tx: &mut Tx<'_>, run: RunId, messages: &Messages, message: &str, at: Timestamp) -> rusqlite::Result<u64> {
     let seq = messages.message_seq + 1;
+    let wakes = !stays_asleep(messages.status, messages.step.as_ref(), is_cancel(message));
     tx.connection
         .prepare_cached(INSERT_MESSAGE)?
         .execute(params![key(&run), signed(seq), at.0, message])?;
     tx.connection
         .prepare_cached(WAKE)?
-        .execute(params![key(&run), signed(seq), at.0])?;
+        .execute(params![key(&run), signed(seq), at.0, wakes])?;
     tx.hints.push(ChangeHint::Messages(run));
-    if messages.free {
+    if wakes && messages.free {
         tx.hints.push(ChangeHint::Due(at));
     }
     Ok(seq)

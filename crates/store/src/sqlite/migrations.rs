@@ -138,6 +138,131 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.1.0",
     },
+    Migration {
+        number: 11,
+        name: "registered callbacks",
+        up: include_str!("migrations/0011_registered_callbacks.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0011_registered_callbacks.down.sql"),
+            unless: &[Loss {
+                what: "registered callbacks",
+                count: "SELECT COUNT(*) FROM registered_callbacks",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
+    Migration {
+        number: 12,
+        name: "API keys",
+        up: include_str!("migrations/0012_api_keys.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0012_api_keys.down.sql"),
+            unless: &[Loss {
+                what: "API keys",
+                count: "SELECT COUNT(*) FROM api_keys",
+            }],
+        },
+        oldest_program: "0.1.0",
+    },
+    Migration {
+        number: 13,
+        name: "tenants",
+        up: include_str!("migrations/0013_tenants.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0013_tenants.down.sql"),
+            unless: &[
+                Loss {
+                    what: "workflows of tenants",
+                    count: "SELECT COUNT(*) FROM workflows WHERE tenant_id <> ''",
+                },
+                Loss {
+                    what: "workflows of tenants whose versions would be numbered from 1 again",
+                    count: "SELECT COUNT(*) FROM workflow_version_marks WHERE tenant_id <> ''",
+                },
+                Loss {
+                    what: "registered callbacks of tenants",
+                    count: "SELECT COUNT(*) FROM registered_callbacks WHERE tenant_id <> ''",
+                },
+            ],
+        },
+        // An older program would find workflows of other tenants by their names.
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 14,
+        name: "audit",
+        up: include_str!("migrations/0014_audit.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0014_audit.down.sql"),
+            unless: &[Loss {
+                what: "rows of the audit trail",
+                count: "SELECT COUNT(*) FROM audit_log",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 15,
+        name: "traceparent",
+        up: include_str!("migrations/0015_traceparent.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0015_traceparent.down.sql"),
+            unless: &[Loss {
+                what: "runs in flight that belong to the trace of their caller",
+                count: "SELECT COUNT(*) FROM workflow_executions WHERE traceparent IS NOT NULL AND end_time IS NULL",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 16,
+        name: "usage of tenants",
+        up: include_str!("migrations/0016_usage.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0016_usage.down.sql"),
+            unless: &[Loss {
+                what: "counted steps of tenants",
+                count: "SELECT COUNT(*) FROM tenant_usage WHERE steps > 0",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 17,
+        name: "flow control",
+        up: include_str!("migrations/0017_flow.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0017_flow.down.sql"),
+            unless: &[Loss {
+                what: "keys of runs that are limited",
+                count: "SELECT COUNT(*) FROM flow_keys",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 18,
+        name: "triggers",
+        up: include_str!("migrations/0018_triggers.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0018_triggers.down.sql"),
+            unless: &[Loss {
+                what: "triggers",
+                count: "SELECT COUNT(*) FROM workflow_triggers",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 19,
+        name: "states of runs",
+        up: include_str!("migrations/0019_run_states.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0019_run_states.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

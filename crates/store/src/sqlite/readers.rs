@@ -1,7 +1,7 @@
 //! A small pool of read-only connections. They see committed data and never block the writer.
 
 use super::open::open_reader;
-use crate::{Result, StoreError};
+use crate::{PoolUse, Result, StoreError};
 use rusqlite::Connection;
 use std::{
     path::PathBuf,
@@ -40,6 +40,21 @@ impl Readers {
         R: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
     {
+        self.read_one(|connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            let result = read(&snapshot)?;
+            snapshot.commit()?;
+            Ok(result)
+        })
+        .await
+    }
+
+    /// Reads with one statement, which is a snapshot by itself.
+    pub(super) async fn read_one<R, F>(&self, read: F) -> Result<R>
+    where
+        R: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
+    {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
@@ -49,15 +64,22 @@ impl Readers {
             let _permit = permit;
             let idle = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = idle.map_or_else(|| open_reader(&path), Ok)?;
-            let snapshot = connection.unchecked_transaction()?;
-            let result = read(&snapshot)?;
-            snapshot.commit()?;
+            let result = read(&connection)?;
             pool.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             Ok(result)
         });
         match task.await {
             Ok(result) => result.map_err(|error: rusqlite::Error| StoreError::Failed(error.to_string())),
             Err(error) => Err(StoreError::Failed(error.to_string())),
+        }
+    }
+
+    /// How many connections are in use. How many reads wait is not known.
+    pub(super) fn usage(&self) -> PoolUse {
+        PoolUse {
+            size: READERS,
+            used: READERS.saturating_sub(self.permits.available_permits()),
+            waiting: 0,
         }
     }
 

@@ -2,24 +2,26 @@
 
 use super::{
     SqliteStore,
-    columns::{count, get, key, maybe, principal, run_id, signed},
+    columns::{count, flow, get, key, maybe, principal, run_id, signed},
     lists,
 };
 use crate::{
     Result,
-    reads::{EventRecord, LinkRecord, Page, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{
+        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
+    },
     runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use async_trait::async_trait;
-use fermata_core::{NodeId, RunId, RunnerId};
+use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
 #[async_trait]
 impl ReadStore for SqliteStore {
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
-        self.readers.read(move |connection| run(connection, id)).await
+        self.readers.read_one(move |connection| run(connection, id)).await
     }
 
     async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
@@ -46,6 +48,10 @@ impl ReadStore for SqliteStore {
             .await
     }
 
+    async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
+        self.readers.read(move |connection| queue_depths(connection, now)).await
+    }
+
     async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)> {
         self.readers
             .read(move |connection| links(connection, run, window))
@@ -66,6 +72,8 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         error: row.get(7)?,
         priority: row.get(8)?,
         correlation_id: row.get(9)?,
+        traceparent: row.get(27)?,
+        request: row.get(32)?,
         principal: principal(row, 10)?,
         parent: maybe::<Uuid>(row, 13)?.map(RunId),
         parent_node: maybe(row, 24)?,
@@ -81,6 +89,7 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         wake_at: maybe(row, 21)?,
         workflow_uid: get(row, 23)?,
         runner: maybe::<Uuid>(row, 22)?.map(RunnerId),
+        flow: flow(row, 28)?,
     })
 }
 
@@ -183,6 +192,19 @@ pub(super) fn links(connection: &Connection, run: RunId, window: Window) -> rusq
     let rows = rows.collect::<rusqlite::Result<_>>()?;
     let mut total = connection.prepare_cached(statements::COUNT_LINKS)?;
     Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
+}
+
+/// Runs that are due and not held, by workflow.
+fn queue_depths(connection: &Connection, now: Timestamp) -> rusqlite::Result<Vec<QueueDepth>> {
+    let mut statement = connection.prepare_cached(statements::QUEUE_DEPTHS)?;
+    let rows = statement.query_map(params![now.0, MAX_QUEUE_DEPTH], |row| {
+        Ok(QueueDepth {
+            workflow_uid: get(row, 0)?,
+            workflow_id: row.get(1)?,
+            runs: count(row, 2)?,
+        })
+    })?;
+    rows.collect()
 }
 
 /// Messages after `after`, oldest first.

@@ -1,6 +1,6 @@
 //! [`RunStore`]: each method hands its work to `enqueue.rs`, `claim.rs`, `commit.rs`, `messages.rs` and `reads.rs`.
 
-use super::{SqliteStore, claim, commit, enqueue, messages, reads};
+use super::{SqliteStore, claim, commit, enqueue, messages, reads, states};
 use crate::{
     Result,
     runs::{
@@ -69,6 +69,10 @@ impl RunStore for SqliteStore {
         self.readers
             .read(move |connection| reads::last_attempts(connection, run, &nodes))
             .await
+    }
+
+    async fn cached_state(&self, run: RunId) -> Result<Option<String>> {
+        self.readers.read(move |connection| states::read(connection, run)).await
     }
 
     async fn attempt(&self, run: RunId, node: &NodeId, attempt: u32) -> Result<Option<Attempt>> {

@@ -48,6 +48,7 @@ const WORKFLOW: Uuid = Uuid::from_u128(7);
 async fn activate(store: &SqliteStore) {
     let draft = Draft {
         id: "w".to_owned(),
+        tenant: String::new(),
         display_name: "W".to_owned(),
         description: None,
         dialect: "dataworkflows".to_owned(),
@@ -57,7 +58,10 @@ async fn activate(store: &SqliteStore) {
     };
     let release = Release {
         draft,
-        rule: ReleaseRule::New { uid: WORKFLOW },
+        rule: ReleaseRule::New {
+            uid: WORKFLOW,
+            most: None,
+        },
         enabled: true,
         plan: "{}".to_owned(),
     };
@@ -77,9 +81,13 @@ fn new_run(request_id: &str) -> NewRun {
         spec: None,
         priority: None,
         correlation_id: None,
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: Principal::default(),
         parent: None,
         created_at: Timestamp(1),
+        flow: None,
         local_start: Some(LocalStart {
             runner: RUNNER,
             events: started(),
@@ -112,6 +120,8 @@ fn last(run: RunId) -> RunCommit {
             context_snapshot: None,
         }),
         dead_letter: None,
+        usage: None,
+        state: None,
         then: Then::Keep,
     }
 }

@@ -73,10 +73,10 @@ impl WorkflowStore for SqliteStore {
             .await
     }
 
-    async fn workflow(&self, name: &str) -> Result<Option<Workflow>> {
-        let name = name.to_owned();
+    async fn workflow(&self, tenant: &str, name: &str) -> Result<Option<Workflow>> {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.readers
-            .read(move |connection| definitions::workflow(connection, &name))
+            .read(move |connection| definitions::workflow(connection, &tenant, &name))
             .await
     }
 

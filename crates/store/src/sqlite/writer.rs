@@ -8,7 +8,7 @@
 //! * Nothing is acknowledged while the files under the path of the database are not those that were opened.
 
 use super::{lock::Lock, queue::Group};
-use crate::{ChangeHint, Result, StoreError};
+use crate::{ChangeHint, Result, StoreError, StoreMetrics};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use std::{
         atomic::{AtomicBool, AtomicI32, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::{broadcast, oneshot};
 
@@ -127,6 +127,7 @@ impl Queue {
 pub(super) struct Writer {
     queue: Arc<Queue>,
     failing: Arc<AtomicBool>,
+    metrics: Arc<StoreMetrics>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -141,6 +142,7 @@ impl Writer {
         let queue = Arc::new(Queue::default());
         let log_pages = Arc::new(AtomicI32::new(0));
         let failing = Arc::new(AtomicBool::new(false));
+        let metrics = Arc::new(StoreMetrics::default());
         let seen = Arc::clone(&log_pages);
         let failed = |what: String| StoreError::Unopenable {
             path: path.clone(),
@@ -162,6 +164,7 @@ impl Writer {
             lock,
             lost: false,
             failing: failing.clone(),
+            metrics: metrics.clone(),
         };
         let theirs = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
@@ -171,12 +174,33 @@ impl Writer {
         Ok(Writer {
             queue,
             failing,
+            metrics,
             thread: Mutex::new(Some(thread)),
         })
     }
 
     /// Runs `work` in a transaction and returns its result once that is durable.
-    pub(super) async fn write<R, F>(&self, work: F) -> Result<R>
+    pub(super) async fn write<R, F>(&self, mut work: F) -> Result<R>
+    where
+        R: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<R> + Send + 'static,
+    {
+        let Some(row) = crate::audit::current() else {
+            return self.submit(work).await;
+        };
+        // If the work changes something, the row of the audit trail is part of its transaction.
+        let recorded = move |tx: &mut Tx<'_>| {
+            let before = tx.connection.total_changes();
+            let result = work(tx)?;
+            if tx.connection.total_changes() != before {
+                super::audit::add(tx, &row)?;
+            }
+            Ok(result)
+        };
+        self.submit(recorded).await
+    }
+
+    async fn submit<R, F>(&self, work: F) -> Result<R>
     where
         R: Send + 'static,
         F: FnMut(&mut Tx<'_>) -> rusqlite::Result<R> + Send + 'static,
@@ -206,6 +230,11 @@ impl Writer {
     /// succeed then, in space that the files have already.
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
+    }
+
+    /// The batches so far.
+    pub(super) fn metrics(&self) -> &StoreMetrics {
+        &self.metrics
     }
 
     /// Records that the disk accepts writes again.
@@ -244,6 +273,7 @@ struct Thread {
     /// Whether the last check found the files deleted or replaced.
     lost: bool,
     failing: Arc<AtomicBool>,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl Thread {
@@ -304,8 +334,10 @@ impl Thread {
             }
             return;
         }
+        let began = Instant::now();
         match self.transaction(&mut batch) {
             Ok(()) => {
+                self.metrics.written(batch.len(), began.elapsed());
                 // Written, but perhaps to a file that was deleted or replaced.
                 if let Err(what) = self.check_files() {
                     for member in batch {
@@ -328,6 +360,7 @@ impl Thread {
                 }
             }
             Err(error) => {
+                self.metrics.failed_batches.inc();
                 tracing::error!(
                     path = self.path,
                     members = batch.len(),

@@ -1,24 +1,25 @@
 //! Analysis of documents of every dialect: nothing is stored. Names are in snake_case.
 
-use crate::{Web, body::run_to_completion, error::ApiError, extract::DocumentBytes};
+use crate::{body::run_to_completion, door::As, error::ApiError, extract::DocumentBytes};
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
 use fermata_dialects::{Diagnostic, Severity, inspect::inspect};
 use fermata_runtime::Refusal;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Serialize)]
-struct AnalysisView {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AnalysisView {
     /// Whether it could be published.
     valid: bool,
     errors: Vec<ProblemView>,
     warnings: Vec<ProblemView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AnalysisProblem")]
 struct ProblemView {
     code: &'static str,
     message: String,
@@ -44,11 +45,11 @@ impl From<Diagnostic> for ProblemView {
 
 /// `POST /api/v1/analysis/validate`: the body is the document itself.
 pub(crate) async fn validate(
-    State(web): State<Web>,
+    As(session): As,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     run_to_completion(share, async move {
-        let checked = web.engine.workflows().validate(&source, "request").await?;
+        let checked = session.workflows().validate(&source, "request").await?;
         let (valid, problems) = match checked.outcome {
             Ok(_) => (true, checked.warnings),
             Err(problems) => (false, problems.into_list()),
@@ -69,11 +70,11 @@ pub(crate) async fn validate(
 
 /// `POST /api/v1/analysis/inspect`: the body is the document itself.
 pub(crate) async fn inspected(
-    State(web): State<Web>,
+    As(session): As,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     run_to_completion(share, async move {
-        let checked = web.engine.workflows().validate(&source, "request").await?;
+        let checked = session.workflows().validate(&source, "request").await?;
         let (plan, _) = checked.outcome.map_err(Refusal::InvalidDocument)?;
         Ok(Json(inspect(&plan)).into_response())
     })

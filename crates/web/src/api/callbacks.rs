@@ -5,7 +5,7 @@
 //! * A body is not read beyond the limit of a payload.
 //! * The token is never logged and never part of a response.
 
-use super::inbox::{give, respond};
+use super::inbox::{not_given, respond};
 use crate::{
     Web,
     body::read,
@@ -17,8 +17,7 @@ use axum::{
     Json,
     extract::{Path, Request, State, rejection::PathRejection},
 };
-use fermata_runtime::inbox::{Given, Reply};
-use fermata_store::inbox::WaitRef;
+use fermata_runtime::inbox::Given;
 use serde_json::Value;
 
 /// The longest token, in bytes.
@@ -37,16 +36,9 @@ pub(crate) async fn answer(
     let (bytes, share) = (received.bytes, received.share);
     let length = bytes.len();
     let parse = move || payload(&bytes);
-    let (payload, is_json) = web.engine.offload().run(length, parse).await?;
-    let reply = Reply {
-        of: WaitRef::Token(token),
-        lease: None,
-        tenant: None,
-        payload,
-        is_json,
-        by: None,
-    };
-    match give(&web, reply, share).await? {
+    let (payload, is_json) = web.offload().run(length, parse).await?;
+    let given = web.deliver(token, payload, is_json, share).await.map_err(not_given)?;
+    match given {
         Given::Closed => Err(ApiError::conflict(
             "CALLBACK_CLOSED",
             "this callback was already received, or its wait has ended (timed out, cancelled or skipped)".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::list::workflow_uid;
 use crate::{
-    Web,
+    door::As,
     error::ApiError,
     extract::{DeadLetterId, Query},
     paging,
@@ -11,47 +11,50 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use fermata_core::RunId;
-use fermata_runtime::Again;
+use fermata_runtime::{Again, Session};
 use fermata_store::dead_letters::{DeadLetter, DeadLetterFilter, DeadReason};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     reason: Option<String>,
     workflow_id: Option<String>,
+    tenant_id: Option<String>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PurgeQuery {
     reason: Option<String>,
     workflow_id: Option<String>,
+    tenant_id: Option<String>,
     all: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequeueQuery {
     version: Option<String>,
 }
 
 /// An execution that was given up.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeadLetterView {
     id: Uuid,
     enqueued_at: Iso,
     reason: &'static str,
+    #[schemars(with = "Uuid")]
     execution_id: RunId,
     workflow_uid: Uuid,
     workflow_id: String,
@@ -63,6 +66,7 @@ pub(crate) struct DeadLetterView {
     last_error: Option<String>,
     /// The original request; not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Value>")]
     payload: Option<Box<RawValue>>,
 }
 
@@ -85,40 +89,47 @@ impl From<DeadLetter> for DeadLetterView {
 }
 
 /// How many dead letters were deleted.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct PurgedView {
     removed: u64,
 }
 
-async fn filter(web: &Web, reason: Option<String>, workflow_id: Option<String>) -> Result<DeadLetterFilter, ApiError> {
+async fn filter(
+    session: &Session,
+    reason: Option<String>,
+    workflow_id: Option<String>,
+    tenant_id: Option<String>,
+) -> Result<DeadLetterFilter, ApiError> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let unknown = || {
         let words = DeadReason::ALL.map(DeadReason::as_str).join(" or ");
         ApiError::parameter(format!("`reason` must be {words}"))
     };
     let reason = given(reason).map(|word| DeadReason::parse(&word).ok_or_else(unknown));
+    let tenant = given(tenant_id);
     let workflow_uid = match given(workflow_id) {
-        Some(reference) => Some(workflow_uid(web, &reference).await?),
+        Some(reference) => Some(workflow_uid(session, tenant.as_deref(), &reference).await?),
         None => None,
     };
     Ok(DeadLetterFilter {
         reason: reason.transpose()?,
         workflow_uid,
+        tenant,
         ..DeadLetterFilter::default()
     })
 }
 
 /// `GET /api/v1/admin/dead-letters`, the newest first.
 pub(crate) async fn list(
-    State(web): State<Web>,
+    As(session): As,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<PageView<DeadLetterView>>, ApiError> {
     let filter = DeadLetterFilter {
         before: query.cursor.as_deref().map(paging::id).transpose()?,
         limit: paging::limit(query.limit)?,
-        ..filter(&web, query.reason, query.workflow_id).await?
+        ..filter(&session, query.reason, query.workflow_id, query.tenant_id).await?
     };
-    let page = web.engine.reads().dead_letters(filter).await?;
+    let page = session.reads().dead_letters(filter).await?;
     let next = page.items.last().filter(|_| page.more).map(|last| last.id);
     Ok(Json(PageView {
         next_cursor: next.map(paging::after_id),
@@ -127,16 +138,13 @@ pub(crate) async fn list(
 }
 
 /// `GET /api/v1/admin/dead-letters/{id}`, with the original request.
-pub(crate) async fn get(
-    State(web): State<Web>,
-    DeadLetterId(id): DeadLetterId,
-) -> Result<Json<DeadLetterView>, ApiError> {
-    Ok(Json(web.engine.reads().dead_letter(id).await?.into()))
+pub(crate) async fn get(As(session): As, DeadLetterId(id): DeadLetterId) -> Result<Json<DeadLetterView>, ApiError> {
+    Ok(Json(session.reads().dead_letter(id).await?.into()))
 }
 
 /// `POST /api/v1/admin/dead-letters/{id}/requeue`: a new execution, of the current version or with `?version=same`.
 pub(crate) async fn requeue(
-    State(web): State<Web>,
+    As(session): As,
     DeadLetterId(id): DeadLetterId,
     Query(query): Query<RequeueQuery>,
 ) -> Result<Response, ApiError> {
@@ -145,7 +153,7 @@ pub(crate) async fn requeue(
         Some("same") => Again::Same,
         Some(_) => return Err(ApiError::parameter("`version` must be current or same")),
     };
-    let accepted = web.engine.requeue(id, version).await?;
+    let accepted = session.requeue(id, version).await?;
     let status = match accepted.created {
         true => StatusCode::ACCEPTED,
         false => StatusCode::OK,
@@ -154,22 +162,19 @@ pub(crate) async fn requeue(
 }
 
 /// `DELETE /api/v1/admin/dead-letters/{id}`
-pub(crate) async fn delete(State(web): State<Web>, DeadLetterId(id): DeadLetterId) -> Result<StatusCode, ApiError> {
-    web.engine.delete_dead_letter(id).await?;
+pub(crate) async fn delete(As(session): As, DeadLetterId(id): DeadLetterId) -> Result<StatusCode, ApiError> {
+    session.delete_dead_letter(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `DELETE /api/v1/admin/dead-letters`: those that match the filters, or `?all=true`.
-pub(crate) async fn purge(
-    State(web): State<Web>,
-    Query(query): Query<PurgeQuery>,
-) -> Result<Json<PurgedView>, ApiError> {
-    let filter = filter(&web, query.reason, query.workflow_id).await?;
-    let narrowed = filter.reason.is_some() || filter.workflow_uid.is_some();
+pub(crate) async fn purge(As(session): As, Query(query): Query<PurgeQuery>) -> Result<Json<PurgedView>, ApiError> {
+    let filter = filter(&session, query.reason, query.workflow_id, query.tenant_id).await?;
+    let narrowed = filter.reason.is_some() || filter.workflow_uid.is_some() || filter.tenant.is_some();
     if narrowed == query.all.unwrap_or(false) {
-        let message = "choose the dead letters to delete with `reason`, `workflowId` or both, or delete all of them with `all=true`";
+        let message = "choose the dead letters to delete with `reason`, `workflowId` and `tenantId`, or delete all of them with `all=true`";
         return Err(ApiError::parameter(message));
     }
-    let removed = web.engine.purge(filter).await?;
+    let removed = session.purge(filter).await?;
     Ok(Json(PurgedView { removed }))
 }

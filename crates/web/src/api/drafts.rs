@@ -6,6 +6,7 @@ use super::workflows;
 use crate::{
     Web,
     body::run_to_completion,
+    door::As,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name},
 };
@@ -18,19 +19,20 @@ use axum::{
 use fermata_core::Plan;
 use fermata_dialects::Diagnostic;
 use fermata_store::definitions::DraftGuard;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// `PUT /api/v1/workflows/{id}/draft`: the body is the document itself.
 pub(crate) async fn put(
-    State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     headers: HeaderMap,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     let guard = guard(&headers)?;
     run_to_completion(share, async move {
-        let workflows = web.engine.workflows();
+        let workflows = session.workflows();
         let saved = workflows.save_draft(&reference, &source, "request", guard).await?;
         Ok(workflows::saved_response(StatusCode::OK, saved))
     })
@@ -84,8 +86,8 @@ fn checksum(tag: &str) -> Option<String> {
 }
 
 /// `GET /api/v1/workflows/{id}/draft`
-pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result<Response, ApiError> {
-    let reads = web.engine.reads();
+pub(crate) async fn get(State(web): State<Web>, As(session): As, Name(reference): Name) -> Result<Response, ApiError> {
+    let reads = session.reads();
     let workflow = reads.workflow(&reference).await?;
     let draft = reads.draft(&workflow).await?;
     let draft = draft.ok_or_else(|| {
@@ -100,7 +102,7 @@ pub(crate) async fn get(State(web): State<Web>, Name(reference): Name) -> Result
 }
 
 /// The result of a validation.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ValidatedView {
     /// Whether it could be published.
@@ -115,7 +117,7 @@ pub(crate) struct ValidatedView {
 }
 
 /// A summary of a plan.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PlanView {
     workflow_id: String,
@@ -153,10 +155,10 @@ impl PlanView {
 
 /// `POST /api/v1/workflows/validate`: the checks of publishing, without storing anything.
 pub(crate) async fn validate(
-    State(web): State<Web>,
+    As(session): As,
     DocumentBytes(source, _share): DocumentBytes,
 ) -> Result<Json<ValidatedView>, ApiError> {
-    let validated = web.engine.workflows().validate(&source, "request").await?;
+    let validated = session.workflows().validate(&source, "request").await?;
     Ok(Json(match validated.outcome {
         Ok((plan, checksum)) => ValidatedView {
             valid: true,

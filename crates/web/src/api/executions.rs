@@ -2,9 +2,10 @@
 
 use crate::{
     Web,
+    door::{As, Credential},
     envelope::CORRELATION_ID,
     error::ApiError,
-    extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, name},
+    extract::{CorrelationId, ExecutionId, Name, OptionalJson, Query, Traceparent, name},
     paging,
     strict_json::Strict,
     views::{AcceptedView, ActionView, EventView, Included, ResourceView, RunRow, RunView, WaitView},
@@ -16,22 +17,23 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fermata_core::{RunId, Status, duration};
-use fermata_runtime::Request;
+use fermata_runtime::{Request, Scope, Session};
 use fermata_store::{reads::Window, runs::Principal};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How long a cancel request waits for the run to end before it answers 202.
 const CANCEL_WAIT: Duration = Duration::from_millis(300);
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartQuery {
     wait: Option<String>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct StartBody {
     request_id: Option<String>,
@@ -42,7 +44,7 @@ pub(crate) struct StartBody {
     spec: Option<Strict>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PrincipalBody {
     user_id: String,
@@ -53,9 +55,11 @@ struct PrincipalBody {
 /// `POST /api/v1/workflows/{id}/execute`. With `?wait=30s` it responds when the run ends, or after that time.
 pub(crate) async fn start(
     State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     Query(query): Query<StartQuery>,
-    CorrelationId(correlation_id): CorrelationId,
+    (CorrelationId(correlation_id), Traceparent(traceparent)): (CorrelationId, Traceparent),
+    credential: Credential,
     OptionalJson(body, share): OptionalJson<StartBody>,
 ) -> Result<Response, ApiError> {
     let wait = query
@@ -63,16 +67,20 @@ pub(crate) async fn start(
         .map(|text| wait_time(&text, web.config.max_wait))
         .transpose()?;
     let has_correlation_id = correlation_id.is_some();
-    let mut request = request_of(reference, correlation_id, body)?;
+    let (mut request, principal) = request_of(reference, correlation_id, body)?;
+    request.traceparent = traceparent;
     request.memory = Some(Arc::new(share));
     let (accepted, ended) = match wait {
-        None => (web.engine.start(request).await?, None),
-        Some(limit) => web.engine.start_and_wait(request, limit).await?,
+        None => (session.start(request, principal).await?, None),
+        Some(limit) => session.start_and_wait(request, principal, limit).await?,
     };
     // The run is durable. After an error the client would start a second one, so the response does not depend on this read.
     let shown = match ended {
-        Some(_) => run_response(&web, accepted.run).await.ok(),
-        None => None,
+        // The credential may have been revoked while this waited.
+        Some(_) if web.still_admits(&session, &credential).await.is_ok() => {
+            run_response(&session, accepted.run).await.ok()
+        }
+        Some(_) | None => None,
     };
     let mut response = shown.unwrap_or_else(|| {
         let code = match accepted.created || wait.is_some() {
@@ -88,8 +96,9 @@ pub(crate) async fn start(
     Ok(response)
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NewExecutionBody")]
 pub(crate) struct CreateBody {
     workflow_id: Option<String>,
     workflow_version: Option<Value>,
@@ -97,16 +106,19 @@ pub(crate) struct CreateBody {
     request_id: Option<String>,
 }
 
-#[derive(Serialize)]
-struct CreatedView {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CreatedExecutionView")]
+pub(crate) struct CreatedView {
     execution_id: String,
+    #[schemars(with = "String")]
     status: Status,
 }
 
 /// `POST /api/v1/executions`: starts a workflow of any dialect. Names are in snake_case.
 pub(crate) async fn create(
-    State(web): State<Web>,
+    As(session): As,
     CorrelationId(correlation_id): CorrelationId,
+    Traceparent(traceparent): Traceparent,
     OptionalJson(body, share): OptionalJson<CreateBody>,
 ) -> Result<Response, ApiError> {
     let missing = || ApiError::invalid("invalid body: missing field `workflow_id`");
@@ -117,17 +129,18 @@ pub(crate) async fn create(
         trigger: body.inputs,
         ..StartBody::default()
     };
-    let mut request = request_of(reference, correlation_id, start)?;
+    let (mut request, principal) = request_of(reference, correlation_id, start)?;
     if let Some(version) = body.workflow_version.filter(|version| !version.is_null()) {
-        let workflow = web.engine.reads().workflow(&request.workflow_id).await?;
+        let workflow = session.reads().workflow(&request.workflow_id).await?;
         let label = match &version {
             Value::String(label) => label.clone(),
             version => version.to_string(),
         };
-        request.version = Some(web.engine.workflows().version_number(&workflow, &label).await?);
+        request.version = Some(session.workflows().version_number(&workflow, &label).await?);
     }
+    request.traceparent = traceparent;
     request.memory = Some(Arc::new(share));
-    let accepted = web.engine.start(request).await?;
+    let accepted = session.start(request, principal).await?;
     let status = match accepted.created {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
@@ -150,7 +163,12 @@ pub(super) fn set_correlation_id(response: &mut Response, run: RunId) {
     }
 }
 
-fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBody) -> Result<Request, ApiError> {
+/// The request, and the principal that the body names. The tenant and the principal are checked when the run is started.
+fn request_of(
+    workflow_id: String,
+    correlation_id: Option<String>,
+    body: StartBody,
+) -> Result<(Request, Option<Principal>), ApiError> {
     if let Some(id) = &body.request_id {
         name("requestId", id)?;
     }
@@ -173,7 +191,7 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
         display_name: principal.display_name,
         email: principal.email,
     });
-    Ok(Request {
+    let request = Request {
         workflow_id,
         request_id: body.request_id,
         trigger: body
@@ -183,9 +201,9 @@ fn request_of(workflow_id: String, correlation_id: Option<String>, body: StartBo
         priority: body.priority,
         tenant: body.tenant_id.unwrap_or_default(),
         correlation_id,
-        principal: principal.unwrap_or_default(),
         ..Request::default()
-    })
+    };
+    Ok((request, principal))
 }
 
 /// `30s`, `500ms`, `2m`, or a number of seconds.
@@ -202,12 +220,16 @@ pub(super) fn wait_time(text: &str, most: Duration) -> Result<Duration, ApiError
     })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetQuery {
     include: Option<String>,
     limit: Option<u32>,
     offset: Option<u32>,
+    /// Only children after this one.
+    #[serde(rename = "childrenAfter")]
+    #[schemars(with = "Option<uuid::Uuid>")]
+    children_after: Option<RunId>,
 }
 
 /// The parts that `include` adds to a run.
@@ -243,9 +265,10 @@ impl Include {
     }
 }
 
-/// `GET /api/v1/executions/{id}?include=actions,children,events,resources,waits&limit=100&offset=0`
+/// `GET /api/v1/executions/{id}?include=actions,children,events,resources,waits&limit=100&offset=0&childrenAfter={id}`
 pub(crate) async fn get(
     State(web): State<Web>,
+    As(session): As,
     ExecutionId(id): ExecutionId,
     Query(query): Query<GetQuery>,
 ) -> Result<Response, ApiError> {
@@ -254,7 +277,7 @@ pub(crate) async fn get(
         limit: paging::limit(query.limit)?,
         offset: query.offset.unwrap_or(0),
     };
-    let reads = web.engine.reads();
+    let reads = session.reads();
     let run = reads.run(id).await?;
     let mut included = Included::default();
     let actions = match include.actions {
@@ -279,28 +302,37 @@ pub(crate) async fn get(
         included.resources_total = Some(*total);
     }
     let children = match include.children {
-        true => Some(reads.children(id, None, window.limit).await?),
+        true => Some(reads.children(id, query.children_after, window.limit).await?),
         false => None,
     };
     if include.waits {
-        let base = web.engine.settings().public_url.trim_end_matches('/').to_owned();
+        let base = web.settings().public_url.trim_end_matches('/').to_owned();
         let waits = reads.waits(id).await?;
-        included.waits = Some(waits.iter().map(|wait| WaitView::new(wait, &base)).collect());
+        // Who may not answer does not get the address of the answer.
+        let may_answer = session.caller().has(Scope::Execute);
+        let view = |wait| WaitView::new(wait, may_answer.then_some(base.as_str()));
+        included.waits = Some(waits.iter().map(view).collect());
     }
     if let Some(page) = &children {
         included.children = Some(page.items.iter().map(RunRow::from).collect());
         included.more_children = page.more.then_some(true);
+        let items = reads.items(id).await?;
+        let items = items.into_iter().map(|(node, items)| (node.to_string(), items.into()));
+        included.items = Some(items.collect()).filter(|items: &BTreeMap<_, _>| !items.is_empty());
     }
-    Ok(Json(RunView::new(&run, included)).into_response())
+    let ahead = reads.ahead(&run).await?;
+    Ok(Json(RunView::new(&run, ahead, included)).into_response())
 }
 
 /// The response of a GET without `include`.
-async fn run_response(web: &Web, id: RunId) -> Result<Response, ApiError> {
-    let run = web.engine.reads().run(id).await?;
-    Ok(Json(RunView::new(&run, Included::default())).into_response())
+async fn run_response(session: &Session, id: RunId) -> Result<Response, ApiError> {
+    let reads = session.reads();
+    let run = reads.run(id).await?;
+    let ahead = reads.ahead(&run).await?;
+    Ok(Json(RunView::new(&run, ahead, Included::default())).into_response())
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CancelBody {
     reason: Option<String>,
@@ -308,11 +340,11 @@ pub(crate) struct CancelBody {
 
 /// `POST /api/v1/executions/{id}/cancel`: 200 if the run has ended, 202 while it stops.
 pub(crate) async fn cancel(
-    State(web): State<Web>,
+    As(session): As,
     ExecutionId(id): ExecutionId,
     OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
-    let status = cancel_and_wait(&web, id, body).await?;
+    let status = cancel_and_wait(&session, id, body).await?;
     let code = match status.is_terminal() {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,
@@ -321,23 +353,23 @@ pub(crate) async fn cancel(
 }
 
 /// Cancels a run and waits a short time for it to end.
-pub(super) async fn cancel_and_wait(web: &Web, id: RunId, body: CancelBody) -> Result<Status, ApiError> {
+pub(super) async fn cancel_and_wait(session: &Session, id: RunId, body: CancelBody) -> Result<Status, ApiError> {
     if let Some(reason) = &body.reason {
         name("reason", reason)?;
     }
     let reason = body.reason.as_deref().unwrap_or("cancelled");
-    let status = web.engine.cancel(id, reason).await?;
+    let status = session.cancel(id, reason).await?;
     if status.is_terminal() {
         return Ok(status);
     }
     // The cancel is durable, so the response does not depend on these reads.
-    let ended = web.engine.wait(id, CANCEL_WAIT).await.ok().flatten();
+    let ended = session.wait(id, CANCEL_WAIT).await.ok().flatten();
     Ok(ended.map_or(status, |ended| ended.status))
 }
 
 /// `DELETE /api/v1/executions/{id}`: removes an execution that has ended, with the executions that it started.
-pub(crate) async fn delete(State(web): State<Web>, ExecutionId(id): ExecutionId) -> Result<StatusCode, ApiError> {
-    web.engine.delete_run(id).await?;
+pub(crate) async fn delete(As(session): As, ExecutionId(id): ExecutionId) -> Result<StatusCode, ApiError> {
+    session.delete_run(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -3,11 +3,12 @@
 //! What must stay true: the number of runs and of reads is bounded, no payload is read, and a response that is not complete
 //! says so (`truncated`).
 
-use crate::{Web, error::ApiError, extract::ExecutionId};
-use axum::{Json, extract::State};
+use crate::{door::As, error::ApiError, extract::ExecutionId};
+use axum::Json;
 use fermata_core::RunId;
 use fermata_runtime::Refusal;
 use fermata_store::reads::RunRecord;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,15 +22,19 @@ const MAX_RUNS: u32 = 1000;
 const MAX_PARENTS: usize = 200;
 
 /// A run with the runs it started.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TreeView {
+    #[schemars(with = "uuid::Uuid")]
     execution_id: RunId,
     workflow_id: String,
     status: &'static str,
     /// The node of the parent that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_node_id: Option<String>,
+    /// The index of its item, if that node has one child for each item of a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_index: Option<u32>,
     children: Vec<TreeView>,
     /// Whether there may be children that are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,8 +42,8 @@ pub(crate) struct TreeView {
 }
 
 /// `GET /api/v1/executions/{id}/hierarchy`
-pub(crate) async fn get(State(web): State<Web>, ExecutionId(id): ExecutionId) -> Result<Json<TreeView>, ApiError> {
-    let reads = web.engine.reads();
+pub(crate) async fn get(As(session): As, ExecutionId(id): ExecutionId) -> Result<Json<TreeView>, ApiError> {
+    let reads = session.reads();
     let mut root = reads.run_row(id).await?.ok_or(Refusal::RunNotFound(id))?;
     for _ in 0..MAX_LEVELS {
         let Some(parent) = root.parent else { break };
@@ -71,6 +76,7 @@ fn tree(run: RunRecord, children: &mut BTreeMap<RunId, (Vec<RunRecord>, bool)>) 
     TreeView {
         execution_id: run.id,
         parent_node_id: run.parent_node.as_ref().map(|node| node.as_str().to_owned()),
+        item_index: run.parent_item,
         status: run.status.as_str(),
         workflow_id: run.workflow_id,
         children: below.into_iter().map(|child| tree(child, children)).collect(),

@@ -9,6 +9,7 @@ use super::executions::wait_time;
 use crate::{
     Web,
     body::run_to_completion,
+    door::{As, Credential},
     error::{ApiError, Detail},
     extract::{ExecutionNode, ItemId, OptionalJson, Query, name},
     paging,
@@ -24,7 +25,7 @@ use axum::{
 };
 use fermata_core::{RunId, duration};
 use fermata_runtime::{
-    EngineError,
+    EngineError, Refusal, Session,
     inbox::{Given, Reply, Task, TaskClaim},
     memory::Share,
 };
@@ -32,6 +33,7 @@ use fermata_store::{
     StoreError,
     inbox::{Heartbeat, ItemFilter, ItemStatus, StoredItem, WaitRef},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -44,7 +46,7 @@ const MAX_LEASE: Duration = Duration::from_secs(24 * 3600);
 /// The most tasks of one claim.
 const MAX_CLAIM: u32 = 100;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     status: Option<String>,
@@ -56,7 +58,7 @@ pub(crate) struct ListQuery {
 }
 
 /// An item of the inbox.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ItemView {
     id: Uuid,
@@ -66,6 +68,7 @@ pub(crate) struct ItemView {
     #[serde(skip_serializing_if = "String::is_empty")]
     tenant_id: String,
     workflow_id: String,
+    #[schemars(with = "Uuid")]
     execution_id: RunId,
     node_id: String,
     attempt: u32,
@@ -88,7 +91,7 @@ pub(crate) struct ItemView {
 }
 
 /// The newest lease of an item. Its id is a right, and is given to its worker only.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct LeaseView {
     worker: String,
@@ -96,7 +99,7 @@ struct LeaseView {
 }
 
 /// An item with what is needed to work on it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskView {
     #[serde(flatten)]
@@ -155,7 +158,7 @@ impl TaskView {
 }
 
 /// `GET /api/v1/inbox`, oldest first.
-pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
+pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let unknown = || ApiError::parameter("`status` must be pending, answered or closed");
     let status = given(query.status).map(|word| ItemStatus::parse(&word).ok_or_else(unknown));
@@ -167,7 +170,7 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
         after: query.cursor.as_deref().map(paging::id).transpose()?,
         limit: paging::limit(query.limit)?,
     };
-    let page = web.engine.inbox().list(filter).await?;
+    let page = session.inbox().list(filter).await?;
     let view = PageView {
         next_cursor: page.next.map(paging::after_id),
         items: page.items.into_iter().map(ItemView::from).collect(),
@@ -176,13 +179,13 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
 }
 
 /// `GET /api/v1/inbox/{id}`, with the state that the node sees.
-pub(crate) async fn get(State(web): State<Web>, ItemId(id): ItemId) -> Result<Json<TaskView>, ApiError> {
-    let task = web.engine.inbox().get(id).await?;
+pub(crate) async fn get(As(session): As, ItemId(id): ItemId) -> Result<Json<TaskView>, ApiError> {
+    let task = session.inbox().get(id).await?;
     let task = task.ok_or_else(|| no_item(id))?;
     Ok(Json(TaskView::new(task, false)))
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct ClaimBody {
     queue: String,
@@ -194,14 +197,17 @@ pub(crate) struct ClaimBody {
 }
 
 /// The tasks that a worker got.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct Claimed {
     items: Vec<TaskView>,
 }
 
-/// `POST /api/v1/inbox/claim`. With `wait` it responds when there is a task, or after that time.
+/// `POST /api/v1/inbox/claim`. With `wait` it responds when there is a task, or after that time. A credential that is revoked while
+/// it waits gets no task.
 pub(crate) async fn claim(
     State(web): State<Web>,
+    As(session): As,
+    credential: Credential,
     OptionalJson(body, _share): OptionalJson<ClaimBody>,
 ) -> Result<Json<Claimed>, ApiError> {
     name("queue", &body.queue)?;
@@ -223,7 +229,12 @@ pub(crate) async fn claim(
         lease: lease_time(body.lease)?,
         wait: wait.unwrap_or_default(),
     };
-    let tasks = web.engine.inbox().claim(claim).await?;
+    let (door, caller, sent) = (&web, &session, &credential);
+    let may_claim = || async move { door.still_admits(caller, sent).await.is_ok() };
+    let Some(tasks) = session.inbox().claim_while(claim, may_claim).await? else {
+        web.still_admits(&session, &credential).await?;
+        return Ok(Json(Claimed { items: Vec::new() }));
+    };
     let items = tasks.into_iter().map(|task| TaskView::new(task, true)).collect();
     Ok(Json(Claimed { items }))
 }
@@ -240,7 +251,7 @@ fn lease_time(text: Option<String>) -> Result<Duration, ApiError> {
         .ok_or_else(|| ApiError::invalid("`lease` must be a duration such as 30s or 5m, from 100ms to 24h"))
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct HeartbeatBody {
     lease_id: Option<Uuid>,
@@ -251,13 +262,13 @@ pub(crate) struct HeartbeatBody {
 
 /// `POST /api/v1/inbox/{id}/heartbeat`
 pub(crate) async fn heartbeat(
-    State(web): State<Web>,
+    As(session): As,
     ItemId(id): ItemId,
     OptionalJson(body, _share): OptionalJson<HeartbeatBody>,
 ) -> Result<Json<Value>, ApiError> {
     let lease = body.lease_id.ok_or_else(no_lease)?;
     let (extend, progress) = (lease_time(body.lease)?, body.progress.map(|progress| progress.0));
-    let inbox = web.engine.inbox();
+    let inbox = session.inbox();
     let beat = inbox.heartbeat(id, lease, body.tenant_id, extend, progress.as_ref());
     match beat.await? {
         (Heartbeat::Extended, until) => Ok(Json(json!({ "leaseUntil": Iso(until) }))),
@@ -310,7 +321,7 @@ impl AnswerBody {
 
 /// `POST /api/v1/inbox/{id}/complete`: the answer of a worker, under its lease.
 pub(crate) async fn complete(
-    State(web): State<Web>,
+    As(session): As,
     ItemId(id): ItemId,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
 ) -> Result<Json<Value>, ApiError> {
@@ -318,10 +329,10 @@ pub(crate) async fn complete(
     if reply.lease.is_none() {
         return Err(no_lease());
     }
-    respond(give(&web, reply, share).await?, || no_item(id))
+    respond(give(&session, reply, share).await?, || no_item(id))
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct FailBody {
     lease_id: Option<Uuid>,
@@ -333,7 +344,7 @@ pub(crate) struct FailBody {
 
 /// `POST /api/v1/inbox/{id}/fail`: the attempt failed.
 pub(crate) async fn fail(
-    State(web): State<Web>,
+    As(session): As,
     ItemId(id): ItemId,
     OptionalJson(body, share): OptionalJson<FailBody>,
 ) -> Result<Json<Value>, ApiError> {
@@ -360,31 +371,31 @@ pub(crate) async fn fail(
         is_json: true,
         by: body.answered_by,
     };
-    respond(give(&web, reply, share).await?, || no_item(id))
+    respond(give(&session, reply, share).await?, || no_item(id))
 }
 
 /// `POST /api/v1/inbox/{id}/answer`: the answer of a person.
 pub(crate) async fn answer(
-    State(web): State<Web>,
+    As(session): As,
     ItemId(id): ItemId,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
 ) -> Result<Json<Value>, ApiError> {
     let reply = AnswerBody::parse(body)?.reply(id);
-    respond(give(&web, reply, share).await?, || no_item(id))
+    respond(give(&session, reply, share).await?, || no_item(id))
 }
 
 /// `POST /api/v1/executions/{id}/nodes/{node}/callback`: the same bodies as for the callback URL.
 pub(crate) async fn callback(
-    State(web): State<Web>,
+    As(session): As,
     place: ExecutionNode,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
 ) -> Result<Json<Value>, ApiError> {
     let payload = body.map_or(Value::Null, |body| body.0);
-    let given = give(&web, place.reply(payload), share).await?;
-    respond(given, || place.not_waiting())
+    let given = give(&session, place.reply(payload), share).await?;
+    respond(given, || place.no_execution())
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CompleteNodeBody {
     status: String,
@@ -394,7 +405,7 @@ pub(crate) struct CompleteNodeBody {
 
 /// `POST /api/v1/executions/{id}/nodes/{node}/complete`
 pub(crate) async fn complete_node(
-    State(web): State<Web>,
+    As(session): As,
     place: ExecutionNode,
     OptionalJson(body, share): OptionalJson<CompleteNodeBody>,
 ) -> Result<Json<Value>, ApiError> {
@@ -403,11 +414,11 @@ pub(crate) async fn complete_node(
         "FAILED" => json!({ "error": body.error.map_or(Value::Null, |error| error.0) }),
         _ => return Err(ApiError::invalid("`status` must be COMPLETED or FAILED")),
     };
-    let given = give(&web, place.reply(payload), share).await?;
-    respond(given, || place.not_waiting())
+    let given = give(&session, place.reply(payload), share).await?;
+    respond(given, || place.no_execution())
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DecideBody {
     outcome: Option<Strict>,
@@ -416,15 +427,15 @@ pub(crate) struct DecideBody {
 
 /// `POST /api/v1/executions/{id}/decisions/{node}`
 pub(crate) async fn decide(
-    State(web): State<Web>,
+    As(session): As,
     place: ExecutionNode,
     OptionalJson(body, share): OptionalJson<DecideBody>,
 ) -> Result<Json<Value>, ApiError> {
     let mut payload = Map::new();
     payload.extend(body.outcome.map(|outcome| ("outcome".to_owned(), outcome.0)));
     payload.extend(body.metadata.map(|metadata| ("metadata".to_owned(), metadata.0)));
-    let given = give(&web, place.reply(Value::Object(payload)), share).await?;
-    respond(given, || place.not_waiting())
+    let given = give(&session, place.reply(Value::Object(payload)), share).await?;
+    respond(given, || place.no_execution())
 }
 
 impl ExecutionNode {
@@ -440,25 +451,27 @@ impl ExecutionNode {
         }
     }
 
-    fn not_waiting(&self) -> ApiError {
-        let ExecutionNode { run, node } = self;
-        let shown: String = node.chars().take(60).collect();
-        let message = format!("execution {run} does not exist, or its node `{shown}` does not wait for an answer");
-        ApiError::not_found("NODE_NOT_WAITING", message)
+    fn no_execution(&self) -> ApiError {
+        EngineError::from(Refusal::RunNotFound(self.run)).into()
     }
 }
 
 /// Stores an answer even if the client goes away meanwhile.
-pub(super) async fn give(web: &Web, reply: Reply, share: Share) -> Result<Given, ApiError> {
-    let engine = web.engine.clone();
-    let given = run_to_completion(share, async move { engine.inbox().answer(reply).await });
-    given.await.map_err(|error| match error {
+async fn give(session: &Session, reply: Reply, share: Share) -> Result<Given, ApiError> {
+    let session = session.clone();
+    let given = run_to_completion(share, async move { session.inbox().answer(reply).await });
+    given.await.map_err(not_given)
+}
+
+/// The error for an answer that was not stored.
+pub(super) fn not_given(error: EngineError) -> ApiError {
+    match error {
         error @ EngineError::Store(StoreError::Unknown(_)) => ApiError {
             message: "the database did not confirm the answer; send it again. If the response is 409, it was stored the first time".into(),
             ..error.into()
         },
         error => error.into(),
-    })
+    }
 }
 
 /// The response to an answer. An answer that fails the node is stored too: the response names the code.
@@ -479,6 +492,14 @@ pub(super) fn respond(given: Given, missing: impl FnOnce() -> ApiError) -> Resul
         )),
         Given::LeaseLapsed => Err(lapsed()),
         Given::NotFound => Err(missing()),
+        Given::NotWaiting { has_node } => Err(ApiError::not_found(
+            "NODE_NOT_WAITING",
+            match has_node {
+                true => "this node does not wait for an answer: it has not sent its request, or is no node that asks",
+                false => "the workflow of this execution has no such node",
+            }
+            .to_owned(),
+        )),
     }
 }
 

@@ -3,20 +3,21 @@
 //! Each change makes a version. `If-Match` with a version makes it only if that is the latest version.
 
 use crate::{
-    Web,
     body::run_to_completion,
+    door::As,
     error::{ApiError, etag},
     extract::{Name, OptionalJson, Query},
     strict_json::Strict,
 };
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, State},
+    extract::{FromRequestParts, Path},
     http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use fermata_dialects::{Dialect, jsondagapi::intents::Intent};
-use fermata_runtime::PublishedWorkflow;
+use fermata_runtime::{PublishedWorkflow, Session};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -26,8 +27,8 @@ pub(super) fn is_jsondagapi(dialect: &str) -> bool {
 }
 
 /// The response for a version that was published.
-#[derive(Serialize)]
-struct ChangedView<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ChangedView<'a> {
     workflow_id: &'a str,
     version: &'a str,
     status: &'a str,
@@ -95,7 +96,7 @@ impl<S: Send + Sync> FromRequestParts<S> for NodeOf {
 
 /// Applies intents, and responds with the new version.
 async fn revise(
-    web: Web,
+    session: Session,
     workflow: String,
     headers: HeaderMap,
     intents: Vec<Intent>,
@@ -104,7 +105,7 @@ async fn revise(
 ) -> Result<Response, ApiError> {
     let expected = expected_version(&headers)?;
     let work = async move {
-        let workflows = web.engine.workflows();
+        let workflows = session.workflows();
         let (published, document) = workflows.revise(&workflow, expected.as_deref(), &intents).await?;
         Ok(changed(status, &published, &document, "UPDATED"))
     };
@@ -124,19 +125,19 @@ fn object(body: Option<Strict>, what: &str) -> Result<Map<String, Value>, ApiErr
 
 /// `POST /api/v1/workflows/{id}/nodes`: the body is the node.
 pub(crate) async fn add_node(
-    State(web): State<Web>,
+    As(session): As,
     Name(workflow): Name,
     headers: HeaderMap,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
 ) -> Result<Response, ApiError> {
     let node = Value::Object(object(body, "the node")?);
     let intents = vec![Intent::AddNode { node }];
-    revise(web, workflow, headers, intents, StatusCode::CREATED, Some(share)).await
+    revise(session, workflow, headers, intents, StatusCode::CREATED, Some(share)).await
 }
 
 /// `PUT /api/v1/workflows/{id}/nodes/{node}`: the body has the members that change; `null` removes one.
 pub(crate) async fn update_node(
-    State(web): State<Web>,
+    As(session): As,
     NodeOf { workflow, node }: NodeOf,
     headers: HeaderMap,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
@@ -145,32 +146,32 @@ pub(crate) async fn update_node(
         node_id: node,
         changes: object(body, "the changed members of the node")?,
     }];
-    revise(web, workflow, headers, intents, StatusCode::OK, Some(share)).await
+    revise(session, workflow, headers, intents, StatusCode::OK, Some(share)).await
 }
 
 /// `DELETE /api/v1/workflows/{id}/nodes/{node}`
 pub(crate) async fn remove_node(
-    State(web): State<Web>,
+    As(session): As,
     NodeOf { workflow, node }: NodeOf,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let intents = vec![Intent::RemoveNode { node_id: node }];
-    revise(web, workflow, headers, intents, StatusCode::OK, None).await
+    revise(session, workflow, headers, intents, StatusCode::OK, None).await
 }
 
 /// `POST /api/v1/workflows/{id}/edges`: the body is the edge.
 pub(crate) async fn add_edge(
-    State(web): State<Web>,
+    As(session): As,
     Name(workflow): Name,
     headers: HeaderMap,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
 ) -> Result<Response, ApiError> {
     let edge = Value::Object(object(body, "the edge")?);
     let intents = vec![Intent::AddEdge { edge }];
-    revise(web, workflow, headers, intents, StatusCode::CREATED, Some(share)).await
+    revise(session, workflow, headers, intents, StatusCode::CREATED, Some(share)).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EdgeQuery {
     from: String,
@@ -180,18 +181,18 @@ pub(crate) struct EdgeQuery {
 
 /// `DELETE /api/v1/workflows/{id}/edges?from=&to=`
 pub(crate) async fn remove_edge(
-    State(web): State<Web>,
+    As(session): As,
     Name(workflow): Name,
     headers: HeaderMap,
     Query(EdgeQuery { from, to, outcome }): Query<EdgeQuery>,
 ) -> Result<Response, ApiError> {
     let intents = vec![Intent::RemoveEdge { from, to, outcome }];
-    revise(web, workflow, headers, intents, StatusCode::OK, None).await
+    revise(session, workflow, headers, intents, StatusCode::OK, None).await
 }
 
 /// `PATCH /api/v1/workflows/{id}`: the body is a list of intents, or `{"intents": […]}`. They are applied as one.
 pub(crate) async fn patch(
-    State(web): State<Web>,
+    As(session): As,
     Name(workflow): Name,
     headers: HeaderMap,
     OptionalJson(body, share): OptionalJson<Option<Strict>>,
@@ -208,5 +209,5 @@ pub(crate) async fn patch(
     if intents.is_empty() {
         return Err(ApiError::invalid("the list of intents is empty"));
     }
-    revise(web, workflow, headers, intents, StatusCode::OK, Some(share)).await
+    revise(session, workflow, headers, intents, StatusCode::OK, Some(share)).await
 }

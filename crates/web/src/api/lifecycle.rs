@@ -3,16 +3,17 @@
 //! is the id, or the uid with or without `wf_`.
 
 use crate::{
-    Web,
+    door::As,
     error::ApiError,
     extract::{Name, VersionOf},
 };
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Json, http::StatusCode};
 use fermata_store::definitions::Workflow;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The state of a workflow.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StateView {
     workflow_id: String,
@@ -35,28 +36,28 @@ fn state(workflow: Workflow, with_enabled: bool) -> Answer {
 }
 
 /// `POST /api/v1/workflows/{id}/archive`
-pub(crate) async fn archive(State(web): State<Web>, Name(reference): Name) -> Answer {
-    state(web.engine.workflows().archive(&reference).await?, false)
+pub(crate) async fn archive(As(session): As, Name(reference): Name) -> Answer {
+    state(session.workflows().archive(&reference).await?, false)
 }
 
 /// `POST /api/v1/workflows/{id}/reactivate`
-pub(crate) async fn reactivate(State(web): State<Web>, Name(reference): Name) -> Answer {
-    state(web.engine.workflows().reactivate(&reference).await?, false)
+pub(crate) async fn reactivate(As(session): As, Name(reference): Name) -> Answer {
+    state(session.workflows().reactivate(&reference).await?, false)
 }
 
 /// `POST /api/v1/workflows/{id}/enable`
-pub(crate) async fn enable(State(web): State<Web>, Name(reference): Name) -> Answer {
-    state(web.engine.workflows().set_enabled(&reference, true).await?, true)
+pub(crate) async fn enable(As(session): As, Name(reference): Name) -> Answer {
+    state(session.workflows().set_enabled(&reference, true).await?, true)
 }
 
 /// `POST /api/v1/workflows/{id}/disable`
-pub(crate) async fn disable(State(web): State<Web>, Name(reference): Name) -> Answer {
-    state(web.engine.workflows().set_enabled(&reference, false).await?, true)
+pub(crate) async fn disable(As(session): As, Name(reference): Name) -> Answer {
+    state(session.workflows().set_enabled(&reference, false).await?, true)
 }
 
 /// `POST /api/v1/workflows/{id}/versions/{version}/activate`
-pub(crate) async fn activate(State(web): State<Web>, VersionOf { workflow, version }: VersionOf) -> Answer {
-    let workflow = web.engine.workflows().activate(&workflow, version).await?;
+pub(crate) async fn activate(As(session): As, VersionOf { workflow, version }: VersionOf) -> Answer {
+    let workflow = session.workflows().activate(&workflow, version).await?;
     let current_version = workflow.current_version;
     let Json(state) = state(workflow, true)?;
     Ok(Json(StateView {
@@ -66,7 +67,7 @@ pub(crate) async fn activate(State(web): State<Web>, VersionOf { workflow, versi
 }
 
 /// `DELETE /api/v1/workflows/{id}`
-pub(crate) async fn delete(State(web): State<Web>, Name(reference): Name) -> Result<StatusCode, ApiError> {
-    web.engine.workflows().delete(&reference).await?;
+pub(crate) async fn delete(As(session): As, Name(reference): Name) -> Result<StatusCode, ApiError> {
+    session.workflows().delete(&reference).await?;
     Ok(StatusCode::NO_CONTENT)
 }

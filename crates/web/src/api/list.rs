@@ -4,7 +4,7 @@
 //! applied run by run, up to a limit: a page may be short or empty and still have a `nextCursor`.
 
 use crate::{
-    Web,
+    door::As,
     error::ApiError,
     extract::{Query, name},
     paging, time,
@@ -12,15 +12,16 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::State,
     response::{IntoResponse, Response},
 };
 use fermata_core::{RunId, RunnerId, Status};
+use fermata_runtime::Session;
 use fermata_store::reads::{Order, RunFilter};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use uuid::Uuid;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     status: Option<String>,
@@ -38,13 +39,14 @@ pub(crate) struct ListQuery {
 }
 
 /// `GET /api/v1/executions`, newest first unless `order=asc`.
-pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
+pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
     let workflow = query.workflow_id.clone().filter(|text| !text.is_empty());
     let mut filter = filter(query)?;
     if let Some(reference) = workflow {
-        filter.workflow_uid = Some(workflow_uid(&web, &reference).await?);
+        let uid = workflow_uid(&session, filter.tenant.as_deref(), &reference).await?;
+        filter.workflow_uid = Some(uid);
     }
-    let page = web.engine.reads().runs(filter).await?;
+    let page = session.reads().runs(filter).await?;
     let view = PageView {
         next_cursor: page.next.map(paging::after_run),
         items: page.items.iter().map(RunRow::from).collect(),
@@ -52,9 +54,10 @@ pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>)
     Ok(Json(view).into_response())
 }
 
-/// The uid of the workflow in a filter. An unknown workflow gets a uid that no workflow has, so the list is empty.
-pub(super) async fn workflow_uid(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
-    let workflow = web.engine.reads().find_workflow(reference).await?;
+/// The uid of the workflow in a filter, as the caller or the tenant that the filter names means it. An unknown workflow gets a uid
+/// that no workflow has, so the list is empty.
+pub(super) async fn workflow_uid(session: &Session, tenant: Option<&str>, reference: &str) -> Result<Uuid, ApiError> {
+    let workflow = session.reads().for_tenant(tenant).find_workflow(reference).await?;
     Ok(workflow.map_or(Uuid::max(), |workflow| workflow.uid))
 }
 
@@ -114,7 +117,7 @@ fn runner(id: &str) -> Result<RunnerId, ApiError> {
 }
 
 /// The smallest id of a run that was created at this time.
-fn first_id_at(parameter: &str, text: Option<String>) -> Result<Option<RunId>, ApiError> {
+pub(super) fn first_id_at(parameter: &str, text: Option<String>) -> Result<Option<RunId>, ApiError> {
     let Some(text) = text else { return Ok(None) };
     let millis = time::millis(&text).ok_or_else(|| {
         ApiError::parameter(format!(

@@ -1,12 +1,13 @@
 //! Runners: the processes that execute runs, and how many runs each of them holds.
 
-use crate::{Web, error::ApiError, extract::Query, paging, time::Iso, views::PageView};
-use axum::{Json, extract::State};
+use crate::{door::As, error::ApiError, extract::Query, paging, time::Iso, views::PageView};
+use axum::Json;
 use fermata_core::RunnerId;
 use fermata_store::runners::RunnerRecord;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
     limit: Option<u32>,
@@ -14,9 +15,10 @@ pub(crate) struct ListQuery {
 }
 
 /// A process that sends heartbeats.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunnerView {
+    #[schemars(with = "uuid::Uuid")]
     id: RunnerId,
     host: String,
     pid: u32,
@@ -51,12 +53,12 @@ impl RunnerView {
 
 /// `GET /api/v1/runners`, the newest first.
 pub(crate) async fn list(
-    State(web): State<Web>,
+    As(session): As,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<PageView<RunnerView>>, ApiError> {
     let limit = paging::limit(query.limit)?;
     let before = query.cursor.as_deref().map(paging::id).transpose()?.map(RunnerId);
-    let page = web.engine.reads().runners(before, limit).await?;
+    let page = session.reads().runners(before, limit).await?;
     let items: Vec<RunnerView> = page.items.into_iter().map(RunnerView::of).collect();
     let next = items.last().filter(|_| page.more).map(|last| last.id.0);
     Ok(Json(PageView {

@@ -3,22 +3,22 @@
 
 use super::executions::{CancelBody, cancel_and_wait, set_correlation_id};
 use crate::{
-    Web,
+    door::As,
     error::ApiError,
-    extract::{CorrelationId, IdempotencyKey, Name, OptionalJson, Query, RunOf},
+    extract::{CorrelationId, IdempotencyKey, Name, OptionalJson, Query, RunOf, Traceparent},
     paging,
     run_views::{DataPage, DataView, RunStatus, RunWithTasks, ShortRun, TriggeredRun},
     strict_json::Strict,
 };
 use axum::{
     Json,
-    extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use fermata_core::{RunId, Status};
-use fermata_runtime::{Accepted, Refusal, Request};
+use fermata_runtime::{Accepted, Refusal, Request, Session};
 use fermata_store::reads::{RunFilter, RunPage, RunRecord};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -42,10 +42,11 @@ pub(crate) struct NoQuery {}
 
 /// `POST /api/v1/workflows/{id}/trigger`: the body is the trigger.
 pub(crate) async fn trigger(
-    State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     Query(NoQuery {}): Query<NoQuery>,
     CorrelationId(correlation_id): CorrelationId,
+    Traceparent(traceparent): Traceparent,
     IdempotencyKey(request_id): IdempotencyKey,
     OptionalJson(Trigger(Strict(trigger)), share): OptionalJson<Trigger>,
 ) -> Result<Response, ApiError> {
@@ -55,12 +56,13 @@ pub(crate) async fn trigger(
         request_id,
         trigger,
         correlation_id,
+        traceparent,
         memory: Some(Arc::new(share)),
         ..Request::default()
     };
-    let accepted = web.engine.start(request).await?;
+    let accepted = session.start(request, None).await?;
     // The run is durable. After an error the client would start a second one, so the response does not depend on this read.
-    let run = row(&web, accepted.run).await.ok();
+    let run = row(&session, accepted.run).await.ok();
     let (code, data) = triggered(&accepted, run.as_ref());
     let mut response = (code, Json(DataView { data })).into_response();
     if !has_correlation_id {
@@ -84,7 +86,7 @@ fn triggered(accepted: &Accepted, run: Option<&RunRecord>) -> (StatusCode, Trigg
     (code, data)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
     status: Option<String>,
@@ -94,15 +96,15 @@ pub(crate) struct ListQuery {
 
 /// `GET /api/v1/workflows/{id}/runs?status=running&limit=100&cursor=…`, newest first.
 pub(crate) async fn list(
-    State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
     let words = parse_statuses(query.status.as_deref().unwrap_or_default())?;
     let limit = paging::limit(query.limit)?;
     let before = query.cursor.as_deref().map(paging::run).transpose()?;
-    let workflow = workflow_of_runs(&web, &reference).await?;
-    let page = runs(&web, workflow, &words, before, limit).await?;
+    let workflow = workflow_of_runs(&session, &reference).await?;
+    let page = runs(&session, workflow, &words, before, limit).await?;
     let view = DataPage {
         data: page.items.iter().map(ShortRun::from).collect(),
         next_cursor: page.next.map(paging::after_run),
@@ -126,7 +128,7 @@ fn parse_statuses(text: &str) -> Result<Vec<RunStatus>, ApiError> {
 const MAX_READS: usize = 10;
 
 async fn runs(
-    web: &Web,
+    session: &Session,
     workflow: Uuid,
     words: &[RunStatus],
     before: Option<RunId>,
@@ -147,7 +149,7 @@ async fn runs(
     let wanted = limit as usize;
     let mut items = Vec::new();
     for _ in 0..if is_exact { 1 } else { MAX_READS } {
-        let page = web.engine.reads().runs(filter.clone()).await?;
+        let page = session.reads().runs(filter.clone()).await?;
         items.extend(page.items.into_iter().filter(fits));
         filter.before = page.next;
         if filter.before.is_none() || items.len() >= wanted {
@@ -165,21 +167,21 @@ async fn runs(
 }
 
 /// `GET /api/v1/workflows/{id}/runs/{run_id}`
-pub(crate) async fn get(State(web): State<Web>, place: RunOf) -> Result<Response, ApiError> {
-    let run = run_of_workflow(&web, place).await?;
-    run_response(&web, run.id).await
+pub(crate) async fn get(As(session): As, place: RunOf) -> Result<Response, ApiError> {
+    let run = run_of_workflow(&session, place).await?;
+    run_response(&session, run.id).await
 }
 
 /// `POST /api/v1/workflows/{id}/runs/{run_id}/cancel`
 pub(crate) async fn cancel(
-    State(web): State<Web>,
+    As(session): As,
     place: RunOf,
     OptionalJson(body, _share): OptionalJson<CancelBody>,
 ) -> Result<Response, ApiError> {
-    let run = run_of_workflow(&web, place).await?;
-    let status = cancel_and_wait(&web, run.id, body).await?;
+    let run = run_of_workflow(&session, place).await?;
+    let status = cancel_and_wait(&session, run.id, body).await?;
     // The cancel is durable, so the response does not depend on this read.
-    run_response(&web, run.id).await.or_else(|_| {
+    run_response(&session, run.id).await.or_else(|_| {
         let run = RunRecord { status, ..run };
         let data = TriggeredRun::new(&run, RunStatus::of(&run));
         Ok((StatusCode::ACCEPTED, Json(DataView { data })).into_response())
@@ -187,31 +189,31 @@ pub(crate) async fn cancel(
 }
 
 /// The workflow whose runs are requested. A deleted workflow is found by its uid.
-async fn workflow_of_runs(web: &Web, reference: &str) -> Result<Uuid, ApiError> {
-    let workflow = web.engine.reads().find_workflow(reference).await?;
+async fn workflow_of_runs(session: &Session, reference: &str) -> Result<Uuid, ApiError> {
+    let workflow = session.reads().find_workflow(reference).await?;
     let uid = workflow.map(|workflow| workflow.uid);
     uid.ok_or_else(|| Refusal::WorkflowNotFound(reference.to_owned()).into())
 }
 
 /// A run without its payloads.
-async fn row(web: &Web, id: RunId) -> Result<RunRecord, ApiError> {
-    let run = web.engine.reads().run_row(id).await?;
+async fn row(session: &Session, id: RunId) -> Result<RunRecord, ApiError> {
+    let run = session.reads().run_row(id).await?;
     run.ok_or_else(|| Refusal::RunNotFound(id).into())
 }
 
 /// The run, if it belongs to that workflow.
-async fn run_of_workflow(web: &Web, place: RunOf) -> Result<RunRecord, ApiError> {
-    let workflow = workflow_of_runs(web, &place.workflow).await?;
-    let run = row(web, place.run).await?;
+async fn run_of_workflow(session: &Session, place: RunOf) -> Result<RunRecord, ApiError> {
+    let workflow = workflow_of_runs(session, &place.workflow).await?;
+    let run = row(session, place.run).await?;
     match run.workflow_uid == workflow {
         true => Ok(run),
         false => Err(Refusal::RunNotFound(run.id).into()),
     }
 }
 
-async fn run_response(web: &Web, run: RunId) -> Result<Response, ApiError> {
-    let overview = web.engine.reads().overview(run).await?;
-    let data = RunWithTasks::new(&overview, web.engine.now());
+async fn run_response(session: &Session, run: RunId) -> Result<Response, ApiError> {
+    let overview = session.reads().overview(run).await?;
+    let data = RunWithTasks::new(&overview, session.now());
     Ok(Json(DataView { data }).into_response())
 }
 

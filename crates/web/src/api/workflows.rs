@@ -7,6 +7,7 @@ use super::jsondagapi::{self, expected_version, is_jsondagapi};
 use crate::{
     Web,
     body::run_to_completion,
+    door::As,
     error::{ApiError, etag},
     extract::{DocumentBytes, Name, Query},
     paging,
@@ -22,6 +23,7 @@ use axum::{
 use fermata_dialects::{Dialect, Document};
 use fermata_runtime::{Added, PublishedWorkflow, Refusal, SavedWorkflow};
 use fermata_store::definitions::{Lifecycle, Workflow, WorkflowFilter};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -29,10 +31,11 @@ use std::borrow::Cow;
 /// `POST /api/v1/workflows`: the body is the document itself.
 pub(crate) async fn add(
     State(web): State<Web>,
+    As(session): As,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     run_to_completion(share, async move {
-        match web.engine.workflows().add(&source, "request").await? {
+        match session.workflows().add(&source, "request").await? {
             Added::Draft(saved) if saved.created => Ok(saved_response(StatusCode::CREATED, saved)),
             Added::Draft(saved) => Ok(saved_response(StatusCode::OK, saved)),
             Added::Published(published) => published_response(&web, StatusCode::CREATED, published, &source, "CREATED"),
@@ -44,13 +47,14 @@ pub(crate) async fn add(
 /// `PUT /api/v1/workflows/{id}`: the body is the document itself. For dialects without drafts.
 pub(crate) async fn replace(
     State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     headers: HeaderMap,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
     run_to_completion(share, async move {
-        let workflows = web.engine.workflows();
-        let workflow = web.engine.reads().workflow(&reference).await?;
+        let workflows = session.workflows();
+        let workflow = session.reads().workflow(&reference).await?;
         let expected = match is_jsondagapi(&workflow.dialect) {
             true => expected_version(&headers)?,
             false => None,
@@ -100,7 +104,7 @@ fn json<'a>(web: &Web, source: &'a [u8]) -> Result<Cow<'a, str>, ApiError> {
 }
 
 fn read(web: &Web, source: &[u8]) -> Result<Document, ApiError> {
-    let limits = &web.engine.settings().dialects.document;
+    let limits = &web.settings().dialects.document;
     Ok(Document::parse(source, "request", limits).map_err(Refusal::InvalidDocument)?)
 }
 
@@ -118,7 +122,7 @@ pub(super) fn saved_response(status: StatusCode, saved: SavedWorkflow) -> Respon
     response
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PublishQuery {
     #[serde(default = "default_true")]
@@ -131,44 +135,43 @@ fn default_true() -> bool {
 
 /// `POST /api/v1/workflows/{id}/publish?autoActivate=true`
 pub(crate) async fn publish(
-    State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     Query(query): Query<PublishQuery>,
 ) -> Result<Json<PublishedView>, ApiError> {
-    let workflows = web.engine.workflows();
+    let workflows = session.workflows();
     let published = workflows.publish(&reference, query.auto_activate).await?;
     Ok(Json(published.into()))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     status: Option<String>,
     is_enabled: Option<bool>,
     search: Option<String>,
     dialect: Option<String>,
-    /// Accepted and ignored: workflows do not belong to a tenant, only runs do.
-    #[serde(rename = "tenantId")]
-    _tenant_id: Option<String>,
+    tenant_id: Option<String>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
 
-/// `GET /api/v1/workflows`, ordered by id.
-pub(crate) async fn list(State(web): State<Web>, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
+/// `GET /api/v1/workflows`, ordered by id. With `tenantId` those that the tenant sees: its own and the shared ones.
+pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
     let status = query.status.filter(|word| !word.is_empty());
     let filter = WorkflowFilter {
         status: status.as_deref().map(lifecycle).transpose()?,
         enabled: query.is_enabled,
         search: query.search.filter(|text| !text.is_empty()),
         dialect: query.dialect.filter(|text| !text.is_empty()),
+        tenant: query.tenant_id.filter(|tenant| !tenant.is_empty()),
         after: query.cursor.as_deref().map(paging::name).transpose()?,
         limit: paging::limit(query.limit)?,
     };
-    let page = web.engine.reads().workflows(filter).await?;
+    let page = session.reads().workflows(filter).await?;
     let last = page.items.last().filter(|_| page.more);
     let view = PageView {
-        next_cursor: last.map(|workflow| paging::after_name(&workflow.id)),
+        next_cursor: last.map(|workflow| paging::after_name(&workflow.id, &workflow.tenant)),
         items: page.items.iter().map(WorkflowView::from).collect(),
     };
     Ok(Json(view).into_response())
@@ -179,7 +182,7 @@ fn lifecycle(word: &str) -> Result<Lifecycle, ApiError> {
     Lifecycle::parse(word).ok_or_else(unknown)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct GetQuery {
     version: Option<String>,
@@ -189,14 +192,15 @@ pub(crate) struct GetQuery {
 /// is a number, or for jsondagapi documents also their own version.
 pub(crate) async fn get(
     State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     Query(query): Query<GetQuery>,
 ) -> Result<Response, ApiError> {
-    let reads = web.engine.reads();
+    let reads = session.reads();
     let workflow = reads.workflow(&reference).await?;
     let wanted = match query.version {
         Some(label) if is_jsondagapi(&workflow.dialect) => {
-            Some(web.engine.workflows().version_number(&workflow, &label).await?)
+            Some(session.workflows().version_number(&workflow, &label).await?)
         }
         Some(number) => Some(
             number
@@ -262,7 +266,7 @@ pub(super) fn definition_response(
     Ok(Json(view).into_response())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct VersionsQuery {
     limit: Option<u32>,
@@ -271,13 +275,13 @@ pub(crate) struct VersionsQuery {
 
 /// `GET /api/v1/workflows/{id}/versions`, newest first.
 pub(crate) async fn versions(
-    State(web): State<Web>,
+    As(session): As,
     Name(reference): Name,
     Query(query): Query<VersionsQuery>,
 ) -> Result<Response, ApiError> {
     let before = query.cursor.as_deref().map(paging::version).transpose()?;
     let limit = paging::limit(query.limit)?;
-    let page = web.engine.reads().versions(&reference, before, limit).await?;
+    let page = session.reads().versions(&reference, before, limit).await?;
     let last = page.items.last().filter(|_| page.more);
     let view = PageView {
         next_cursor: last.map(|row| paging::after_version(row.version)),

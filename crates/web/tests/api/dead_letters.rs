@@ -11,11 +11,11 @@ use uuid::Uuid;
 const LETTERS: &str = "/api/v1/admin/dead-letters";
 
 /// Stores a run directly, with an invalid trigger, and waits for its dead letter.
-async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (String, Value) {
+pub async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (String, Value) {
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
         id,
-        workflow_uid: server.store.workflow(workflow).await.unwrap().unwrap().uid,
+        workflow_uid: server.store.workflow("", workflow).await.unwrap().unwrap().uid,
         workflow_id: workflow.to_owned(),
         workflow_version: 1,
         pinned: false,
@@ -25,9 +25,13 @@ async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (Strin
         spec: None,
         priority: None,
         correlation_id: None,
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: Principal::default(),
         parent: None,
         created_at: SystemClock.now(),
+        flow: None,
         local_start: None,
     };
     assert_eq!(server.store.enqueue(run).await.unwrap(), Enqueued::Created);
@@ -42,7 +46,7 @@ async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (Strin
 }
 
 /// A workflow with a required field in its trigger.
-fn strict(id: &str) -> Value {
+pub fn strict(id: &str) -> Value {
     let mut document = echo(id);
     document["triggerSchema"] = json!({ "type": "object", "required": ["say"] });
     document

@@ -62,13 +62,19 @@ async fn health_shows_the_state_of_the_process() {
     assert_eq!(ready["status"], "ready");
     assert_eq!(
         ready["checks"],
-        json!({ "database": "ok", "runner": "ok", "registry": "ok" })
+        json!({ "database": "ok", "queue": "ok", "runner": "ok", "registry": "ok" })
     );
+    assert!(ready.get("reasons").is_none(), "{ready}");
     server.store.close().await.unwrap();
     let unready = server.get("/health/ready").await.expect(503);
     assert_eq!(
         (&unready["status"], &unready["checks"]["database"]),
         (&json!("unready"), &json!("failed"))
+    );
+    let reasons = unready["reasons"].as_array().unwrap();
+    assert!(
+        reasons[0].as_str().unwrap().contains("the database cannot write"),
+        "{unready}"
     );
     assert_eq!(server.get("/health/live").await.expect(200)["status"], "live");
 }
@@ -83,6 +89,7 @@ async fn a_stopping_server_accepts_no_runs() {
         (&stopping["status"], &stopping["checks"]["runner"]),
         (&json!("stopping"), &json!("stopping"))
     );
+    assert!(stopping["reasons"].to_string().contains("is stopping"), "{stopping}");
     let answer = server.post_nothing("/api/v1/workflows/hello/execute").await;
     answer.error(503, "STOPPING");
     assert_eq!(answer.header("retry-after"), "1");

@@ -55,9 +55,13 @@ async fn start(server: &Server, plan: PlanBuilder, tenant: &str) -> RunId {
 }
 
 async fn again(server: &Server, tenant: &str) -> RunId {
+    with_trigger(server, tenant, json!({ "width": 7 })).await
+}
+
+async fn with_trigger(server: &Server, tenant: &str, trigger: Value) -> RunId {
     let request = Request {
         workflow_id: "hello".to_owned(),
-        trigger: json!({ "width": 7 }),
+        trigger,
         tenant: tenant.to_owned(),
         ..Request::default()
     };
@@ -171,6 +175,68 @@ async fn worker_completes_a_task_under_its_lease() {
         .error(409, "ITEM_CLOSED");
 }
 
+/// A worker gets the state as it is, people see it without secrets. The state is that of the node: what earlier nodes wrote, and
+/// nothing of later ones.
+#[tokio::test]
+async fn state_of_a_task_is_that_of_its_node() {
+    let server = Server::start().await;
+    let two = plan()
+        .request("login", "callback", json!({ "queue": "images" }), AnswerRule::State)
+        .with(merges)
+        .then("use")
+        .request("use", "callback", json!({ "queue": "images" }), AnswerRule::State)
+        .with(merges);
+    let run = start(&server, two, "").await;
+    let first = claim(&server, json!({})).await.remove(0);
+    assert_eq!(first["state"], json!({ "width": 7 }));
+    let state = json!({ "token": "s3cret", "width": 8 });
+    let done = json!({ "leaseId": first["leaseId"], "state": state });
+    server.post(&path(&first, "complete"), done).await.expect(200);
+    let second = claim(&server, json!({})).await.remove(0);
+    assert_eq!((&second["nodeId"], &second["state"]), (&json!("use"), &state));
+    let show = async |item: &Value| {
+        let path = format!("{INBOX}/{}", item["id"].as_str().unwrap());
+        server.get(&path).await.expect(200)
+    };
+    assert_eq!(show(&second).await["state"], json!({ "token": "***", "width": 8 }));
+    let shown = show(&first).await;
+    assert_eq!(shown["state"], json!({ "width": 7 }));
+    assert_eq!(shown["answer"], json!({ "state": { "token": "***", "width": 8 } }));
+    let list = server.get(&format!("{INBOX}?status=answered")).await.expect(200);
+    assert_eq!(list["items"][0]["answer"], shown["answer"]);
+    let done = json!({ "leaseId": second["leaseId"], "state": {} });
+    server.post(&path(&second, "complete"), done).await.expect(200);
+    server.engine.wait(run, LONG).await.unwrap().expect("it ends");
+}
+
+/// The states of one response are limited. Tasks beyond the limit are not lost: the next claim gets them.
+#[tokio::test]
+async fn claims_return_as_many_large_states_as_fit() {
+    let server = Server::start().await;
+    start(&server, task(), "").await;
+    let large = json!({ "text": "x".repeat(5 << 20) });
+    for _ in 0..2 {
+        with_trigger(&server, "", large.clone()).await;
+    }
+    let mut items = 0;
+    while items < 3 {
+        let list = server.get(&format!("{INBOX}?status=pending")).await.expect(200);
+        items = list["items"].as_array().unwrap().len();
+    }
+    let mut sizes = Vec::new();
+    let mut claims = 0;
+    while sizes.len() < 3 {
+        let tasks = claim(&server, json!({ "limit": 10, "lease": "1h" })).await;
+        claims += 1;
+        let size = |task: &Value| task["state"]["text"].as_str().map_or(0, str::len);
+        assert!(tasks.iter().map(size).sum::<usize>() < 8 << 20, "{claims}");
+        sizes.extend(tasks.iter().map(size));
+    }
+    assert_eq!(claims, 2);
+    sizes.sort_unstable();
+    assert_eq!(sizes, [0, 5 << 20, 5 << 20]);
+}
+
 /// A failed attempt is tried again as a new item with a new key; a lapsed lease is the same item with the same key.
 #[tokio::test]
 async fn failed_and_lapsed_tasks_are_claimed_again() {
@@ -256,10 +322,12 @@ async fn nodes_are_completed_by_name() {
     pending(&server).await;
     let node = |node: &str| format!("/api/v1/executions/{run}/nodes/{node}/complete");
     let done = json!({ "status": "COMPLETED", "outputs": { "height": 9 } });
-    server
-        .post(&node("other"), done.clone())
-        .await
-        .error(404, "NODE_NOT_WAITING");
+    let unknown = server.post(&node("other"), done.clone()).await;
+    let unknown = unknown.error(404, "NODE_NOT_WAITING");
+    assert!(
+        unknown["message"].as_str().unwrap().contains("no such node"),
+        "{unknown}"
+    );
     server
         .post(&node("resize"), json!({ "status": "DONE" }))
         .await
@@ -362,8 +430,15 @@ async fn invalid_requests_to_the_inbox_are_refused() {
         .post(&format!("{INBOX}/{missing}/fail"), fail)
         .await
         .error(400, "INVALID_REQUEST");
-    let route = format!("/api/v1/executions/{missing}/nodes/x/callback");
-    server.post(&route, body).await.error(404, "NODE_NOT_WAITING");
+    for route in ["nodes/x/callback", "nodes/x/complete", "decisions/x"] {
+        let body = match route {
+            "nodes/x/complete" => json!({ "status": "COMPLETED" }),
+            "decisions/x" => json!({ "outcome": "yes" }),
+            _ => body.clone(),
+        };
+        let route = format!("/api/v1/executions/{missing}/{route}");
+        server.post(&route, body).await.error(404, "EXECUTION_NOT_FOUND");
+    }
 }
 
 /// Runs an example worker until it has done one task.

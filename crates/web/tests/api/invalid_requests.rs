@@ -29,7 +29,7 @@ async fn contents(server: &Server) -> String {
     };
     let workflows = server.store.workflows(workflows).await.unwrap();
     let runs = server.store.runs(runs).await.unwrap();
-    let hello = server.store.workflow("hello").await.unwrap();
+    let hello = server.store.workflow("", "hello").await.unwrap();
     let draft = match hello {
         Some(hello) => server.store.draft(hello.uid).await.unwrap(),
         None => None,

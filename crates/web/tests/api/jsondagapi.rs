@@ -213,6 +213,12 @@ async fn changes_that_do_not_fit_change_nothing() {
     patch(json!([{ "op": "replace", "path": "/workflow_id", "value": "x" }]))
         .await
         .error(400, "INVALID_REQUEST");
+    // The id of a workflow never changes.
+    let mut renamed = onboarding();
+    renamed["workflow_id"] = json!("other");
+    renamed["version"] = json!("2.0.0");
+    let refused = send(&server, Method::PUT, "", renamed, None).await;
+    assert!((400..500).contains(&refused.status), "{}", refused.status);
     // The first of two would be possible alone.
     let two =
         json!([{ "intent": "add_node", "node": task("x") }, { "intent": "remove_node", "node_id": "approve_user" }]);

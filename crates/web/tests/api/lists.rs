@@ -142,7 +142,7 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
     let id = RunId(Uuid::now_v7());
     let run = NewRun {
         id,
-        workflow_uid: server.store.workflow("hello").await.unwrap().unwrap().uid,
+        workflow_uid: server.store.workflow("", "hello").await.unwrap().unwrap().uid,
         workflow_id: "hello".to_owned(),
         workflow_version: 1,
         pinned: false,
@@ -152,12 +152,16 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
         spec: None,
         priority: None,
         correlation_id: None,
+        traceparent: None,
+        request: None,
+        delivery: None,
         principal: Principal::default(),
         parent: Some(Parent {
             node: Some(node.into()),
             ..Parent::of(parent)
         }),
         created_at: Timestamp(i64::MAX),
+        flow: None,
         local_start: None,
     };
     assert_eq!(server.store.enqueue(run).await.unwrap(), Enqueued::Created);

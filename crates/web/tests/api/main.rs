@@ -1,5 +1,6 @@
 //! Tests of the API over HTTP: a real server on a real socket, the real engine, and the memory store.
 
+mod audit;
 mod browsers;
 mod callbacks;
 mod cancel;
@@ -13,14 +14,24 @@ mod harness;
 mod inbox;
 mod invalid_requests;
 mod jsondagapi;
+mod keys;
 mod lifecycle;
 mod limits;
 mod lists;
+mod metrics;
+mod openapi;
+mod prometheus;
+mod provider;
 mod reference;
+mod registered_callbacks;
 mod runners;
 mod runs;
+mod scopes;
 mod service;
 mod starting;
 mod tasks;
+mod tenants;
+mod tokens;
+mod triggers;
 mod without_drafts;
 mod workflows;

@@ -17,6 +17,10 @@ fn documented() -> String {
 fn sources(folder: &Path, all: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // It makes the OpenAPI document, in tests only.
+        if path.file_stem().is_some_and(|name| name == "openapi") {
+            continue;
+        }
         match path.is_dir() {
             true => sources(&path, all),
             false => {
@@ -29,7 +33,7 @@ fn sources(folder: &Path, all: &mut Vec<String>) {
 }
 
 /// `(method, path)` of each route in the router's source.
-fn routes() -> Vec<(String, String)> {
+pub fn routes() -> Vec<(String, String)> {
     let source = fs::read_to_string(root().join("src/api.rs")).unwrap();
     let mut routes = Vec::new();
     for call in source.split(".route(").skip(1) {
@@ -71,7 +75,8 @@ fn every_error_code_is_documented() {
                 .bytes()
                 .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
             && text.bytes().any(|byte| byte.is_ascii_uppercase());
-        if is_code {
+        let is_algorithm = text.len() == 5 && text[2..].bytes().all(|byte| byte.is_ascii_digit());
+        if is_code && !is_algorithm {
             codes.insert(text);
         }
     }

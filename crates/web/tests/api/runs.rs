@@ -21,7 +21,14 @@ async fn server() -> Server {
 }
 
 async fn uid(server: &Server, workflow: &str) -> String {
-    server.store.workflow(workflow).await.unwrap().unwrap().uid.to_string()
+    server
+        .store
+        .workflow("", workflow)
+        .await
+        .unwrap()
+        .unwrap()
+        .uid
+        .to_string()
 }
 
 #[tokio::test]

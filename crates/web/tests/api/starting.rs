@@ -212,7 +212,7 @@ async fn inactive_workflows_are_not_started() {
         enabled: Some(false),
         version: None,
     };
-    let hello = server.store.workflow("hello").await.unwrap().unwrap().uid;
+    let hello = server.store.workflow("", "hello").await.unwrap().unwrap().uid;
     server.store.set_enablement(hello, disable, Timestamp(0)).await.unwrap();
     let error = server.post_nothing(EXECUTE).await.error(409, "WORKFLOW_NOT_ACTIVE");
     assert!(error["message"].as_str().unwrap().contains("disabled"));

@@ -172,7 +172,7 @@ async fn active_and_archived_workflows_cannot_be_saved() {
         enabled: Some(false),
         version: None,
     };
-    let fixed = server.store.workflow("fixed").await.unwrap().unwrap().uid;
+    let fixed = server.store.workflow("", "fixed").await.unwrap().unwrap().uid;
     server.store.set_enablement(fixed, archive, Timestamp(0)).await.unwrap();
     server
         .post(WORKFLOWS, echo("fixed"))

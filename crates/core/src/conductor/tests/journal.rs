@@ -100,7 +100,23 @@ fn every_event() -> Vec<Event> {
         node: node(),
         attempt: 2,
         until: Some(Timestamp(5)),
+        items: Some(7),
     });
+    for refused in [
+        vec![],
+        vec![RefusedItems {
+            items: [3].into_iter().collect(),
+            failure: failure(),
+        }],
+    ] {
+        events.push(Event::ItemsEnded {
+            node: node(),
+            attempt: 1,
+            succeeded: [0, 1, 5].into_iter().collect(),
+            failed: [3].into_iter().collect(),
+            refused,
+        });
+    }
     events.push(Event::Retried {
         node: node(),
         attempt: 1,
@@ -122,7 +138,12 @@ fn every_event() -> Vec<Event> {
     }
     for reason in [None, Some("cancelled".to_owned())] {
         let status = Status::Cancelled;
-        events.push(Event::Ended { at, status, reason });
+        events.push(Event::Ended {
+            at,
+            status,
+            reason,
+            missing_outputs: vec!["total".to_owned()],
+        });
     }
     events
 }
@@ -172,6 +193,7 @@ fn journal_text_is_stable() {
             at: Timestamp(9),
             status: Status::Succeeded,
             reason: None,
+            missing_outputs: Vec::new(),
         },
     ];
     let text = r#"{"v":1,"events":[{"type":"started","at":5},{"type":"finished","node":"a","attempt":1,"outcome":{"succeeded":{"bytes":2,"shape":"object"}}},{"type":"routed","node":"a","taken":[0]},{"type":"ended","at":9,"status":"Succeeded"}]}"#;

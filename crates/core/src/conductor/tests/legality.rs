@@ -75,6 +75,7 @@ fn requested(attempt: u32) -> Event {
         node: NODE.into(),
         attempt,
         until: Some(Timestamp(8)),
+        items: None,
     }
 }
 
@@ -100,6 +101,7 @@ fn ended(status: Status) -> Event {
         at: Timestamp(7),
         status,
         reason: None,
+        missing_outputs: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     super::{Client, LARGEST_PAGE, ago, instant, print_json, text, took},
-    events,
+    events, tree,
 };
 use crate::{
     cli::{self, Format},
@@ -16,7 +16,7 @@ const LONGEST_PAYLOAD: usize = 4000;
 
 pub(super) async fn get(client: &Client, id: &str, format: Format) -> anyhow::Result<()> {
     let query = [
-        ("include", "actions,waits".to_owned()),
+        ("include", "actions,waits,children".to_owned()),
         ("limit", LARGEST_PAGE.to_string()),
     ];
     let mut run = client.get(&["executions", id], &query).await?;
@@ -30,6 +30,7 @@ pub(super) async fn get(client: &Client, id: &str, format: Format) -> anyhow::Re
     page.push_str(&payload("trigger", &run["trigger"]));
     page.push_str(&attempts(&run));
     page.push_str(&open_steps(&run, &tasks));
+    page.push_str(&tree::section(client, &run, id).await?);
     page.push_str(&skipped(&tasks));
     page.push_str(&failed_conditions(client, id).await?);
     page.push_str(&inputs_and_outputs(&run));
@@ -69,8 +70,39 @@ fn about(run: &Value, tasks: &[(String, Value)]) -> String {
         ("ended", instant(run, "endedAt")),
         ("took", took(run)),
         ("wakes", instant(run, "wakeAt")),
+        ("waits for", waiting_for(run)),
         ("runner", text(run, "runnerId")),
     ])
+}
+
+/// What a run waits for before its first step.
+pub(super) fn waiting_for(run: &Value) -> String {
+    let waiting = &run["waitingFor"];
+    let Some(kind) = waiting["kind"].as_str() else {
+        return String::new();
+    };
+    let key = match (waiting["key"].as_str(), waiting["scope"].as_str()) {
+        (_, Some("tenant")) => " of the tenant".to_owned(),
+        (Some(key), _) => format!(" of key {key}"),
+        (None, _) => String::new(),
+    };
+    let limit = waiting["limit"]
+        .as_u64()
+        .map(|limit| format!(", limit {limit}"))
+        .unwrap_or_default();
+    let ahead = waiting["ahead"]
+        .as_u64()
+        .map(|ahead| format!(", {ahead} ahead"))
+        .unwrap_or_default();
+    let until = match waiting["until"].as_str() {
+        Some(_) => format!(", until {}", instant(waiting, "until")),
+        None => String::new(),
+    };
+    match kind {
+        "concurrency" => format!("a place{key}{limit}{ahead}"),
+        "rate" => format!("its rate{key}{limit}{until}"),
+        _ => format!("a quiet time{key}{until}"),
+    }
 }
 
 /// The status; a run that succeeded although steps failed says so.
@@ -128,9 +160,21 @@ fn open_steps(run: &Value, tasks: &[(String, Value)]) -> String {
         let now = text(task, "status");
         let until = ["wake_at", "timeout_at", "next_attempt_at"].map(|key| ago(task, key));
         let until = until.into_iter().find(|time| !time.is_empty()).unwrap_or_default();
+        let items = &task["items"];
         let for_what = match (now.as_str(), addresses.get(name)) {
+            ("waiting", _) if items.is_object() => {
+                let count = |name: &str| items[name].as_u64().unwrap_or(0);
+                let (ended, failed) = (count("succeeded") + count("failed"), count("failed"));
+                format!(
+                    "its children: {ended} of {} items ended, {failed} failed",
+                    count("total")
+                )
+            }
             ("waiting", Some(url)) => format!("a callback: POST to {url}"),
-            ("waiting", None) => "a callback".to_owned(),
+            ("waiting", None) => match child_of(run, name) {
+                Some(child) => format!("its child run {child}"),
+                None => "a callback".to_owned(),
+            },
             ("sleeping", _) => "the end of its sleep".to_owned(),
             ("running", _) if task["next_attempt_at"].is_string() => {
                 format!("its next attempt; the last one failed: {}", text(task, "error_message"))
@@ -141,6 +185,13 @@ fn open_steps(run: &Value, tasks: &[(String, Value)]) -> String {
         rows.push(vec![name.clone(), now, until, for_what]);
     }
     section(&["NODE", "NOW", "UNTIL", "WAITS FOR"], &rows)
+}
+
+/// The child run that an open step waits for.
+fn child_of(run: &Value, node: &str) -> Option<String> {
+    let mut children = run["children"].as_array()?.iter().rev();
+    let open = |child: &&Value| child["parentNodeId"] == node && child["endedAt"].is_null();
+    children.find(open).map(|child| text(child, "id"))
 }
 
 fn skipped(tasks: &[(String, Value)]) -> String {
@@ -158,7 +209,7 @@ async fn failed_conditions(client: &Client, id: &str) -> anyhow::Result<String> 
     let rows: Vec<_> = failed
         .map(|event| vec![text(&event["data"], "node"), text(&event["data"]["verdict"], "error")])
         .collect();
-    Ok(section(&["CONDITION AFTER", "ERROR (COUNTS AS FALSE)"], &rows))
+    Ok(section(&["CONDITION AFTER", "ERROR"], &rows))
 }
 
 /// What the last attempt of each step was given and gave.

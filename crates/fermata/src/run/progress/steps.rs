@@ -1,7 +1,7 @@
 //! The data of a plan that the lines about steps need.
 
 use super::clean;
-use fermata_core::{Event, Kind, Node, NodeId, Plan, SkipReason, Verdict};
+use fermata_core::{AnswerRule, Event, Kind, Node, NodeId, Plan, Route, SkipReason, Verdict};
 use fermata_expr::logic::shown;
 use fermata_runtime::{Mask, SkipReasons};
 use std::{collections::HashMap, sync::Arc};
@@ -24,6 +24,7 @@ struct Step {
     action: String,
     max_attempts: u32,
     waits: bool,
+    child: bool,
 }
 
 impl Steps {
@@ -35,6 +36,7 @@ impl Steps {
                 action: clean(node.kind.action_type()),
                 max_attempts: node.policies.retry.max_attempts.max(1),
                 waits: matches!(node.kind, Kind::Wait { .. }),
+                child: matches!(&node.kind, Kind::Request { answer, .. } if *answer == AnswerRule::Child),
             };
             (node.id.clone(), step)
         };
@@ -56,6 +58,14 @@ impl Steps {
     /// Whether a step waits for a callback.
     pub(super) fn waits(&self, node: &NodeId) -> bool {
         self.by_id.get(node).is_some_and(|step| step.waits)
+    }
+
+    /// What a step waits for that has sent its request.
+    pub(super) fn awaited(&self, node: &NodeId) -> &'static str {
+        match self.by_id.get(node).is_some_and(|step| step.child) {
+            true => "for its child run",
+            false => "for an answer",
+        }
     }
 
     /// Takes in the next event of the run, for [`Steps::why_skipped`].
@@ -87,6 +97,16 @@ impl Steps {
             Some(format!("the condition `{condition}` for `{target}`"))
         });
         edge.unwrap_or_else(|| "a condition".to_owned())
+    }
+
+    /// What a condition of this step does if it cannot be evaluated.
+    pub(super) fn failed_condition(&self, node: &NodeId) -> &'static str {
+        let plan = self.plan.as_ref();
+        let node = plan.and_then(|plan| Some(plan.node(plan.find(node.as_str())?)));
+        match node.map(|node| node.route) {
+            Some(Route::ExactlyOne) => "fails the run",
+            _ => "counts as false",
+        }
     }
 
     /// The action of a step, as its attempts are recorded.

@@ -93,12 +93,54 @@ fn failed_condition_is_a_line_with_its_error() {
     );
 }
 
+#[test]
+fn failed_condition_of_a_decision_fails_the_run() {
+    let source = br#"{ "workflow_id": "w", "name": "W", "version": "1.0.0",
+        "nodes": [{ "id": "a", "type": "decision", "executor": { "type": "callback" } },
+                  { "id": "b", "type": "task", "executor": { "type": "callback" } }],
+        "edges": [{ "from": "a", "to": "b",
+                    "condition": { "type": "expression", "language": "cel", "expression": "n > 1" } }] }"#;
+    let progress = Progress::with(steps(source), false, false);
+    let routed = Event::Routed {
+        node: "a".into(),
+        taken: Vec::new(),
+        verdicts: vec![Verdict {
+            error: Some("no such key".to_owned()),
+            ..Verdict::plain(0, false)
+        }],
+    };
+    let line = progress.screen().see(&routed, &times).unwrap();
+    assert!(
+        line.ends_with("could not be evaluated and fails the run: no such key"),
+        "{line}"
+    );
+}
+
 fn opened(node: &str) -> Event {
     Event::Opened {
         node: node.into(),
         at: Timestamp(0),
         until: None,
         verdict: None,
+    }
+}
+
+#[test]
+fn requests_show_what_they_wait_for() {
+    let source = br#"{ "id": "w", "displayName": "W", "startNode": "ask", "nodes": [
+        { "id": "ask", "actionType": "core.approval", "parameters": { "title": "?" }, "edges": [{ "targetNode": "call" }] },
+        { "id": "call", "nodeType": "subworkflow", "workflowId": "other" } ] }"#;
+    let progress = Progress::with(steps(source), false, false);
+    let mut screen = progress.screen();
+    for (node, what) in [("ask", "for an answer"), ("call", "for its child run")] {
+        let requested = Event::Requested {
+            node: node.into(),
+            attempt: 1,
+            until: None,
+            items: None,
+        };
+        let line = screen.see(&requested, &times).unwrap();
+        assert!(line.ends_with(what), "{line}");
     }
 }
 

@@ -21,6 +21,7 @@ async fn fill(ends: &Ends) {
     let store = ends.from.store().await;
     let draft = Draft {
         id: "w".to_owned(),
+        tenant: String::new(),
         display_name: "W".to_owned(),
         description: None,
         dialect: "dataworkflows".to_owned(),
@@ -30,7 +31,10 @@ async fn fill(ends: &Ends) {
     };
     let release = Release {
         draft,
-        rule: ReleaseRule::New { uid: WORKFLOW },
+        rule: ReleaseRule::New {
+            uid: WORKFLOW,
+            most: None,
+        },
         enabled: true,
         plan: "{}".to_owned(),
     };
@@ -48,9 +52,13 @@ async fn fill(ends: &Ends) {
             spec: None,
             priority: None,
             correlation_id: None,
+            traceparent: None,
+            request: None,
+            delivery: None,
             principal: Principal::default(),
             parent: None,
             created_at: Timestamp(1),
+            flow: None,
             local_start: None,
         };
         store.enqueue(run).await.expect("a run");

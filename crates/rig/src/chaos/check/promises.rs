@@ -94,7 +94,9 @@ fn cancels(rules: &Rules, evidence: &Evidence, found: &mut Found) {
         .iter()
         .filter(|(_, rows)| rows.status == Status::Cancelled)
     {
-        found.ensure(sent.contains(&Some(*id)), Rule::Cancel, *id, || {
+        // A child is cancelled by its parent, see `children.rs`.
+        let by_request = sent.contains(&Some(*id)) || rows.parent.is_some();
+        found.ensure(by_request, Rule::Cancel, *id, || {
             format!("it was cancelled without a request: {:?}", rows.reason)
         });
     }
@@ -157,7 +159,12 @@ fn callbacks(evidence: &Evidence, found: &mut Found) {
     }
     // A wait with a payload must have received a callback.
     for (id, rows) in &evidence.runs {
-        for wait in rows.waits.iter().filter(|wait| wait.payload.is_some()) {
+        // Items of the inbox are answered by workers, see `workers.rs`.
+        for wait in rows
+            .waits
+            .iter()
+            .filter(|wait| wait.payload.is_some() && wait.item.is_none())
+        {
             let known = callbacks.contains_key(&(*id, wait.node.as_str()));
             found.ensure(known, Rule::Callback, *id, || {
                 format!("{} has a payload without a callback", wait.node)

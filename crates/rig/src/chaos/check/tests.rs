@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::chaos::{
-    evidence::{AttemptRow, Change, Effect, Heartbeat, Note, WaitRow, Written},
+    evidence::{AttemptRow, Change, Effect, Heartbeat, Leased, Note, WaitRow, Written},
     workflows,
 };
 use fermata_core::{Failure, Outcome, Output, Status, Timestamp, code, encode};
@@ -62,6 +62,7 @@ fn journal() -> Vec<Vec<Event>> {
         at: Timestamp(0),
         status: Status::Succeeded,
         reason: None,
+        missing_outputs: Vec::new(),
     };
     let mut rows = vec![vec![started, opened("one")]];
     for (node, next) in [("one", "two"), ("two", "three")] {
@@ -79,6 +80,29 @@ fn attempt(node: &str, call: u64) -> AttemptRow {
         outputs: Some(json!({ "status": 200, "body": { "call": call } })),
         error: None,
         began: true,
+    }
+}
+
+/// A recorded attempt with the response to a call.
+pub(super) fn attempt_of(node: &str, call: u64) -> AttemptRow {
+    attempt(node, call)
+}
+
+/// A call at this time.
+pub(super) fn effect_at(call: u64, at: Micros) -> Effect {
+    Effect {
+        at,
+        ..effect("one", call)
+    }
+}
+
+/// The rows of a run that succeeded.
+pub(super) fn finished_run(workflow: &str) -> RunRows {
+    let mut runs = good().runs;
+    let rows = runs.pop_first().map(|(_, rows)| rows);
+    RunRows {
+        workflow: workflow.to_owned(),
+        ..rows.expect("a run")
     }
 }
 
@@ -133,6 +157,8 @@ fn good() -> Evidence {
         journal: (1..).zip(rows.iter().map(|row| encode(row))).collect(),
         attempts: vec![attempt("one", 1), attempt("three", 4), attempt("two", 3)],
         waits: Vec::new(),
+        parent: None,
+        outputs: None,
         messages: 0,
         dead_letters: 0,
     };
@@ -166,7 +192,21 @@ fn good() -> Evidence {
         ],
         runners: [(id(ONE), "one".to_owned()), (id(TWO), "two".to_owned())].into(),
         heartbeats: [(id(ONE), heartbeats(&[0]))].into(),
+        leased: Vec::new(),
+        deliveries: Vec::new(),
         stops: 0,
+    }
+}
+
+/// A closed wait.
+fn wait(node: &str) -> WaitRow {
+    WaitRow {
+        node: node.to_owned(),
+        attempt: 1,
+        open: false,
+        payload: None,
+        item: None,
+        lease: None,
     }
 }
 
@@ -197,6 +237,140 @@ fn broken(breaks: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
     let mut rules: Vec<Rule> = rules().check(&evidence).iter().map(|found| found.rule).collect();
     rules.dedup();
     rules
+}
+
+/// Rules for workflows of one node each: `parent` waits for a child run, `child` does nothing, `worked` waits for a worker.
+fn small_rules() -> Rules {
+    let workflow = |name, dialect, node: Value| workflows::Workflow {
+        name,
+        dialect,
+        document: json!({ "nodes": [node] }),
+        ends: &[Status::Succeeded],
+        weight: 1,
+    };
+    use workflows::Dialect::*;
+    let parent = json!({ "id": "call", "nodeType": "subworkflow" });
+    let child = json!({ "id": "say", "actionType": "core.echo" });
+    let all = [
+        workflow("parent", DataWorkflows, parent),
+        workflow("child", DataWorkflows, child),
+        workflow("worked", Jsondagapi, json!({ "id": "do" })),
+    ];
+    Rules::new(&all, LEASE)
+}
+
+/// The rules that are broken in the evidence of runs of these workflows.
+pub(super) fn broken_in(evidence: &Evidence) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = small_rules().check(evidence).iter().map(|found| found.rule).collect();
+    rules.dedup();
+    rules
+}
+
+/// Adds a run of a workflow with one node, which succeeded with these outputs.
+fn add_run(evidence: &mut Evidence, run: Uuid, workflow: &str, node: &str, outputs: Value) {
+    let mut journal = journal();
+    let mut events: Vec<Event> = vec![journal[0].remove(0), opened(node)];
+    events.extend(finished(node));
+    events.extend(journal[3].pop());
+    let rows = RunRows {
+        workflow: workflow.to_owned(),
+        request: run.to_string(),
+        epoch: 1,
+        journal: vec![(1, encode(&events))],
+        attempts: vec![AttemptRow {
+            outputs: Some(outputs.clone()),
+            ..attempt(node, 0)
+        }],
+        outputs: Some(outputs),
+        ..good().runs[&id(RUN)].clone()
+    };
+    evidence.runs.insert(run, rows);
+    evidence.written.push(Written {
+        at: SECOND,
+        who: "one".to_owned(),
+        run,
+        seq: 1,
+        owner: Some(id(ONE)),
+        epoch: 1,
+    });
+    let changes = [
+        change(0, "api", (None, None, 0), ("Pending", None, 0)),
+        change(100, "one", (Some("Pending"), None, 0), ("Pending", Some(ONE), 1)),
+        change(200, "one", (Some("Pending"), Some(ONE), 1), ("Running", Some(ONE), 1)),
+        change(4900, "one", (Some("Running"), Some(ONE), 1), ("Succeeded", None, 1)),
+    ];
+    evidence
+        .changes
+        .extend(changes.into_iter().map(|change| Change { run, ..change }));
+    evidence.runners.insert(id(ONE), "one".to_owned());
+}
+
+/// A run that waited for its child, and the child.
+pub(super) fn parent_and_child() -> (Evidence, Uuid, Uuid) {
+    let (mut evidence, parent, child) = (Evidence::default(), id(20), id(21));
+    add_run(&mut evidence, child, "child", "say", json!({ "n": 1 }));
+    let outputs = json!({ "executionId": child.to_string(), "outputs": { "n": 1 } });
+    add_run(&mut evidence, parent, "parent", "call", outputs);
+    let row = evidence.runs.get_mut(&child).expect("the child");
+    row.request = format!("fermata:child:{parent}:call:1");
+    row.parent = Some((parent, "call".to_owned()));
+    (evidence, parent, child)
+}
+
+pub(super) const ITEM: u128 = 31;
+pub(super) const LEASE_ID: u128 = 32;
+
+/// A run whose task a worker claimed and completed.
+pub(super) fn worked() -> Evidence {
+    let (mut evidence, run) = (Evidence::default(), id(30));
+    let payload = json!({ "state": { "mark": "a" } });
+    add_run(&mut evidence, run, "worked", "do", json!({ "mark": "a" }));
+    let (item, lease) = (id(ITEM), id(LEASE_ID));
+    evidence.runs.get_mut(&run).expect("the run").waits = vec![WaitRow {
+        payload: Some(payload.clone()),
+        item: Some(item),
+        lease: Some(lease),
+        ..wait("do")
+    }];
+    let sent = 3 * SECOND;
+    evidence.notes = vec![
+        Note::Claimed {
+            at: SECOND,
+            tenant: None,
+            item,
+            lease,
+            run,
+        },
+        Note::Completing {
+            item,
+            lease,
+            payload: payload.clone(),
+        },
+        Note::Completed {
+            sent,
+            item,
+            lease,
+            payload,
+        },
+    ];
+    let claimed = Leased {
+        at: SECOND,
+        item,
+        old_lease: None,
+        lease: Some(lease),
+        old_until: 0,
+        until: 10 * SECOND,
+        answered: false,
+    };
+    let answered = Leased {
+        at: sent,
+        old_lease: Some(lease),
+        old_until: 10 * SECOND,
+        answered: true,
+        ..claimed
+    };
+    evidence.leased = vec![claimed, answered];
+    evidence
 }
 
 fn run_of(evidence: &mut Evidence) -> &mut RunRows {
@@ -239,9 +413,8 @@ fn ends() {
     assert_eq!(broken(|all| run_of(all).messages = 1), [Rule::Stuck]);
     assert_eq!(broken(|all| run_of(all).dead_letters = 1), [Rule::Stuck]);
     let open = WaitRow {
-        node: "w".to_owned(),
         open: true,
-        payload: None,
+        ..wait("w")
     };
     assert_eq!(broken(|all| run_of(all).waits.push(open)), [Rule::Stuck]);
     assert!(broken(|all| run_of(all).status = Status::Failed).contains(&Rule::WrongEnd));
@@ -470,9 +643,8 @@ fn cancels() {
 /// The run with a wait that received `kept`, recorded as `row`.
 fn waiting(all: &mut Evidence, kept: &Value, row: AttemptRow) {
     let wait = WaitRow {
-        node: row.node.clone(),
-        open: false,
         payload: Some(kept.clone()),
+        ..wait(&row.node)
     };
     run_of(all).waits.push(wait);
     run_of(all).attempts.push(row);

@@ -3,13 +3,14 @@
 use super::{TEST_TIMEOUT, query};
 use crate::{
     conformance::{cluster::Database, *},
+    flow::{Flow, Key, Place},
     postgres::{
         PostgresSettings,
         address::Address,
         batch::Session,
         work::{MemberResult, Outcome, Work},
     },
-    runs::{CommitAnswer, Enqueued, LocalStart, journal_text},
+    runs::{CommitAnswer, Enqueued, LocalStart, RunCommit, journal_text},
 };
 use fermata_core::Status;
 
@@ -59,6 +60,54 @@ async fn a_batch_is_two_round_trips() {
     }
 }
 
+/// A batch with concurrency keys has one round trip more, which locks the rows of its keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_cost_one_round_trip() {
+    let database = Database::new().await;
+    let store = super::store(&database.url, PostgresSettings::default()).await;
+    activate(&store, WORKFLOW).await;
+    let address = Address::parse(&database.url, &PostgresSettings::default()).unwrap();
+    let mut session = Session::connect(&address, TEST_TIMEOUT).await.unwrap();
+    let mut run = new_run("r1");
+    run.flow = Some(Box::new(Flow {
+        places: vec![Place {
+            key: Key {
+                key: "k".to_owned(),
+                value: String::new(),
+            },
+            limit: 1,
+            version: 1,
+            refuse: false,
+            tenant: false,
+        }],
+        ..Flow::default()
+    }));
+    run.local_start = Some(LocalStart {
+        runner: ME,
+        events: started(),
+        started_at: at(100),
+        waits: Vec::new(),
+    });
+    let id = run.id;
+    let start = Work::Enqueue {
+        run: Box::new(run),
+        first: journal_text(started()),
+    };
+    let commit = |mut commit: RunCommit| {
+        let text = journal_text(std::mem::take(&mut commit.events));
+        let commit = Box::new(commit);
+        Work::Commit { commit, text }
+    };
+    let (middle, last) = (commit(step(id, 1, 2)), commit(end(id, 1, 3, Status::Succeeded)));
+    let mut expected = 0;
+    for (work, round_trips) in [(start, 3), (middle, 2), (last, 3)] {
+        session.write(&[&work]).await.unwrap();
+        expected += round_trips;
+        assert_eq!(session.round_trips(), expected, "{work:?}");
+    }
+    assert_eq!(query(&database.url, "SELECT COUNT(*) FROM flow_keys").await, "0");
+}
+
 /// Every run writes to each index of this table, except partial indexes that do not include it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_have_only_the_expected_indexes() {
@@ -76,6 +125,7 @@ async fn runs_have_only_the_expected_indexes() {
     assert_eq!(
         partial,
         "ix_executions_correlation ix_executions_due ix_executions_ended_children ix_executions_group ix_executions_held ix_executions_parent \
-         ix_executions_priority ix_executions_status ix_executions_tenant ix_executions_unread"
+         ix_executions_priority ix_executions_status ix_executions_tenant ix_executions_tenant_status \
+         ix_executions_tenant_workflow ix_executions_unfreed ix_executions_unread ix_executions_waiting"
     );
 }

@@ -111,14 +111,14 @@ async fn call_fails_after_waiting_for_a_connection() {
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let waiting = async { while query(&database.url, blocked).await == "0" {} };
     timeout(TEST_TIMEOUT, waiting).await.expect("a reader that waits");
-    let second = timeout(TEST_TIMEOUT, store.workflow(WORKFLOW))
+    let second = timeout(TEST_TIMEOUT, store.workflow("", WORKFLOW))
         .await
         .expect("an answer");
     let busy = |error: &StoreError| matches!(error, StoreError::Unavailable(what) if what.contains("busy"));
     assert!(second.as_ref().is_err_and(busy), "{second:?}");
     other.batch_execute("COMMIT").await.unwrap();
     assert!(first.await.unwrap().unwrap().is_some());
-    assert!(store.workflow(WORKFLOW).await.unwrap().is_some());
+    assert!(store.workflow("", WORKFLOW).await.unwrap().is_some());
 }
 
 /// Heartbeats, claims and readiness checks do not wait for a connection that a slow read is using.
@@ -136,7 +136,7 @@ async fn control_does_not_wait_behind_reads() {
     tokio::spawn(connection);
     client.batch_execute("BEGIN; LOCK TABLE workflows").await.unwrap();
     let reader = store.clone();
-    let reading = tokio::spawn(async move { reader.workflow(WORKFLOW).await });
+    let reading = tokio::spawn(async move { reader.workflow("", WORKFLOW).await });
     let busy = async {
         while store.ping().await.is_ok() {
             tokio::task::yield_now().await;

@@ -130,7 +130,7 @@ async fn database_migrates_up_and_down() {
     assert_eq!(steps.len(), PROGRAM.migrations.len());
     assert!(PostgresStore::migrate(url, &settings).await.unwrap().is_empty());
     let now = PostgresStore::schema(url, &settings).await.unwrap();
-    assert!(!now.is_outdated() && now.oldest_program.as_deref() == Some("0.1.0"));
+    assert!(!now.is_outdated() && now.oldest_program.as_deref() == Some("0.2.0"));
     let at = now.steps[0].applied_at.as_deref().unwrap();
     assert!(at.len() == 20 && at.ends_with('Z') && &at[10..11] == "T", "{at}");
 

@@ -3,14 +3,16 @@
 //! Statements are planned as in committers and pools: once, with generic plans that do not depend on parameter values.
 
 use super::super::{
-    address::Address, children, claim, dead_letters, definitions, inbox, lists, queue, reads, runners,
-    settings::PostgresSettings, sql,
+    address::Address, children, claim, dead_letters, definitions, flow, inbox, lists, queue, reads, runners,
+    settings::PostgresSettings, sql, triggers,
 };
 use crate::{
+    callbacks,
     conformance::cluster::{Database, execute},
     dead_letters::{DeadLetterFilter, DeadReason},
+    flow::FIRST_WAITING,
     inbox::{CLAIMABLE, CLAIMABLE_OF_TENANT, ITEM, ItemWalk, WAIT_OF_ITEM, WAIT_OF_NODE, WAIT_OF_TOKEN},
-    lists::{Flavour, budget, walks},
+    lists::{BY_REQUEST_OF_TENANT, Flavour, budget, walks},
     reads::{Order, RunFilter},
     statements::{self, dollars},
 };
@@ -42,11 +44,27 @@ const FILL: &str = "
       '{}', 1, created_at % 100 FROM workflow_executions;
     INSERT INTO workflow_resource_links (system_name, resource_type, resource_id, workflow_execution_id, node_id,
       attempt, created_at) SELECT 's', 't', id::text, id, 'n', 1, 1 FROM workflow_executions;
+    INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at, tenant_id)
+    SELECT 'w' || n % 100, md5('w' || n)::uuid, 'w', 'd', 1, 1, 't' || n / 100 FROM generate_series(0, 2000) n;
     INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at)
-    SELECT 'w' || n, md5('w' || n)::uuid, 'w', 'd', 1, 1 FROM generate_series(0, 2000) n;
+    SELECT 'w' || n, md5('shared' || n)::uuid, 'w', 'd', 1, 1 FROM generate_series(0, 500) n;
+    INSERT INTO registered_callbacks (id, tenant_id, service_name, environment, base_url, path, registered_at)
+    SELECT id, tenant_id, 's', '', '', '', 1 FROM workflows;
     INSERT INTO dead_letters (id, workflow_execution_id, enqueued_at, workflow_version, reason, workflow_uid,
-      workflow_id, payload_json)
-    SELECT id, id, 1, 1, 'POISON', md5('w' || created_at % 100)::uuid, 'w' || created_at % 100, '{}' FROM workflow_executions WHERE created_at % 5 = 0;
+      workflow_id, payload_json, tenant_id)
+    SELECT id, id, 1, 1, 'POISON', md5('w' || created_at % 100)::uuid, 'w' || created_at % 100, '{}', tenant_id
+    FROM workflow_executions WHERE created_at % 5 = 0;
+    INSERT INTO workflow_triggers (id, workflow_uid, workflow_id, tenant_id, trigger_type, is_enabled, disabled_by_archive,
+      config_json, segment, event_type, next_fire_at, created_at, updated_at)
+    SELECT md5('t' || n)::uuid, md5('w' || n % 100)::uuid, 'w', 't' || n % 7,
+      CASE n % 3 WHEN 0 THEN 'Webhook' WHEN 1 THEN 'Schedule' ELSE 'Event' END, true, false, '{}',
+      CASE WHEN n % 3 = 0 THEN md5('t' || n)::uuid END, CASE WHEN n % 3 = 2 THEN 'e' || n % 50 END,
+      CASE WHEN n % 3 = 1 THEN n END, 1, 1 FROM generate_series(1, 9000) n;
+    INSERT INTO trigger_deliveries (trigger_id, occurrence, id, tenant_id, received_at, state, run_id, retry_at)
+    SELECT md5('t' || created_at % 100)::uuid, id::text, id, '', created_at, 'started', id,
+      CASE WHEN created_at % 1000 = 0 THEN created_at END FROM workflow_executions;
+    INSERT INTO trigger_events (tenant_id, source, event_id, event_type, received_at, is_matched, attributes_json, data_json)
+    SELECT '', 's', id::text, 'e', created_at, created_at % 1000 <> 0, '{}', '' FROM workflow_executions;
     ANALYZE";
 
 const WORKFLOW: Uuid = Uuid::from_u128(7);
@@ -114,7 +132,40 @@ async fn statements_use_indexes() {
         }
         claims_use_indexes(&planner).await;
         reads_use_indexes(&planner).await;
+        names_use_indexes(&planner, state == FILL).await;
         lists_use_indexes(&planner).await;
+        triggers_use_indexes(&planner).await;
+    }
+}
+
+async fn triggers_use_indexes(planner: &Planner) {
+    use crate::triggers::statements::*;
+    for sql in [
+        TRIGGER,
+        WEBHOOK,
+        OF_WORKFLOW,
+        OF_EVENT,
+        DELIVERY,
+        OCCURRENCE,
+        DELIVERIES,
+        SETTLE,
+        LATER,
+        MATCH_EVENT,
+        LIST_OF_TENANT,
+        LIST_OF_WORKFLOW,
+        triggers::LAST,
+    ] {
+        planner.seeks(sql).await;
+    }
+    planner.walks(DUE, "ix_triggers_due").await;
+    for (sql, index) in [
+        (triggers::TAKE, "ix_deliveries_retry"),
+        (triggers::PRUNE_DELIVERIES, "ux_deliveries_id"),
+        (triggers::PRUNE_EVENTS, "ix_events_received"),
+        (UNMATCHED, "ix_events_unmatched"),
+        (triggers::WORK, "ix_triggers_due"),
+    ] {
+        planner.walks(sql, index).await;
     }
 }
 
@@ -131,6 +182,16 @@ async fn claims_use_indexes(planner: &Planner) {
     planner.seeks(queue::TAKE).await;
     planner.walks(claim::ORPHANED, "ix_executions_held").await;
     planner.seeks(claim::LISTED).await;
+    planner.walks(&dollars(FIRST_WAITING), "ix_executions_waiting").await;
+    planner.walks(flow::NEXT_WAITING, "ix_executions_waiting").await;
+    planner.seeks(flow::NEXT_WAITING).await;
+    planner.walks(&flow::unfreed(), "ix_executions_unfreed").await;
+    for sql in [flow::CLEAR, flow::DISOWN, flow::SET_MISSING_LIMITS, flow::SPARE] {
+        planner.seeks(sql).await;
+    }
+    for sql in [flow::FORGET_RATES, flow::FORGET_REQUESTS] {
+        planner.finds(sql).await;
+    }
     planner.walks(claim::NEXT_DUE, "ix_executions_due").await;
     planner.seeks(claim::JOURNALS).await;
     planner.seeks(&claim::lease()).await;
@@ -142,9 +203,37 @@ async fn claims_use_indexes(planner: &Planner) {
     assert!(all.contains("ix_executions_held"), "{all}");
 }
 
+/// Names are listed in the order of an index, for all tenants and for one. In an empty table all indexes cost the same.
+async fn names_use_indexes(planner: &Planner, is_filled: bool) {
+    let limited = |sql: &str| format!("{} LIMIT 100", sql.trim_end_matches(" LIMIT ?3")); // as callers limit it
+    for (sql, index) in [
+        (statements::WORKFLOWS, "ix_workflows_id"),
+        (callbacks::CALLBACKS, "ix_callbacks_id"),
+    ] {
+        match is_filled {
+            true => planner.walks(&limited(sql), index).await,
+            false => planner.finds(&limited(sql)).await,
+        };
+    }
+    // The names of one tenant and the shared ones are merged or, while there are few, sorted.
+    for (sql, index) in [
+        (statements::WORKFLOWS_OF_TENANT, "ux_workflows_id"),
+        (callbacks::CALLBACKS_OF_TENANT, "registered_callbacks_pkey"),
+    ] {
+        let plan = planner.finds(&limited(sql)).await;
+        assert!(!is_filled || plan.contains(index), "{index} is not used: {sql}\n{plan}");
+    }
+}
+
 async fn reads_use_indexes(planner: &Planner) {
     for sql in [
         statements::WORKFLOW,
+        statements::WORKFLOW_OF_TENANT,
+        statements::COUNT_WORKFLOWS,
+        statements::MARK,
+        callbacks::CALLBACK,
+        callbacks::CALLBACK_OF_TENANT,
+        BY_REQUEST_OF_TENANT,
         statements::WORKFLOW_BY_UID,
         statements::DEFINITION,
         statements::EVENTS,
@@ -153,7 +242,9 @@ async fn reads_use_indexes(planner: &Planner) {
         statements::LINKS,
         statements::COUNT_LINKS,
         statements::MESSAGES,
+        statements::CACHED_STATE,
         statements::WAITS,
+        crate::keys::KEY,
         definitions::HAS_RUNS,
         &statements::actions(),
         &statements::attempt(),
@@ -167,6 +258,9 @@ async fn reads_use_indexes(planner: &Planner) {
     planner.walks(&lists::children_query(), "ix_executions_parent").await;
     planner.walks(&children::awaited_query(), "ix_executions_parent").await;
     planner
+        .walks(&children::item_results_query(), "ix_executions_parent")
+        .await;
+    planner
         .walks(crate::children::ENDED_CHILDREN, "ix_executions_ended_children")
         .await;
     planner
@@ -174,6 +268,9 @@ async fn reads_use_indexes(planner: &Planner) {
         .await;
     planner.walks(ItemWalk::Queue("q").sql(), "ix_inbox_queue").await;
     planner.walks(ItemWalk::Tenant("t").sql(), "ix_inbox_tenant").await;
+    planner
+        .walks(ItemWalk::TenantItems("t").sql(), "ix_inbox_tenant_items")
+        .await;
     planner.walks(ItemWalk::Pending.sql(), "ix_inbox_pending").await;
     planner.walks(ItemWalk::All.sql(), "ux_inbox_item").await;
     for sql in [
@@ -194,15 +291,22 @@ async fn reads_use_indexes(planner: &Planner) {
         "{claim}"
     );
     planner.finds(lists::BY_REQUEST).await;
-    for (reason, workflow, index) in [
-        (None, None, "dead_letters_pkey"),
-        (Some(DeadReason::Poison), None, "ix_dead_letters_reason"),
-        (None, Some(WORKFLOW), "ix_dead_letters_workflow"),
-        (Some(DeadReason::Poison), Some(WORKFLOW), "ix_dead_letters_workflow"),
+    let depths = planner.seeks(statements::QUEUE_DEPTHS).await;
+    assert!(depths.contains("ix_executions_due"), "{depths}");
+    let poison = Some(DeadReason::Poison);
+    for (reason, workflow, tenant, index) in [
+        (None, None, None, "dead_letters_pkey"),
+        (None, None, Some(""), "dead_letters_pkey"),
+        (poison, None, None, "ix_dead_letters_reason"),
+        (None, Some(WORKFLOW), None, "ix_dead_letters_workflow"),
+        (poison, Some(WORKFLOW), None, "ix_dead_letters_workflow"),
+        (None, None, Some("t"), "ix_dead_letters_tenant"),
+        (poison, Some(WORKFLOW), Some("t"), "ix_dead_letters_tenant"),
     ] {
         let filter = DeadLetterFilter {
             reason,
             workflow_uid: workflow,
+            tenant: tenant.map(str::to_owned),
             ..Default::default()
         };
         let (fitting, _) = dead_letters::fitting(&filter, 9);
@@ -258,18 +362,21 @@ async fn lists_use_indexes(planner: &Planner) {
     }
     for filter in filters() {
         let by_status = !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Succeeded);
+        let of_tenant = filter.tenant.as_ref().is_some_and(|tenant| !tenant.is_empty());
         let index = match &filter {
             RunFilter {
                 correlation_id: Some(_),
                 ..
             } => "ix_executions_correlation",
+            _ if by_status && of_tenant => "ix_executions_tenant_status",
+            RunFilter {
+                workflow_uid: Some(_), ..
+            } if of_tenant && !by_status => "ix_executions_tenant_workflow",
             _ if by_status => "ix_executions_status",
             RunFilter {
                 workflow_uid: Some(_), ..
             } => "ix_executions_workflow",
-            RunFilter {
-                tenant: Some(tenant), ..
-            } if !tenant.is_empty() => "ix_executions_tenant",
+            _ if of_tenant => "ix_executions_tenant ",
             _ => "workflow_executions_pkey",
         };
         let all = walks(&filter, None, Flavour::Postgres);

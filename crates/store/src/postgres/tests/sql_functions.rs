@@ -3,6 +3,7 @@
 //! What must stay true: a start is part of the caller's transaction and follows the rules of `enqueue`; only the session
 //! that acquired a run may record attempts and complete it; no text of a caller is executed as SQL.
 
+mod events;
 mod lease;
 mod locks;
 mod moved;
@@ -145,7 +146,7 @@ async fn setup() -> (Database, Arc<dyn Store>, App) {
 
 /// Publishes the next version of a workflow.
 async fn publish(store: &Arc<dyn Store>, id: &str, checksum: &str) {
-    let rule = match store.workflow(id).await.unwrap() {
+    let rule = match store.workflow("", id).await.unwrap() {
         Some(_) => existing_draft(id),
         None => new_or_draft(id),
     };

@@ -133,6 +133,15 @@ fn undoing_a_migration_restores_the_schema() {
 fn a_migration_is_not_undone_if_data_would_be_lost() {
     for (number, insert, says) in [
         (
+            13,
+            "INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at, tenant_id)
+               VALUES ('w', x'01', '', '', 0, 0, 'acme'), ('w', x'02', '', '', 0, 0, '');
+             INSERT INTO registered_callbacks VALUES ('acme', 'c', '', '', '', '', 0);
+             INSERT INTO workflow_version_marks VALUES ('acme', 'w', 1)",
+            "lost: 1 workflows of tenants, 1 workflows of tenants whose versions would be numbered from 1 again, \
+             1 registered callbacks of tenants",
+        ),
+        (
             5,
             "INSERT INTO workflows (id, uid, display_name, dialect, created_at, updated_at, deleted_at)
                VALUES ('w', x'01', '', '', 0, 0, 1), ('w', x'02', '', '', 0, 0, NULL)",
@@ -187,7 +196,7 @@ fn a_file_is_migrated_and_migrated_back() {
     assert_eq!(steps.len(), MIGRATIONS.len());
     assert!(SqliteStore::migrate(&file.path).unwrap().is_empty());
     let now = SqliteStore::schema(&file.path).unwrap();
-    assert!(!now.is_outdated() && now.oldest_program.as_deref() == Some("0.1.0"));
+    assert!(!now.is_outdated() && now.oldest_program.as_deref() == Some("0.2.0"));
     let at = now.steps[0].applied_at.as_deref().unwrap();
     assert!(at.len() == 20 && at.ends_with('Z') && &at[10..11] == "T", "{at}");
 
@@ -265,7 +274,7 @@ async fn the_previous_release_is_accepted_or_refused() {
     let file = File::new();
     SqliteStore::migrate(&file.path).unwrap();
     let program = Program {
-        version: "0.1.0",
+        version: PROGRAM.version,
         migrations: &MIGRATIONS[..MIGRATIONS.len() - 1],
     };
     let opened = open_as(&program, &file.path, Purpose::Store(Migrate::Manual)).unwrap();

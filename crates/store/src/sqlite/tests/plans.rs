@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::{
+    callbacks,
     dead_letters::{DeadLetterFilter, DeadReason},
     inbox::{CLAIMABLE, CLAIMABLE_OF_TENANT, ITEM, ItemWalk, WAIT_OF_ITEM, WAIT_OF_NODE, WAIT_OF_TOKEN},
-    lists::{Flavour, walks},
+    lists::{BY_REQUEST_OF_TENANT, Flavour, walks},
     reads::{Order, RunFilter},
+    statements,
 };
 use fermata_core::{RunId, RunnerId};
 use uuid::Uuid;
@@ -84,9 +86,12 @@ fn lists_use_indexes() {
     assert!(!children.contains("TEMP B-TREE"), "{children}");
     for (sql, index) in [
         (children::AWAITED, "ix_executions_parent"),
+        (children::ITEM_RESULTS, "ix_executions_parent"),
         (children::FORGET, "ix_executions_ended_children"),
         (crate::children::ENDED_CHILDREN, "ix_executions_ended_children"),
         (crate::children::NEXT_PARENT, "ix_executions_ended_children"),
+        (crate::flow::FIRST_WAITING, "ix_executions_waiting"),
+        (crate::flow::NEXT_WAITING, "ix_executions_waiting"),
     ] {
         let plan = plan_of(sql);
         assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
@@ -112,6 +117,11 @@ fn claims_use_indexes() {
         );
         assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
     }
+    let depths = plan(&connection, crate::statements::QUEUE_DEPTHS).join("; ");
+    assert!(
+        depths.contains("SEARCH workflow_executions USING INDEX ix_executions_claim"),
+        "{depths}"
+    );
     for sql in [queue::ANY_PRIORITY, queue::NEXT_PRIORITY, queue::OF_PRIORITY] {
         let plan = plan(&connection, sql).join("; ");
         assert!(plan.contains("INDEX ix_executions_priority"), "{sql}: {plan}");
@@ -185,18 +195,80 @@ fn dead_letters_use_indexes() {
     for reason in [None, Some(DeadReason::Poison)] {
         for workflow_uid in [None, Some(WORKFLOW)] {
             for before in [None, Some(Uuid::now_v7())] {
-                let filter = DeadLetterFilter {
-                    reason,
-                    workflow_uid,
-                    before,
-                    limit: 9,
-                };
-                let (fitting, _) = dead_letters::fitting(&filter);
-                let plan = plan(&connection, &format!("SELECT id, last_error FROM {fitting}")).join("; ");
-                assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
-                let narrowed = reason.is_some() || workflow_uid.is_some() || before.is_some();
-                assert_eq!(plan.starts_with("SEARCH"), narrowed, "{filter:?}: {plan}");
+                for tenant in [None, Some(String::new()), Some("acme".to_owned())] {
+                    let of_tenant = tenant.as_ref().is_some_and(|tenant| !tenant.is_empty());
+                    let filter = DeadLetterFilter {
+                        reason,
+                        workflow_uid,
+                        tenant,
+                        before,
+                        limit: 9,
+                    };
+                    let (fitting, _) = dead_letters::fitting(&filter);
+                    let plan = plan(&connection, &format!("SELECT id, last_error FROM {fitting}")).join("; ");
+                    assert!(!plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
+                    let narrowed = reason.is_some() || workflow_uid.is_some() || before.is_some() || of_tenant;
+                    assert_eq!(plan.starts_with("SEARCH"), narrowed, "{filter:?}: {plan}");
+                }
             }
+        }
+    }
+}
+
+/// Names are looked up and listed in the order of an index, for all tenants and for one.
+#[test]
+fn names_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for (sql, index) in [
+        (statements::WORKFLOW, "ux_workflows_id"),
+        (statements::WORKFLOW_OF_TENANT, "ux_workflows_id"),
+        (statements::WORKFLOWS, "ix_workflows_id"),
+        (statements::WORKFLOWS_OF_TENANT, "ux_workflows_id"),
+        (statements::COUNT_WORKFLOWS, "ux_workflows_id"),
+        (statements::MARK, "PRIMARY KEY"),
+        (statements::CACHED_STATE, "PRIMARY KEY"),
+        (callbacks::CALLBACK, "PRIMARY KEY"),
+        (callbacks::CALLBACK_OF_TENANT, "PRIMARY KEY"),
+        (callbacks::CALLBACKS, "ix_callbacks_id"),
+        (callbacks::CALLBACKS_OF_TENANT, "PRIMARY KEY"),
+        (BY_REQUEST_OF_TENANT, "ux_executions_request"),
+    ] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(plan.contains(index), "{sql}: {plan}");
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}
+
+/// A list of a tenant does not stop at a run of another one: its cursor would show that there is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_a_tenant_do_not_stop_at_runs_of_others() {
+    let folder = Folder::new();
+    let store = folder.open().unwrap();
+    activate(&store).await;
+    let many = crate::reads::MAX_EXAMINED + 10;
+    let fill = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {many})
+         INSERT INTO workflow_executions (id, status, workflow_uid, workflow_id, workflow_version, workflow_request_id,
+           requester_user_id, created_at, trigger_payload_json, tenant_id, correlation_id, lease_owner, wake_at)
+         SELECT CAST(printf('%016d', n) AS BLOB), 'Running', zeroblob(16), 'w', 1, 'r' || n, 'u', 1, '{{}}',
+           CASE WHEN n = 5 THEN 'acme' ELSE 'other' END, 'c', zeroblob(16), 1 FROM n"
+    );
+    let filled = store.writer.write(move |tx| tx.connection.execute(&fill, [])).await;
+    filled.unwrap();
+    let runner = Some(fermata_core::RunnerId(Uuid::nil()));
+    for (correlation_id, runner) in [(Some("c".to_owned()), None), (None, runner)] {
+        for (tenant, expected) in [("acme", 1), ("third", 0)] {
+            let filter = RunFilter {
+                tenant: Some(tenant.to_owned()),
+                correlation_id: correlation_id.clone(),
+                runner,
+                limit: 5,
+                ..Default::default()
+            };
+            let page = store.runs(filter).await.unwrap();
+            assert_eq!((page.items.len(), page.next), (expected, None), "{tenant} {runner:?}");
         }
     }
 }
@@ -272,6 +344,7 @@ fn the_inbox_uses_its_indexes() {
     for (sql, index) in [
         (ItemWalk::Queue("q").sql().to_owned(), "ix_inbox_queue"),
         (ItemWalk::Tenant("t").sql().to_owned(), "ix_inbox_tenant"),
+        (ItemWalk::TenantItems("t").sql().to_owned(), "ix_inbox_tenant_items"),
         (ItemWalk::Pending.sql().to_owned(), "ix_inbox_pending"),
         (ItemWalk::All.sql().to_owned(), "ux_inbox_item"),
         (inbox::claimable(CLAIMABLE), "ix_inbox_claim "),
@@ -291,4 +364,134 @@ fn the_inbox_uses_its_indexes() {
     );
     let newest = plan(&connection, WAIT_OF_NODE).join("; ");
     assert!(newest.contains("ix_waits_execution"), "{newest}");
+}
+
+#[test]
+fn api_keys_use_indexes() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for (sql, index) in [
+        (crate::keys::KEY, "PRIMARY KEY (id=?)"),
+        (crate::keys::KEYS, "PRIMARY KEY (id<?)"),
+        (crate::keys::KEYS_OF_TENANT, "ix_api_keys_tenant (tenant_id=? AND id<?)"),
+    ] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}
+
+/// Lists and claims do the same number of steps with a hundred items as with a hundred thousand.
+#[test]
+fn the_cost_of_the_inbox_does_not_grow_with_its_items() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    let fill = |from: u32, to: u32| {
+        let sql = "WITH RECURSIVE n(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2)
+            INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open, item_id, queue, tenant_id, workflow_id,
+              kind, item_json, created_at, lease_until)
+            SELECT 'item ' || n, CAST(printf('%016d', n) AS BLOB), 'ask', 1, CAST(printf('%016d', n) AS BLOB),
+              'q', 't', 'w', 'task', '{}', 1, CASE WHEN n % 2 = 0 THEN 0 ELSE 9000000 END FROM n";
+        assert_eq!(connection.execute(sql, [from, to]).unwrap(), (to - from + 1) as usize);
+    };
+    let steps = || -> Vec<i32> {
+        let (first, last) = (Vec::<u8>::new(), vec![255_u8; 16]);
+        let item = b"0000000000000050".to_vec();
+        let cost = |sql: &str, values: &[&dyn rusqlite::ToSql], rows: usize| {
+            let mut statement = connection.prepare(sql).unwrap();
+            let found = statement.query_map(values, |_| Ok(())).unwrap().count();
+            assert_eq!(found, rows, "{sql}");
+            statement.get_status(rusqlite::StatementStatus::VmStep)
+        };
+        vec![
+            cost(ItemWalk::Pending.sql(), &[&first, &51], 51),
+            cost(ItemWalk::Queue("q").sql(), &[&first, &51, &"q", &last], 51),
+            cost(ItemWalk::Tenant("t").sql(), &[&first, &51, &"t", &last], 51),
+            cost(&inbox::claimable(CLAIMABLE), &[&"q", &5, &20], 20),
+            cost(&inbox::claimable(CLAIMABLE_OF_TENANT), &[&"q", &5, &20, &"t"], 20),
+            cost(ITEM, &[&item], 1),
+            cost(WAIT_OF_ITEM, &[&item], 1),
+        ]
+    };
+    fill(1, 100);
+    let few = steps();
+    fill(101, 100_000);
+    assert_eq!(steps(), few);
+}
+
+#[test]
+fn triggers_use_indexes() {
+    use crate::triggers::statements as shared;
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for (sql, index) in [
+        (shared::WEBHOOK, "ux_triggers_segment"),
+        (shared::WEBHOOK, "ux_triggers_old_segment"),
+        (shared::OF_WORKFLOW, "ix_triggers_workflow"),
+        (shared::LIST_OF_WORKFLOW, "ix_triggers_workflow"),
+        (shared::LIST_OF_TENANT, "ix_triggers_tenant"),
+        (shared::OF_EVENT, "ix_triggers_event"),
+        (shared::DUE, "ix_triggers_due"),
+        (shared::NEXT_FIRE, "ix_triggers_due"),
+        (shared::NEXT_DELIVERY, "ix_deliveries_retry"),
+        (triggers::TAKE, "ix_deliveries_retry"),
+        (shared::DELIVERY, "ux_deliveries_id"),
+        (shared::DELIVERIES, "ix_deliveries_list"),
+        (triggers::PRUNE_DELIVERIES, "ux_deliveries_id"),
+        (triggers::PRUNE_EVENTS, "ix_events_received"),
+        (shared::UNMATCHED, "ix_events_unmatched"),
+    ] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    }
+}
+
+/// Claims, and the hand-over of a place, do the same number of steps with a hundred runs that wait for a full key as with a
+/// hundred thousand.
+#[test]
+fn the_cost_of_claims_does_not_grow_with_runs_that_wait() {
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    let fill = |from: u32, to: u32, waiting: Option<&str>, wake_at: Option<i64>| {
+        let sql = "WITH RECURSIVE n(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2)
+            INSERT INTO workflow_executions (id, status, wake_at, workflow_uid, workflow_id, workflow_version, tenant_id,
+              workflow_request_id, priority, requester_user_id, created_at, trigger_payload_json, flow_json, flow_step,
+              flow_held, waiting_key)
+            SELECT CAST(printf('%016d', n) AS BLOB), 'Pending', ?4, ?5, 'w', 1, '', 'request ' || n, n % 3, 'u', n, '{}',
+              '{}', 'concurrency', 0, ?3 FROM n";
+        let uid = WORKFLOW.as_bytes().to_vec();
+        let filled = connection
+            .execute(sql, rusqlite::params![from, to, waiting, wake_at, uid])
+            .unwrap();
+        assert_eq!(filled, (to - from + 1) as usize);
+    };
+    let steps = || -> Vec<i32> {
+        let cost = |sql: &str, values: &[&dyn rusqlite::ToSql], rows: usize| {
+            let mut statement = connection.prepare(sql).unwrap();
+            let found = statement.query_map(values, |_| Ok(())).unwrap().count();
+            assert_eq!(found, rows, "{sql}");
+            statement.get_status(rusqlite::StatementStatus::VmStep)
+        };
+        vec![
+            cost(queue::FREE, &[&1000, &20], 10),
+            cost(claim::NEXT_DUE, &[], 1),
+            cost(queue::ANY_PRIORITY, &[], 1),
+            cost(crate::flow::FIRST_WAITING, &[&"full", &1], 1),
+            cost(crate::flow::NEXT_WAITING, &[&""], 1),
+            cost(crate::flow::NEXT_WAITING, &[&"full"], 1),
+            cost(flow::KEY, &[&"full"], 1),
+        ]
+    };
+    let key = "INSERT INTO flow_keys (key, held, most, version, counted) VALUES ('full', 1, 1, 1, 0)";
+    connection.execute(key, []).unwrap();
+    fill(1, 10, None, Some(5));
+    fill(11, 12, Some("other"), None);
+    fill(101, 200, Some("full"), None);
+    let few = steps();
+    fill(201, 100_000, Some("full"), None);
+    assert_eq!(steps(), few);
 }

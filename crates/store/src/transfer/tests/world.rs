@@ -2,12 +2,17 @@
 
 use crate::{
     Store,
+    audit::AuditFilter,
+    callbacks::RegisteredCallback,
     children::Parent,
+    conformance::callbacks::{callback, listed},
     conformance::inbox::offer,
+    conformance::keys::api_key,
     conformance::*,
     dead_letters::{DeadLetter, DeadLetterFilter, DeadReason},
-    definitions::{Release, ReleaseRule, WorkflowFilter},
+    definitions::{Draft, Release, ReleaseRule, WorkflowFilter},
     inbox::{InboxItem, ItemClaim, ItemFilter, ItemHeartbeat, ItemKind},
+    keys::KeyFilter,
     reads::{RunFilter, Window},
     runs::{AttemptStatus, NewRun, RunMessage, StatusChange, Then},
 };
@@ -23,11 +28,28 @@ pub(super) struct World {
     pub(super) held: RunId,
     /// Sleeps until 5,000. Its token `asked` was answered, `open2` was not.
     pub(super) parked: RunId,
+    /// Holds the place of its key; not claimed yet.
+    pub(super) limited: RunId,
 }
 
 /// Fills an empty store.
 pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
     workflows(store).await;
+    let own = RegisteredCallback {
+        tenant: "acme".to_owned(),
+        ..callback("z", "third")
+    };
+    let callbacks = vec![callback("billing.charge", "größe"), callback("z", "other"), own];
+    store.register_callbacks(callbacks).await.unwrap();
+    for (number, tenant) in [(7, ""), (8, "größe")] {
+        store.add_api_key(api_key(number, tenant)).await.unwrap();
+    }
+    store.revoke_api_key(api_key(8, "").id, None, at(9)).await.unwrap();
+    store
+        .add_audit(audit::row(3, "größe", "workflow.publish"))
+        .await
+        .unwrap();
+    triggers(store).await;
     let pending = pending(store, "pending").await;
     let (held, _) = held_run(store, "held", vec![open("w", "open")]).await;
     let message = RunMessage::Cancel {
@@ -37,7 +59,83 @@ pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
     let parked = parked(store).await;
     succeeded(store, pending).await;
     dead_lettered(store).await;
-    World { pending, held, parked }
+    let limited = limited(store).await;
+    World {
+        pending,
+        held,
+        parked,
+        limited,
+    }
+}
+
+/// A schedule with a delivery, a rotated webhook, and an event.
+async fn triggers(store: &Arc<dyn Store>) {
+    use crate::conformance::triggers::{delivery, event, every_second, schedule, trigger};
+    use crate::triggers::{Trigger, TriggerDelivery, TriggerType};
+    let webhook = Trigger {
+        name: Some("größe".to_owned()),
+        tenant: "größe".to_owned(),
+        disabled_by_archive: true,
+        ..trigger(TriggerType::Webhook, "{}")
+    };
+    let on_event = trigger(TriggerType::Event, r#"{"type":"order.paid"}"#);
+    for trigger in [&webhook, &on_event, &schedule(5)] {
+        assert!(store.create_trigger(trigger.clone()).await.unwrap());
+    }
+    store
+        .rotate_segment(webhook.id, Uuid::new_v4(), at(50), at(9))
+        .await
+        .unwrap();
+    store.fire_due(at(6), 1, every_second()).await.unwrap();
+    let whole = TriggerDelivery {
+        reason: Some("größe".to_owned()),
+        saw: Some("{}".to_owned()),
+        after: Some("zero".to_owned()),
+        ..delivery(&on_event, "one", 7)
+    };
+    store
+        .record_events(vec![(event("größe", 7), vec![whole])], at(0))
+        .await
+        .unwrap();
+}
+
+/// Runs with flow control: one holds a place, one waits for it, and two starts are one run.
+async fn limited(store: &Arc<dyn Store>) -> RunId {
+    use crate::flow::{Debounce, Flow, Key, Place};
+    let key = |name: &str| Key {
+        key: name.to_owned(),
+        value: "größe".to_owned(),
+    };
+    let place = Place {
+        key: key("place"),
+        limit: 1,
+        version: 1,
+        refuse: false,
+        tenant: false,
+    };
+    let debounce = Debounce {
+        key: key("debounce"),
+        quiet_ms: 60_000,
+        max_ms: Some(600_000),
+    };
+    let placed = Flow {
+        places: vec![place],
+        ..Flow::default()
+    };
+    let debounced = Flow {
+        debounce: Some(debounce),
+        ..Flow::default()
+    };
+    let mut first = None;
+    for (request, flow) in [("l1", &placed), ("l2", &placed), ("l3", &debounced), ("l4", &debounced)] {
+        let run = NewRun {
+            flow: Some(Box::new(flow.clone())),
+            ..new_run(request)
+        };
+        first.get_or_insert(run.id);
+        store.enqueue(run).await.unwrap();
+    }
+    first.expect("a run")
 }
 
 async fn workflows(store: &Arc<dyn Store>) {
@@ -48,7 +146,10 @@ async fn workflows(store: &Arc<dyn Store>) {
     store.soft_delete_workflow(uid("deleted"), at(9)).await.unwrap();
     // Two workflows with the same name.
     let again = Release {
-        rule: ReleaseRule::New { uid: uid("again") },
+        rule: ReleaseRule::New {
+            uid: uid("again"),
+            most: None,
+        },
         ..release_new("deleted", "two")
     };
     store.release(again).await.unwrap();
@@ -56,6 +157,21 @@ async fn workflows(store: &Arc<dyn Store>) {
     bare.description = None;
     bare.source = (0..=255).collect();
     store.save_draft(bare, new_or_draft("bare"), None).await.unwrap();
+    // A workflow of a tenant with the name of a shared one, and a removed one.
+    let of_tenant = |name: &str, id: &str| Release {
+        rule: ReleaseRule::New {
+            uid: uid(name),
+            most: None,
+        },
+        draft: Draft {
+            tenant: "acme".to_owned(),
+            ..draft(id, "one")
+        },
+        ..release_new(id, "one")
+    };
+    store.release(of_tenant("acme's", WORKFLOW)).await.unwrap();
+    store.release(of_tenant("acme's old", "old")).await.unwrap();
+    store.soft_delete_workflow(uid("acme's old"), at(9)).await.unwrap();
     // A removed workflow, of which only the number of its last version is left.
     store
         .save_draft(draft("gone", "x"), new_or_draft("gone"), None)
@@ -75,6 +191,11 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
     let stored = take(store, run).await;
     let mut commit = park(run, stored.epoch, 3, Some(5_000));
     commit.messages_seen = 1;
+    commit.state = Some(crate::runs::CachedState::Set(r#"{"members":{}}"#.to_owned()));
+    commit.usage = Some(crate::usage::Usage {
+        tenant: "acme".to_owned(),
+        steps: 3,
+    });
     let mut failed = attempt("a", 1, 220);
     failed.status = AttemptStatus::RetriableFailure;
     failed.outputs = None;
@@ -179,7 +300,7 @@ pub(super) async fn dump(store: &dyn Store) -> Vec<String> {
         dump.push(format!("{workflow:?}"));
         dump.push(format!("{:?}", store.draft(workflow.uid).await.unwrap()));
     }
-    for id in [WORKFLOW, "deleted", "again", "bare", "gone"] {
+    for id in [WORKFLOW, "deleted", "again", "bare", "gone", "acme's", "acme's old"] {
         dump.push(format!("{:?}", store.workflow_by_uid(uid(id)).await.unwrap()));
         let versions = store.versions(uid(id), None, 100).await.unwrap();
         dump.push(format!("{versions:?}"));
@@ -189,6 +310,37 @@ pub(super) async fn dump(store: &dyn Store) -> Vec<String> {
         limit: 1000,
         ..Default::default()
     };
+    dump.push(format!(
+        "{:?}",
+        store.registered_callbacks(listed(None, 100)).await.unwrap()
+    ));
+    dump.push(format!("{:?}", store.usage("acme", 197_001).await.unwrap()));
+    let keys = KeyFilter {
+        limit: 100,
+        ..Default::default()
+    };
+    dump.push(format!("{:?}", store.api_keys(keys).await.unwrap()));
+    let rows = AuditFilter {
+        limit: 100,
+        ..Default::default()
+    };
+    dump.push(format!("{:?}", store.audit(rows).await.unwrap()));
+    let triggers = crate::triggers::TriggerFilter {
+        limit: 100,
+        ..Default::default()
+    };
+    for trigger in store.triggers(triggers).await.unwrap().items {
+        let deliveries = crate::triggers::DeliveryFilter {
+            trigger: trigger.id,
+            state: None,
+            before: None,
+            limit: 100,
+        };
+        dump.push(format!("{trigger:?}"));
+        for delivery in store.deliveries(deliveries).await.unwrap().items {
+            dump.push(format!("{:?}", store.delivery(delivery.id).await.unwrap()));
+        }
+    }
     for run in store.runs(filter).await.unwrap().items {
         dump.extend(dump_run(store, run.id).await);
     }
@@ -216,6 +368,7 @@ async fn dump_run(store: &dyn Store, run: RunId) -> Vec<String> {
         format!("{:?}", store.waits(run).await.unwrap()),
         format!("{:?}", store.items(items_of(run)).await.unwrap()),
         format!("{:?}", store.messages(run, 0).await.unwrap()),
+        format!("{:?}", store.cached_state(run).await.unwrap()),
     ]
 }
 

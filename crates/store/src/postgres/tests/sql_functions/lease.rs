@@ -176,6 +176,7 @@ async fn completion_is_final_and_idempotent() {
                 at: ended_at,
                 status: recorded,
                 reason: why,
+                ..
             },
         ] = &events[..]
         else {

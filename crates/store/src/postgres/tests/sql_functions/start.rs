@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     conformance::{ME, claim, new_run, release_new, run_of},
-    definitions::{Release, ReleaseRule},
+    definitions::{Draft, Release, ReleaseRule},
     reads::RunFilter,
     runs::{Enqueued, Principal},
 };
@@ -189,7 +189,10 @@ async fn recreated_workflow_has_its_own_requests() {
     }
     let second = Uuid::now_v7();
     let release = Release {
-        rule: ReleaseRule::New { uid: second },
+        rule: ReleaseRule::New {
+            uid: second,
+            most: None,
+        },
         ..release_new("again", "two")
     };
     store.release(release).await.unwrap();
@@ -330,4 +333,45 @@ async fn commit_notifies_runners_once() {
         let message = tokio::time::timeout(TEST_TIMEOUT, messages.recv()).await;
         assert_eq!(message.expect("a notification").as_deref(), Some(expected));
     }
+}
+
+/// A tenant starts its own workflow before a shared one of the same name, and never one of another tenant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_start_their_own_workflows_first() {
+    let (_database, store, app) = setup().await;
+    let own = |tenant: &str, id: &str, key: &str| Release {
+        draft: Draft {
+            tenant: tenant.to_owned(),
+            ..draft(id, "one")
+        },
+        rule: ReleaseRule::New {
+            uid: uid(key),
+            most: None,
+        },
+        ..release_new(id, "one")
+    };
+    store.release(own("acme", WORKFLOW, "acme's")).await.unwrap();
+    store.release(own("acme", "only", "only")).await.unwrap();
+    let start = async |workflow: &str, tenant: Option<&str>| {
+        let none = None::<i32>;
+        let params: [&(dyn ToSql + Sync); 7] = [
+            &workflow,
+            &None::<&str>,
+            &"{}",
+            &none,
+            &tenant,
+            &None::<&str>,
+            &None::<Uuid>,
+        ];
+        let row = app.one(WHOLE, &params).await?;
+        Ok::<_, Refused>(record(&store, RunId(row.get(0))).await)
+    };
+    let run = start(WORKFLOW, Some("acme")).await.unwrap();
+    assert_eq!((run.workflow_uid, run.tenant.as_str()), (uid("acme's"), "acme"));
+    for tenant in [None, Some(""), Some("other")] {
+        let run = start(WORKFLOW, tenant).await.unwrap();
+        assert_eq!(run.workflow_uid, uid(WORKFLOW), "{tenant:?}");
+        expect(start("only", tenant).await, "P0002", "workflow \"only\" does not exist");
+    }
+    assert_eq!(start("only", Some("acme")).await.unwrap().workflow_uid, uid("only"));
 }

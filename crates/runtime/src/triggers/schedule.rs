@@ -1,0 +1,132 @@
+//! Which deliveries a due schedule makes. Pure, apart from the ids.
+//!
+//! | overlap | the last run has ended | it has not ended |
+//! | --- | --- | --- |
+//! | `allow` | pending | pending |
+//! | `skip` | pending | skipped |
+//! | `queueOne` | pending | queued after it, if none is queued; else skipped |
+//! | `cancelRunning` | pending | pending after it: the last run is cancelled first |
+//!
+//! Several instants at once (after an outage) are decided in their order, each after the one before. With `cancelRunning` only
+//! the newest of them starts a run.
+
+use super::work::HELD_FOR;
+use crate::engine::Shared;
+use fermata_core::{RunId, Timestamp};
+use fermata_store::triggers::{DeliveryState, DueTrigger, Firing, TriggerDelivery};
+use fermata_triggers::{Overlap, Schedule, TriggerConfig, TriggerType, schedule::occurrence_id};
+use serde_json::json;
+
+/// The schedule of a trigger.
+pub(super) fn schedule_of(config: &str) -> Option<Box<Schedule>> {
+    let config = serde_json::from_str(config).ok()?;
+    match TriggerConfig::parse(TriggerType::Schedule, &config) {
+        Ok(TriggerConfig::Schedule(schedule)) => Some(schedule),
+        _ => None,
+    }
+}
+
+/// What a due schedule fires.
+pub(super) fn fire(shared: &Shared, due: &DueTrigger) -> Firing {
+    let trigger = &due.trigger;
+    let Some(schedule) = schedule_of(&trigger.config) else {
+        tracing::error!(trigger = %trigger.id, workflow = trigger.workflow_id, "a schedule cannot be read and does not fire");
+        return Firing::default();
+    };
+    let at = trigger.next_fire_at.unwrap_or(due.now);
+    let fired = schedule.fire(trigger.id, at, due.now);
+    let fresh = |instant: &Timestamp| trigger.fired_until.is_none_or(|until| *instant > until);
+    let instants: Vec<Timestamp> = fired.instants.into_iter().filter(fresh).collect();
+    let last = trigger.last.as_ref().map(|last| last.occurrence.clone());
+    let states = overlapping(schedule.overlap, due.is_running, due.is_queued, instants.len());
+    let mut before = last.filter(|_| due.is_running);
+    let mut deliveries = Vec::with_capacity(instants.len());
+    for (instant, (state, is_after)) in instants.iter().zip(states) {
+        let occurrence = occurrence_id(*instant);
+        let delivery = delivery(shared, due, &occurrence, state, before.clone().filter(|_| is_after));
+        if state.is_open() {
+            before = Some(occurrence);
+        }
+        deliveries.push(delivery);
+    }
+    Firing {
+        fired_until: instants.last().copied().or(trigger.fired_until),
+        next_fire_at: fired.next,
+        deliveries,
+    }
+}
+
+fn delivery(
+    shared: &Shared,
+    due: &DueTrigger,
+    occurrence: &str,
+    state: DeliveryState,
+    after: Option<String>,
+) -> TriggerDelivery {
+    let is_open = state.is_open();
+    let facts = json!({ "scheduledAt": occurrence }).to_string();
+    TriggerDelivery {
+        id: shared.ids.next(),
+        trigger: due.trigger.id,
+        occurrence: occurrence.to_owned(),
+        tenant: due.trigger.tenant.clone(),
+        received_at: due.now,
+        state,
+        run: RunId(shared.ids.next()),
+        reason: (!is_open).then(|| "the run of an earlier fire time has not ended".to_owned()),
+        saw: None,
+        payload: is_open.then(|| facts.clone()),
+        request: is_open.then_some(facts),
+        after,
+        retry_at: is_open.then(|| due.now.plus_millis(HELD_FOR.as_millis() as u64)),
+    }
+}
+
+/// The state of each delivery, and whether it comes after the one before it.
+fn overlapping(overlap: Overlap, is_running: bool, is_queued: bool, count: usize) -> Vec<(DeliveryState, bool)> {
+    use DeliveryState::{Pending, Queued, Skipped};
+    let (mut is_running, mut is_queued) = (is_running, is_queued);
+    let state = |index: usize| match overlap {
+        Overlap::Allow => (Pending, false),
+        Overlap::CancelRunning if index + 1 < count => (Skipped, false),
+        Overlap::CancelRunning => (Pending, is_running),
+        _ if !is_running => {
+            is_running = true;
+            (Pending, false)
+        }
+        Overlap::QueueOne if !is_queued => {
+            is_queued = true;
+            (Queued, true)
+        }
+        Overlap::QueueOne | Overlap::Skip => (Skipped, false),
+    };
+    (0..count).map(state).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlap_policies() {
+        use DeliveryState::{Pending as P, Queued as Q, Skipped as S};
+        use Overlap::*;
+        for (overlap, running, queued, expected) in [
+            (Allow, false, false, vec![(P, false), (P, false), (P, false)]),
+            (Allow, true, false, vec![(P, false), (P, false), (P, false)]),
+            (Skip, false, false, vec![(P, false), (S, false), (S, false)]),
+            (Skip, true, false, vec![(S, false), (S, false), (S, false)]),
+            (QueueOne, false, false, vec![(P, false), (Q, true), (S, false)]),
+            (QueueOne, true, false, vec![(Q, true), (S, false), (S, false)]),
+            (QueueOne, true, true, vec![(S, false), (S, false), (S, false)]),
+            (CancelRunning, false, false, vec![(S, false), (S, false), (P, false)]),
+            (CancelRunning, true, false, vec![(S, false), (S, false), (P, true)]),
+        ] {
+            assert_eq!(
+                overlapping(overlap, running, queued, 3),
+                expected,
+                "{overlap:?} {running} {queued}"
+            );
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! `concurrency`, `rate`, `debounce`, `unique` and the tier's `concurrent_runs`: never more runs than the limit, nothing lost.
+
+use crate::support::{Bed, Gated, PATIENCE, Place, Scripted, workflow};
+use fermata_core::{RunId, Status};
+use fermata_runtime::{
+    EngineError, Refusal, Request, Settings, Tier, Tiers,
+    actions::{HttpSettings, Registry},
+};
+use fermata_store::{flow::FlowStep, reads::RunRecord};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Semaphore;
+
+/// A step that waits for permits, and counts how many of them execute.
+#[derive(Clone)]
+struct Steps {
+    permits: Arc<Semaphore>,
+    /// Now, and at most.
+    active: Arc<(AtomicI64, AtomicI64)>,
+}
+
+impl Steps {
+    fn new() -> Steps {
+        Steps {
+            permits: Arc::new(Semaphore::new(0)),
+            active: Arc::default(),
+        }
+    }
+
+    fn action(&self) -> Gated {
+        let active = self.active.clone();
+        let script = move |_: &Value, _: &_| {
+            let now = active.0.fetch_add(1, Ordering::SeqCst) + 1;
+            active.1.fetch_max(now, Ordering::SeqCst);
+            std::thread::yield_now();
+            active.0.fetch_sub(1, Ordering::SeqCst);
+            Ok(Scripted::nothing())
+        };
+        Gated(Scripted::new("test.gated", script), self.permits.clone())
+    }
+
+    fn registry(&self) -> Registry {
+        let http = HttpSettings {
+            allow_private_networks: true,
+            ..HttpSettings::default()
+        };
+        Registry::builtin(&http).unwrap().with_action(Arc::new(self.action()))
+    }
+
+    async fn bed(&self, settings: Settings) -> Bed {
+        Bed::on(Place::new().await, settings, self.registry())
+    }
+}
+
+fn quick() -> Settings {
+    Settings {
+        poll_interval: Duration::from_millis(20),
+        ..Settings::default()
+    }
+}
+
+/// A workflow with one gated step and this flow control.
+fn limited(flow: Value) -> Value {
+    let mut document = workflow(json!([{ "id": "step", "actionType": "test.gated", "parameters": {} }]));
+    for (rule, value) in flow.as_object().unwrap() {
+        document[rule] = value.clone();
+    }
+    document
+}
+
+impl Bed {
+    async fn begin(&self, trigger: Value) -> Result<RunId, EngineError> {
+        self.begin_for("", trigger).await
+    }
+
+    async fn begin_for(&self, tenant: &str, trigger: Value) -> Result<RunId, EngineError> {
+        let request = Request {
+            workflow_id: "under-test".to_owned(),
+            tenant: tenant.to_owned(),
+            trigger,
+            ..Request::default()
+        };
+        Ok(self.engine.start(request).await?.run)
+    }
+
+    async fn record(&self, run: RunId) -> RunRecord {
+        self.store.run(run).await.unwrap().unwrap()
+    }
+
+    async fn ends(&self, run: RunId) -> Status {
+        let ended = self.engine.wait(run, PATIENCE).await.unwrap();
+        ended.unwrap_or_else(|| panic!("{run} does not end")).status
+    }
+
+    /// Whether it waits for a place.
+    async fn waits(&self, run: RunId) -> bool {
+        let record = self.record(run).await;
+        let waits = record.flow.is_some_and(|flow| flow.waiting.is_some());
+        assert_eq!(waits, record.status == Status::Pending);
+        waits
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_runs_than_the_limit_are_active() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    let concurrency = json!({ "limit": 2, "key": "{{ trigger.customer }}" });
+    bed.publish(&limited(json!({ "concurrency": concurrency }))).await;
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        runs.push(bed.begin(json!({ "customer": "a" })).await.unwrap());
+    }
+    let other = bed.begin(json!({ "customer": 7 })).await.unwrap();
+    assert!(!bed.waits(other).await);
+    let mut waiting = 0;
+    for run in &runs {
+        waiting += usize::from(bed.waits(*run).await);
+    }
+    assert_eq!(waiting, 4);
+    steps.permits.add_permits(7);
+    for run in runs.into_iter().chain([other]) {
+        assert_eq!(bed.ends(run).await, Status::Succeeded);
+        assert_eq!(bed.record(run).await.flow, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_runs_of_two_processes_stay_within_the_limit() {
+    let steps = Steps::new();
+    let place = Place::new().await;
+    let beds = [
+        Bed::on(place.clone(), quick(), steps.registry()),
+        Bed::on(place, quick(), steps.registry()),
+    ];
+    beds[0]
+        .publish(&limited(json!({ "concurrency": { "limit": 3 } })))
+        .await;
+    steps.permits.add_permits(1000);
+    let mut runs = Vec::new();
+    for at in 0..100 {
+        runs.push(beds[at % 2].begin(json!({})).await.unwrap());
+    }
+    for run in runs {
+        assert_eq!(beds[0].ends(run).await, Status::Succeeded);
+    }
+    let most = steps.active.1.load(Ordering::SeqCst);
+    assert!((1..=3).contains(&most), "{most}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_keys_refuse_if_the_document_says_so() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "concurrency": { "limit": 1, "onLimit": "refuse" } })))
+        .await;
+    let first = bed.begin(json!({})).await.unwrap();
+    let refused = bed.begin(json!({})).await;
+    assert!(
+        matches!(&refused, Err(EngineError::Refused(Refusal::ConcurrencyLimit { .. }))),
+        "{refused:?}"
+    );
+    steps.permits.add_permits(2);
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+    let next = bed.begin(json!({})).await.unwrap();
+    assert_eq!(bed.ends(next).await, Status::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_cannot_be_rendered_are_refused() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "unique": { "key": "{{ trigger.id }}" } })))
+        .await;
+    for trigger in [
+        json!({}),
+        json!({ "id": null }),
+        json!({ "id": "" }),
+        json!({ "id": "x".repeat(2000) }),
+    ] {
+        let refused = bed.begin(trigger).await;
+        assert!(
+            matches!(
+                &refused,
+                Err(EngineError::Refused(Refusal::InvalidFlowKey { rule: "unique", .. }))
+            ),
+            "{refused:?}"
+        );
+    }
+    let long = json!({ "id": "x".repeat(1000) });
+    let first = bed.begin(long.clone()).await.unwrap();
+    assert_eq!(bed.begin(long).await.unwrap(), first, "one run at a time");
+    assert_ne!(bed.begin(json!({ "id": "y" })).await.unwrap(), first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_waiters_end_at_once() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "concurrency": { "limit": 1 } }))).await;
+    let first = bed.begin(json!({})).await.unwrap();
+    let second = bed.begin(json!({})).await.unwrap();
+    let third = bed.begin(json!({})).await.unwrap();
+    bed.engine.cancel(second, "not needed").await.unwrap();
+    assert_eq!(bed.ends(second).await, Status::Cancelled);
+    assert!(bed.waits(third).await);
+    steps.permits.add_permits(2);
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+    assert_eq!(bed.ends(third).await, Status::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn debounced_starts_begin_once_with_the_last_payload() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    let debounce = json!({ "quiet": "300ms", "key": "{{ trigger.id }}" });
+    bed.publish(&limited(json!({ "debounce": debounce }))).await;
+    let first = bed.begin(json!({ "id": 1, "n": 1 })).await.unwrap();
+    assert_eq!(bed.record(first).await.flow.unwrap().step, FlowStep::Debounce);
+    assert_eq!(bed.begin(json!({ "id": 1, "n": 2 })).await.unwrap(), first);
+    let other = bed.begin(json!({ "id": 2, "n": 3 })).await.unwrap();
+    assert_ne!(other, first);
+    steps.permits.add_permits(2);
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+    assert_eq!(bed.ends(other).await, Status::Succeeded);
+    assert_eq!(bed.record(first).await.trigger, r#"{"id":1,"n":2}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_beyond_the_rate_begin_later() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "rate": { "limit": "1/1s" } }))).await;
+    steps.permits.add_permits(3);
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(bed.begin(json!({})).await.unwrap());
+    }
+    let last = bed.record(runs[2]).await;
+    assert_eq!(last.flow.unwrap().step, FlowStep::Rate);
+    let mut windows = Vec::new();
+    for run in runs {
+        assert_eq!(bed.ends(run).await, Status::Succeeded);
+        windows.push(bed.record(run).await.started_at.unwrap().0 / 1_000_000);
+    }
+    windows.dedup();
+    assert_eq!(windows.len(), 3, "each began in a second of its own: {windows:?}");
+}
+
+fn recursive() -> Value {
+    let mut document = workflow(json!([
+        { "id": "step", "actionType": "core.echo", "parameters": {}, "edges": [
+            { "targetNode": "again", "condition": "trigger.depth > 0" }, { "targetNode": "end", "condition": "trigger.depth === 0" }] },
+        { "id": "again", "nodeType": "subworkflow", "workflowId": "under-test", "parameters": { "depth": 0 } },
+        { "id": "end", "actionType": "core.echo", "parameters": {} }
+    ]));
+    document["concurrency"] = json!({ "limit": 1 });
+    document
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn awaited_children_share_the_place_of_their_ancestor() {
+    let steps = Steps::new();
+    let mut settings = quick();
+    settings.dialects.allow_recursion = true;
+    let tier = Arc::new(Tier {
+        name: "small".to_owned(),
+        concurrent_runs: Some(1),
+        ..Tier::default()
+    });
+    settings.tiers = Arc::new(Tiers::new([("acme".to_owned(), tier)], None));
+    let bed = steps.bed(settings).await;
+    bed.publish(&recursive()).await;
+    let first = bed.begin_for("acme", json!({ "depth": 1 })).await.unwrap();
+    let second = bed.begin_for("acme", json!({ "depth": 1 })).await.unwrap();
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+    assert_eq!(bed.ends(second).await, Status::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tiers_limit_the_runs_of_a_tenant() {
+    let steps = Steps::new();
+    let mut settings = quick();
+    let tier = Arc::new(Tier {
+        name: "small".to_owned(),
+        concurrent_runs: Some(2),
+        ..Tier::default()
+    });
+    settings.tiers = Arc::new(Tiers::new([("acme".to_owned(), tier)], None));
+    let bed = steps.bed(settings).await;
+    bed.publish(&limited(json!({}))).await;
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        runs.push(bed.begin_for("acme", json!({})).await.unwrap());
+    }
+    let other = bed.begin_for("other", json!({})).await.unwrap();
+    assert!(bed.record(other).await.flow.is_none());
+    assert!(bed.waits(runs[4]).await);
+    steps.permits.add_permits(6);
+    for run in runs.into_iter().chain([other]) {
+        assert_eq!(bed.ends(run).await, Status::Succeeded);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_that_dies_keeps_its_places() {
+    let steps = Steps::new();
+    let place = Place::new().await;
+    let settings = Settings {
+        lease_ttl: Duration::from_millis(600),
+        ..quick()
+    };
+    let bed = Bed::on(place.clone(), settings.clone(), steps.registry());
+    bed.publish(&limited(json!({ "concurrency": { "limit": 1 } }))).await;
+    let first = bed.begin(json!({})).await.unwrap();
+    let second = bed.begin(json!({})).await.unwrap();
+    bed.engine.crash();
+    let heir = Bed::on(place, settings, steps.registry());
+    steps.permits.add_permits(10);
+    assert_eq!(heir.ends(first).await, Status::Succeeded);
+    assert_eq!(heir.ends(second).await, Status::Succeeded);
+    assert_eq!(steps.active.1.load(Ordering::SeqCst), 1);
+}

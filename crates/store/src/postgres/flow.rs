@@ -1,0 +1,197 @@
+//! [`FlowStore`]: runs that ask at their first claim share the batches of the committers; the sweep has a transaction of its
+//! own.
+//!
+//! What must stay true: the sweep never waits for a row. It locks keys and runs with `SKIP LOCKED`, and what it left out is
+//! found by the next one.
+
+use super::{
+    PostgresStore,
+    columns::{flow, get, plain},
+    error::PgError,
+    hints::Notifications,
+    mistaken,
+    sessions::{commit, patiently},
+    sql,
+    work::{Outcome, Work},
+};
+use crate::{
+    Result,
+    flow::{Admission, Admit, FIRST_WAITING, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, UNFREED, rules},
+    statements::dollars,
+};
+use async_trait::async_trait;
+use deadpool_postgres::{GenericClient, Object, Transaction};
+use fermata_core::{RunId, Timestamp};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+const WAITS_FOR: &str = "SELECT waiting_key FROM workflow_executions WHERE id = $1";
+
+/// The next keys that runs wait for. Each is visited once, however many runs wait for it.
+pub(super) const NEXT_WAITING: &str = "WITH RECURSIVE keys (key) AS (
+      SELECT (SELECT waiting_key FROM workflow_executions WHERE waiting_key > $1 AND waiting_key IS NOT NULL
+        ORDER BY waiting_key LIMIT 1)
+      UNION ALL
+      SELECT (SELECT e.waiting_key FROM workflow_executions e WHERE e.waiting_key > k.key AND e.waiting_key IS NOT NULL
+        ORDER BY e.waiting_key LIMIT 1) FROM keys k WHERE k.key IS NOT NULL)
+    SELECT key FROM keys WHERE key IS NOT NULL LIMIT $2";
+
+/// Of these keys, those with a free place. The others are not locked.
+pub(super) const SPARE: &str = "SELECT u.key FROM unnest($1::text[]) AS u (key)
+    WHERE COALESCE((SELECT k.held < k.most FROM flow_keys k WHERE k.key = u.key), true)";
+
+/// Ended runs whose places were not freed.
+pub(super) fn unfreed() -> String {
+    let unfreed = dollars(UNFREED).replace("SELECT id", "SELECT id, flow_json, flow_step, flow_held, waiting_key");
+    format!("{unfreed} FOR NO KEY UPDATE SKIP LOCKED")
+}
+
+pub(super) const CLEAR: &str = "UPDATE workflow_executions SET flow_json = NULL, flow_step = NULL, flow_held = NULL,
+    waiting_key = NULL WHERE id = ANY($1)";
+
+pub(super) const DISOWN: &str = "UPDATE flow_keys SET workflow_execution_id = NULL, begin_at = NULL
+    WHERE key = ANY($1) AND workflow_execution_id = ANY($2)";
+
+/// A key that runs wait for, and that has no limit yet, lost its row while they waited.
+pub(super) const SET_MISSING_LIMITS: &str = "UPDATE flow_keys SET most = 1 WHERE key = ANY($1) AND most = 0";
+
+pub(super) const FORGET_RATES: &str = "DELETE FROM flow_keys WHERE ctid = ANY(ARRAY(SELECT ctid FROM flow_keys
+    WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+
+pub(super) const FORGET_REQUESTS: &str =
+    "DELETE FROM merged_requests WHERE ctid = ANY(ARRAY(SELECT ctid FROM merged_requests
+    WHERE created_at <= $1 ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
+
+#[async_trait]
+impl FlowStore for PostgresStore {
+    async fn admit(&self, request: Admit) -> Result<Admission> {
+        match self.write(Work::Admit(Box::new(request))).await? {
+            Outcome::Admitted(answer) => Ok(answer),
+            other => Err(mistaken(&other)),
+        }
+    }
+
+    async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
+        patiently!(self.sessions, |session| ahead(&session, run))
+    }
+
+    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+        let after = after.unwrap_or_default();
+        let (next, handed) = patiently!(self.sessions, |session| sweep(&mut session, &after, limit, now))?;
+        if handed {
+            let mut notifications = Notifications::default();
+            notifications.due(now);
+            self.hints.publish(&notifications);
+        }
+        Ok(next)
+    }
+}
+
+async fn ahead(client: &impl GenericClient, run: RunId) -> Result<Option<u32>, PgError> {
+    let waits_for = client.prepare_cached(WAITS_FOR).await?;
+    let row = client.query_opt(&waits_for, &[&run.0]).await?;
+    let waiting: Option<String> = row.map(|row| plain(&row, 0)).transpose()?.flatten();
+    let Some(waiting) = waiting else {
+        return Ok(None);
+    };
+    let first = client.prepare_cached(&dollars(FIRST_WAITING)).await?;
+    let first = client.query(&first, &[&waiting, &i64::from(MAX_AHEAD)]).await?;
+    let mut ahead = 0;
+    for row in &first {
+        if get::<RunId>(row, 0)? == run {
+            break;
+        }
+        ahead += 1;
+    }
+    Ok(Some(ahead))
+}
+
+/// The last key, if there may be more, and whether a run got a place.
+async fn sweep(
+    session: &mut Object,
+    after: &str,
+    limit: u32,
+    now: Timestamp,
+) -> Result<(Option<String>, bool), PgError> {
+    let (many, tx) = (i64::from(limit), session.transaction().await?);
+    let next = tx.prepare_cached(NEXT_WAITING).await?;
+    let waiting = tx.query(&next, &[&after, &many]).await?;
+    let waiting: Vec<String> = waiting.iter().map(|row| plain(row, 0)).collect::<Result<_, _>>()?;
+    let last = waiting.last().filter(|_| waiting.len() == limit as usize).cloned();
+    let mut freed: BTreeMap<String, i32> = BTreeMap::new();
+    if !waiting.is_empty() {
+        let spare = tx.prepare_cached(SPARE).await?;
+        for row in tx.query(&spare, &[&waiting]).await? {
+            freed.insert(plain(&row, 0)?, 0);
+        }
+    }
+    let ended = ended(&tx, many, &mut freed).await?;
+    let mut handed = false;
+    if !freed.is_empty() {
+        handed = hand_over(&tx, &ended, freed, now).await?;
+    }
+    let rates = tx.prepare_cached(FORGET_RATES).await?;
+    tx.execute(&rates, &[&now.0, &many]).await?;
+    let requests = tx.prepare_cached(FORGET_REQUESTS).await?;
+    let kept_since = now.0.saturating_sub(KEPT_REQUESTS_MS as i64 * 1000);
+    tx.execute(&requests, &[&kept_since, &many]).await?;
+    commit(tx).await?;
+    Ok((last, handed))
+}
+
+/// An ended run, and the keys that it holds or owns.
+type EndedRun = (Uuid, Vec<String>, Vec<String>);
+
+/// Locks ended runs whose places were not freed, and adds their keys.
+async fn ended(tx: &Transaction<'_>, many: i64, freed: &mut BTreeMap<String, i32>) -> Result<Vec<EndedRun>, PgError> {
+    let unfreed = tx.prepare_cached(&unfreed()).await?;
+    let mut ended = Vec::new();
+    for row in tx.query(&unfreed, &[&many]).await? {
+        let Some(stored) = flow(&row, 1)? else { continue };
+        let places: Vec<String> = rules::freed(&stored).map(str::to_owned).collect();
+        let owned: Vec<String> = stored.flow.owned().map(str::to_owned).collect();
+        for key in places.iter().chain(&owned) {
+            freed.entry(key.clone()).or_default();
+        }
+        ended.push((get::<RunId>(&row, 0)?.0, places, owned));
+    }
+    Ok(ended)
+}
+
+/// Locks the keys that are free, frees the places of ended runs, and gives free places to runs that wait. An ended run of
+/// which another transaction has locked a key is left for the next sweep.
+async fn hand_over(
+    tx: &Transaction<'_>,
+    ended: &[EndedRun],
+    mut freed: BTreeMap<String, i32>,
+    now: Timestamp,
+) -> Result<bool, PgError> {
+    let keys: Vec<&String> = freed.keys().collect();
+    let create = tx.prepare_cached(sql::named("create_keys")).await?;
+    tx.execute(&create, &[&keys]).await?;
+    let lock = tx.prepare_cached(sql::named("lock_keys")).await?;
+    let mut locked: Vec<String> = Vec::new();
+    for row in tx.query(&lock, &[&keys]).await? {
+        locked.push(plain(&row, 0)?);
+    }
+    freed.retain(|key, _| locked.contains(key));
+    let (mut cleared, mut owned) = (Vec::new(), Vec::new());
+    for (run, places, owns) in ended {
+        if places.iter().chain(owns).all(|key| freed.contains_key(key)) {
+            for place in places {
+                *freed.entry(place.clone()).or_default() += 1;
+            }
+            owned.extend(owns.iter().cloned());
+            cleared.push(*run);
+        }
+    }
+    tx.execute(CLEAR, &[&cleared]).await?;
+    tx.execute(DISOWN, &[&owned, &cleared]).await?;
+    let (keys, counts): (Vec<String>, Vec<i32>) = freed.into_iter().unzip();
+    tx.execute(SET_MISSING_LIMITS, &[&keys]).await?;
+    let hand_over = tx.prepare_cached(sql::named("hand_over")).await?;
+    let handed = tx.query(&hand_over, &[&keys, &counts, &now.0]).await?;
+    let drop = tx.prepare_cached(sql::named("drop_keys")).await?;
+    tx.execute(&drop, &[&keys]).await?;
+    Ok(!handed.is_empty())
+}

@@ -1,0 +1,1 @@
+DROP TABLE registered_callbacks;

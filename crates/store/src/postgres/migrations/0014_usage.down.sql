@@ -1,0 +1,2 @@
+DROP TABLE fermata_http_places;
+DROP TABLE tenant_usage;
