@@ -114,7 +114,12 @@ pub async fn dry_run(
 
 /// The settings of a real run, without what has effects, waits or reads secrets.
 fn settings_for(settings: &Settings, plan: &Plan) -> Settings {
-    let placeholder = |name: &String| (format!("{SECRET_PREFIX}{name}"), format!("<secret {name} {}>", Uuid::new_v4()));
+    let placeholder = |name: &String| {
+        (
+            format!("{SECRET_PREFIX}{name}"),
+            format!("<secret {name} {}>", Uuid::new_v4()),
+        )
+    };
     let secrets = plan.templates.secrets.iter().map(placeholder);
     Settings {
         park_after: Duration::ZERO,
@@ -265,8 +270,15 @@ impl Rehearsal<'_> {
             true => "",
             false => "; the answer was made from its schema, so give one as `callback`",
         };
-        let mut list = vec![(pointer.clone(), format!("node `{node}` refuses its answer: {why}{hint}"))];
-        list.extend(problems.into_iter().map(|(at, what)| (format!("{pointer}/callback{at}"), what)));
+        let mut list = vec![(
+            pointer.clone(),
+            format!("node `{node}` refuses its answer: {why}{hint}"),
+        )];
+        list.extend(
+            problems
+                .into_iter()
+                .map(|(at, what)| (format!("{pointer}/callback{at}"), what)),
+        );
         Refusal::InvalidMocks(list)
     }
 }
@@ -280,5 +292,30 @@ impl Engine {
         };
         let sandbox = shared.sandbox.clone();
         dry_run(plan, request, &shared.registry, &shared.settings, sandbox).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{actions::HttpSettings, clock::SystemClock};
+    use fermata_core::plan::PlanBuilder;
+
+    #[tokio::test]
+    async fn dry_run_above_the_limit_is_refused_until_another_ends() {
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let engine = Engine::new(store, registry, Settings::default(), Arc::new(SystemClock));
+        let plan = PlanBuilder::new("w").action("a", "core.echo").build().unwrap();
+        let others = engine.shared.dry_runs.acquire_many(MOST as u32).await.unwrap();
+        let refused = engine.dry_run(&plan, DryRun::default()).await;
+        assert!(
+            matches!(refused, Err(EngineError::Refused(Refusal::TooManyDryRuns))),
+            "{refused:?}"
+        );
+        drop(others);
+        let report = engine.dry_run(&plan, DryRun::default()).await.unwrap();
+        assert_eq!(report.status, "Succeeded");
+        assert_eq!(engine.shared.dry_runs.available_permits(), MOST);
     }
 }

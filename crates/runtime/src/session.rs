@@ -24,10 +24,10 @@ use crate::{
     reads::Reads,
     triggers::Triggers,
 };
+pub use dry_run::DryRunOf;
 use fermata_core::{RunId, Status, Timestamp};
 use fermata_metrics::Text;
 use fermata_store::{audit::describe, dead_letters::DeadLetterFilter, runs::Principal};
-pub use dry_run::DryRunOf;
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 pub use workflows::CallerWorkflows;

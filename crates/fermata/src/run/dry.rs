@@ -15,12 +15,7 @@ use fermata_runtime::{
     sandbox::Sandbox,
 };
 use serde_json::{Map, Value, json};
-use std::{
-    fmt::Write,
-    path::Path,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{fmt::Write, path::Path, process::ExitCode, time::Duration};
 
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
@@ -32,7 +27,10 @@ const WIDEST: usize = 40;
 /// Runs a document without effects.
 pub(super) async fn run(args: &RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let files = [Some(&args.file), args.mock.as_ref()];
-    let from_stdin = files.into_iter().flatten().filter(|file| file.as_path() == Path::new("-"));
+    let from_stdin = files
+        .into_iter()
+        .flatten()
+        .filter(|file| file.as_path() == Path::new("-"));
     if from_stdin.count() + args.input.iter().filter(|input| *input == "-").count() > 1 {
         let message = "only one of the document, the mocks and the input can come from standard input";
         return Err(Usage(message.to_owned()).into());
@@ -67,7 +65,9 @@ pub(super) async fn run(args: &RunArgs, config: &Config) -> anyhow::Result<ExitC
         Ok(Err(error)) => return Err(error.into()),
         Err(_) => {
             let limit = duration::show(limit);
-            cli::say(format_args!("fermata: the dry run did not end within {limit}; it was stopped"));
+            cli::say(format_args!(
+                "fermata: the dry run did not end within {limit}; it was stopped"
+            ));
             return Ok(ExitCode::from(TIMED_OUT));
         }
     };
@@ -205,7 +205,10 @@ impl Lines {
             push(&mut why, &format!("outcome `{outcome}`"));
         }
         if let Some(condition) = &edge.condition {
-            push(&mut why, &format!("condition `{condition}` is true{}", seen(&edge.values)));
+            push(
+                &mut why,
+                &format!("condition `{condition}` is true{}", seen(&edge.values)),
+            );
         }
         match why.is_empty() {
             true => format!("→ {to}"),
@@ -222,12 +225,20 @@ impl Lines {
 }
 
 fn of_guard(guard: &DryRunGuard) -> String {
-    format!("condition `{}` is {}{}", guard.condition, guard.verdict, seen(&guard.values))
+    format!(
+        "condition `{}` is {}{}",
+        guard.condition,
+        guard.verdict,
+        seen(&guard.values)
+    )
 }
 
 /// `: a is 1, b is 2`
 fn seen(values: &Map<String, Value>) -> String {
-    let values: Vec<String> = values.iter().map(|(path, value)| format!("{path} is {value}")).collect();
+    let values: Vec<String> = values
+        .iter()
+        .map(|(path, value)| format!("{path} is {value}"))
+        .collect();
     match values.is_empty() {
         true => String::new(),
         false => format!(": {}", values.join(", ")),

@@ -5,16 +5,31 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 
 fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dry-run").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples/dry-run")
+        .join(name)
 }
 
 #[test]
 fn the_example_shows_its_route_without_calling_anything() {
     let (order, mocks) = (example("order.yaml"), example("order.mocks.json"));
-    let args = ["run", text(&order), "--mock", text(&mocks), "--input", "order=7", "--input", "amount=42"];
+    let args = [
+        "run",
+        text(&order),
+        "--mock",
+        text(&mocks),
+        "--input",
+        "order=7",
+        "--input",
+        "amount=42",
+    ];
     let ran = fermata(&args);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(ran.json()["status"], 200, "the outputs of the last step, made from its schema: {ran:?}");
+    assert_eq!(
+        ran.json()["status"],
+        200,
+        "the outputs of the last step, made from its schema: {ran:?}"
+    );
     for line in [
         "↻ retrying   charge     http.request              attempt 1, HTTP_STATUS: the service answered with status 503",
         "→ payment: condition `context.data.charge.body.status == 'pending'` is true: ",
@@ -41,14 +56,23 @@ fn exit_codes_are_those_of_run() {
     let file = write(&folder, "w.json", document);
     let made = fermata(&["run", text(&file), "--dry-run"]);
     assert_eq!(made.code, Some(0), "{made:?}");
-    let down = write(&folder, "down.yaml", "call: { error: { code: DOWN, message: down, retriable: false } }\n");
+    let down = write(
+        &folder,
+        "down.yaml",
+        "call: { error: { code: DOWN, message: down, retriable: false } }\n",
+    );
     let failed = fermata(&["run", text(&file), "--mock", text(&down)]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("✗ failed     call  http.request"), "{failed:?}");
     let wrong = write(&folder, "wrong.json", &json!({ "cal": { "outputs": {} } }).to_string());
     let refused = fermata(&["run", text(&file), "--mock", text(&wrong)]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("/cal: there is no node `cal`; did you mean `call`?"), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("/cal: there is no node `cal`; did you mean `call`?"),
+        "{refused:?}"
+    );
     let missing = fermata(&["run", text(&file), "--mock", "none.json"]);
     assert_eq!(missing.code, Some(2), "{missing:?}");
 }

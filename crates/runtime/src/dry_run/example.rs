@@ -27,8 +27,18 @@ impl Maker<'_> {
         if depth > DEEPEST {
             return Value::Null;
         }
-        let first = |name: &str| members.get(name).and_then(Value::as_array).and_then(|list| list.first());
-        let fixed = [members.get("const"), members.get("default"), first("examples"), first("enum")];
+        let first = |name: &str| {
+            members
+                .get(name)
+                .and_then(Value::as_array)
+                .and_then(|list| list.first())
+        };
+        let fixed = [
+            members.get("const"),
+            members.get("default"),
+            first("examples"),
+            first("enum"),
+        ];
         if let Some(value) = fixed.into_iter().flatten().next() {
             return value.clone();
         }
@@ -52,7 +62,9 @@ impl Maker<'_> {
             "object" => Value::Object(self.object(members, depth)),
             "array" => {
                 let count = whole(members, "minItems");
-                let item = members.get("items").map_or(Value::Null, |item| self.make(item, depth + 1));
+                let item = members
+                    .get("items")
+                    .map_or(Value::Null, |item| self.make(item, depth + 1));
                 Value::Array(vec![item; count as usize])
             }
             "string" => text(members).into(),
@@ -166,7 +178,10 @@ mod tests {
             (json!({ "type": "integer", "examples": [200] }), json!(200)),
             (json!({ "type": "array", "items": { "type": "integer" } }), json!([])),
             (json!({ "items": { "type": "integer" }, "minItems": 2 }), json!([0, 0])),
-            (json!({ "anyOf": [{ "type": "null" }, { "type": "boolean" }] }), json!(false)),
+            (
+                json!({ "anyOf": [{ "type": "null" }, { "type": "boolean" }] }),
+                json!(false),
+            ),
             (
                 json!({ "type": "object", "required": ["a", "c"], "properties":
                     { "a": { "type": "string" }, "b": { "type": "string" }, "d": { "default": 1 } } }),
@@ -190,7 +205,12 @@ mod tests {
         let list = json!({ "$ref": "#/definitions/list", "definitions": {
             "list": { "type": "object", "required": ["next"], "properties": { "next": { "$ref": "#/definitions/list" } } } } });
         assert!(example(&list)["next"]["next"].is_object());
-        for wrong in [json!({ "$ref": "#" }), json!({ "$ref": "https://example.com" }), json!({ "type": "x" }), json!(1)] {
+        for wrong in [
+            json!({ "$ref": "#" }),
+            json!({ "$ref": "https://example.com" }),
+            json!({ "type": "x" }),
+            json!(1),
+        ] {
             assert_eq!(example(&wrong), Value::Null, "{wrong}");
         }
         let long = json!({ "type": "string", "minLength": 1e300 });

@@ -87,7 +87,12 @@ impl Child {
         }
         let failed = if failure.is_some() { count } else { 0 };
         let outputs = (0..count).map(output).collect();
-        Ok(outputs_of_items(call.node.as_str(), outputs, failed as u32, self.merges))
+        Ok(outputs_of_items(
+            call.node.as_str(),
+            outputs,
+            failed as u32,
+            self.merges,
+        ))
     }
 }
 

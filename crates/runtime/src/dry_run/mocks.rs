@@ -53,7 +53,12 @@ impl Mocks {
         let mut read = Mocks {
             by_node: HashMap::new(),
             children: plan.nodes.iter().filter_map(child).collect(),
-            requests: plan.nodes.iter().filter(is_request).map(|node| node.id.clone()).collect(),
+            requests: plan
+                .nodes
+                .iter()
+                .filter(is_request)
+                .map(|node| node.id.clone())
+                .collect(),
         };
         let none = Map::new();
         let members = match mocks {
@@ -78,7 +83,11 @@ impl Mocks {
                     problems.push((at, message));
                     continue;
                 }
-                Value::Array(list) => list.iter().enumerate().map(|(index, one)| (format!("{at}/{index}"), one)).collect(),
+                Value::Array(list) => list
+                    .iter()
+                    .enumerate()
+                    .map(|(index, one)| (format!("{at}/{index}"), one))
+                    .collect(),
                 one => vec![(at, one)],
             };
             let mut read_list = Vec::new();
@@ -153,7 +162,10 @@ fn read_one(node: &Node, at: &str, mock: &Value) -> Result<Mock, (String, String
         _ => "`{\"outputs\": …}`, `{\"error\": {\"code\", \"message\"}}` or `{\"timeout\": true}`",
     };
     let Value::Object(members) = mock else {
-        return problem(at.to_owned(), format!("the mock of node `{id}` must be an object such as {forms}"));
+        return problem(
+            at.to_owned(),
+            format!("the mock of node `{id}` must be an object such as {forms}"),
+        );
     };
     for name in members.keys() {
         if !MEMBERS.contains(&name.as_str()) {
@@ -176,7 +188,10 @@ fn read_one(node: &Node, at: &str, mock: &Value) -> Result<Mock, (String, String
             let is_list = node.kind.each().is_some() && outputs.is_array();
             match outputs.is_object() || is_list {
                 true => Ok(Mock::Outputs(outputs.clone())),
-                false => problem(format!("{at}/outputs"), format!("the outputs of node `{id}` must be an object")),
+                false => problem(
+                    format!("{at}/outputs"),
+                    format!("the outputs of node `{id}` must be an object"),
+                ),
             }
         }
         (None, None, Some(callback), None) => Ok(Mock::Callback(callback.clone())),
@@ -194,7 +209,10 @@ fn failure(error: &Value) -> Result<Failure, String> {
         return Err("must be an object with `code` and `message`".to_owned());
     };
     if let Some(name) = members.keys().find(|name| !MEMBERS_OF_ERRORS.contains(&name.as_str())) {
-        return Err(format!("is wrong: {}", unknown(name, MEMBERS_OF_ERRORS.into_iter(), "member of an error")));
+        return Err(format!(
+            "is wrong: {}",
+            unknown(name, MEMBERS_OF_ERRORS.into_iter(), "member of an error")
+        ));
     }
     let text = |name: &str| match members.get(name) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
@@ -254,24 +272,64 @@ mod tests {
     fn wrong_mocks_are_named_with_their_place() {
         for (mocks, at, what) in [
             (json!([]), "", "must be an object"),
-            (json!({ "chrage": { "outputs": {} } }), "/chrage", "did you mean `charge`?"),
+            (
+                json!({ "chrage": { "outputs": {} } }),
+                "/chrage",
+                "did you mean `charge`?",
+            ),
             (json!({ "charge": [] }), "/charge", "is empty"),
             (json!({ "charge": 1 }), "/charge", "must be an object such as"),
             (json!({ "charge": {} }), "/charge", "exactly one of these forms"),
-            (json!({ "charge": { "output": {} } }), "/charge/output", "did you mean `outputs`?"),
-            (json!({ "charge": { "outputs": 7 } }), "/charge/outputs", "must be an object"),
-            (json!({ "charge": { "callback": {} } }), "/charge/callback", "it calls http.request"),
-            (json!({ "charge": { "timeout": false } }), "/charge/timeout", "must be true"),
-            (json!({ "charge": { "error": "x" } }), "/charge/error", "must be an object"),
-            (json!({ "charge": { "error": { "code": "X" } } }), "/charge/error", "has no `message`"),
+            (
+                json!({ "charge": { "output": {} } }),
+                "/charge/output",
+                "did you mean `outputs`?",
+            ),
+            (
+                json!({ "charge": { "outputs": 7 } }),
+                "/charge/outputs",
+                "must be an object",
+            ),
+            (
+                json!({ "charge": { "callback": {} } }),
+                "/charge/callback",
+                "it calls http.request",
+            ),
+            (
+                json!({ "charge": { "timeout": false } }),
+                "/charge/timeout",
+                "must be true",
+            ),
+            (
+                json!({ "charge": { "error": "x" } }),
+                "/charge/error",
+                "must be an object",
+            ),
+            (
+                json!({ "charge": { "error": { "code": "X" } } }),
+                "/charge/error",
+                "has no `message`",
+            ),
             (
                 json!({ "charge": { "error": { "code": "X", "message": "x", "retryable": true } } }),
                 "/charge/error",
                 "did you mean `retriable`?",
             ),
-            (json!({ "charge": [{ "timeout": true }, 1] }), "/charge/1", "must be an object such as"),
-            (json!({ "payment": { "outputs": {} } }), "/payment/outputs", "it waits for a callback"),
-            (json!({ "pause": { "outputs": {} } }), "/pause", "takes no mock: it sleeps"),
+            (
+                json!({ "charge": [{ "timeout": true }, 1] }),
+                "/charge/1",
+                "must be an object such as",
+            ),
+            (
+                json!({ "payment": { "outputs": {} } }),
+                "/payment/outputs",
+                "it waits for a callback",
+            ),
+            (
+                json!({ "pause": { "outputs": {} } }),
+                "/pause",
+                "takes no mock: it sleeps",
+            ),
         ] {
             let problems = read(&mocks).expect_err(&mocks.to_string());
             assert_eq!(problems.len(), 1, "{problems:?}");
@@ -292,7 +350,10 @@ mod tests {
         };
         assert!(failure.retriable && outputs["status"] == 503);
         for attempt in [2, 3, 9] {
-            assert_eq!(mocks.of(&charge, attempt), Some(&Mock::Outputs(json!({ "status": 200 }))));
+            assert_eq!(
+                mocks.of(&charge, attempt),
+                Some(&Mock::Outputs(json!({ "status": 200 })))
+            );
         }
         assert_eq!(mocks.of(&"payment".into(), 1), None);
     }

@@ -254,7 +254,10 @@ impl Route {
     }
 
     fn target(&self, edge: &fermata_core::Edge) -> String {
-        self.names.get(edge.target.at()).map(NodeId::to_string).unwrap_or_default()
+        self.names
+            .get(edge.target.at())
+            .map(NodeId::to_string)
+            .unwrap_or_default()
     }
 }
 

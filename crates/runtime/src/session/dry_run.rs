@@ -41,12 +41,7 @@ impl Session {
         Ok((report, warnings))
     }
 
-    async fn checked(
-        &self,
-        owner: &str,
-        source: &[u8],
-        name: &str,
-    ) -> Result<(Plan, Vec<Diagnostic>), EngineError> {
+    async fn checked(&self, owner: &str, source: &[u8], name: &str) -> Result<(Plan, Vec<Diagnostic>), EngineError> {
         let workflows = self.engine.workflows_of(owner);
         let (_, compiled) = workflows.check_document(source, name, Stage::Publish).await?;
         Ok((compiled.plan, compiled.warnings))

@@ -22,14 +22,15 @@ async fn attempted(document: &Value, trigger: Value, mocks: Value) -> Result<Dry
     let settings = Settings::default();
     let sandbox = Sandbox::new(settings.sandbox.clone());
     let text = document.to_string();
+    let (dialects, secrets) = (DialectSettings::default(), Secrets::default());
     let checked = check_document(
         text.as_bytes(),
         "test.json",
-        &DialectSettings::default(),
+        &dialects,
         &registry,
         Stage::Publish,
         &sandbox,
-        &Secrets::default(),
+        &secrets,
     );
     let (_, compiled) = checked.await.unwrap_or_else(|problems| panic!("{problems}"));
     let request = DryRun {
@@ -65,11 +66,17 @@ async fn thirteen_days_of_sleep_take_no_time_and_are_exact() {
         { "id": "b", "actionType": "core.echo", "parameters": { "done": true } },
     ]));
     let report = run(document, json!({})).await;
-    assert_eq!((report.status.as_str(), report.virtual_duration_ms), ("Succeeded", 13 * DAY));
+    assert_eq!(
+        (report.status.as_str(), report.virtual_duration_ms),
+        ("Succeeded", 13 * DAY)
+    );
     assert_eq!(report.outputs, json!({ "done": true }));
     assert_eq!(ids(&report), ["a", "pause", "b"]);
     let pause = node(&report, "pause");
-    assert_eq!((pause.started_after_ms, pause.ended_after_ms), (Some(0), Some(13 * DAY)));
+    assert_eq!(
+        (pause.started_after_ms, pause.ended_after_ms),
+        (Some(0), Some(13 * DAY))
+    );
     assert_eq!(node(&report, "b").started_after_ms, Some(13 * DAY));
     assert_eq!(node(&report, "a").mock, None, "an action without effects is called");
 }
@@ -88,17 +95,31 @@ async fn retries_follow_their_policy_on_the_virtual_clock() {
     assert_eq!(report.outputs, json!({ "got": 5.0 }));
     let call = node(&report, "call");
     assert_eq!((call.attempts, call.ended_after_ms), (3, Some(660_000)));
-    let history = call.attempt_history.iter().map(|attempt| (attempt.status.as_str(), attempt.ended_after_ms));
-    let expected = [("RetriableFailure", 0), ("RetriableFailure", 60_000), ("Succeeded", 660_000)];
+    let history = call
+        .attempt_history
+        .iter()
+        .map(|attempt| (attempt.status.as_str(), attempt.ended_after_ms));
+    let expected = [
+        ("RetriableFailure", 0),
+        ("RetriableFailure", 60_000),
+        ("Succeeded", 660_000),
+    ];
     assert_eq!(history.collect::<Vec<_>>(), expected);
     let outputs = call.outputs.as_ref().unwrap();
-    assert_eq!(outputs["status"], 200, "given outputs get the members of real ones: {outputs}");
+    assert_eq!(
+        outputs["status"], 200,
+        "given outputs get the members of real ones: {outputs}"
+    );
 
     let failed = run(document, json!({ "call": down })).await;
-    assert_eq!((failed.status.as_str(), failed.virtual_duration_ms), ("Failed", 660_000));
+    assert_eq!(
+        (failed.status.as_str(), failed.virtual_duration_ms),
+        ("Failed", 660_000)
+    );
     assert_eq!(failed.error.unwrap()["code"], "DOWN");
     let permanent = json!({ "call": { "error": { "code": "NO", "message": "no", "retriable": false } } });
-    let document = workflow(json!([{ "id": "call", "actionType": "http.request", "parameters": { "url": "http://a.example/" } }]));
+    let document =
+        workflow(json!([{ "id": "call", "actionType": "http.request", "parameters": { "url": "http://a.example/" } }]));
     assert_eq!(run(document, permanent).await.nodes[0].attempts, 1);
 }
 
@@ -115,21 +136,34 @@ async fn edges_show_their_conditions_values_and_verdicts() {
     ]));
     let report = run(document.clone(), json!({})).await;
     let edges = &node(&report, "a").edges;
-    let shown: Vec<_> = edges.iter().map(|edge| (edge.to.as_str(), edge.when, edge.taken, edge.verdict)).collect();
+    let shown: Vec<_> = edges
+        .iter()
+        .map(|edge| (edge.to.as_str(), edge.when, edge.taken, edge.verdict))
+        .collect();
     let expected = [
         ("big", "success", true, Some(true)),
         ("small", "success", false, Some(false)),
         ("sorry", "onFailure", false, None),
     ];
     assert_eq!(shown, expected);
-    assert!(edges[1].values.values().any(|value| *value == json!(7)), "{:?}", edges[1]);
+    assert!(
+        edges[1].values.values().any(|value| *value == json!(7)),
+        "{:?}",
+        edges[1]
+    );
     assert!(edges[1].reason.as_ref().unwrap().contains("is false"), "{:?}", edges[1]);
     let skipped = node(&report, "small");
-    assert!(skipped.skip_reason.as_ref().unwrap().contains("context.data.a.n <= 5"), "{skipped:?}");
+    assert!(
+        skipped.skip_reason.as_ref().unwrap().contains("context.data.a.n <= 5"),
+        "{skipped:?}"
+    );
 
     let failing = json!({ "a": { "error": { "code": "X", "message": "x", "retriable": false } } });
     let report = run(document, failing).await;
-    assert_eq!((report.status.as_str(), &report.outputs), ("Succeeded", &json!({ "sorry": true })));
+    assert_eq!(
+        (report.status.as_str(), &report.outputs),
+        ("Succeeded", &json!({ "sorry": true }))
+    );
     let taken: Vec<_> = node(&report, "a").edges.iter().filter(|edge| edge.taken).collect();
     assert_eq!((taken.len(), taken[0].to.as_str()), (1, "sorry"));
 }
@@ -143,13 +177,22 @@ async fn waits_are_answered_or_time_out() {
         { "id": "late", "actionType": "core.echo", "parameters": { "late": true } },
     ]));
     let answered = run(document.clone(), json!({ "payment": { "callback": { "ok": true } } })).await;
-    assert_eq!((&answered.outputs, answered.virtual_duration_ms), (&json!({ "paid": true }), 0));
+    assert_eq!(
+        (&answered.outputs, answered.virtual_duration_ms),
+        (&json!({ "paid": true }), 0)
+    );
     let late = run(document.clone(), json!({ "payment": { "timeout": true } })).await;
-    assert_eq!((&late.outputs, late.virtual_duration_ms), (&json!({ "late": true }), 2 * DAY));
+    assert_eq!(
+        (&late.outputs, late.virtual_duration_ms),
+        (&json!({ "late": true }), 2 * DAY)
+    );
     assert_eq!(node(&late, "payment").error.as_ref().unwrap()["code"], "WAIT_TIMEOUT");
     let made = run(document, json!({})).await;
     assert_eq!(made.status, "Succeeded");
-    assert!(node(&made, "paid").skip_reason.is_some(), "without a mock a wait is answered with {{}}");
+    assert!(
+        node(&made, "paid").skip_reason.is_some(),
+        "without a mock a wait is answered with {{}}"
+    );
 }
 
 #[tokio::test]
@@ -168,10 +211,14 @@ async fn approvals_are_answered_by_mock_or_from_their_schema() {
     let given = run(document.clone(), mock).await;
     assert_eq!(given.outputs, json!({ "outcome": "no", "amount": 9 }));
     let wrong = json!({ "ask": { "callback": { "outcome": "maybe" } } });
-    let Err(EngineError::Refused(Refusal::InvalidMocks(problems))) = attempted(&document, json!({}), wrong).await else {
+    let Err(EngineError::Refused(Refusal::InvalidMocks(problems))) = attempted(&document, json!({}), wrong).await
+    else {
         panic!("a node refuses its answer");
     };
-    assert!(problems[0].0 == "/ask" && problems[0].1.contains("yes, no"), "{problems:?}");
+    assert!(
+        problems[0].0 == "/ask" && problems[0].1.contains("yes, no"),
+        "{problems:?}"
+    );
 }
 
 #[tokio::test]
@@ -196,11 +243,17 @@ async fn jsondagapi_decisions_and_tasks_follow_the_mocks() {
         "no": { "callback": { "state": { "told": true } } },
     });
     let report = run(document.clone(), mocks).await;
-    assert_eq!((report.status.as_str(), &report.outputs), ("Succeeded", &json!({ "score": 7, "told": true })));
+    assert_eq!(
+        (report.status.as_str(), &report.outputs),
+        ("Succeeded", &json!({ "score": 7, "told": true }))
+    );
     let edges = &node(&report, "d").edges;
     let shown: Vec<_> = edges.iter().map(|edge| (edge.outcome.as_deref(), edge.taken)).collect();
     assert_eq!(shown, [(Some("yes"), false), (Some("no"), true)]);
-    assert!(edges[0].reason.as_ref().unwrap().contains("another outcome"), "{edges:?}");
+    assert!(
+        edges[0].reason.as_ref().unwrap().contains("another outcome"),
+        "{edges:?}"
+    );
     // Without mocks the first outcome is chosen, and nothing is sent.
     let made = run(document.clone(), json!({})).await;
     assert_eq!(made.status, "Succeeded");
@@ -218,12 +271,19 @@ async fn runlater_tasks_follow_the_mocks() {
         "refuse": { "url": "http://127.0.0.1:1/refuse", "needs": ["charge"], "if": "tasks.charge.status_code == 402" },
     } });
     let paid = run(document.clone(), json!({})).await;
-    assert_eq!((paid.status.as_str(), paid.virtual_duration_ms), ("Succeeded", 13 * DAY));
+    assert_eq!(
+        (paid.status.as_str(), paid.virtual_duration_ms),
+        ("Succeeded", 13 * DAY)
+    );
     let refuse = node(&paid, "refuse");
     assert!(!refuse.guard.as_ref().unwrap().verdict, "{refuse:?}");
     assert!(refuse.skip_reason.as_ref().unwrap().contains("402"), "{refuse:?}");
     let error = json!({ "code": "HTTP_STATUS", "message": "402", "retriable": false });
-    let refused = run(document, json!({ "charge": { "error": error, "outputs": { "status": 402 } } })).await;
+    let refused = run(
+        document,
+        json!({ "charge": { "error": error, "outputs": { "status": 402 } } }),
+    )
+    .await;
     assert!(node(&refused, "refuse").guard.as_ref().unwrap().verdict, "{refused:?}");
     assert!(node(&refused, "ship").skip_reason.is_some());
 }
@@ -239,13 +299,21 @@ async fn child_runs_are_not_started() {
     let trigger = json!({ "list": ["a", "b"] });
     let mocks = json!({ "one": { "outputs": { "price": 3 } }, "all": { "outputs": [{ "x": 1 }, { "x": 2 }] } });
     let report = attempted(&document, trigger.clone(), mocks).await.unwrap();
-    assert_eq!(report.outputs, json!({ "one": 3, "all": [{ "x": 1 }, { "x": 2 }], "count": 2 }));
+    assert_eq!(
+        report.outputs,
+        json!({ "one": 3, "all": [{ "x": 1 }, { "x": 2 }], "count": 2 })
+    );
     let mocks = json!({ "one": { "error": { "code": "CHILD", "message": "broken", "retriable": false } } });
     let failed = attempted(&document, trigger, mocks).await.unwrap();
     assert_eq!(failed.error.unwrap()["code"], "CHILD");
     let mocks = json!({ "one": { "outputs": { "price": 3 } } });
     let wrong = attempted(&document, json!({ "list": 7 }), mocks).await.unwrap();
-    assert!(wrong.error.unwrap()["message"].as_str().unwrap().contains("must be a list"));
+    assert!(
+        wrong.error.unwrap()["message"]
+            .as_str()
+            .unwrap()
+            .contains("must be a list")
+    );
 }
 
 /// The service accepts connections only if the engine opens one.
@@ -277,8 +345,13 @@ async fn parameters_of_mocked_actions_are_checked() {
     ]));
     let report = attempted(&document, json!({ "url": 7 }), json!({})).await.unwrap();
     assert_eq!(report.error.unwrap()["code"], "INVALID_PARAMETERS");
-    let report = attempted(&document, json!({ "url": "http://a.example/x" }), json!({})).await.unwrap();
-    assert_eq!(report.nodes[0].parameters.as_ref().unwrap()["url"], "http://a.example/x");
+    let report = attempted(&document, json!({ "url": "http://a.example/x" }), json!({}))
+        .await
+        .unwrap();
+    assert_eq!(
+        report.nodes[0].parameters.as_ref().unwrap()["url"],
+        "http://a.example/x"
+    );
     let report = attempted(&document, json!({}), json!({})).await.unwrap();
     assert_eq!(report.error.unwrap()["code"], "TEMPLATE_ERROR");
 }
@@ -287,22 +360,36 @@ async fn parameters_of_mocked_actions_are_checked() {
 async fn run_ends_at_its_deadline() {
     let document = workflow(json!([{ "id": "answer", "actionType": "core.wait" }]));
     let report = run(document, json!({ "answer": { "timeout": true } })).await;
-    assert_eq!((report.status.as_str(), report.virtual_duration_ms), ("Failed", 30 * DAY));
+    assert_eq!(
+        (report.status.as_str(), report.virtual_duration_ms),
+        ("Failed", 30 * DAY)
+    );
     assert_eq!(report.reason.as_deref(), Some("timeout"));
 }
 
 #[tokio::test]
 async fn wrong_mocks_and_triggers_are_refused_before_anything_runs() {
-    let mut document = workflow(json!([{ "id": "charge", "actionType": "http.request", "parameters": { "url": "http://a.example/" } }]));
+    let mut document = workflow(
+        json!([{ "id": "charge", "actionType": "http.request", "parameters": { "url": "http://a.example/" } }]),
+    );
     document["triggerSchema"] = json!({ "type": "object", "required": ["id"] });
     let mocks = json!({ "chrage": { "outputs": {} } });
     let refused = attempted(&document, json!({ "id": 1 }), mocks).await;
     let Err(EngineError::Refused(Refusal::InvalidMocks(problems))) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!(problems, [("/chrage".to_owned(), "there is no node `chrage`; did you mean `charge`?".to_owned())]);
+    assert_eq!(
+        problems,
+        [(
+            "/chrage".to_owned(),
+            "there is no node `chrage`; did you mean `charge`?".to_owned()
+        )]
+    );
     let refused = attempted(&document, json!({}), json!({})).await;
-    assert!(matches!(refused, Err(EngineError::Refused(Refusal::InvalidTrigger { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(EngineError::Refused(Refusal::InvalidTrigger { .. }))),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

@@ -28,19 +28,35 @@ async fn the_route_is_shown_and_nothing_is_called_or_stored() {
     assert_eq!(report["outputs"], json!({ "for": "ada", "plan": "gold" }));
     assert_eq!(report["warnings"], json!([]));
     let charge = &report["nodes"][0];
-    assert_eq!((&charge["nodeId"], &charge["mock"], &charge["attempts"]), (&json!("charge"), &json!("given"), &json!(1)));
+    assert_eq!(
+        (&charge["nodeId"], &charge["mock"], &charge["attempts"]),
+        (&json!("charge"), &json!("given"), &json!(1))
+    );
     let edge = &charge["edges"][0];
-    assert_eq!((&edge["to"], &edge["taken"], &edge["verdict"]), (&json!("pause"), &json!(true), &json!(true)));
+    assert_eq!(
+        (&edge["to"], &edge["taken"], &edge["verdict"]),
+        (&json!("pause"), &json!(true), &json!(true))
+    );
     assert_eq!(edge["condition"], "context.data.charge.body.ok");
-    assert!(edge["values"].as_object().is_some_and(|values| values.values().any(|value| *value == json!(true))), "{edge}");
+    assert!(
+        edge["values"]
+            .as_object()
+            .is_some_and(|values| values.values().any(|value| *value == json!(true))),
+        "{edge}"
+    );
     assert_eq!(service.bodies(), Vec::<Value>::new(), "the service must not be called");
 
     // As YAML, without a mock.
-    let yaml = "id: y\ndisplayName: Y\nstartNode: a\nnodes:\n  - id: a\n    actionType: core.echo\n    parameters: { n: 1 }\n";
+    let yaml =
+        "id: y\ndisplayName: Y\nstartNode: a\nnodes:\n  - id: a\n    actionType: core.echo\n    parameters: { n: 1 }\n";
     let report = server.post(DRY_RUN, json!({ "document": yaml })).await.expect(200);
     assert_eq!(report["outputs"], json!({ "n": 1 }));
     for path in ["/api/v1/workflows", "/api/v1/executions"] {
-        assert_eq!(server.get(path).await.expect(200)["items"], json!([]), "nothing is stored");
+        assert_eq!(
+            server.get(path).await.expect(200)["items"],
+            json!([]),
+            "nothing is stored"
+        );
     }
 }
 
@@ -55,17 +71,35 @@ async fn stored_workflows_are_run_by_version_or_draft() {
     server.post("/api/v1/workflows", numbered(1)).await.expect(201);
     let run = async |body: Value| server.post(DRY_RUN, body).await;
     let draft = run(json!({ "workflowId": "w" })).await.expect(200);
-    assert_eq!(draft["outputs"], json!({ "n": 1 }), "a draft, because there is no version");
+    assert_eq!(
+        draft["outputs"],
+        json!({ "n": 1 }),
+        "a draft, because there is no version"
+    );
     server.post_nothing("/api/v1/workflows/w/publish").await.expect(200);
     let json = [("content-type", "application/json")];
-    let put = server.send(reqwest::Method::PUT, "/api/v1/workflows/w/draft", &json, numbered(2).to_string()).await;
+    let put = server
+        .send(
+            reqwest::Method::PUT,
+            "/api/v1/workflows/w/draft",
+            &json,
+            numbered(2).to_string(),
+        )
+        .await;
     put.expect(200);
     server.post_nothing("/api/v1/workflows/w/publish").await.expect(200);
-    assert_eq!(run(json!({ "workflowId": "w" })).await.expect(200)["outputs"], json!({ "n": 2 }));
+    assert_eq!(
+        run(json!({ "workflowId": "w" })).await.expect(200)["outputs"],
+        json!({ "n": 2 })
+    );
     let first = run(json!({ "workflowId": "w", "version": 1 })).await.expect(200);
     assert_eq!(first["outputs"], json!({ "n": 1 }));
-    run(json!({ "workflowId": "w", "version": 9 })).await.error(404, "VERSION_NOT_FOUND");
-    run(json!({ "workflowId": "none" })).await.error(404, "WORKFLOW_NOT_FOUND");
+    run(json!({ "workflowId": "w", "version": 9 }))
+        .await
+        .error(404, "VERSION_NOT_FOUND");
+    run(json!({ "workflowId": "none" }))
+        .await
+        .error(404, "WORKFLOW_NOT_FOUND");
     let runs = server.get("/api/v1/executions").await.expect(200);
     assert_eq!(runs["items"], json!([]), "nothing is stored");
 }
@@ -76,13 +110,20 @@ async fn wrong_requests_are_refused_with_their_places() {
     let bad = json!({ "id": "bad", "displayName": "Bad", "startNode": "b", "nodes": [{ "id": "a", "actionType": "core.ecko" }] });
     let refused = server.post(DRY_RUN, json!({ "document": bad })).await;
     let details = refused.error(400, "WFENG005")["details"].clone();
-    assert!(details.as_array().is_some_and(|list| list.iter().any(|detail| detail["pointer"] == "/startNode")), "{details}");
+    assert!(
+        details
+            .as_array()
+            .is_some_and(|list| list.iter().any(|detail| detail["pointer"] == "/startNode")),
+        "{details}"
+    );
 
     let mocks = json!({ "gret": { "outputs": {} } });
     let mut document = echo("w");
     document["nodes"][0]["id"] = json!("greet");
     document["startNode"] = json!("greet");
-    let refused = server.post(DRY_RUN, json!({ "document": document, "mocks": mocks })).await;
+    let refused = server
+        .post(DRY_RUN, json!({ "document": document, "mocks": mocks }))
+        .await;
     let details = refused.error(400, "INVALID_MOCKS")["details"].clone();
     assert_eq!(details[0]["pointer"], "/mocks/gret");
     assert_eq!(details[0]["message"], "there is no node `gret`; did you mean `greet`?");

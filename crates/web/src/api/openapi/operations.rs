@@ -3,8 +3,8 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi,
-        keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
+        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
+        jsondagapi, keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
