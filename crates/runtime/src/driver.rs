@@ -20,11 +20,11 @@
 mod attempt;
 mod attempts;
 mod cached_state;
-mod children;
+pub(crate) mod children;
 mod commit;
 mod evaluations;
 mod incoming;
-mod items;
+pub(crate) mod items;
 mod judge;
 mod lease;
 mod messages;

@@ -26,6 +26,7 @@ mod wakes;
 use crate::{
     actions::Registry,
     clock::{Clock, EngineClock},
+    dry_run,
     http_places::HttpPlaces,
     metrics::{Metrics, SpanMetrics},
     offload::Offload,
@@ -49,6 +50,7 @@ pub use request::{Accepted, Request};
 use shutdown::Shutdown;
 pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 pub use wait::Ended;
 use wait::Waiters;
@@ -87,6 +89,8 @@ pub(crate) struct Shared {
     pub metrics: Arc<Metrics>,
     /// Places for the HTTP steps of tenants with a limit on them.
     pub http_places: HttpPlaces,
+    /// Places for dry runs.
+    pub dry_runs: Semaphore,
     /// Starts by tenant and workflow.
     pub execution_rate: Option<RateLimiter<(String, Uuid)>>,
 }
@@ -115,6 +119,18 @@ impl Engine {
         observer: Option<Arc<dyn Observer>>,
     ) -> Engine {
         let sandbox = Sandbox::new(settings.sandbox.clone());
+        Engine::with_sandbox(store, registry, settings, clock, observer, sandbox)
+    }
+
+    /// An engine that shares the sandbox processes of another one.
+    pub(crate) fn with_sandbox(
+        store: Arc<dyn Store>,
+        registry: Registry,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        observer: Option<Arc<dyn Observer>>,
+        sandbox: Sandbox,
+    ) -> Engine {
         let machine = clock;
         let clock: Arc<dyn Clock> = Arc::new(EngineClock {
             store: store.clone(),
@@ -152,6 +168,7 @@ impl Engine {
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),
+            dry_runs: Semaphore::new(dry_run::MOST),
             execution_rate: settings.execution_rate.map(RateLimiter::new),
             runner,
             control: store.control().unwrap_or_else(|| store.clone()),

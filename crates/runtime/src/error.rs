@@ -141,6 +141,18 @@ pub enum Refusal {
         /// What exceeds it.
         problem: String,
     },
+    /// The mocks of a dry run do not fit its workflow: (JSON pointer into the mocks, what is wrong).
+    #[error("the mocks have {}", count(.0.len(), "problem"))]
+    InvalidMocks(Vec<(String, String)>),
+    /// A dry run took too long.
+    #[error(
+        "the dry run did not end within {0} s of real time, so it was stopped; nothing was stored. \
+         Mock steps that repeat often, and shorten lists"
+    )]
+    DryRunTooLong(u64),
+    /// As many dry runs as allowed are in progress.
+    #[error("this server is busy with other dry runs")]
+    TooManyDryRuns,
     /// The document has errors.
     #[error("the document has {}", count_errors(.0))]
     InvalidDocument(Diagnostics),

@@ -9,6 +9,7 @@
 //!
 //! Scopes are checked before a session is used, by route (`fermata_web::api::scopes`).
 
+mod dry_run;
 mod workflows;
 
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
     reads::Reads,
     triggers::Triggers,
 };
+pub use dry_run::DryRunOf;
 use fermata_core::{RunId, Status, Timestamp};
 use fermata_metrics::Text;
 use fermata_store::{audit::describe, dead_letters::DeadLetterFilter, runs::Principal};

@@ -7,6 +7,7 @@ mod dead_letters;
 mod deliveries;
 mod docs;
 mod drafts;
+mod dry_run;
 mod events;
 mod executions;
 mod health;
@@ -82,6 +83,15 @@ fn resources() -> Router<Web> {
         .route(
             "/api/v1/workflows/validate",
             post(drafts::validate)
+                .get(workflows::get)
+                .put(workflows::replace)
+                .patch(jsondagapi::patch)
+                .delete(lifecycle::delete),
+        )
+        // And `dry-run`.
+        .route(
+            "/api/v1/workflows/dry-run",
+            post(dry_run::run)
                 .get(workflows::get)
                 .put(workflows::replace)
                 .patch(jsondagapi::patch)

@@ -245,6 +245,18 @@ impl From<Refusal> for ApiError {
                 ApiError::new(StatusCode::BAD_REQUEST, "INVALID_TRIGGER_CONFIG", message)
                     .with_details(problems.into_iter().map(detail))
             }
+            Refusal::InvalidMocks(problems) => {
+                let detail = |(pointer, message): (String, String)| Detail::Trigger {
+                    code: "INVALID_MOCKS",
+                    severity: "error",
+                    message,
+                    pointer: format!("/mocks{pointer}"),
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_MOCKS", message)
+                    .with_details(problems.into_iter().map(detail))
+            }
+            Refusal::DryRunTooLong(_) => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "DRY_RUN_TOO_LONG", message),
+            Refusal::TooManyDryRuns => ApiError::busy(&message),
             Refusal::InvalidDocument(problems) => {
                 let list = problems.into_list().into_iter();
                 ApiError::new(StatusCode::BAD_REQUEST, "WFENG005", message).with_details(list.map(Detail::Diagnostic))

@@ -4,6 +4,7 @@ mod auth;
 mod bench;
 mod chaos;
 mod cli_client;
+mod cli_dry_run;
 mod cli_eval;
 mod cli_get;
 mod cli_ids;

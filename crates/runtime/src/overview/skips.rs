@@ -95,6 +95,13 @@ impl SkipReasons {
         })
     }
 
+    /// Why the edge at this position of a node was not taken, if it was not.
+    pub fn why_not(&self, node: &NodeId, position: usize) -> Option<String> {
+        let ix = self.plan.find(node.as_str())?;
+        self.plan.node(ix).edges.get(position)?;
+        Some(self.dead_edge(ix, position))
+    }
+
     /// A step that did not succeed, with its status in the terms of the dialect.
     fn unmet(&self, ix: NodeIx) -> Option<String> {
         let node = self.plan.node(ix);
@@ -133,6 +140,7 @@ impl SkipReasons {
             (Some(source), Some(verdict)) if !verdict.holds() => {
                 format!("after `{name}`, the {}", self.condition(source, Some(verdict)))
             }
+            (_, _) if edge.outcome.is_some() => format!("`{name}` chose another outcome"),
             (_, _) if edge.when == When::Unhandled => format!("another edge took the failure of `{name}`"),
             _ => format!("`{name}` took an earlier edge"),
         }

@@ -9,6 +9,7 @@ mod conditions;
 mod cost;
 mod dead_letters;
 mod decisions;
+mod dry_run;
 mod flow;
 mod flow_control;
 mod for_each;

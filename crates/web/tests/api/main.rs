@@ -7,6 +7,7 @@ mod cancel;
 mod dead_letters;
 mod delete;
 mod drafts;
+mod dry_run;
 mod every_request;
 mod executions;
 mod facade;

@@ -3,8 +3,8 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, events, executions, health, hierarchy, inbox, jsondagapi,
-        keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
+        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
+        jsondagapi, keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -70,6 +70,15 @@ fn workflows() -> Vec<Operation> {
         )
         .document(hello())
         .answer::<drafts::ValidatedView>(200),
+        op(
+            POST,
+            "/api/v1/workflows/dry-run",
+            "dryRunWorkflow",
+            "Execute a document without effects, on a virtual clock, and show the route it took",
+        )
+        .body::<dry_run::DryRunBody>(json!({
+            "document": hello(), "trigger": { "say": "hi" }, "mocks": { "greet": { "outputs": { "said": "hi" } } } }))
+        .answer::<dry_run::DryRunView>(200),
         op(
             GET,
             "/api/v1/workflows/{id}",
