@@ -286,6 +286,7 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: at(100),
         flow: None,
+        rerun: None,
         local_start: None,
     }
 }
@@ -344,6 +345,7 @@ pub(crate) fn attempt(node: &str, attempt: u32, ended_at: i64) -> Attempt {
         error: None,
         started_at: Some(at(ended_at - 1)),
         ended_at: at(ended_at),
+        reused_from: None,
     }
 }
 

@@ -34,6 +34,7 @@ fn new_run(version: u32, pinned: bool) -> NewRun {
         parent: None,
         created_at: NOW,
         flow: None,
+        rerun: None,
         local_start: None,
     }
 }
@@ -70,7 +71,7 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         (Archived, true, 2, PINNED, false),
     ];
     for (status, enabled, version, pinned, stored) in cases {
-        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None, None);
+        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None, None, None);
         let expected = (!stored).then_some(Enqueued::Stale);
         assert_eq!(
             answer, expected,
@@ -83,11 +84,11 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         ..workflow(Active, true)
     };
     for pinned in [true, false] {
-        let answer = refused_start(&new_run(1, pinned), Some(&unpublished), None, None);
+        let answer = refused_start(&new_run(1, pinned), Some(&unpublished), None, None, None);
         assert_eq!(answer, Some(Enqueued::Stale), "no version, pinned={pinned}");
     }
     assert_eq!(
-        refused_start(&new_run(2, false), None, None, None),
+        refused_start(&new_run(2, false), None, None, None, None),
         Some(Enqueued::Stale)
     );
 }
@@ -121,14 +122,19 @@ fn a_request_id_that_is_taken_answers_with_its_run() {
         (existing(OTHER_RUN, elsewhere), None, other),
     ];
     for (existing, workflow, expected) in cases {
-        let answer = refused_start(&new_run(2, false), workflow, Some(&existing), None);
+        let answer = refused_start(&new_run(2, false), workflow, Some(&existing), None, None);
         assert_eq!(answer, Some(expected), "{existing:?} {workflow:?}");
     }
 }
 
 #[test]
 fn a_child_starts_only_under_the_lease_of_its_parent() {
-    let parent = |status, owner, epoch| ParentFacts { status, owner, epoch };
+    let parent = |status, owner, epoch| ParentFacts {
+        status,
+        owner,
+        epoch,
+        emptied: false,
+    };
     let lost = Some(Enqueued::ParentLost);
     let (running, ours) = (Status::Running, Some(RUNNER));
     let lease = Some(ParentLease {
@@ -155,7 +161,7 @@ fn a_child_starts_only_under_the_lease_of_its_parent() {
             lease,
             ..Parent::of(OTHER_RUN)
         });
-        let answer = refused_start(&child, Some(&accepting), None, row.as_ref());
+        let answer = refused_start(&child, Some(&accepting), None, row.as_ref(), None);
         assert_eq!(answer, expected, "{lease:?} {row:?}");
     }
     // A child that exists is found, whatever became of its parent.
@@ -174,7 +180,7 @@ fn a_child_starts_only_under_the_lease_of_its_parent() {
         run: RUN,
         status: running,
     };
-    let answer = refused_start(&child, Some(&accepting), Some(&existing), None);
+    let answer = refused_start(&child, Some(&accepting), Some(&existing), None, None);
     assert_eq!(answer, Some(found));
 }
 
