@@ -48,7 +48,7 @@ use health::StoreHealth;
 pub(crate) use held::{HeldRuns, Hold};
 use ids::Ids;
 pub use request::{Accepted, Request};
-pub use rerun::{Repeated, RerunRequest, RerunVersion};
+pub use rerun::{RerunRequest, RerunVersion};
 use shutdown::Shutdown;
 pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -315,6 +315,13 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
     ),
     (
         "POST",
+        "/api/v1/executions/{id}/rerun",
+        "/api/v1/executions/<run>/rerun",
+        "{}",
+        Missing,
+    ),
+    (
+        "POST",
         "/api/v1/executions/{id}/nodes/{node}/callback",
         "/api/v1/executions/<run>/nodes/ask/callback",
         "{\"state\": {}}",
