@@ -71,13 +71,7 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
 }
 
-fn start(
-    run: &Run,
-    at: Timestamp,
-    vars: &Value,
-    timeout_ms: Option<u64>,
-    reused: Option<&Box<Reused>>,
-) -> Vec<Event> {
+fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>, reused: Option<&Box<Reused>>) -> Vec<Event> {
     if run.status != Status::Pending {
         return Vec::new();
     }

@@ -244,8 +244,13 @@ impl Engine {
                 let source = workflows.compiled(old.workflow_uid, &old.workflow_id, old.workflow_version);
                 let source = source.await?;
                 let events = self.events_of(old).await?;
-                let chosen = if request.failed_only { "/failedOnly" } else { "/fromNode" };
-                reused(old.id, &source.plan, &events, &new.plan, repeat).map_err(|error| refusal(old.id, chosen, error))?
+                let chosen = if request.failed_only {
+                    "/failedOnly"
+                } else {
+                    "/fromNode"
+                };
+                reused(old.id, &source.plan, &events, &new.plan, repeat)
+                    .map_err(|error| refusal(old.id, chosen, error))?
             }
         };
         let rerun = Rerun {
@@ -261,7 +266,11 @@ impl Engine {
     async fn events_of(&self, old: &RunRecord) -> Result<Vec<fermata_core::Event>, EngineError> {
         let stored = self.shared.store.load(old.id).await?;
         let stored = stored.ok_or(Refusal::RunNotFound(old.id))?;
-        let rows = stored.journal.iter().map(|row| decode(row)).collect::<Result<Vec<_>, _>>();
+        let rows = stored
+            .journal
+            .iter()
+            .map(|row| decode(row))
+            .collect::<Result<Vec<_>, _>>();
         let rows = rows.map_err(|error| Refusal::RunUnusable {
             run: old.id,
             what: error.to_string(),

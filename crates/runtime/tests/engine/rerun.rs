@@ -25,7 +25,7 @@ fn counting() -> (Calls, impl FnOnce(Registry) -> Registry) {
         }),
     });
     let calls = action.calls.clone();
-    (calls, |registry: Registry| registry.with(action))
+    (calls, |registry: Registry| registry.with_action(Arc::new(action)))
 }
 
 fn count(id: &str, parameters: Value, next: &[&str]) -> Value {
@@ -38,7 +38,11 @@ fn chain() -> Value {
     workflow(json!([
         count("a", json!({ "n": "{{ trigger.n }}" }), &["b"]),
         count("b", json!({ "fail": "{{ trigger.fail ?? false }}" }), &["c"]),
-        count("c", json!({ "got": "{{ context.data['a'].n }}", "now": "{{ trigger.n }}" }), &[]),
+        count(
+            "c",
+            json!({ "got": "{{ context.data['a'].n }}", "now": "{{ trigger.n }}" }),
+            &[]
+        ),
     ]))
 }
 
@@ -88,7 +92,12 @@ impl Bed {
 }
 
 fn parameters(calls: &Calls) -> Vec<Value> {
-    calls.lock().unwrap().iter().map(|(parameters, _)| parameters.clone()).collect()
+    calls
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(parameters, _)| parameters.clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -115,7 +124,10 @@ async fn nothing_before_the_node_is_executed_and_edits_apply_to_this_run_only() 
         let row = bed.store.run(new.run).await.unwrap().unwrap();
         assert_eq!(row.rerun_of.map(|of| of.run), Some(old.run));
         let kept: Vec<_> = new.actions.iter().filter(|row| row.reused_from.is_some()).collect();
-        assert_eq!((kept.len(), kept[0].node.as_str(), kept[0].reused_from), (1, "a", Some(old.run)));
+        assert_eq!(
+            (kept.len(), kept[0].node.as_str(), kept[0].reused_from),
+            (1, "a", Some(old.run))
+        );
         // The same again, without edits: those were of that run only.
         calls.lock().unwrap().clear();
         bed.repeat(new.run, from("b")).await;
@@ -156,11 +168,21 @@ async fn rerun_that_waits_keeps_the_same_after_its_source_is_deleted() {
     bed.engine.answer(&token, "{}").await.unwrap();
     let left = bed.end_of(waiting.run).await;
     assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
-    let of_rerun: Vec<Value> = parameters(&calls).into_iter().filter(|value| *value != json!({ "got": 1, "now": 1 })).collect();
-    assert_eq!(of_rerun, [json!({ "fail": false, "extra": 1 }), json!({ "got": 5, "now": 6 })]);
+    let of_rerun: Vec<Value> = parameters(&calls)
+        .into_iter()
+        .filter(|value| *value != json!({ "got": 1, "now": 1 }))
+        .collect();
+    assert_eq!(
+        of_rerun,
+        [json!({ "fail": false, "extra": 1 }), json!({ "got": 5, "now": 6 })]
+    );
     let row = bed.store.run(waiting.run).await.unwrap().unwrap();
     assert_eq!(row.rerun_of.map(|of| of.run), Some(failed.run));
-    let reasons: Vec<_> = left.timeline.iter().filter(|entry| entry.data["type"] == "reused").collect();
+    let reasons: Vec<_> = left
+        .timeline
+        .iter()
+        .filter(|entry| entry.data["type"] == "reused")
+        .collect();
     assert_eq!((reasons.len(), &reasons[0].data["node"]), (1, &json!("a")));
 }
 
@@ -195,7 +217,12 @@ async fn kept_waits_requests_and_children_have_no_effects() {
         let token = bed.until_waiting(run, "ok").await;
         bed.engine.answer(&token, r#"{"outcome":"approved"}"#).await.unwrap();
         let old = bed.end_of(run).await;
-        assert_eq!((old.status(), old.error()["node"].as_str()), (Status::Failed, Some("last")), "{:?}", old.ended);
+        assert_eq!(
+            (old.status(), old.error()["node"].as_str()),
+            (Status::Failed, Some("last")),
+            "{:?}",
+            old.ended
+        );
         calls.lock().unwrap().clear();
         let request = RerunRequest {
             trigger: Some(json!({ "items": [9] })),
@@ -203,7 +230,10 @@ async fn kept_waits_requests_and_children_have_no_effects() {
         };
         let new = bed.repeat(run, request).await;
         assert_eq!(new.status(), Status::Succeeded, "{:?}", new.ended);
-        assert_eq!(parameters(&calls), [json!({ "fail": false, "said": "yes", "by": "approved", "url": null })]);
+        assert_eq!(
+            parameters(&calls),
+            [json!({ "fail": false, "said": "yes", "by": "approved", "url": null })]
+        );
         assert_eq!(bed.store.waits(new.run).await.unwrap(), vec![]);
         assert_eq!(bed.store.children(new.run, None, 9).await.unwrap().items, vec![]);
         assert_eq!(bed.store.children(run, None, 9).await.unwrap().items.len(), 2);
@@ -214,7 +244,11 @@ impl Bed {
     /// The token of `w`, once the children before it have ended.
     async fn until_children_done(&self, run: RunId) -> String {
         for _ in 0..4000 {
-            let (rows, _) = self.store.actions(run, fermata_store::reads::Window { limit: 9, offset: 0 }).await.unwrap();
+            let (rows, _) = self
+                .store
+                .actions(run, fermata_store::reads::Window { limit: 9, offset: 0 })
+                .await
+                .unwrap();
             if rows.iter().any(|row| row.node.as_str() == "each") {
                 return self.until_waiting(run, "w").await;
             }
@@ -268,12 +302,13 @@ async fn state_is_that_of_the_kept_tasks() {
 #[tokio::test]
 async fn resources_of_the_chain_do_not_conflict() {
     let bed = Bed::with(Settings::default(), |registry| {
-        registry.with(Scripted::new("test.link", |_, _| {
+        let action = Scripted::new("test.link", |_, _| {
             Ok(Success {
                 links: vec![link("order-1")],
                 ..Scripted::nothing()
             })
-        }))
+        });
+        registry.with_action(Arc::new(action))
     })
     .await;
     let document = workflow(json!([{ "id": "make", "actionType": "test.link" }]));
@@ -299,7 +334,10 @@ async fn newest_version_reuses_unchanged_nodes_only() {
     let publish = async |document: Value| {
         let text = document.to_string();
         let workflows = bed.engine.workflows();
-        workflows.save_draft("under-test", text.as_bytes(), "test.json", None).await.unwrap();
+        workflows
+            .save_draft("under-test", text.as_bytes(), "test.json", None)
+            .await
+            .unwrap();
         workflows.publish("under-test", true).await.unwrap();
     };
     let mut fixed = chain();
@@ -318,7 +356,12 @@ async fn newest_version_reuses_unchanged_nodes_only() {
     publish(fixed).await;
     for request in [latest(failed_only()), latest(from("b"))] {
         let refusal = bed.refused(old.run, request).await;
-        assert!(refusal.to_string().contains("node `a`, which is before `b`, is not the same"), "{refusal}");
+        assert!(
+            refusal
+                .to_string()
+                .contains("node `a`, which is before `b`, is not the same"),
+            "{refusal}"
+        );
     }
     let again = RerunRequest {
         version: RerunVersion::Number(2),
@@ -330,7 +373,10 @@ async fn newest_version_reuses_unchanged_nodes_only() {
         version: RerunVersion::Number(9),
         ..from("b")
     };
-    assert!(matches!(bed.refused(old.run, unknown).await, Refusal::VersionNotFound { version: 9, .. }));
+    assert!(matches!(
+        bed.refused(old.run, unknown).await,
+        Refusal::VersionNotFound { version: 9, .. }
+    ));
 }
 
 #[tokio::test]
@@ -367,7 +413,11 @@ async fn reruns_that_cannot_be_are_refused_and_store_nothing() {
         (both, "/failedOnly", "exclude each other"),
         (with("a", json!({})), "/parameters/a", "`a` is not repeated"),
         (with("x", json!({})), "/parameters/x", "has no node `x`"),
-        (with("b", json!({ "fail": "{{ trigger. }}" })), "/parameters", "node `b`"),
+        (
+            with("b", json!({ "fail": "{{ trigger. }}" })),
+            "/parameters",
+            "node `b`",
+        ),
     ] {
         match bed.refused(old.run, request).await {
             Refusal::InvalidRerun { pointer: at, what: why } => {
@@ -381,16 +431,32 @@ async fn reruns_that_cannot_be_are_refused_and_store_nothing() {
         trigger: Some(json!({})),
         ..from("b")
     };
-    assert!(matches!(bed.refused(old.run, invalid).await, Refusal::InvalidTrigger { .. }));
+    assert!(matches!(
+        bed.refused(old.run, invalid).await,
+        Refusal::InvalidTrigger { .. }
+    ));
     let taken = RerunRequest {
         request_id: Some(bed.store.run(old.run).await.unwrap().unwrap().request_id),
         ..from("b")
     };
-    assert!(matches!(bed.refused(old.run, taken).await, Refusal::RequestIdTaken { .. }));
+    assert!(matches!(
+        bed.refused(old.run, taken).await,
+        Refusal::RequestIdTaken { .. }
+    ));
     assert!(calls.lock().unwrap().is_empty());
     bed.engine.workflows().archive("under-test").await.unwrap();
-    assert!(matches!(bed.refused(old.run, from("b")).await, Refusal::NotActive { .. }));
-    let all = bed.store.runs(RunFilter { limit: 9, ..RunFilter::default() }).await.unwrap();
+    assert!(matches!(
+        bed.refused(old.run, from("b")).await,
+        Refusal::NotActive { .. }
+    ));
+    let all = bed
+        .store
+        .runs(RunFilter {
+            limit: 9,
+            ..RunFilter::default()
+        })
+        .await
+        .unwrap();
     assert_eq!(all.items.len(), 2);
 }
 

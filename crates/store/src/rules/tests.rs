@@ -71,7 +71,13 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         (Archived, true, 2, PINNED, false),
     ];
     for (status, enabled, version, pinned, stored) in cases {
-        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None, None, None);
+        let answer = refused_start(
+            &new_run(version, pinned),
+            Some(&workflow(status, enabled)),
+            None,
+            None,
+            None,
+        );
         let expected = (!stored).then_some(Enqueued::Stale);
         assert_eq!(
             answer, expected,
