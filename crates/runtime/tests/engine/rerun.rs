@@ -78,7 +78,18 @@ impl Bed {
         }
     }
 
-    /// Waits until a run has this many open waits; their tokens.
+    /// Waits until an attempt of a node is recorded.
+    async fn until_recorded(&self, run: RunId, node: &str) {
+        for _ in 0..4000 {
+            if !self.store.last_attempts(run, &[node.into()]).await.unwrap().is_empty() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("{node} of {run} never ended");
+    }
+
+    /// Waits until a node takes an answer; its token.
     async fn until_waiting(&self, run: RunId, node: &str) -> String {
         for _ in 0..4000 {
             let waits = self.store.waits(run).await.unwrap();
@@ -152,6 +163,7 @@ async fn rerun_that_waits_keeps_the_same_after_its_source_is_deleted() {
         ..Request::default()
     });
     let first = first.await.unwrap().run;
+    bed.until_recorded(first, "b").await;
     let token = bed.until_waiting(first, "w").await;
     calls.lock().unwrap().clear();
     let request = RerunRequest {
@@ -199,7 +211,7 @@ async fn kept_waits_requests_and_children_have_no_effects() {
             { "id": "each", "nodeType": "subworkflow", "workflowId": "child", "forEach": "{{ [1, 2] }}",
               "edges": [{ "targetNode": "w" }] },
             { "id": "w", "actionType": "core.wait", "edges": [{ "targetNode": "ok" }] },
-            { "id": "ok", "actionType": "core.approval", "parameters": { "title": "Ok?" }, "edges": [{ "targetNode": "last" }] },
+            { "id": "ok", "actionType": "core.approval", "parameters": { "title": "Ok?", "outcomes": ["approved", "rejected"] }, "edges": [{ "targetNode": "last" }] },
             count("last", json!({ "fail": "{{ trigger.fail ?? false }}", "said": "{{ context.data['w'].said }}",
                 "by": "{{ context.data['ok'].outcome }}", "url": "{{ wait['w'].url }}" }), &[]),
         ]));
@@ -212,7 +224,8 @@ async fn kept_waits_requests_and_children_have_no_effects() {
             ..Request::default()
         };
         let run = bed.engine.start(request).await.unwrap().run;
-        let token = bed.until_children_done(run).await;
+        bed.until_recorded(run, "each").await;
+        let token = bed.until_waiting(run, "w").await;
         bed.engine.answer(&token, r#"{"said":"yes"}"#).await.unwrap();
         let token = bed.until_waiting(run, "ok").await;
         bed.engine.answer(&token, r#"{"outcome":"approved"}"#).await.unwrap();
@@ -237,24 +250,6 @@ async fn kept_waits_requests_and_children_have_no_effects() {
         assert_eq!(bed.store.waits(new.run).await.unwrap(), vec![]);
         assert_eq!(bed.store.children(new.run, None, 9).await.unwrap().items, vec![]);
         assert_eq!(bed.store.children(run, None, 9).await.unwrap().items.len(), 2);
-    }
-}
-
-impl Bed {
-    /// The token of `w`, once the children before it have ended.
-    async fn until_children_done(&self, run: RunId) -> String {
-        for _ in 0..4000 {
-            let (rows, _) = self
-                .store
-                .actions(run, fermata_store::reads::Window { limit: 9, offset: 0 })
-                .await
-                .unwrap();
-            if rows.iter().any(|row| row.node.as_str() == "each") {
-                return self.until_waiting(run, "w").await;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        panic!("the children of {run} never ended");
     }
 }
 
@@ -484,4 +479,43 @@ async fn one_request_makes_one_run() {
     assert!(made.iter().all(|accepted| accepted.run == made[0].run));
     bed.engine.wait(made[0].run, PATIENCE).await.unwrap().unwrap();
     assert_eq!(calls.lock().unwrap().len(), 2, "b and c, once");
+}
+
+/// A rerun is not merged with other starts: debounce does not apply to it, and a taken unique key refuses it.
+#[tokio::test]
+async fn rerun_is_not_merged_with_other_starts() {
+    let (calls, more) = counting();
+    let bed = Bed::with(Settings::default(), more).await;
+    let mut document = chain();
+    document["unique"] = json!({ "key": "{{ trigger.key ?? 'none' }}" });
+    let wait = json!({ "id": "w", "actionType": "core.wait", "edges": [] });
+    document["nodes"].as_array_mut().unwrap().push(wait);
+    document["nodes"][2]["edges"] = json!([{ "targetNode": "w" }]);
+    let old = bed.carry(document, json!({ "n": 5, "fail": true })).await;
+    let start = Request {
+        workflow_id: "under-test".to_owned(),
+        trigger: json!({ "n": 1, "key": "k" }),
+        ..Request::default()
+    };
+    let holder = bed.engine.start(start).await.unwrap().run;
+    bed.until_waiting(holder, "w").await;
+    calls.lock().unwrap().clear();
+    let taken = |id: Option<&str>| RerunRequest {
+        trigger: Some(json!({ "n": 2, "key": "k" })),
+        request_id: id.map(str::to_owned),
+        ..from("b")
+    };
+    for id in [None, Some("x")] {
+        let refusal = bed.refused(old.run, taken(id)).await;
+        assert!(
+            matches!(&refusal, Refusal::UniqueKeyTaken { run, .. } if *run == holder),
+            "{refusal:?}"
+        );
+    }
+    assert!(calls.lock().unwrap().is_empty());
+    bed.engine.cancel(holder, "enough").await.unwrap();
+    bed.engine.wait(holder, PATIENCE).await.unwrap().unwrap();
+    let rerun = bed.engine.rerun(old.run, taken(None)).await.unwrap();
+    assert!(rerun.created);
+    bed.until_waiting(rerun.run, "w").await;
 }
