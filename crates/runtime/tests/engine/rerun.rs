@@ -79,7 +79,7 @@ impl Bed {
     }
 
     /// Waits until an attempt of a node is recorded.
-    async fn until_recorded(&self, run: RunId, node: &str) {
+    async fn until_ended_node(&self, run: RunId, node: &str) {
         for _ in 0..4000 {
             if !self.store.last_attempts(run, &[node.into()]).await.unwrap().is_empty() {
                 return;
@@ -163,7 +163,7 @@ async fn rerun_that_waits_keeps_the_same_after_its_source_is_deleted() {
         ..Request::default()
     });
     let first = first.await.unwrap().run;
-    bed.until_recorded(first, "b").await;
+    bed.until_ended_node(first, "b").await;
     let token = bed.until_waiting(first, "w").await;
     calls.lock().unwrap().clear();
     let request = RerunRequest {
@@ -224,7 +224,7 @@ async fn kept_waits_requests_and_children_have_no_effects() {
             ..Request::default()
         };
         let run = bed.engine.start(request).await.unwrap().run;
-        bed.until_recorded(run, "each").await;
+        bed.until_ended_node(run, "each").await;
         let token = bed.until_waiting(run, "w").await;
         bed.engine.answer(&token, r#"{"said":"yes"}"#).await.unwrap();
         let token = bed.until_waiting(run, "ok").await;
