@@ -21,6 +21,7 @@
 //! | from | event | to |
 //! | --- | --- | --- |
 //! | pending | started | running |
+//! | running, no node opened yet | reused | running; the nodes of its events as these leave them, none open |
 //! | running | stopping | running, stopping |
 //! | pending, running | ended | succeeded, failed or cancelled |
 //!

@@ -1,6 +1,6 @@
 //! The inputs of the conductor. All information from outside reaches a run as one of these facts.
 
-use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Timestamp, Verdict};
+use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Reused, Timestamp, Verdict};
 use serde_json::{Map, Value};
 
 /// A fact and its time.
@@ -29,6 +29,8 @@ pub enum Fact {
         vars: Value,
         /// The timeout of this run, if it is not the plan's.
         timeout_ms: Option<u64>,
+        /// What the run keeps of an earlier run, if it repeats one in part.
+        reused: Option<Box<Reused>>,
     },
     /// An attempt of an action ended. For a request: it was sent, or could not be sent.
     Returned {
@@ -141,6 +143,7 @@ impl Fact {
         Fact::Start {
             vars: Value::Object(Map::new()),
             timeout_ms: None,
+            reused: None,
         }
     }
 }

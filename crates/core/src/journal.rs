@@ -5,7 +5,7 @@
 //! default, a new meaning is a new event, and `v` increases only together with an upcast in [`decode`]. So journals of
 //! every release can always be replayed.
 
-use crate::{Failure, NodeId, Ranges, RefusedItems, Status, Timestamp};
+use crate::{Failure, NodeId, Ranges, RefusedItems, Reused, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,8 @@ pub enum Event {
         #[serde(default = "empty_object", skip_serializing_if = "is_empty_object")]
         vars: Value,
     },
+    /// Nodes keep what an earlier run recorded for them. Right after `started`, in a run that repeats another one in part.
+    Reused(Box<Reused>),
     /// A node's join fired; its first attempt is due.
     Opened {
         /// The node.
@@ -358,6 +360,7 @@ impl Event {
     pub fn name(&self) -> &'static str {
         match self {
             Event::Started { .. } => "started",
+            Event::Reused(_) => "reused",
             Event::Opened { .. } => "opened",
             Event::Skipped { .. } => "skipped",
             Event::Slept { .. } => "slept",
@@ -371,6 +374,11 @@ impl Event {
             Event::Stopping { .. } => "stopping",
             Event::Ended { .. } => "ended",
         }
+    }
+
+    /// Whether it changes the state of its node.
+    pub(crate) fn is_of_node(&self) -> bool {
+        self.node().is_some() && !matches!(self, Event::Stopping { .. })
     }
 
     /// The node of the event, if it has one.
@@ -387,7 +395,7 @@ impl Event {
             | Event::Finished { node, .. }
             | Event::Routed { node, .. } => Some(node),
             Event::Stopping { node, .. } => node.as_ref(),
-            Event::Started { .. } | Event::Ended { .. } => None,
+            Event::Started { .. } | Event::Reused(_) | Event::Ended { .. } => None,
         }
     }
 }

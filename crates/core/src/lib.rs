@@ -25,6 +25,7 @@ mod input;
 pub mod items;
 mod journal;
 pub mod plan;
+pub mod rerun;
 mod retry;
 mod run;
 pub mod snapshot;
@@ -44,6 +45,7 @@ pub use journal::{
 pub use plan::{
     Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanError, Policies, Route, RunOutputs, StoredPlan, When,
 };
+pub use rerun::{KeptFailure, Rerun, Reused};
 pub use retry::Retry;
 pub use run::{End, NodeState, Open, Phase, Run, Status, Stop};
 pub use time::Timestamp;

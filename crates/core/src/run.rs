@@ -1,6 +1,6 @@
 //! The state of one run, computed from its journal. No payloads, no clock, no database.
 
-use crate::{Failure, Items, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
+use crate::{Failure, Items, KeptFailure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -75,6 +75,8 @@ pub struct Run {
     pub(crate) completed: Vec<NodeIx>,
     pub(crate) context_bytes: u64,
     pub(crate) stop: Option<Stop>,
+    /// A failure that no edge handled, of a node that was not repeated: the run goes on, and ends as failed.
+    pub(crate) kept_failure: Option<KeptFailure>,
     pub(crate) end: Option<End>,
 }
 
@@ -194,6 +196,7 @@ impl Run {
             completed: Vec::new(),
             context_bytes: 0,
             stop: None,
+            kept_failure: None,
             end: None,
         }
     }
@@ -253,6 +256,11 @@ impl Run {
     /// Why the run is stopping, if it is.
     pub fn stop(&self) -> Option<&Stop> {
         self.stop.as_ref()
+    }
+
+    /// The failure that the run keeps of an earlier run, if it repeats one in part.
+    pub fn kept_failure(&self) -> Option<&KeptFailure> {
+        self.kept_failure.as_ref()
     }
 
     /// How the run ended, if it has.

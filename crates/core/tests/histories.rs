@@ -222,6 +222,7 @@ fn histories_cover_every_event_and_field() {
         ("finished", &["node", "attempt", "outcome", "chosen"]),
         ("routed", &["node", "taken", "verdicts"]),
         ("stopping", &["status", "reason", "node", "failure"]),
+        ("reused", &["of", "events", "failure"]),
         ("ended", &["at", "status", "reason", "missingOutputs"]),
     ];
     for (kind, fields) in fields {

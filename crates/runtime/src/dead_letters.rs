@@ -41,6 +41,9 @@ struct KeptRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     correlation_id: Option<String>,
     principal: Principal,
+    /// The run that it repeats, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rerun_of: Option<RunId>,
     /// `trigger` and `spec`, or `triggerText` and `specText` if they are not JSON.
     #[serde(flatten)]
     payloads: Map<String, Value>,
@@ -65,6 +68,7 @@ impl KeptRequest {
             priority: record.priority,
             correlation_id: record.correlation_id,
             principal: record.principal,
+            rerun_of: record.rerun_of.map(|of| of.run),
             payloads,
         }
     }
@@ -215,6 +219,11 @@ impl Engine {
         if kept.payloads.contains_key("specText") {
             return Err(unreadable("its spec is not JSON").into());
         }
+        if let Some(of) = kept.rerun_of {
+            // A plain start would execute what the rerun keeps.
+            let what = format!("its execution repeats execution {of} in part; rerun that one again");
+            return Err(unreadable(&what).into());
+        }
         let trigger = kept.payloads.remove("trigger");
         let request = Request {
             workflow_id: self.workflow_of(&letter).await?,
@@ -232,6 +241,7 @@ impl Engine {
             memory: None,
             request: None,
             delivery: None,
+            rerun: None,
         };
         let accepted = self.accept(RunId(self.shared.ids.next()), request).await?;
         // If this fails, the next call finds the run.

@@ -47,7 +47,7 @@ use attempts::{Attempts, Outcome};
 use children::ChildRuns;
 use commit::CommitState;
 use evaluations::Evaluations;
-use fermata_core::{Effect, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, NodeIx, Rerun, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
 use incoming::{Incoming, Next, StepError};
 use lease::Lease;
@@ -119,7 +119,21 @@ impl Driver {
         probation: Option<Probation>,
         gaps: u64,
     ) -> Result<Option<Driver>, String> {
-        let meta = Meta::of_stored(stored, archived);
+        let rerun = stored.rerun.as_deref().map(serde_json::from_str::<Rerun>);
+        let rerun = rerun
+            .transpose()
+            .map_err(|error| format!("what it repeats cannot be read: {error}"))?;
+        let compiled = match &rerun {
+            Some(rerun) => shared
+                .workflows
+                .with_edits(&compiled, rerun)
+                .map_err(|(_, what)| what)?,
+            None => compiled,
+        };
+        let meta = Meta {
+            reused: rerun.and_then(|rerun| rerun.reused),
+            ..Meta::of_stored(stored, archived)
+        };
         let run = Run::new(compiled.plan.clone());
         let share = shared.admission.count_claimed(payloads.size());
         let mut driver = Driver::new(shared, meta, compiled, run, payloads.counted(share));

@@ -3,6 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `request.rs`, `start.rs` | starting runs |
+//! | `rerun.rs` | repeating runs |
 //! | `commands.rs` | callbacks and cancels |
 //! | `children.rs` | child runs |
 //! | `wait.rs` | waiting for the end of a run |
@@ -18,6 +19,7 @@ mod health;
 mod held;
 mod ids;
 mod request;
+mod rerun;
 mod shutdown;
 mod start;
 mod wait;
@@ -47,6 +49,7 @@ use health::StoreHealth;
 pub(crate) use held::{HeldRuns, Hold};
 use ids::Ids;
 pub use request::{Accepted, Request};
+pub use rerun::{RerunRequest, RerunVersion};
 use shutdown::Shutdown;
 pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

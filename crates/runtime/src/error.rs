@@ -1,7 +1,7 @@
 //! Errors of the engine. A refusal must be corrected by the caller; the others are failures of the server.
 
 use crate::{rate::Allowance, workflows::Command};
-use fermata_core::RunId;
+use fermata_core::{RunId, Status};
 use fermata_dialects::{
     Diagnostics, Severity,
     jsondagapi::{intents::Refused, version::TooSmall},
@@ -289,6 +289,32 @@ pub enum Refusal {
     /// A run that has not ended cannot be removed.
     #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
     RunNotFinished(RunId),
+    /// The status of the run does not allow this command.
+    #[error("execution {run} is {status}: it cannot {what}")]
+    WrongStatus {
+        /// The run.
+        run: RunId,
+        /// Its status.
+        status: Status,
+        /// What it cannot do, and what to do instead.
+        what: &'static str,
+    },
+    /// The run cannot be repeated.
+    #[error("execution {run} cannot be rerun: {what}")]
+    RunUnusable {
+        /// The run.
+        run: RunId,
+        /// Why.
+        what: String,
+    },
+    /// The run cannot be repeated like this.
+    #[error("{what}")]
+    InvalidRerun {
+        /// JSON pointer into the request.
+        pointer: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A registration of callbacks is wrong.
     #[error("{0}")]
     InvalidCallback(String),
@@ -421,6 +447,16 @@ fn count_errors(problems: &Diagnostics) -> String {
     match errors + problems.more() {
         1 => "1 error".to_owned(),
         count => format!("{count} errors"),
+    }
+}
+
+impl Refusal {
+    /// A rerun that names a node and asks for the failed ones.
+    pub(crate) fn ambiguous_rerun() -> Refusal {
+        Refusal::InvalidRerun {
+            pointer: "/failedOnly".to_owned(),
+            what: "`fromNode` and `failedOnly` exclude each other".to_owned(),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub use caller::{Caller, Identity, Scope, Scopes};
 pub use compiled::Compiled;
 pub use dead_letters::Again;
 pub use documents::check_document;
-pub use engine::{Accepted, Ended, Engine, Observer, Request};
+pub use engine::{Accepted, Ended, Engine, Observer, Request, RerunRequest, RerunVersion};
 pub use error::{EngineError, Refusal};
 pub use mask::{MASKED, Mask, Masked};
 pub use metrics::{MetricsSettings, SpanMetrics};

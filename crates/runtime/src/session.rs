@@ -17,7 +17,7 @@ use crate::{
     callbacks::Callbacks,
     caller::{Caller, Scope},
     dead_letters::Again,
-    engine::{Accepted, Ended, Engine, Request},
+    engine::{Accepted, Ended, Engine, Request, RerunRequest},
     error::{EngineError, Refusal},
     inbox::Inbox,
     keys::Keys,
@@ -189,6 +189,53 @@ impl Session {
             (Some(_), Some(_)) => return Err(Refusal::OtherPrincipal),
         };
         Ok(())
+    }
+
+    /// Creates a run that repeats another one; see [`Engine::rerun`]. `principal` is the one that the request names, if it names
+    /// one. Changed parameters decide where the secrets of the workflow go, so they need the right to change the workflow.
+    pub async fn rerun(
+        &self,
+        run: RunId,
+        request: RerunRequest,
+        principal: Option<Principal>,
+    ) -> Result<Accepted, EngineError> {
+        const ACTION: &str = "execution.rerun";
+        let target = run.to_string();
+        let old = self.reads().run_row(run).await?;
+        let old = old.ok_or(Refusal::RunNotFound(run))?;
+        if let Some(known) = self.engine.known_rerun(&old, request.request_id.as_deref()).await? {
+            return Ok(known);
+        }
+        let about = About {
+            tenant: Some(old.tenant),
+            detail: request.from_node.as_ref().map(|node| short(&format!("from {node}"))),
+        };
+        let is_edited = !request.parameters.is_empty();
+        let mut prepared = self.engine.prepare_rerun(run, request).await?;
+        let admitted = async {
+            if is_edited {
+                self.may_edit(&prepared.workflow_id).await?;
+            }
+            Ok(self.admit(&mut prepared, principal)?)
+        };
+        self.recorder().record(ACTION, &target, admitted).await?;
+        let start = self.engine.start_rerun(run, prepared);
+        self.recorder().record_before(ACTION, &target, about, start).await
+    }
+
+    /// Refuses a caller that may not change this workflow.
+    async fn may_edit(&self, workflow: &str) -> Result<(), EngineError> {
+        if !self.caller.has(Scope::Manage) {
+            let scope = Scope::Manage.as_str();
+            let what =
+                format!("changed parameters need a token with the scope `{scope}`, as changing the workflow does");
+            return Err(Refusal::Forbidden(what).into());
+        }
+        let workflow = self.reads().workflow(workflow).await?;
+        match self.caller.tenant().is_none_or(|tenant| tenant == workflow.tenant) {
+            true => Ok(()),
+            false => Err(Refusal::Shared(workflow.id).into()),
+        }
     }
 
     /// Requests that a run stops; see [`Engine::cancel`].

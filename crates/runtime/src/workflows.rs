@@ -476,7 +476,7 @@ impl Workflows {
         Refusal::VersionNotFound { workflow, version }.into()
     }
 
-    fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
+    pub(crate) fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
         let bytes = plan.nodes.len() * NODE_BYTES;
         let metrics = self.metrics.workflow(&plan.workflow);
         let compiled = aside(bytes, || {

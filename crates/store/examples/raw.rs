@@ -248,6 +248,7 @@ fn new_run(runner: RunnerId) -> NewRun {
         parent: None,
         created_at: at,
         flow: None,
+        rerun: None,
         local_start: Some(LocalStart {
             runner,
             events: vec![started, opened("one", at)],
@@ -350,6 +351,7 @@ fn commit(
             error: None,
             started_at: Some(at),
             ended_at: at,
+            reused_from: None,
         }],
         links: Vec::new(),
         waits: Vec::new(),

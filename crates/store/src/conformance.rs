@@ -26,6 +26,7 @@ pub mod plans;
 pub mod races;
 pub mod reads;
 pub mod releases;
+pub mod reruns;
 pub mod retention;
 pub mod runners;
 pub mod states;
@@ -41,8 +42,8 @@ use crate::{
     definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
     runners::{Lease, Runner},
     runs::{
-        Attempt, AttemptStatus, Claim, CommitAnswer, Enqueued, Link, LocalStart, NewRun, Principal, RunCommit,
-        StatusChange, StoredRun, Then, WaitChange,
+        Attempt, AttemptStatus, Claim, CommitAnswer, Conflict, Enqueued, Link, LocalStart, NewRun, Principal,
+        RunCommit, StatusChange, StoredRun, Then, WaitChange,
     },
 };
 use fermata_core::{Event, NodeId, Output, RunId, RunnerId, Status, Timestamp};
@@ -122,6 +123,8 @@ macro_rules! conformance_tests {
             retention: finished_runs_are_removed_whole, unfinished_runs_are_kept, ages_by_status_and_workflow,
                 kept_keys_leave_empty_rows, pruning_goes_on_where_it_stopped, dry_runs_change_nothing,
                 child_runs_go_with_their_run, single_runs_are_deleted, deleted_keys_can_be_used_again;
+            reruns: kept_attempts_are_copied, kept_attempts_are_stored_with_every_start, reruns_are_stored_once_and_need_their_source,
+                resources_are_shared_in_a_chain;
             children: children_know_their_parent, children_start_only_under_the_lease_of_their_parent, ends_are_seen_once,
                 ends_of_independent_children_are_not_listed, one_message_about_ended_children_is_unread,
                 parents_of_unseen_ends_are_found, unseen_ends_are_not_deleted;
@@ -286,6 +289,7 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: at(100),
         flow: None,
+        rerun: None,
         local_start: None,
     }
 }
@@ -344,6 +348,7 @@ pub(crate) fn attempt(node: &str, attempt: u32, ended_at: i64) -> Attempt {
         error: None,
         started_at: Some(at(ended_at - 1)),
         ended_at: at(ended_at),
+        reused_from: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     Result,
     flow::RunFlow,
-    runs::{Attempt, Principal},
+    runs::{Attempt, Principal, RerunOf},
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -86,6 +86,8 @@ pub struct RunRecord {
     pub parent_item: Option<u32>,
     /// 0 without a parent.
     pub depth: u32,
+    /// The run that it repeats, if it does.
+    pub rerun_of: Option<RerunOf>,
     /// The trigger payload, as JSON.
     pub trigger: String,
     /// The structured payload, in addition to the trigger, as JSON.

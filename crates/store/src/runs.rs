@@ -97,6 +97,8 @@ pub struct NewRun {
     pub principal: Principal,
     /// The run that started it.
     pub parent: Option<Parent>,
+    /// The run that it repeats, if it does.
+    pub rerun: Option<Box<NewRerun>>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// How it is limited, if it is (see [`crate::flow`]).
@@ -104,6 +106,26 @@ pub struct NewRun {
     /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit. A run that has to
     /// wait is stored without it.
     pub local_start: Option<LocalStart>,
+}
+
+/// What a new run has of the run that it repeats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRerun {
+    /// Which run it repeats.
+    pub source: RerunOf,
+    /// What it keeps and changes, as JSON: a [`fermata_core::Rerun`].
+    pub text: String,
+    /// The nodes whose recorded attempts are copied.
+    pub nodes: Vec<NodeId>,
+}
+
+/// The run that another run repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RerunOf {
+    /// The run.
+    pub run: RunId,
+    /// The first run of the chain. Runs of one chain may link the same resources.
+    pub root: RunId,
 }
 
 /// The lease and the first commit of a run that starts in the process that accepted it.
@@ -165,6 +187,8 @@ pub enum Enqueued {
     },
     /// The parent is over, or its runner has lost the lease under which it starts the child. Nothing was stored.
     ParentLost,
+    /// The run that it repeats does not exist any more, or has no payloads any more. Nothing was stored.
+    SourceLost,
     /// The workflow is missing, not active or disabled, or its current version has changed. Nothing was stored.
     Stale,
 }
@@ -243,6 +267,8 @@ pub struct StoredRun {
     pub lineage: Vec<Uuid>,
     /// How it is limited, if it is.
     pub flow: Option<Box<RunFlow>>,
+    /// What it keeps of the run that it repeats, and what it changes, as JSON: a [`fermata_core::Rerun`].
+    pub rerun: Option<String>,
     /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
     pub journal: Vec<String>,
 }

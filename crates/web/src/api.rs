@@ -21,6 +21,7 @@ mod metrics;
 #[cfg(test)]
 mod openapi;
 mod registered_callbacks;
+mod rerun;
 mod runners;
 mod runs;
 pub(crate) mod scopes;
@@ -162,6 +163,7 @@ fn resources() -> Router<Web> {
         )
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/api/v1/executions/{id}/rerun", post(rerun::rerun))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

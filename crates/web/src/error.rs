@@ -154,6 +154,17 @@ impl From<Refusal> for ApiError {
             Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
             Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
             Refusal::RunNotFinished(_) => ApiError::conflict("EXECUTION_NOT_FINISHED", message),
+            Refusal::WrongStatus { .. } => ApiError::conflict("WFENG002", message),
+            Refusal::RunUnusable { .. } => ApiError::conflict("EXECUTION_UNUSABLE", message),
+            Refusal::InvalidRerun { pointer, what } => {
+                let detail = Detail::Trigger {
+                    code: "INVALID_RERUN",
+                    severity: "error",
+                    message: what,
+                    pointer,
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_RERUN", message).with_details([detail])
+            }
             Refusal::OtherTenant => forbidden("OTHER_TENANT", message),
             Refusal::OtherPrincipal => forbidden("OTHER_PRINCIPAL", message),
             Refusal::Shared(_) => forbidden("SHARED_WORKFLOW", message),

@@ -255,6 +255,10 @@ pub(crate) struct RunRow<'a> {
     parent_node_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     item_index: Option<u32>,
+    /// The execution that it repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Uuid>")]
+    rerun_of: Option<RunId>,
     created_at: Iso,
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<Iso>,
@@ -303,6 +307,7 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
             parent_execution_id: run.parent,
             parent_node_id: run.parent_node.as_ref().map(|node| node.as_str()),
             item_index: run.parent_item,
+            rerun_of: run.rerun_of.map(|of| of.run),
             created_at: Iso(run.created_at),
             started_at: run.started_at.map(Iso),
             ended_at: run.ended_at.map(Iso),
@@ -428,6 +433,10 @@ pub(crate) struct ActionView<'a> {
     end_time: Iso,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
+    /// The execution that made it, if this one only keeps its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Uuid>")]
+    reused_from: Option<RunId>,
 }
 
 impl<'a> From<&'a Attempt> for ActionView<'a> {
@@ -444,6 +453,7 @@ impl<'a> From<&'a Attempt> for ActionView<'a> {
             start_time: action.started_at.map(Iso),
             end_time: Iso(action.ended_at),
             duration_ms: action.started_at.map(|start| millis_between(start, action.ended_at)),
+            reused_from: action.reused_from,
         }
     }
 }

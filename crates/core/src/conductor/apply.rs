@@ -1,7 +1,7 @@
 //! Applies events to a run. Nothing else changes a run, neither live nor in recovery.
 
 use crate::{
-    Event, Illegal, Items, Kind, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End,
+    Event, Illegal, Items, Kind, NodeId, NodeIx, Open, Outcome, Phase, Reused, Run, Status, Stop, Timestamp, run::End,
 };
 use std::collections::BTreeSet;
 
@@ -17,6 +17,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
             let plan = run.plan.clone();
             run.agenda.extend(plan.indices().filter(|ix| plan.incoming(*ix) == 0));
         }
+        Event::Reused(reused) => *run = with_reused(run, event, reused)?,
         Event::Stopping {
             status,
             reason,
@@ -61,6 +62,28 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
         }
     }
     Ok(())
+}
+
+/// The run with the nodes that keep what an earlier run recorded. Their events are applied as in that run, so the same
+/// transitions are legal; every node among them must have ended.
+fn with_reused(run: &Run, event: &Event, reused: &Reused) -> Result<Run, Illegal> {
+    let is_new = run.status == Status::Running && run.completed.is_empty() && run.active.is_empty();
+    expect(event, is_new && run.stop.is_none(), || {
+        format!("a {} run that has begun", run.status)
+    })?;
+    let mut next = run.clone();
+    for kept in &reused.events {
+        let node = kept.node().filter(|_| kept.is_of_node());
+        let node = node.ok_or_else(|| Illegal {
+            event: event.name(),
+            what: format!("the event `{}` among its events", kept.name()),
+        })?;
+        let ix = find(&next, event, node)?;
+        apply_to_node(&mut next, kept, ix)?;
+    }
+    expect(event, next.active.is_empty(), || "a node that has not ended".to_owned())?;
+    next.kept_failure = reused.failure.clone();
+    Ok(next)
 }
 
 fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal> {

@@ -5,8 +5,8 @@ use super::{
     route::{open_conditions, route},
 };
 use crate::{
-    Event, Fact, Failure, Input, Join, Kind, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase, Run, SkipReason,
-    Status, Timestamp, Verdict, code, duration, plan::Overflow,
+    Event, Fact, Failure, Input, Join, Kind, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase, Reused, Run,
+    SkipReason, Status, Timestamp, Verdict, code, duration, plan::Overflow,
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -18,7 +18,11 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
     let at = input.at;
     match &input.fact {
-        Fact::Start { vars, timeout_ms } => start(run, at, vars, *timeout_ms),
+        Fact::Start {
+            vars,
+            timeout_ms,
+            reused,
+        } => start(run, at, vars, *timeout_ms, reused.as_ref()),
         Fact::Returned {
             node,
             attempt,
@@ -67,17 +71,19 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
 }
 
-fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>) -> Vec<Event> {
+fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>, reused: Option<&Box<Reused>>) -> Vec<Event> {
     if run.status != Status::Pending {
         return Vec::new();
     }
     let timeout_ms = timeout_ms.or(run.plan.timeout_ms);
     let deadline = timeout_ms.map(|millis| at.plus_millis(millis));
-    vec![Event::Started {
+    let started = Event::Started {
         at,
         deadline,
         vars: vars.clone(),
-    }]
+    };
+    let reused = reused.map(|reused| Event::Reused(reused.clone()));
+    std::iter::once(started).chain(reused).collect()
 }
 
 fn returned(
@@ -422,6 +428,14 @@ fn ends_at_once(run: &Run, ix: NodeIx, open: &Open) -> Option<Event> {
 
 /// The final event of a run that was not stopped.
 fn ended(run: &Run, at: Timestamp) -> Event {
+    if let Some(kept) = &run.kept_failure {
+        return Event::Ended {
+            at,
+            status: Status::Failed,
+            reason: Some(kept.reason.clone()),
+            missing_outputs: Vec::new(),
+        };
+    }
     let failed = run.plan.on_failure == OnFailure::Continue && unhandled_failure(run);
     match failed {
         true => Event::Ended {

@@ -16,6 +16,7 @@ mod joins;
 mod journal;
 mod legality;
 mod requests;
+mod rerun;
 mod retries;
 mod routing;
 mod sleeps;
@@ -123,6 +124,7 @@ fn summary(event: &Event) -> String {
     let until = |until: &Option<Timestamp>| until.map_or(String::new(), |at| format!(" until {}", at.millis()));
     match event {
         Event::Started { deadline, .. } => format!("started{}", until(deadline)),
+        Event::Reused(reused) => format!("reused {} events of {}", reused.events.len(), reused.of),
         Event::Opened { node, until: end, .. } => format!("opened {node}{}", until(end)),
         Event::Skipped { node, reason, .. } => format!("skipped {node} ({reason:?})"),
         Event::Slept {

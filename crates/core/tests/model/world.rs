@@ -93,7 +93,12 @@ impl World {
     /// Performs outstanding effects until the run ends. In `fault_percent` of the steps something else happens: a crash, a
     /// cancel, passing time, a callback, or an invalid fact.
     pub fn run_to_end(&mut self, fault_percent: usize) {
-        self.feed(Fact::start());
+        self.run_from(Fact::start(), fault_percent);
+    }
+
+    /// The same, with this start.
+    pub fn run_from(&mut self, start: Fact, fault_percent: usize) {
+        self.feed(start);
         // Every node needs at most five attempts, a verdict, a guard, a duration and a tick.
         let mut budget = 100 + 20 * self.sketch.nodes.len();
         while !self.run.status().is_terminal() {

@@ -1,7 +1,8 @@
-//! `fermata executions`: list runs, show one and its tree, follow one, cancel one.
+//! `fermata executions`: list runs, show one and its tree, follow one, cancel one, repeat one.
 
 mod events;
 mod get;
+mod rerun;
 mod tree;
 
 use super::{Client, Connection, ago, print_json, text, took, watch};
@@ -23,12 +24,14 @@ Examples:
   fermata executions events 0199a7c2-…
   fermata executions watch 0199a7c2-… --timeout 5m
   fermata executions cancel 0199a7c2-… --reason 'ordered twice'
+  fermata executions rerun 0199a7c2-… --from charge --version latest --wait
+  fermata executions rerun 0199a7c2-… --failed --param charge.url=http://…
 
 An id may be shortened to at least 4 characters of its beginning or of its end. Executions of the same minute begin
 alike, so the end is usually the better choice.
 
-Exit codes: 0 done (watch: the run succeeded), 1 the server cannot be reached or refuses (watch: the run failed or was
-cancelled), 2 the call is wrong, 3 watch: --timeout was reached, 130 Ctrl-C (the run goes on).";
+Exit codes: 0 done (watch, rerun --wait: the run succeeded), 1 the server cannot be reached or refuses (watch, rerun --wait: the
+run failed or was cancelled), 2 the call is wrong, 3 --timeout was reached, 130 Ctrl-C (the run goes on).";
 
 /// The arguments of `fermata executions`.
 #[derive(Debug, Args)]
@@ -74,6 +77,8 @@ enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Repeat a run that has ended, as a new run: all of it, from a node on, or the nodes that failed.
+    Rerun(rerun::RerunArgs),
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +112,7 @@ pub async fn executions(args: ExecutionsArgs) -> anyhow::Result<ExitCode> {
             let id = client.execution_id(&id).await?;
             return watch::watch(&client, &id, timeout, format).await;
         }
+        Command::Rerun(args) => return rerun::rerun(&client, args, format).await,
         Command::Cancel { id, reason } => cancel(&client, &client.execution_id(&id).await?, reason, format).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -331,6 +331,7 @@ impl Screen {
                 (!self.live).then(|| self.line(CYAN, "⏸ waiting", node, None, what))
             }
             Event::Started { .. }
+            | Event::Reused(_)
             | Event::Began { .. }
             | Event::Answered { .. }
             | Event::Stopping { .. }

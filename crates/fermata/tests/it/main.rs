@@ -28,6 +28,7 @@ mod posted;
 mod postgres;
 mod prune;
 mod requests;
+mod rerun;
 mod runlater;
 mod sandbox;
 mod sandbox_logic;

@@ -394,7 +394,9 @@ impl Driver {
             let waits = waits.map_err(|error| self.read_failed(&error, step))?;
             let waits = waits.iter().filter(|wait| is_wait(&self.compiled.plan, &wait.node));
             let tokens = waits.map(|wait| (&wait.node, wait.token.as_str()));
-            self.payloads.learn_waits(tokens, &self.shared.settings.public_url);
+            let reused = self.meta.reused.as_deref();
+            self.payloads
+                .learn_waits(tokens, reused, &self.shared.settings.public_url);
         }
         let mut missing = self.payloads.missing(&self.run, needs, sees);
         if !needs.state.is_none() && self.read_cached_state(missing.len(), step).await? {

@@ -246,7 +246,10 @@ impl Driver {
     pub(super) fn failure(&self) -> Option<(&Failure, Option<&NodeId>)> {
         match self.run.stop() {
             Some(stop) => Some((stop.failure.as_ref()?, stop.node.as_ref())),
-            None if self.run.status() == Status::Failed => self.first_failure(),
+            None if self.run.status() == Status::Failed => match self.run.kept_failure() {
+                Some(kept) => Some((&kept.failure, Some(&kept.node))),
+                None => self.first_failure(),
+            },
             None => None,
         }
     }

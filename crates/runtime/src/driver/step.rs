@@ -93,9 +93,14 @@ impl Driver {
         let fact = match incoming {
             Incoming::Start => {
                 let vars = Value::Object(self.shared.settings.vars.clone());
-                step.waits.extend(wait_tokens(&self.run));
+                let reused = self.meta.reused.clone();
+                step.waits.extend(wait_tokens(&self.run, reused.as_deref()));
                 let timeout_ms = self.meta.timeout_ms(&self.compiled.plan, &self.shared.settings);
-                Fact::Start { vars, timeout_ms }
+                Fact::Start {
+                    vars,
+                    timeout_ms,
+                    reused,
+                }
             }
             Incoming::Archived => Fact::Cancel {
                 reason: "workflow_archived".to_owned(),
@@ -244,6 +249,7 @@ impl Driver {
                 None => sent.as_ref().and_then(|sent| sent.started_at),
             },
             ended_at: report.map_or(step.at, |report| report.ended_at),
+            reused_from: None,
         };
         let mut is_recorded = false;
         match outcome {

@@ -48,6 +48,7 @@ impl SkipReasons {
     /// Adds the next event of the run.
     pub fn note(&mut self, event: &Event) {
         match event {
+            Event::Reused(reused) => reused.events.iter().for_each(|event| self.note(event)),
             Event::Finished { node, outcome, .. } => {
                 self.ended.insert(node.clone(), Ended::Finished(outcome.clone()));
             }

@@ -24,6 +24,7 @@ mod parameters;
 mod plans;
 mod rejected;
 mod requests;
+mod rerun;
 mod retention;
 mod roles;
 mod runners;

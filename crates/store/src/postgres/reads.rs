@@ -12,7 +12,7 @@ use crate::{
     reads::{
         EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
     },
-    runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
+    runs::{Attempt, RerunOf, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
 use async_trait::async_trait;
@@ -93,6 +93,10 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
         parent_node: maybe(row, 24)?,
         parent_item: maybe(row, 25)?,
         depth: maybe(row, 26)?.unwrap_or(0),
+        rerun_of: match (maybe(row, 33)?, maybe(row, 34)?) {
+            (Some(run), Some(root)) => Some(RerunOf { run, root }),
+            _ => None,
+        },
         trigger: plain(row, 14)?,
         spec: plain(row, 15)?,
         outputs: plain(row, 16)?,
@@ -125,6 +129,7 @@ fn action_row(row: &Row) -> Result<Attempt, PgError> {
         error: plain(row, 6)?,
         started_at: maybe(row, 7)?,
         ended_at: get(row, 8)?,
+        reused_from: maybe(row, 9)?,
     })
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Writes<'a> {
     pub(super) first_waits: Waits<'a>,
     pub(super) events: Events<'a>,
     pub(super) attempts: Vec<(RunId, &'a Attempt)>,
+    /// Nodes whose attempts new runs keep: new run, the run that it repeats, node. Written only if the run is inserted.
+    pub(super) copied: Vec<(RunId, RunId, &'a str)>,
     pub(super) links: Vec<(RunId, &'a Link, Timestamp)>,
     /// Deliveries of new runs of this batch. Written only if the run is inserted.
     pub(super) deliveries: Vec<&'a TriggerDelivery>,
@@ -135,6 +137,11 @@ impl<'a> Writes<'a> {
         if !self.runs.is_empty() {
             returning.inserted = Some(queries.len());
             queries.push(self.insert_runs(&sql.insert_runs));
+        }
+        if !self.copied.is_empty() {
+            let query = Query::new(&sql.copy_attempts).column(&self.copied, |copied| copied.0.0);
+            let query = query.column(&self.copied, |copied| copied.1.0);
+            queries.push(query.column(&self.copied, |copied| copied.2));
         }
         let lists = [
             (&self.first_events, &sql.insert_first_events),
@@ -281,6 +288,10 @@ impl<'a> Writes<'a> {
             true => runs,
             false => &[],
         };
+        let reruns: &[&NewRun] = match runs.iter().any(|run| run.rerun.is_some()) {
+            true => runs,
+            false => &[],
+        };
         Query::new(statement)
             .column(runs, |run| run.id.0)
             .column(&self.runs, |inserted| first_status(inserted.local_start).as_str())
@@ -319,6 +330,9 @@ impl<'a> Writes<'a> {
             .column(limited, |run| run.flow.as_ref().and_then(|flow| flow.waiting.clone()))
             .column(limited, |run| run.wake_at.map(|at| at.0))
             .column(triggered, |run| run.request.as_deref())
+            .column(reruns, |run| run.rerun.as_ref().map(|rerun| rerun.source.run.0))
+            .column(reruns, |run| run.rerun.as_ref().map(|rerun| rerun.source.root.0))
+            .column(reruns, |run| run.rerun.as_ref().map(|rerun| rerun.text.as_str()))
     }
 
     fn insert_attempts(&self, statement: &'a Statement) -> Query<'a> {

@@ -263,6 +263,20 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 20,
+        name: "reruns",
+        up: include_str!("migrations/0020_reruns.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0020_reruns.down.sql"),
+            unless: &[Loss {
+                what: "runs that repeat others, whose kept nodes the older program would execute",
+                count: "SELECT COUNT(*) FROM workflow_executions WHERE rerun_of IS NOT NULL AND end_time IS NULL",
+            }],
+        },
+        // An older program would execute the nodes that such a run keeps.
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

@@ -10,7 +10,7 @@ use crate::{
     reads::{
         EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
     },
-    runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
+    runs::{Attempt, RerunOf, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use async_trait::async_trait;
@@ -79,6 +79,13 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         parent_node: maybe(row, 24)?,
         parent_item: row.get(25)?,
         depth: row.get::<_, Option<u32>>(26)?.unwrap_or(0),
+        rerun_of: match (maybe::<Uuid>(row, 33)?, maybe::<Uuid>(row, 34)?) {
+            (Some(run), Some(root)) => Some(RerunOf {
+                run: RunId(run),
+                root: RunId(root),
+            }),
+            _ => None,
+        },
         trigger: row.get(14)?,
         spec: row.get(15)?,
         outputs: row.get(16)?,
@@ -113,6 +120,7 @@ fn action_row(row: &Row<'_>) -> rusqlite::Result<Attempt> {
         error: row.get(6)?,
         started_at: maybe(row, 7)?,
         ended_at: get(row, 8)?,
+        reused_from: maybe::<Uuid>(row, 9)?.map(RunId),
     })
 }
 

@@ -390,6 +390,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("parameters_json", Text),
             column("outputs_json", Text),
             column("error_json", Text),
+            column("reused_from", Id),
         ],
     },
     Table {
@@ -436,6 +437,9 @@ pub(crate) const TABLES: &[Table] = &[
             column("flow_held", Integer),
             column("waiting_key", Text),
             column("request_json", Text),
+            column("rerun_of", Id),
+            column("rerun_root", Id),
+            column("rerun_json", Text),
         ],
     },
 ];

@@ -95,6 +95,7 @@ const TABLE: &[(Method, &str, Option<Scope>)] = &[
     (Method::DELETE, "/api/v1/executions/{id}", MANAGE),
     (Method::GET, "/api/v1/executions/{id}/hierarchy", READ),
     (Method::POST, "/api/v1/executions/{id}/cancel", EXECUTE),
+    (Method::POST, "/api/v1/executions/{id}/rerun", EXECUTE),
     (Method::POST, "/api/v1/executions/{id}/nodes/{node}/callback", EXECUTE),
     (Method::POST, "/api/v1/executions/{id}/nodes/{node}/complete", EXECUTE),
     (Method::POST, "/api/v1/executions/{id}/decisions/{node}", EXECUTE),

@@ -350,6 +350,13 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
     ),
     (
         "POST",
+        "/api/v1/executions/{id}/rerun",
+        "/api/v1/executions/<run>/rerun",
+        "{}",
+        Missing,
+    ),
+    (
+        "POST",
         "/api/v1/executions/{id}/nodes/{node}/callback",
         "/api/v1/executions/<run>/nodes/ask/callback",
         "{\"state\": {}}",
@@ -695,6 +702,7 @@ impl World {
             parent: None,
             created_at: SystemClock.now(),
             flow: None,
+            rerun: None,
             local_start: None,
         };
         store.enqueue(run).await.unwrap();

@@ -245,6 +245,7 @@ fn variables_survive_a_crash() {
         live.feed(Fact::Start {
             vars: vars.clone(),
             timeout_ms: None,
+            reused: None,
         });
         assert_eq!(**live.run.vars(), vars);
         assert_eq!(**live.replayed().vars(), vars);

@@ -262,6 +262,19 @@ async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
         *context_snapshot = Some("{}".to_owned());
     }
     committed(store, commit).await;
+    let rerun = crate::runs::NewRerun {
+        source: crate::runs::RerunOf { run: id, root: id },
+        text: r#"{"parameters":{"größe":{}}}"#.to_owned(),
+        nodes: vec!["a".into()],
+    };
+    let rerun = NewRun {
+        rerun: Some(Box::new(rerun)),
+        ..new_run("rerun")
+    };
+    let id = rerun.id;
+    store.enqueue(rerun).await.unwrap();
+    let stored = take(store, id).await;
+    committed(store, end(id, stored.epoch, 1, Status::Failed)).await;
 }
 
 async fn dead_lettered(store: &Arc<dyn Store>) {

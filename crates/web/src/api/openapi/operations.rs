@@ -3,8 +3,7 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
-        jsondagapi, keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
+        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi, keys, lifecycle, list, registered_callbacks, rerun, runners, runs, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -312,6 +311,17 @@ fn executions() -> Vec<Operation> {
         .body::<executions::CancelBody>(json!({ "reason": "ordered twice" }))
         .answer::<AcceptedView>(200)
         .answer::<AcceptedView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/rerun",
+            "rerunExecution",
+            "Repeat an execution that has ended, whole or from a node on; with `wait`, respond when the new one has ended",
+        )
+        .query::<executions::StartQuery>()
+        .value("wait", "10s")
+        .body::<rerun::RerunBody>(json!({ "fromNode": "greet", "trigger": { "say": "again" } }))
+        .answer::<RunView>(200)
+        .answer::<rerun::RerunView>(202),
         op(
             POST,
             "/api/v1/executions/{id}/nodes/{node}/callback",
