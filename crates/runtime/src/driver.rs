@@ -235,9 +235,12 @@ impl Driver {
                 if let Some(parent) = self.meta.awaited_by {
                     self.shared.notify_parent(parent).await;
                 }
-                self.notify_end(end);
+                self.count_end(&end);
+                let (id, seq) = (self.meta.id, self.commits.seq);
+                self.shared.hub.committed(id, seq, || Some(end));
                 return Ok(Next::Leave);
             }
+            self.shared.hub.committed(self.meta.id, self.commits.seq, || None);
             if step.parks.is_some() {
                 return Ok(Next::Leave);
             }

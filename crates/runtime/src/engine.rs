@@ -35,6 +35,7 @@ use crate::{
     sandbox::Sandbox,
     settings::Settings,
     triggers::Waiting,
+    watch::Hub,
     workflows::{Workflows, WorkflowsOf},
 };
 use admission::Admission;
@@ -51,7 +52,6 @@ pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
 pub use wait::Ended;
-use wait::Waiters;
 use wakes::Wakes;
 
 /// A handle to the engine of this process. Cheap to clone.
@@ -76,7 +76,8 @@ pub(crate) struct Shared {
     pub offload: Offload,
     pub observer: Option<Arc<dyn Observer>>,
     pub held: Arc<HeldRuns>,
-    pub waiters: Waiters,
+    /// The runs and lists that are watched.
+    pub hub: Hub,
     pub admission: Admission,
     pub shutdown: Shutdown,
     pub wakes: Wakes,
@@ -146,7 +147,7 @@ impl Engine {
             offload: Offload::default(),
             admission: Admission::new(&settings, held.clone(), lease_gate, wakes.claims.clone()),
             held,
-            waiters: Waiters::default(),
+            hub: Hub::default(),
             shutdown: Shutdown::default(),
             triggers: Waiting::default(),
             wakes,

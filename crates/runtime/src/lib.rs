@@ -51,6 +51,7 @@ pub mod trace;
 mod trigger;
 pub mod triggers;
 mod wait_rows;
+pub mod watch;
 mod workflows;
 
 pub use audit::Audit;

@@ -114,6 +114,12 @@ pub trait Store:
     /// Notifications of changes that were made through this store in this process.
     fn changes(&self) -> tokio::sync::broadcast::Receiver<ChangeHint>;
 
+    /// A number that changes when this process has written something other than heartbeats, so that nothing needs to be read again
+    /// while it stays the same. `None` if other processes may write too.
+    fn writes(&self) -> Option<u64> {
+        None
+    }
+
     /// What the store counts about itself; `None` if it counts nothing.
     fn metrics(&self) -> Option<&StoreMetrics> {
         None

@@ -134,6 +134,9 @@ pub(crate) const ACTION_COLUMNS: &str =
 pub(crate) const EVENTS: &str = "SELECT seq, ts, data FROM execution_events WHERE workflow_execution_id = ?1
     ORDER BY seq LIMIT ?2 OFFSET ?3";
 
+pub(crate) const JOURNAL_AFTER: &str = "SELECT seq, ts, data FROM execution_events
+    WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+
 pub(crate) const COUNT_EVENTS: &str = "SELECT COUNT(*) FROM execution_events WHERE workflow_execution_id = ?1";
 
 pub(crate) const COUNT_ACTIONS: &str = "SELECT COUNT(*) FROM action_executions WHERE workflow_execution_id = ?1";

@@ -23,6 +23,7 @@ mod registered_callbacks;
 mod runners;
 mod runs;
 pub(crate) mod scopes;
+mod streams;
 mod triggers;
 mod webhooks;
 mod workflows;
@@ -152,6 +153,8 @@ fn resources() -> Router<Web> {
         )
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/api/v1/executions/{id}/stream", get(streams::run))
+        .route("/api/v1/stream", get(streams::list))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

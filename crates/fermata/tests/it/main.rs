@@ -33,6 +33,7 @@ mod sandbox_logic;
 mod secrets;
 mod serve;
 mod stalls;
+mod streams;
 mod support;
 mod tiers;
 mod traces;

@@ -279,8 +279,8 @@ impl Driver {
         failures.next()
     }
 
-    /// Counts and logs the end of the run, now that it is durable, and notifies the waiters.
-    pub(super) fn notify_end(&self, ended: Ended) {
+    /// Counts and logs the end of the run, now that it is durable.
+    pub(super) fn count_end(&self, ended: &Ended) {
         let took = match (self.run.started_at(), self.run.end()) {
             (Some(started_at), Some(end)) => between(started_at, end.at),
             _ => Duration::ZERO,
@@ -288,8 +288,7 @@ impl Driver {
         let reason = FailureReason::of(ended.status, ended.reason.as_deref());
         let metrics = &self.shared.metrics;
         metrics.run_ended(&self.compiled.metrics, ended.status, reason, took);
-        self.log_end(&ended, took);
-        self.shared.waiters.notify(self.meta.id, ended);
+        self.log_end(ended, took);
     }
 
     /// The names of the properties are those of the DataWorkflows specification (§14.1). The reason of a cancel is what the

@@ -194,7 +194,7 @@ pub(crate) async fn end(
     if let Some(parent) = parent {
         shared.notify_parent(parent).await;
     }
-    shared.waiters.notify(run, ended);
+    shared.hub.committed(run, 0, || Some(ended));
     Settled::Ended {
         has_dead_letter: commit.dead_letter.is_some(),
     }

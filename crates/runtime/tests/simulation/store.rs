@@ -22,7 +22,7 @@ use fermata_store::{
     },
     keys::{ApiKey, KeyFilter, KeyStore},
     memory::MemoryStore,
-    reads::{EventRecord, LinkRecord, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{EventRecord, LinkRecord, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunPosition, RunRecord, Window},
     retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
     runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
@@ -720,6 +720,14 @@ impl ReadStore for FaultyStore {
 
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
         self.memory.events(run, window).await
+    }
+
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        self.memory.positions(runs).await
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.memory.journal_after(run, after, limit).await
     }
 
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {

@@ -5,7 +5,7 @@ use crate::{
     Result,
     reads::{
         EventRecord, LinkRecord, MAX_EXAMINED, MAX_QUEUE_DEPTH, Order, Page, QueueDepth, ReadStore, RunFilter, RunPage,
-        RunRecord, Window,
+        RunPosition, RunRecord, Window,
     },
     runs::{Attempt, StoredMessage, WaitRecord},
 };
@@ -37,6 +37,14 @@ impl ReadStore for MemoryStore {
 
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
         self.with(|state| state.events(run, window))
+    }
+
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        self.with(|state| state.positions(runs))
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.with(|state| state.journal_after(run, after, limit))
     }
 
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
@@ -146,6 +154,24 @@ impl State {
             cut(entry.journal.iter(), window).cloned().collect(),
             entry.journal.len() as u64,
         )
+    }
+
+    fn positions(&self, runs: &[RunId]) -> Vec<RunPosition> {
+        let position = |run: &RunId| {
+            let entry = self.runs.get(run)?;
+            Some(RunPosition {
+                run: *run,
+                seq: entry.journal.last().map_or(0, |row| row.seq),
+                status: entry.record().status,
+            })
+        };
+        runs.iter().filter_map(position).collect()
+    }
+
+    fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Vec<EventRecord> {
+        let rows = self.runs.get(&run).into_iter().flat_map(|entry| &entry.journal);
+        let rows = rows.filter(|row| row.seq > after);
+        rows.take(limit as usize).cloned().collect()
     }
 
     pub(super) fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Vec<Attempt> {

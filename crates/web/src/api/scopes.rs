@@ -93,6 +93,8 @@ const TABLE: &[(Method, &str, Option<Scope>)] = &[
     (Method::POST, "/api/v1/executions/{id}/nodes/{node}/callback", EXECUTE),
     (Method::POST, "/api/v1/executions/{id}/nodes/{node}/complete", EXECUTE),
     (Method::POST, "/api/v1/executions/{id}/decisions/{node}", EXECUTE),
+    (Method::GET, "/api/v1/executions/{id}/stream", READ),
+    (Method::GET, "/api/v1/stream", READ),
     (Method::GET, "/api/v1/inbox", READ),
     (Method::POST, "/api/v1/inbox/claim", EXECUTE),
     (Method::GET, "/api/v1/inbox/{id}", READ),

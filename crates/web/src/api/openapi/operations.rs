@@ -4,7 +4,7 @@ use super::{Operation, op};
 use crate::{
     api::{
         analysis, audit, dead_letters, deliveries, drafts, events, executions, health, hierarchy, inbox, jsondagapi,
-        keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
+        keys, lifecycle, list, registered_callbacks, runners, runs, streams, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -294,6 +294,29 @@ fn executions() -> Vec<Operation> {
             "The tree of executions that this one belongs to",
         )
         .answer::<hierarchy::TreeView>(200),
+        op(
+            GET,
+            "/api/v1/executions/{id}/stream",
+            "streamExecution",
+            "The events of an execution as server-sent events, until it ends",
+        )
+        .query::<streams::RunQuery>()
+        .header("Last-Event-ID", "Continue after this journal row")
+        .events(200),
+        op(
+            GET,
+            "/api/v1/stream",
+            "streamExecutions",
+            "The newest executions of a list as server-sent events, as they change",
+        )
+        .query::<streams::StreamQuery>()
+        .header(
+            "Last-Event-ID",
+            "The client connects again: the first message is `reset`",
+        )
+        .value("status", "Running,Failed")
+        .value("timeout", "0s")
+        .events(200),
         op(
             POST,
             "/api/v1/executions/{id}/cancel",
