@@ -13,6 +13,7 @@ mod profile;
 mod publish;
 mod resolve;
 mod runners;
+mod stats;
 mod stream;
 mod triggers;
 mod watch;
@@ -38,6 +39,7 @@ pub use events::{EventsArgs, HELP as EVENTS_HELP, events};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};
 pub use keys::{HELP as KEYS_HELP, KeysArgs, keys};
 pub use runners::{HELP as RUNNERS_HELP, RunnersArgs, runners};
+pub use stats::{HELP as STATS_HELP, StatsArgs, stats};
 pub use triggers::{HELP as TRIGGERS_HELP, TriggersArgs, triggers};
 pub use workflows::{HELP as WORKFLOWS_HELP, WorkflowsArgs, workflows};
 
@@ -119,6 +121,14 @@ impl ClientError {
     /// Whether the server refused with this code.
     fn is(&self, code: &str) -> bool {
         matches!(self, ClientError::Refused(refused) if refused.code == code)
+    }
+
+    /// An error that is not over a moment later.
+    fn unless_passing(self) -> Result<(), ClientError> {
+        match self.is_passing() {
+            true => Ok(()),
+            false => Err(self),
+        }
     }
 
     /// Whether the same request may succeed a moment later.

@@ -47,7 +47,7 @@ use attempts::{Attempts, Outcome};
 use children::ChildRuns;
 use commit::CommitState;
 use evaluations::Evaluations;
-use fermata_core::{Effect, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, Event, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
 use incoming::{Incoming, Next, StepError};
 use lease::Lease;
@@ -217,6 +217,7 @@ impl Driver {
         if step.is_worth_a_commit() {
             let commit = self.build(&mut step).await?;
             let end = commit.status.as_ref().and_then(Ended::of);
+            let starts = matches!(commit.events.first(), Some(Event::Started { .. }));
             let observed = self
                 .shared
                 .observer
@@ -231,6 +232,9 @@ impl Driver {
                 observer.committed(self.meta.id, events, attempts);
             }
             self.shared.emit(spans);
+            if starts {
+                self.count_start();
+            }
             if let Some(end) = end {
                 if let Some(parent) = self.meta.awaited_by {
                     self.shared.notify_parent(parent).await;

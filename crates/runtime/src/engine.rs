@@ -34,6 +34,7 @@ use crate::{
     runners,
     sandbox::Sandbox,
     settings::Settings,
+    stats::RunNumbers,
     triggers::Waiting,
     watch::Hub,
     workflows::{Workflows, WorkflowsOf},
@@ -86,6 +87,8 @@ pub(crate) struct Shared {
     pub ids: Ids,
     pub health: StoreHealth,
     pub metrics: Arc<Metrics>,
+    /// Numbers of runs that were not written yet.
+    pub numbers: RunNumbers,
     /// Places for the HTTP steps of tenants with a limit on them.
     pub http_places: HttpPlaces,
     /// Starts by tenant and workflow.
@@ -153,6 +156,7 @@ impl Engine {
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),
+            numbers: RunNumbers::default(),
             execution_rate: settings.execution_rate.map(RateLimiter::new),
             runner,
             control: store.control().unwrap_or_else(|| store.clone()),

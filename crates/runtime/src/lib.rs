@@ -44,6 +44,7 @@ mod session;
 mod settings;
 mod slots;
 mod state;
+pub mod stats;
 mod tiers;
 pub mod timeline;
 pub mod tls;

@@ -29,6 +29,7 @@ pub mod releases;
 pub mod retention;
 pub mod runners;
 pub mod states;
+pub mod stats;
 pub mod tenants;
 pub mod triggers;
 pub mod usage;
@@ -143,6 +144,7 @@ macro_rules! conformance_tests {
                 delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
                 cached_states_are_deleted_with_their_run;
+            stats: numbers_are_summed_up;
             usage: steps_are_counted_with_their_commit, concurrent_counts_add_up;
             triggers: triggers_are_stored_changed_and_removed, triggers_are_listed, due_schedules_are_fired,
                 instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, deliveries_are_settled_once,

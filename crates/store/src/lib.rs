@@ -38,6 +38,7 @@ pub mod runs;
 pub mod schema;
 pub mod sqlite;
 mod statements;
+pub mod stats;
 pub mod transfer;
 pub mod triggers;
 pub mod usage;
@@ -60,6 +61,7 @@ pub use reads::ReadStore;
 pub use retention::RetentionStore;
 pub use runners::RunnerStore;
 pub use runs::RunStore;
+pub use stats::StatsStore;
 pub use triggers::TriggerStore;
 pub use usage::UsageStore;
 
@@ -93,6 +95,7 @@ pub trait Store:
     + RetentionStore
     + TriggerStore
     + UsageStore
+    + StatsStore
     + FlowStore
     + 'static
 {

@@ -34,7 +34,7 @@ pub trait ReadStore: Send + Sync {
     /// Journal rows of a run after the row `after`, oldest first.
     async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>>;
 
-    /// How many runs are due at `now` and not held, by workflow. Examines the longest-waiting [`MAX_QUEUE_DEPTH`] runs only.
+    /// How many runs are due at `now` and not held, by workflow and tenant. Examines the longest-waiting [`MAX_QUEUE_DEPTH`] runs only.
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>>;
 
     /// External resources of a run, in the order in which they were linked, and their total number.
@@ -55,13 +55,15 @@ pub struct RunPosition {
 /// The most runs that [`ReadStore::queue_depths`] counts.
 pub const MAX_QUEUE_DEPTH: u32 = 20_000;
 
-/// How many runs of a workflow wait for a runner.
+/// How many runs of a workflow and tenant wait for a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueDepth {
     /// The workflow.
     pub workflow_uid: Uuid,
     /// Its name.
     pub workflow_id: String,
+    /// The tenant of the runs.
+    pub tenant: String,
     /// The runs.
     pub runs: u64,
 }

@@ -28,6 +28,7 @@ mod retention;
 mod runners;
 mod runs;
 mod states;
+mod stats;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;

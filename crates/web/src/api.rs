@@ -23,6 +23,7 @@ mod registered_callbacks;
 mod runners;
 mod runs;
 pub(crate) mod scopes;
+mod stats;
 mod streams;
 mod triggers;
 mod webhooks;
@@ -155,6 +156,7 @@ fn resources() -> Router<Web> {
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
         .route("/api/v1/executions/{id}/stream", get(streams::run))
         .route("/api/v1/stream", get(streams::list))
+        .route("/api/v1/stats", get(stats::get))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

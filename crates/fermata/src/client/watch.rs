@@ -57,7 +57,8 @@ pub(super) async fn watch(
             Some(message) if message.event == "end" => break,
             Some(message) => {
                 if let Some(progress) = &progress {
-                    follower.times().await?;
+                    // If the server stops at this moment, the stream connects again, and these times are not shown.
+                    follower.times().await.or_else(ClientError::unless_passing)?;
                     progress.replay(&events(&message.data), &|node, attempt| {
                         follower.timings.get(&(node.clone(), attempt)).copied()
                     });

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 fn document() -> Value {
     let node = |number: usize| {
         let edges = match number < 30 {
-            true => json!([{ "to": format!("n{}", number + 1) }]),
+            true => json!([{ "targetNode": format!("n{}", number + 1) }]),
             false => json!([]),
         };
         let id = format!("n{number}");

@@ -700,6 +700,21 @@ impl DeadLetterStore for FaultyStore {
 }
 
 #[async_trait]
+impl fermata_store::StatsStore for FaultyStore {
+    async fn write_stats(&self, rows: Vec<fermata_store::stats::StatsRow>) -> Result<()> {
+        self.memory.write_stats(rows).await
+    }
+
+    async fn stats(&self, filter: &fermata_store::stats::StatsFilter) -> Result<fermata_store::stats::Stats> {
+        self.memory.stats(filter).await
+    }
+
+    async fn prune_stats(&self, before: i64) -> Result<u64> {
+        self.memory.prune_stats(before).await
+    }
+}
+
+#[async_trait]
 impl ReadStore for FaultyStore {
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
         self.read("run").await?;

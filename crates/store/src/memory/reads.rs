@@ -62,12 +62,14 @@ impl State {
         let due = self.free.iter().take_while(|(at, _)| *at <= now);
         for (_, run) in due.take(MAX_QUEUE_DEPTH as usize) {
             if let Some(Entry { new, .. }) = self.runs.get(run) {
-                *depths.entry((&new.workflow_id, new.workflow_uid)).or_default() += 1;
+                let of = (&new.workflow_id, new.workflow_uid, &new.tenant);
+                *depths.entry(of).or_default() += 1;
             }
         }
-        let depth = |((workflow_id, workflow_uid), runs): ((&String, Uuid), u64)| QueueDepth {
+        let depth = |((workflow_id, workflow_uid, tenant), runs): ((&String, Uuid, &String), u64)| QueueDepth {
             workflow_uid,
             workflow_id: workflow_id.clone(),
+            tenant: tenant.clone(),
             runs,
         };
         depths.into_iter().map(depth).collect()

@@ -259,6 +259,16 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 18,
+        name: "numbers of runs",
+        up: include_str!("migrations/0018_run_stats.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0018_run_stats.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

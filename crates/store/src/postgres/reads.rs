@@ -68,7 +68,8 @@ async fn queue_depths(client: &impl GenericClient, now: Timestamp) -> Result<Vec
         Ok(QueueDepth {
             workflow_uid: plain(row, 0)?,
             workflow_id: plain(row, 1)?,
-            runs: get(row, 2)?,
+            tenant: plain(row, 2)?,
+            runs: get(row, 3)?,
         })
     };
     rows.iter().map(depth).collect()

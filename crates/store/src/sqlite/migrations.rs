@@ -263,6 +263,16 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 20,
+        name: "numbers of runs",
+        up: include_str!("migrations/0020_run_stats.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0020_run_stats.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

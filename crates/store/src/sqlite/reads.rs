@@ -241,7 +241,8 @@ fn queue_depths(connection: &Connection, now: Timestamp) -> rusqlite::Result<Vec
         Ok(QueueDepth {
             workflow_uid: get(row, 0)?,
             workflow_id: row.get(1)?,
-            runs: count(row, 2)?,
+            tenant: row.get(2)?,
+            runs: count(row, 3)?,
         })
     })?;
     rows.collect()

@@ -95,6 +95,7 @@ const TABLE: &[(Method, &str, Option<Scope>)] = &[
     (Method::POST, "/api/v1/executions/{id}/decisions/{node}", EXECUTE),
     (Method::GET, "/api/v1/executions/{id}/stream", READ),
     (Method::GET, "/api/v1/stream", READ),
+    (Method::GET, "/api/v1/stats", READ),
     (Method::GET, "/api/v1/inbox", READ),
     (Method::POST, "/api/v1/inbox/claim", EXECUTE),
     (Method::GET, "/api/v1/inbox/{id}", READ),

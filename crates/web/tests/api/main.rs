@@ -29,6 +29,7 @@ mod runs;
 mod scopes;
 mod service;
 mod starting;
+mod stats;
 mod streams;
 mod tasks;
 mod tenants;

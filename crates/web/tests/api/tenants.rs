@@ -306,6 +306,7 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
         "",
         Missing,
     ),
+    ("GET", "/api/v1/stats", "/api/v1/stats", "", NoData),
     ("GET", "/api/v1/stream", "/api/v1/stream?timeout=0s", "", NoData),
     (
         "GET",

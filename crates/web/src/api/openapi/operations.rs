@@ -4,7 +4,7 @@ use super::{Operation, op};
 use crate::{
     api::{
         analysis, audit, dead_letters, deliveries, drafts, events, executions, health, hierarchy, inbox, jsondagapi,
-        keys, lifecycle, list, registered_callbacks, runners, runs, streams, triggers, webhooks, workflows,
+        keys, lifecycle, list, registered_callbacks, runners, runs, stats, streams, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -317,6 +317,10 @@ fn executions() -> Vec<Operation> {
         .value("status", "Running,Failed")
         .value("timeout", "0s")
         .events(200),
+        op(GET, "/api/v1/stats", "getStats", "Numbers of executions")
+            .query::<stats::StatsQuery>()
+            .value("since", "24h")
+            .answer::<stats::StatsView>(200),
         op(
             POST,
             "/api/v1/executions/{id}/cancel",
