@@ -3,6 +3,7 @@
 //! What must stay true: a run is dead-lettered from its row only, since its journal may be what crashes processes. A terminal
 //! status is final, so requeueing creates a new run; requeueing twice creates one.
 
+use crate::stats::CountedRun;
 use crate::{
     engine::{Accepted, Engine, Request, Shared},
     error::{EngineError, Refusal},
@@ -131,6 +132,7 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
         payload: serde_json::to_string(&KeptRequest::of(record)).unwrap_or_else(|error| error.to_string()),
     };
     let (id, workflow) = (dead_letter.id, dead_letter.workflow_id.clone());
+    let (uid, tenant) = (dead_letter.workflow_uid, dead_letter.tenant.as_str().into());
     let queue = shared.settings.dead_letters.as_deref();
     let dead_letter = queue.map(|_| Box::new(dead_letter));
     let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
@@ -141,6 +143,12 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
             let of = shared.metrics.workflow(&workflow);
             let counted = FailureReason::of_dead(reason);
             shared.metrics.run_ended(&of, Status::Failed, Some(counted), took);
+            let counted = CountedRun {
+                workflow_uid: uid,
+                workflow: &workflow,
+                tenant: &tenant,
+            };
+            shared.numbers.ended(&counted, now, Status::Failed, took);
             if shared.tracer_for(&trace).is_some() {
                 shared.emit([execution(ExecutionFacts {
                     trace,

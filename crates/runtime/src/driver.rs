@@ -47,7 +47,7 @@ use attempts::{Attempts, Outcome};
 use children::ChildRuns;
 use commit::CommitState;
 use evaluations::Evaluations;
-use fermata_core::{Effect, NodeIx, Rerun, Run, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, Event, NodeIx, Rerun, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
 use incoming::{Incoming, Next, StepError};
 use lease::Lease;
@@ -231,6 +231,7 @@ impl Driver {
         if step.is_worth_a_commit() {
             let commit = self.build(&mut step).await?;
             let end = commit.status.as_ref().and_then(Ended::of);
+            let starts = matches!(commit.events.first(), Some(Event::Started { .. }));
             let observed = self
                 .shared
                 .observer
@@ -245,13 +246,19 @@ impl Driver {
                 observer.committed(self.meta.id, events, attempts);
             }
             self.shared.emit(spans);
+            if starts {
+                self.count_start();
+            }
             if let Some(end) = end {
                 if let Some(parent) = self.meta.awaited_by {
                     self.shared.notify_parent(parent).await;
                 }
-                self.notify_end(end);
+                self.count_end(&end);
+                let (id, seq) = (self.meta.id, self.commits.seq);
+                self.shared.hub.committed(id, seq, || Some(end));
                 return Ok(Next::Leave);
             }
+            self.shared.hub.committed(self.meta.id, self.commits.seq, || None);
             if step.parks.is_some() {
                 return Ok(Next::Leave);
             }

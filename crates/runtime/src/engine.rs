@@ -37,7 +37,9 @@ use crate::{
     runners,
     sandbox::Sandbox,
     settings::Settings,
+    stats::RunNumbers,
     triggers::Waiting,
+    watch::Hub,
     workflows::{Workflows, WorkflowsOf},
 };
 use admission::Admission;
@@ -56,7 +58,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 pub use wait::Ended;
-use wait::Waiters;
 use wakes::Wakes;
 
 /// A handle to the engine of this process. Cheap to clone.
@@ -81,7 +82,8 @@ pub(crate) struct Shared {
     pub offload: Offload,
     pub observer: Option<Arc<dyn Observer>>,
     pub held: Arc<HeldRuns>,
-    pub waiters: Waiters,
+    /// The runs and lists that are watched.
+    pub hub: Hub,
     pub admission: Admission,
     pub shutdown: Shutdown,
     pub wakes: Wakes,
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     pub ids: Ids,
     pub health: StoreHealth,
     pub metrics: Arc<Metrics>,
+    /// Numbers of runs that were not written yet.
+    pub numbers: RunNumbers,
     /// Places for the HTTP steps of tenants with a limit on them.
     pub http_places: HttpPlaces,
     /// Places for dry runs.
@@ -165,13 +169,14 @@ impl Engine {
             offload: Offload::default(),
             admission: Admission::new(&settings, held.clone(), lease_gate, wakes.claims.clone()),
             held,
-            waiters: Waiters::default(),
+            hub: Hub::default(),
             shutdown: Shutdown::default(),
             triggers: Waiting::default(),
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),
             dry_runs: Semaphore::new(dry_run::MOST),
+            numbers: RunNumbers::default(),
             execution_rate: settings.execution_rate.map(RateLimiter::new),
             runner,
             control: store.control().unwrap_or_else(|| store.clone()),

@@ -286,6 +286,21 @@ pub enum Refusal {
     /// There is no such run.
     #[error("execution {0} does not exist")]
     RunNotFound(RunId),
+    /// The journal of a run does not have this row.
+    #[error(
+        "the journal of execution {run} has no row {row}; its newest row is {newest}. Read the execution again, and follow it from there"
+    )]
+    NoSuchRow {
+        /// The run.
+        run: RunId,
+        /// The row.
+        row: u32,
+        /// The newest row.
+        newest: u32,
+    },
+    /// Too many different lists are watched.
+    #[error("too many different queries are being watched in this process; close some streams, or try again later")]
+    TooManyLists,
     /// A run that has not ended cannot be removed.
     #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
     RunNotFinished(RunId),

@@ -45,6 +45,7 @@ mod session;
 mod settings;
 mod slots;
 mod state;
+pub mod stats;
 mod tiers;
 pub mod timeline;
 pub mod tls;
@@ -52,6 +53,7 @@ pub mod trace;
 mod trigger;
 pub mod triggers;
 mod wait_rows;
+pub mod watch;
 mod workflows;
 
 pub use audit::Audit;

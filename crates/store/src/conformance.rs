@@ -30,6 +30,7 @@ pub mod reruns;
 pub mod retention;
 pub mod runners;
 pub mod states;
+pub mod stats;
 pub mod tenants;
 pub mod triggers;
 pub mod usage;
@@ -119,7 +120,7 @@ macro_rules! conformance_tests {
                 changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
-                windows_of_events, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
+                windows_of_events, journals_are_read_from_a_position, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
             retention: finished_runs_are_removed_whole, unfinished_runs_are_kept, ages_by_status_and_workflow,
                 kept_keys_leave_empty_rows, pruning_goes_on_where_it_stopped, dry_runs_change_nothing,
                 child_runs_go_with_their_run, single_runs_are_deleted, deleted_keys_can_be_used_again;
@@ -146,6 +147,7 @@ macro_rules! conformance_tests {
                 delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
                 cached_states_are_deleted_with_their_run;
+            stats: numbers_are_summed_up;
             usage: steps_are_counted_with_their_commit, concurrent_counts_add_up;
             triggers: triggers_are_stored_changed_and_removed, triggers_are_listed, due_schedules_are_fired,
                 instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, deliveries_are_settled_once,

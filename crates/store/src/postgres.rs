@@ -40,6 +40,7 @@ mod runs;
 mod sessions;
 mod settings;
 mod sql;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -134,6 +134,9 @@ pub(crate) const ACTION_COLUMNS: &str = "node_id, attempt, action_type, status, 
 pub(crate) const EVENTS: &str = "SELECT seq, ts, data FROM execution_events WHERE workflow_execution_id = ?1
     ORDER BY seq LIMIT ?2 OFFSET ?3";
 
+pub(crate) const JOURNAL_AFTER: &str = "SELECT seq, ts, data FROM execution_events
+    WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+
 pub(crate) const COUNT_EVENTS: &str = "SELECT COUNT(*) FROM execution_events WHERE workflow_execution_id = ?1";
 
 pub(crate) const COUNT_ACTIONS: &str = "SELECT COUNT(*) FROM action_executions WHERE workflow_execution_id = ?1";
@@ -153,11 +156,11 @@ pub(crate) const WAITS: &str = "SELECT node_id, attempt, token, is_open, payload
 
 pub(crate) const CACHED_STATE: &str = "SELECT state_json FROM run_states WHERE workflow_execution_id = ?1";
 
-/// Runs that are due and not held, by workflow; at most `?2` of them, the longest-waiting ones.
-pub(crate) const QUEUE_DEPTHS: &str = "SELECT workflow_uid, workflow_id, COUNT(*) FROM
-    (SELECT workflow_uid, workflow_id FROM workflow_executions
+/// Runs that are due and not held, by workflow and tenant; at most `?2` of them, the longest-waiting ones.
+pub(crate) const QUEUE_DEPTHS: &str = "SELECT workflow_uid, workflow_id, tenant_id, COUNT(*) FROM
+    (SELECT workflow_uid, workflow_id, tenant_id FROM workflow_executions
      WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2) AS waiting
-    GROUP BY workflow_uid, workflow_id ORDER BY workflow_id, workflow_uid";
+    GROUP BY workflow_uid, workflow_id, tenant_id ORDER BY workflow_id, workflow_uid, tenant_id";
 
 /// The workflows of a tenant that were not deleted.
 pub(crate) const COUNT_WORKFLOWS: &str = "SELECT COUNT(*) FROM workflows WHERE tenant_id = ?1 AND deleted_at IS NULL";

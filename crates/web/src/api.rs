@@ -25,6 +25,8 @@ mod rerun;
 mod runners;
 mod runs;
 pub(crate) mod scopes;
+mod stats;
+mod streams;
 mod triggers;
 mod webhooks;
 mod workflows;
@@ -164,6 +166,9 @@ fn resources() -> Router<Web> {
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
         .route("/api/v1/executions/{id}/rerun", post(rerun::rerun))
+        .route("/api/v1/executions/{id}/stream", get(streams::run))
+        .route("/api/v1/stream", get(streams::list))
+        .route("/api/v1/stats", get(stats::get))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

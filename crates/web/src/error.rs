@@ -153,6 +153,8 @@ impl From<Refusal> for ApiError {
             Refusal::WorkflowNotFound(_) => ApiError::not_found("WORKFLOW_NOT_FOUND", message),
             Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
             Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
+            Refusal::NoSuchRow { .. } => ApiError::parameter(message),
+            Refusal::TooManyLists => ApiError::busy("too many different queries are being watched"),
             Refusal::RunNotFinished(_) => ApiError::conflict("EXECUTION_NOT_FINISHED", message),
             Refusal::WrongStatus { .. } => ApiError::conflict("WFENG002", message),
             Refusal::RunUnusable { .. } => ApiError::conflict("EXECUTION_UNUSABLE", message),

@@ -35,6 +35,7 @@ mod sandbox_logic;
 mod secrets;
 mod serve;
 mod stalls;
+mod streams;
 mod support;
 mod tiers;
 mod traces;

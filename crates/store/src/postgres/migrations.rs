@@ -273,6 +273,16 @@ const MIGRATIONS: &[Migration] = &[
         // An older program would execute the nodes that such a run keeps.
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 19,
+        name: "numbers of runs",
+        up: include_str!("migrations/0019_run_stats.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0019_run_stats.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

@@ -8,7 +8,8 @@ use super::{
 use crate::{
     Result,
     reads::{
-        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
+        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunPosition,
+        RunRecord, Window,
     },
     runs::{Attempt, RerunOf, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
@@ -45,6 +46,17 @@ impl ReadStore for SqliteStore {
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
         self.readers
             .read(move |connection| events(connection, run, window))
+            .await
+    }
+
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        let runs = runs.to_vec();
+        self.readers.read(move |connection| positions(connection, &runs)).await
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.readers
+            .read(move |connection| journal_after(connection, run, after, limit))
             .await
     }
 
@@ -171,16 +183,44 @@ pub(super) fn attempt(
 /// Journal rows, oldest first.
 pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rusqlite::Result<(Vec<EventRecord>, u64)> {
     let mut statement = connection.prepare_cached(statements::EVENTS)?;
-    let rows = statement.query_map(params![key(&run), window.limit, window.offset], |row| {
-        Ok(EventRecord {
-            seq: row.get(0)?,
-            at: get(row, 1)?,
-            data: row.get(2)?,
-        })
-    })?;
+    let rows = statement.query_map(params![key(&run), window.limit, window.offset], event_row)?;
     let rows = rows.collect::<rusqlite::Result<_>>()?;
     let mut total = connection.prepare_cached(statements::COUNT_EVENTS)?;
     Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
+}
+
+fn event_row(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
+    Ok(EventRecord {
+        seq: row.get(0)?,
+        at: get(row, 1)?,
+        data: row.get(2)?,
+    })
+}
+
+/// Journal rows after one, oldest first.
+fn journal_after(connection: &Connection, run: RunId, after: u32, limit: u32) -> rusqlite::Result<Vec<EventRecord>> {
+    let mut statement = connection.prepare_cached(statements::JOURNAL_AFTER)?;
+    let rows = statement.query_map(params![key(&run), after, limit], event_row)?;
+    rows.collect()
+}
+
+/// The newest journal row of a run, and its status.
+pub(super) const POSITION: &str = "SELECT id, status, COALESCE((SELECT seq FROM execution_events
+    WHERE workflow_execution_id = ?1 ORDER BY seq DESC LIMIT 1), 0) FROM workflow_executions WHERE id = ?1";
+
+fn positions(connection: &Connection, runs: &[RunId]) -> rusqlite::Result<Vec<RunPosition>> {
+    let mut statement = connection.prepare_cached(POSITION)?;
+    let position = |row: &Row<'_>| {
+        Ok(RunPosition {
+            run: run_id(row, 0)?,
+            status: get(row, 1)?,
+            seq: row.get(2)?,
+        })
+    };
+    let found = runs
+        .iter()
+        .map(|run| statement.query_row([key(run)], position).optional());
+    found.filter_map(Result::transpose).collect()
 }
 
 /// External resources of a run, in the order in which they were created.
@@ -209,7 +249,8 @@ fn queue_depths(connection: &Connection, now: Timestamp) -> rusqlite::Result<Vec
         Ok(QueueDepth {
             workflow_uid: get(row, 0)?,
             workflow_id: row.get(1)?,
-            runs: count(row, 2)?,
+            tenant: row.get(2)?,
+            runs: count(row, 3)?,
         })
     })?;
     rows.collect()

@@ -24,34 +24,40 @@ use uuid::Uuid;
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    status: Option<String>,
-    workflow_id: Option<String>,
-    tenant_id: Option<String>,
-    correlation_id: Option<String>,
-    request_id: Option<String>,
-    runner_id: Option<String>,
-    created_after: Option<String>,
-    created_before: Option<String>,
-    search: Option<String>,
-    order: Option<String>,
-    limit: Option<u32>,
-    cursor: Option<String>,
+    pub(super) status: Option<String>,
+    pub(super) workflow_id: Option<String>,
+    pub(super) tenant_id: Option<String>,
+    pub(super) correlation_id: Option<String>,
+    pub(super) request_id: Option<String>,
+    pub(super) runner_id: Option<String>,
+    pub(super) created_after: Option<String>,
+    pub(super) created_before: Option<String>,
+    pub(super) search: Option<String>,
+    pub(super) order: Option<String>,
+    pub(super) limit: Option<u32>,
+    pub(super) cursor: Option<String>,
 }
 
 /// `GET /api/v1/executions`, newest first unless `order=asc`.
 pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
-    let workflow = query.workflow_id.clone().filter(|text| !text.is_empty());
-    let mut filter = filter(query)?;
-    if let Some(reference) = workflow {
-        let uid = workflow_uid(&session, filter.tenant.as_deref(), &reference).await?;
-        filter.workflow_uid = Some(uid);
-    }
+    let filter = list_filter(&session, query).await?;
     let page = session.reads().runs(filter).await?;
     let view = PageView {
         next_cursor: page.next.map(paging::after_run),
         items: page.items.iter().map(RunRow::from).collect(),
     };
     Ok(Json(view).into_response())
+}
+
+/// The filter that a query means for this caller.
+pub(super) async fn list_filter(session: &Session, query: ListQuery) -> Result<RunFilter, ApiError> {
+    let workflow = query.workflow_id.clone().filter(|text| !text.is_empty());
+    let mut filter = filter(query)?;
+    if let Some(reference) = workflow {
+        let uid = workflow_uid(session, filter.tenant.as_deref(), &reference).await?;
+        filter.workflow_uid = Some(uid);
+    }
+    Ok(filter)
 }
 
 /// The uid of the workflow in a filter, as the caller or the tenant that the filter names means it. An unknown workflow gets a uid

@@ -34,6 +34,7 @@ enum Answer {
     Empty,
     Json(Make),
     Text,
+    Events,
 }
 
 enum Body {
@@ -91,6 +92,12 @@ impl Operation {
 
     fn empty(mut self, status: u16) -> Operation {
         self.answers.push((status, Answer::Empty));
+        self
+    }
+
+    /// A stream of server-sent events.
+    fn events(mut self, status: u16) -> Operation {
+        self.answers.push((status, Answer::Events));
         self
     }
 
@@ -206,6 +213,7 @@ fn responses(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
         match content {
             Answer::Empty => {}
             Answer::Json(make) => answer["content"] = json!({ "application/json": { "schema": make(schemas) } }),
+            Answer::Events => answer["content"] = json!({ "text/event-stream": { "schema": { "type": "string" } } }),
             Answer::Text => answer["content"] = json!({ "text/plain": { "schema": { "type": "string" } } }),
         }
         all.insert(status.to_string(), answer);

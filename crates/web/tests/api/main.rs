@@ -31,6 +31,8 @@ mod runs;
 mod scopes;
 mod service;
 mod starting;
+mod stats;
+mod streams;
 mod tasks;
 mod tenants;
 mod tokens;

@@ -336,6 +336,15 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
     ),
     (
         "GET",
+        "/api/v1/executions/{id}/stream",
+        "/api/v1/executions/<run>/stream",
+        "",
+        Missing,
+    ),
+    ("GET", "/api/v1/stats", "/api/v1/stats", "", NoData),
+    ("GET", "/api/v1/stream", "/api/v1/stream?timeout=0s", "", NoData),
+    (
+        "GET",
         "/api/v1/executions/{id}/hierarchy",
         "/api/v1/executions/<run>/hierarchy",
         "",

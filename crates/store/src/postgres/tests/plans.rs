@@ -238,6 +238,8 @@ async fn reads_use_indexes(planner: &Planner) {
         statements::DEFINITION,
         statements::EVENTS,
         statements::COUNT_EVENTS,
+        statements::JOURNAL_AFTER,
+        reads::POSITIONS,
         statements::COUNT_ACTIONS,
         statements::LINKS,
         statements::COUNT_LINKS,

@@ -97,6 +97,10 @@ fn lists_use_indexes() {
         assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
         assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
     }
+    for sql in [reads::POSITION, statements::JOURNAL_AFTER] {
+        let plan = plan_of(sql);
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
+    }
     let request = plan_of(lists::BY_REQUEST);
     assert!(
         !request.contains("SCAN workflow_executions"),

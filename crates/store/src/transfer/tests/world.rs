@@ -192,6 +192,22 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
     let mut commit = park(run, stored.epoch, 3, Some(5_000));
     commit.messages_seen = 1;
     commit.state = Some(crate::runs::CachedState::Set(r#"{"members":{}}"#.to_owned()));
+    store
+        .write_stats(vec![crate::stats::StatsRow {
+            minute: 5,
+            runner: ME,
+            workflow_uid: uid(WORKFLOW),
+            workflow_id: WORKFLOW.to_owned(),
+            tenant: "acme".to_owned(),
+            counts: crate::stats::RunCounts {
+                started: 3,
+                succeeded: 2,
+                ..Default::default()
+            },
+            waiting: Some(1),
+        }])
+        .await
+        .unwrap();
     commit.usage = Some(crate::usage::Usage {
         tenant: "acme".to_owned(),
         steps: 3,

@@ -3,7 +3,7 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi, keys, lifecycle, list, registered_callbacks, rerun, runners, runs, triggers, webhooks, workflows,
+        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi, keys, lifecycle, list, registered_callbacks, rerun, runners, runs, stats, streams, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -302,6 +302,33 @@ fn executions() -> Vec<Operation> {
             "The tree of executions that this one belongs to",
         )
         .answer::<hierarchy::TreeView>(200),
+        op(
+            GET,
+            "/api/v1/executions/{id}/stream",
+            "streamExecution",
+            "The events of an execution as server-sent events, until it ends",
+        )
+        .query::<streams::RunQuery>()
+        .header("Last-Event-ID", "Continue after this journal row")
+        .events(200),
+        op(
+            GET,
+            "/api/v1/stream",
+            "streamExecutions",
+            "The newest executions of a list as server-sent events, as they change",
+        )
+        .query::<streams::StreamQuery>()
+        .header(
+            "Last-Event-ID",
+            "The client connects again: the first message is `reset`",
+        )
+        .value("status", "Running,Failed")
+        .value("timeout", "0s")
+        .events(200),
+        op(GET, "/api/v1/stats", "getStats", "Numbers of executions")
+            .query::<stats::StatsQuery>()
+            .value("since", "24h")
+            .answer::<stats::StatsView>(200),
         op(
             POST,
             "/api/v1/executions/{id}/cancel",
