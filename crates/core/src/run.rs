@@ -74,6 +74,7 @@ pub struct Run {
     /// Finished nodes in the order in which they ended.
     pub(crate) completed: Vec<NodeIx>,
     pub(crate) context_bytes: u64,
+    pub(crate) paused_at: Option<Timestamp>,
     pub(crate) stop: Option<Stop>,
     pub(crate) end: Option<End>,
 }
@@ -136,6 +137,8 @@ pub struct Open {
     pub began: bool,
     /// Whether the request of the attempt was sent and its answer is awaited.
     pub requested: bool,
+    /// Set while the request is to be sent again.
+    pub resending: Option<Timestamp>,
     /// The failure of the previous attempt.
     pub last_failure: Option<Failure>,
 }
@@ -193,6 +196,7 @@ impl Run {
             timers: BTreeSet::new(),
             completed: Vec::new(),
             context_bytes: 0,
+            paused_at: None,
             stop: None,
             end: None,
         }
@@ -248,6 +252,16 @@ impl Run {
     /// Nodes that are open, in document order.
     pub fn active(&self) -> impl Iterator<Item = NodeIx> + '_ {
         self.active.iter().copied()
+    }
+
+    /// Whether nodes may be opened and routed: it is neither stopping nor paused.
+    pub fn goes_on(&self) -> bool {
+        self.stop.is_none() && self.paused_at.is_none()
+    }
+
+    /// When the run was paused, if it is paused. A run that stops is not.
+    pub fn paused_at(&self) -> Option<Timestamp> {
+        self.paused_at
     }
 
     /// Why the run is stopping, if it is.

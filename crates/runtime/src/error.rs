@@ -1,7 +1,7 @@
 //! Errors of the engine. A refusal must be corrected by the caller; the others are failures of the server.
 
 use crate::{rate::Allowance, workflows::Command};
-use fermata_core::RunId;
+use fermata_core::{RunId, Status};
 use fermata_dialects::{
     Diagnostics, Severity,
     jsondagapi::{intents::Refused, version::TooSmall},
@@ -274,6 +274,39 @@ pub enum Refusal {
     /// There is no such run.
     #[error("execution {0} does not exist")]
     RunNotFound(RunId),
+    /// A run that has ended takes no commands.
+    #[error("execution {run} is {status}: it cannot be {command}")]
+    RunEnded {
+        /// The run.
+        run: RunId,
+        /// Its status.
+        status: Status,
+        /// The command.
+        command: &'static str,
+    },
+    /// The workflow of the run has no such node.
+    #[error("execution {run} has no node `{node}`")]
+    NodeNotFound {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+    },
+    /// The state of the node does not allow the command.
+    #[error("node `{node}` of execution {run} cannot be {command}: {why}")]
+    NodeCommand {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+        /// The command.
+        command: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A node cannot be skipped like this.
+    #[error("{0}")]
+    InvalidSkip(String),
     /// A run that has not ended cannot be removed.
     #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
     RunNotFinished(RunId),

@@ -82,6 +82,8 @@ const EVERYTHING: [&str; 35] = [
     "run dead-lettered",
     "run cancelled",
     "run failed",
+    "run paused",
+    "run resumed",
     "run succeeded",
     "run timed out",
     "state cached",

@@ -19,6 +19,7 @@ mod list;
 mod metrics;
 #[cfg(test)]
 mod openapi;
+mod operate;
 mod registered_callbacks;
 mod runners;
 mod runs;
@@ -152,6 +153,10 @@ fn resources() -> Router<Web> {
         )
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/api/v1/executions/{id}/pause", post(operate::pause))
+        .route("/api/v1/executions/{id}/resume", post(operate::resume))
+        .route("/api/v1/executions/{id}/nodes/{node}/skip", post(operate::skip))
+        .route("/api/v1/executions/{id}/nodes/{node}/resend", post(operate::resend))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

@@ -230,7 +230,14 @@ impl Facts {
                     };
                     let wake_at = plain(row, 5)?;
                     let flow = flow(row, 8)?;
-                    self.runs.insert(get(row, 0)?, RunRow { facts, wake_at, flow });
+                    let paused = plain::<Option<i64>>(row, 12)?.is_some();
+                    let row_of_run = RunRow {
+                        facts,
+                        wake_at,
+                        flow,
+                        paused,
+                    };
+                    self.runs.insert(get(row, 0)?, row_of_run);
                 }
                 ReadKind::Parents => {
                     let parent = ParentFacts {

@@ -97,4 +97,5 @@ pub(super) struct RunRow {
     pub(super) facts: RunFacts,
     pub(super) wake_at: Option<i64>,
     pub(super) flow: Option<Box<RunFlow>>,
+    pub(super) paused: bool,
 }

@@ -150,6 +150,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("updated_at", Number),
             column("deleted_at", Number),
             column("tenant_id", Text),
+            column("paused_at", Number),
         ],
     },
     Table {
@@ -436,6 +437,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("flow_held", Integer),
             column("waiting_key", Text),
             column("request_json", Text),
+            column("paused_at", Number),
         ],
     },
 ];

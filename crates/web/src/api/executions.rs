@@ -325,7 +325,7 @@ pub(crate) async fn get(
 }
 
 /// The response of a GET without `include`.
-async fn run_response(session: &Session, id: RunId) -> Result<Response, ApiError> {
+pub(super) async fn run_response(session: &Session, id: RunId) -> Result<Response, ApiError> {
     let reads = session.reads();
     let run = reads.run(id).await?;
     let ahead = reads.ahead(&run).await?;

@@ -4,7 +4,7 @@ use super::{Operation, op};
 use crate::{
     api::{
         analysis, audit, dead_letters, deliveries, drafts, events, executions, health, hierarchy, inbox, jsondagapi,
-        keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
+        keys, lifecycle, list, operate, registered_callbacks, runners, runs, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -302,6 +302,38 @@ fn executions() -> Vec<Operation> {
         )
         .body::<executions::CancelBody>(json!({ "reason": "ordered twice" }))
         .answer::<AcceptedView>(200)
+        .answer::<AcceptedView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/pause",
+            "pauseExecution",
+            "Pause an execution: nothing new starts",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is down" }))
+        .answer::<RunView>(200),
+        op(
+            POST,
+            "/api/v1/executions/{id}/resume",
+            "resumeExecution",
+            "Resume an execution that is paused",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is back" }))
+        .answer::<RunView>(200),
+        op(
+            POST,
+            "/api/v1/executions/{id}/nodes/{node}/skip",
+            "skipNode",
+            "Skip a node that waits, with the given outputs",
+        )
+        .body::<operate::SkipBody>(json!({ "outputs": { "outcome": "approve" }, "reason": "approved by phone" }))
+        .answer::<AcceptedView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/nodes/{node}/resend",
+            "resendRequest",
+            "Send the request of a node again that waits for its answer",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the service lost it" }))
         .answer::<AcceptedView>(202),
         op(
             POST,
