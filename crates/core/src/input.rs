@@ -1,6 +1,6 @@
 //! The inputs of the conductor. All information from outside reaches a run as one of these facts.
 
-use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Reused, Timestamp, Verdict};
+use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Reused, SkippedBy, Timestamp, Verdict};
 use serde_json::{Map, Value};
 
 /// A fact and its time.
@@ -118,6 +118,36 @@ pub enum Fact {
     Cancel {
         /// The reason, for display.
         reason: String,
+    },
+    /// A pause was requested.
+    Pause {
+        /// When.
+        at: Timestamp,
+    },
+    /// A resume was requested.
+    Resume {
+        /// When.
+        at: Timestamp,
+    },
+    /// A caller skips a node that waits.
+    Skip {
+        /// The node.
+        node: NodeId,
+        /// The size and type of the output that the node has instead.
+        output: Output,
+        /// The outcome that the node chooses, if it is a decision.
+        chosen: Option<String>,
+        /// Who, and why.
+        skipped: SkippedBy,
+    },
+    /// A caller wants a request that waits for its answer to be sent again.
+    Resend {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// When.
+        at: Timestamp,
     },
     /// An attempt that was to be aborted did not start, or will not return a result.
     Aborted {

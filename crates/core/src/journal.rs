@@ -126,6 +126,38 @@ pub enum Event {
         /// The outcome that the answer of a request chose.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chosen: Option<String>,
+        /// Set if a caller skipped the node: its output is the one that the caller gave.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        skipped: Option<SkippedBy>,
+    },
+    /// A request that waits for its answer is to be sent again: the same attempt, with the same token and key.
+    Resending {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// When that was asked for.
+        at: Timestamp,
+    },
+    /// A request was sent again, or could not be. Its answer is still awaited.
+    Resent {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// Why it could not be sent again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+    },
+    /// The run was paused: nothing new starts until it is resumed.
+    Paused {
+        /// When that was asked for.
+        at: Timestamp,
+    },
+    /// The run was resumed.
+    Resumed {
+        /// When that was asked for.
+        at: Timestamp,
     },
     /// A node's outgoing edges were settled.
     Routed {
@@ -236,6 +268,16 @@ pub enum Shape {
     String,
     Array,
     Object,
+}
+
+/// Who skipped a node that waited, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedBy {
+    /// The caller, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The reason that the caller gave.
+    pub reason: String,
 }
 
 /// Why a node was skipped.
@@ -370,6 +412,10 @@ impl Event {
             Event::Answered { .. } => "answered",
             Event::Retried { .. } => "retried",
             Event::Finished { .. } => "finished",
+            Event::Resending { .. } => "resending",
+            Event::Resent { .. } => "resent",
+            Event::Paused { .. } => "paused",
+            Event::Resumed { .. } => "resumed",
             Event::Routed { .. } => "routed",
             Event::Stopping { .. } => "stopping",
             Event::Ended { .. } => "ended",
@@ -393,9 +439,15 @@ impl Event {
             | Event::Answered { node, .. }
             | Event::Retried { node, .. }
             | Event::Finished { node, .. }
+            | Event::Resending { node, .. }
+            | Event::Resent { node, .. }
             | Event::Routed { node, .. } => Some(node),
             Event::Stopping { node, .. } => node.as_ref(),
-            Event::Started { .. } | Event::Reused(_) | Event::Ended { .. } => None,
+            Event::Started { .. }
+            | Event::Reused(_)
+            | Event::Paused { .. }
+            | Event::Resumed { .. }
+            | Event::Ended { .. } => None,
         }
     }
 }

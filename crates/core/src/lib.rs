@@ -39,8 +39,8 @@ pub use ids::{NodeId, RunId, RunnerId};
 pub use input::{Fact, Input};
 pub use items::{Each, Items, OnItemFailure, Ranges, RefusedItems};
 pub use journal::{
-    Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, Verdict, decode, encode,
-    recorded_deadline,
+    Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, SkippedBy, Verdict, decode,
+    encode, recorded_deadline,
 };
 pub use plan::{
     Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanError, Policies, Route, RunOutputs, StoredPlan, When,

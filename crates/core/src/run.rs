@@ -74,6 +74,7 @@ pub struct Run {
     /// Finished nodes in the order in which they ended.
     pub(crate) completed: Vec<NodeIx>,
     pub(crate) context_bytes: u64,
+    pub(crate) paused_at: Option<Timestamp>,
     pub(crate) stop: Option<Stop>,
     /// A failure that no edge handled, of a node that was not repeated: the run goes on, and ends as failed.
     pub(crate) kept_failure: Option<KeptFailure>,
@@ -138,6 +139,8 @@ pub struct Open {
     pub began: bool,
     /// Whether the request of the attempt was sent and its answer is awaited.
     pub requested: bool,
+    /// Set while the request is to be sent again.
+    pub resending: Option<Timestamp>,
     /// The failure of the previous attempt.
     pub last_failure: Option<Failure>,
 }
@@ -195,6 +198,7 @@ impl Run {
             timers: BTreeSet::new(),
             completed: Vec::new(),
             context_bytes: 0,
+            paused_at: None,
             stop: None,
             kept_failure: None,
             end: None,
@@ -251,6 +255,16 @@ impl Run {
     /// Nodes that are open, in document order.
     pub fn active(&self) -> impl Iterator<Item = NodeIx> + '_ {
         self.active.iter().copied()
+    }
+
+    /// Whether nodes may be opened and routed: it is neither stopping nor paused.
+    pub fn goes_on(&self) -> bool {
+        self.stop.is_none() && self.paused_at.is_none()
+    }
+
+    /// When the run was paused, if it is paused. A run that stops is not.
+    pub fn paused_at(&self) -> Option<Timestamp> {
+        self.paused_at
     }
 
     /// Why the run is stopping, if it is.

@@ -13,7 +13,7 @@ mod sketch;
 mod world;
 
 use fermata_core::{
-    Event, Fact, Failure, NodeId, Outcome, Output, Phase, RunId, SkipReason, Status, Verdict,
+    Event, Fact, Failure, NodeId, Outcome, Output, Phase, RunId, SkipReason, SkippedBy, Status, Timestamp, Verdict,
     rerun::{Repeat, reused},
 };
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ proptest! {
         prop_assert!(world.run.stop().is_none_or(|stop| ["action_failed", "decision_failed"].contains(&stop.reason.as_str())));
     }
 
-    /// With cancels, timeouts, crashes and invalid facts, a run still follows the rules.
+    /// With pauses, cancels, timeouts, crashes and invalid facts, a run still follows the rules.
     #[test]
     fn run_with_faults_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
         let style = if relaxed { Style::Relaxed } else { Style::FailFast };
@@ -274,6 +274,15 @@ fn fact() -> impl Strategy<Value = Fact> {
                 jitter,
             }),
         1 => Just(Fact::Cancel { reason: "enough".to_owned() }),
+        1 => Just(Fact::Pause { at: Timestamp(1) }),
+        2 => Just(Fact::Resume { at: Timestamp(2) }),
+        2 => (node(), output(), prop::option::of("o[0-3]")).prop_map(|(node, output, chosen)| Fact::Skip {
+            node,
+            output,
+            chosen,
+            skipped: SkippedBy { by: None, reason: "x".to_owned() },
+        }),
+        2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Resend { node, attempt, at: Timestamp(3) }),
         2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Aborted { node, attempt }),
         1 => Just(Fact::Settle),
     ]

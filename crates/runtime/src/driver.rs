@@ -15,12 +15,14 @@
 //! | `children.rs`, `items.rs` | ends and cancels of child runs; nodes with one child for each item of a list |
 //! | `requests.rs` | requests: tokens, inbox items, answers |
 //! | `spans.rs` | spans of traces |
-//! | `messages.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
+//! | `messages.rs`, `commands.rs` | messages: callbacks, cancels; pause and resume, skip, send again |
+//! | `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | what may happen; stopping; guards; facts about the run |
 
 mod attempt;
 mod attempts;
 mod cached_state;
 pub(crate) mod children;
+mod commands;
 mod commit;
 mod evaluations;
 mod incoming;
@@ -177,8 +179,11 @@ impl Driver {
         loop {
             // A run that has not started starts, also if its first commit was not confirmed.
             if self.run.status() == Status::Pending && !incoming.iter().any(Incoming::is_cancel) {
-                let archived = self.meta.archived;
-                incoming.insert(0, if archived { Incoming::Archived } else { Incoming::Start });
+                match self.meta.archived {
+                    true => incoming.insert(0, Incoming::Archived),
+                    false if self.is_paused_after(&incoming) => {}
+                    false => incoming.insert(0, Incoming::Start),
+                }
             }
             match self.step(incoming, touched).await {
                 Ok(Next::Go(next)) => {
@@ -326,8 +331,8 @@ impl Driver {
             self.wind_down();
             return Ok(Vec::new());
         }
-        if self.shared.shutdown.is_stopping() {
-            return Ok(Vec::new()); // the runner that claims the run next starts them
+        if self.shared.shutdown.is_stopping() || self.run.paused_at().is_some() {
+            return Ok(Vec::new()); // the runner that claims the run next starts them, or a resume does
         }
         let mut next = Vec::new();
         for (ix, attempt) in self.attempts.take_ready() {

@@ -45,6 +45,7 @@ use crate::{
 use admission::Admission;
 pub use children::Children;
 pub(crate) use children::{StartedBy, child_request_id};
+pub(crate) use commands::Skip;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{Store, StoreError, runners::Runner, runs::Attempt};
 use health::StoreHealth;

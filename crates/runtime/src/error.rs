@@ -301,6 +301,39 @@ pub enum Refusal {
     /// Too many different lists are watched.
     #[error("too many different queries are being watched in this process; close some streams, or try again later")]
     TooManyLists,
+    /// A run that has ended takes no commands.
+    #[error("execution {run} is {status}: it cannot be {command}")]
+    RunEnded {
+        /// The run.
+        run: RunId,
+        /// Its status.
+        status: Status,
+        /// The command.
+        command: &'static str,
+    },
+    /// The workflow of the run has no such node.
+    #[error("execution {run} has no node `{node}`")]
+    NodeNotFound {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+    },
+    /// The state of the node does not allow the command.
+    #[error("node `{node}` of execution {run} cannot be {command}: {why}")]
+    NodeCommand {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+        /// The command.
+        command: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A node cannot be skipped like this.
+    #[error("{0}")]
+    InvalidSkip(String),
     /// A run that has not ended cannot be removed.
     #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
     RunNotFinished(RunId),

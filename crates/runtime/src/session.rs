@@ -17,7 +17,7 @@ use crate::{
     callbacks::Callbacks,
     caller::{Caller, Scope},
     dead_letters::Again,
-    engine::{Accepted, Ended, Engine, Request, RerunRequest},
+    engine::{Accepted, Ended, Engine, Request, RerunRequest, Skip},
     error::{EngineError, Refusal},
     inbox::Inbox,
     keys::Keys,
@@ -28,6 +28,7 @@ pub use dry_run::DryRunOf;
 use fermata_core::{RunId, Status, Timestamp};
 use fermata_metrics::Text;
 use fermata_store::{audit::describe, dead_letters::DeadLetterFilter, runs::Principal};
+use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 pub use workflows::CallerWorkflows;
@@ -251,6 +252,64 @@ impl Session {
         self.recorder()
             .record("execution.cancel", &run.to_string(), cancel)
             .await
+    }
+
+    /// Pauses a run; see [`Engine::pause`].
+    pub async fn pause(&self, run: RunId, reason: Option<&str>) -> Result<(), EngineError> {
+        let pause = async { self.engine.pause(run).await };
+        self.operate("execution.pause", run, reason.map(short), pause).await
+    }
+
+    /// Resumes a run; see [`Engine::resume`].
+    pub async fn resume(&self, run: RunId, reason: Option<&str>) -> Result<(), EngineError> {
+        let resume = async { self.engine.resume(run).await };
+        self.operate("execution.resume", run, reason.map(short), resume).await
+    }
+
+    /// Skips a node that waits; see [`Engine::skip`].
+    pub async fn skip(
+        &self,
+        run: RunId,
+        node: &str,
+        outputs: Map<String, Value>,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let skip = Skip {
+            node: node.to_owned(),
+            outputs,
+            reason: reason.to_owned(),
+            by: self.caller.identity().principal.as_ref().map(|own| own.user_id.clone()),
+        };
+        let detail = short(&format!("{node}: {reason}"));
+        let skip = async { self.engine.skip(run, skip).await };
+        self.operate("execution.skip", run, Some(detail), skip).await
+    }
+
+    /// Sends the request of a node again; see [`Engine::resend`].
+    pub async fn resend(&self, run: RunId, node: &str, reason: Option<&str>) -> Result<(), EngineError> {
+        let detail = reason.map_or_else(|| node.to_owned(), |reason| format!("{node}: {reason}"));
+        let resend = async { self.engine.resend(run, node).await };
+        self.operate("execution.resend", run, Some(short(&detail)), resend)
+            .await
+    }
+
+    /// Changes a run that this caller sees, and records it.
+    async fn operate(
+        &self,
+        action: &str,
+        run: RunId,
+        detail: Option<String>,
+        change: impl Future<Output = Result<(), EngineError>>,
+    ) -> Result<(), EngineError> {
+        let operate = async {
+            let tenant = self.reads().visible_tenant(run).await?;
+            describe(|row| {
+                row.detail = detail;
+                row.tenant = tenant.unwrap_or_default();
+            });
+            change.await
+        };
+        self.recorder().record(action, &run.to_string(), operate).await
     }
 
     /// Waits for the end of a run; see [`Engine::wait`].

@@ -134,6 +134,8 @@ fn category(event: &Event, plan: Option<&Plan>) -> String {
             | Event::Slept { .. }
             | Event::Began { .. }
             | Event::Requested { .. }
+            | Event::Resending { .. }
+            | Event::Resent { .. }
             | Event::ItemsEnded { .. }
             | Event::Answered { .. }
     );
@@ -225,6 +227,24 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
                 failure.message
             ),
         ),
+        Event::Paused { .. } => (Level::Info, "the run is paused: nothing new starts".to_owned()),
+        Event::Resumed { .. } => (Level::Info, "the run is resumed".to_owned()),
+        Event::Resending { node, .. } => (Level::Info, format!("the request of {node} is sent again")),
+        Event::Resent { node, failure, .. } => match failure {
+            None => (Level::Info, format!("the request of {node} was sent again")),
+            Some(failure) => (
+                Level::Warn,
+                format!("the request of {node} could not be sent again: {}", failure.message),
+            ),
+        },
+        Event::Finished {
+            node,
+            skipped: Some(skipped),
+            ..
+        } => {
+            let by = skipped.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+            (Level::Warn, format!("{node} was skipped{by}: {}", skipped.reason))
+        }
         Event::Finished { node, outcome, .. } => match outcome {
             Outcome::Succeeded(_) => (Level::Info, format!("{node} succeeded")),
             Outcome::Failed(failure) => (Level::Error, format!("{node} failed: {}", failure.message)),

@@ -281,6 +281,7 @@ fn script(runner: RunnerId) -> (NewRun, Vec<RunCommit>) {
                 shape: Shape::Object,
             }),
             chosen: None,
+            skipped: None,
         }];
         events.push(Event::Routed {
             node: node.into(),

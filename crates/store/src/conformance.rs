@@ -115,7 +115,7 @@ macro_rules! conformance_tests {
                 terminal_closes_waits_and_deletes_messages, a_rejected_commit_writes_nothing,
                 rejected_commits_do_not_fail_other_members;
             messages: messages_are_numbered_and_kept, consumed_messages_are_deleted, messages_seen_beyond_the_last_one_lose_nothing,
-                delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, a_wait_is_answered_once,
+                delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, pauses_show_at_once_and_count_once, a_wait_is_answered_once,
                 answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, each_attempt_has_its_own_token,
                 changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,

@@ -127,6 +127,8 @@ pub struct RunRecord {
     pub wake_at: Option<Timestamp>,
     /// The runner that holds it now.
     pub runner: Option<RunnerId>,
+    /// When it was paused, if it is. A run that has ended is not.
+    pub paused_at: Option<Timestamp>,
     /// How it is limited, if it is. Nothing is kept of it after the end of the run.
     pub flow: Option<Box<RunFlow>>,
 }

@@ -292,6 +292,53 @@ pub enum RunMessage {
     },
     /// Awaited children have ended (see [`crate::children`]). Nothing is added while one is unread.
     ChildrenEnded,
+    /// Pause the run. Its row says so from the delivery on; nothing is added if it is paused already.
+    Pause,
+    /// Resume the run. Nothing is added if it is not paused.
+    Resume,
+    /// Skip a node that waits.
+    Skip(SkipNode),
+    /// Send the request of this attempt again.
+    Resend {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+    },
+}
+
+/// The skip of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkipNode {
+    /// The node.
+    pub node: NodeId,
+    /// The output that it has instead, as JSON.
+    pub outputs: String,
+    /// Why.
+    pub reason: String,
+    /// Who, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl RunMessage {
+    /// Whether it pauses the run (`true`) or resumes it (`false`).
+    pub(crate) fn pauses(&self) -> Option<bool> {
+        match self {
+            RunMessage::Pause => Some(true),
+            RunMessage::Resume => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// The same for the stored form of a message.
+pub(crate) fn pauses(message: &str) -> Option<bool> {
+    match message {
+        r#"{"kind":"pause"}"# => Some(true),
+        r#"{"kind":"resume"}"# => Some(false),
+        _ => None,
+    }
 }
 
 /// The stored form of [`RunMessage::ChildrenEnded`].
@@ -402,6 +449,18 @@ mod tests {
         let reason = "because".to_owned();
         assert!(is_cancel(&message_text(&RunMessage::Cancel { reason })));
         assert!(!is_cancel(CHILDREN_ENDED));
+        for message in [RunMessage::Pause, RunMessage::Resume, RunMessage::ChildrenEnded] {
+            assert_eq!(pauses(&message_text(&message)), message.pauses(), "{message:?}");
+        }
+        let skip = RunMessage::Skip(SkipNode {
+            node: "w".into(),
+            outputs: "{}".to_owned(),
+            reason: "known".to_owned(),
+            by: None,
+        });
+        let text = r#"{"kind":"skip","node":"w","outputs":"{}","reason":"known"}"#;
+        assert_eq!(message_text(&skip), text);
+        assert_eq!(serde_json::from_str::<RunMessage>(text).unwrap(), skip);
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub(crate) const RUN_COLUMNS: &str =
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
     lease_owner, workflow_uid, parent_node_id, parent_item, depth, traceparent, flow_json, flow_step, flow_held,
-    waiting_key, request_json, rerun_of, rerun_root";
+    waiting_key, request_json, rerun_of, rerun_root, paused_at";
 
 /// The same without payloads, for lists.
 pub(crate) const LIST_COLUMNS: &str =
@@ -120,7 +120,7 @@ pub(crate) const LIST_COLUMNS: &str =
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner, workflow_uid,
     parent_node_id, parent_item, depth, traceparent, flow_json, flow_step, flow_held, waiting_key, NULL,
-    rerun_of, rerun_root";
+    rerun_of, rerun_root, paused_at";
 
 /// The columns of a run that a runner needs.
 pub(crate) const STORED_RUN_COLUMNS: &str =

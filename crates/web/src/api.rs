@@ -20,6 +20,7 @@ mod list;
 mod metrics;
 #[cfg(test)]
 mod openapi;
+mod operate;
 mod registered_callbacks;
 mod rerun;
 mod runners;
@@ -169,6 +170,10 @@ fn resources() -> Router<Web> {
         .route("/api/v1/executions/{id}/stream", get(streams::run))
         .route("/api/v1/stream", get(streams::list))
         .route("/api/v1/stats", get(stats::get))
+        .route("/api/v1/executions/{id}/pause", post(operate::pause))
+        .route("/api/v1/executions/{id}/resume", post(operate::resume))
+        .route("/api/v1/executions/{id}/nodes/{node}/skip", post(operate::skip))
+        .route("/api/v1/executions/{id}/nodes/{node}/resend", post(operate::resend))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

@@ -273,6 +273,9 @@ pub(crate) struct RunRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Uuid>")]
     runner_id: Option<RunnerId>,
+    /// When it was paused, if it is: nothing new starts until it is resumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused_at: Option<Iso>,
     /// What it waits for before its first step.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_for: Option<WaitingForView<'a>>,
@@ -320,6 +323,7 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
                 .filter(|_| run.status == Status::Running && !run.held())
                 .map(Iso),
             runner_id: run.runner,
+            paused_at: run.paused_at.map(Iso),
             waiting_for: WaitingForView::of(run),
             status_url: StatusUrl(run.id),
         }

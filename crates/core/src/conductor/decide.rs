@@ -1,6 +1,7 @@
 //! Decides which events follow from an input. A fact that does not match the state of the run yields no events.
 
 use super::{
+    commands::{pause, resend, resume, skip},
     items::{EndedItems, items_ended, listed},
     route::{open_conditions, route},
 };
@@ -65,6 +66,15 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
             items_ended(run, at, node, *attempt, &ended, *jitter)
         }
         Fact::Cancel { reason } => cancel(run, at, reason),
+        Fact::Pause { at } => pause(run, *at),
+        Fact::Resume { at } => resume(run, *at),
+        Fact::Skip {
+            node,
+            output,
+            chosen,
+            skipped,
+        } => skip(run, at, node, *output, chosen.as_ref(), skipped),
+        Fact::Resend { node, attempt, at } => resend(run, node, *attempt, *at),
         Fact::Aborted { node, attempt } => aborted(run, node, *attempt),
         Fact::Begins { node, attempt } => begins(run, at, node, *attempt),
         Fact::Settle => settle(run, at),
@@ -72,7 +82,7 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
 }
 
 fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>, reused: Option<&Box<Reused>>) -> Vec<Event> {
-    if run.status != Status::Pending {
+    if run.status != Status::Pending || run.paused_at.is_some() {
         return Vec::new();
     }
     let timeout_ms = timeout_ms.or(run.plan.timeout_ms);
@@ -94,9 +104,17 @@ fn returned(
     result: &Result<Output, Failure>,
     jitter: u32,
 ) -> Vec<Event> {
-    let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(_, open)| !open.requested) else {
+    let is_sending = |open: &Open| !open.requested || open.resending.is_some();
+    let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(_, open)| is_sending(open)) else {
         return Vec::new();
     };
+    if open.requested {
+        return vec![Event::Resent {
+            node: node.clone(),
+            attempt,
+            failure: result.as_ref().err().cloned(),
+        }];
+    }
     let kind = &run.plan.node(ix).kind;
     if kind.each().is_some() && result.is_ok() {
         return Vec::new(); // its list is answered with `Fact::Listed`
@@ -155,12 +173,13 @@ fn finished(node: &NodeId, attempt: u32, outcome: Outcome, chosen: Option<String
         attempt,
         outcome,
         chosen,
+        skipped: None,
     }
 }
 
 fn judged(run: &Run, node: &NodeId, verdicts: &[Verdict]) -> Vec<Event> {
     let unrouted = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
-    let Some(ix) = unrouted.filter(|_| run.stop.is_none()) else {
+    let Some(ix) = unrouted.filter(|_| run.goes_on()) else {
         return Vec::new();
     };
     match &run.node(ix).phase {
@@ -171,7 +190,7 @@ fn judged(run: &Run, node: &NodeId, verdicts: &[Verdict]) -> Vec<Event> {
 
 fn guarded(run: &Run, at: Timestamp, node: &NodeId, verdict: &Verdict) -> Vec<Event> {
     let waiting = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
-    match waiting.filter(|ix| run.node(*ix).phase == Phase::Idle && run.stop.is_none()) {
+    match waiting.filter(|ix| run.node(*ix).phase == Phase::Idle && run.goes_on()) {
         None => Vec::new(),
         Some(ix) if verdict.holds() => vec![open(run, ix, at, Some(verdict.clone()))],
         Some(_) => vec![Event::Skipped {
@@ -215,6 +234,9 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
         let message = format!("the run did not end within its timeout of {}", show(limit));
         let failure = Failure::permanent(code::RUN_TIMEOUT, message);
         return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
+    }
+    if run.paused_at.is_some() {
+        return Vec::new(); // timers that are due expire when the run is resumed
     }
     let due = run.timers.iter().take_while(|(until, _)| *until <= at);
     due.filter_map(|(_, ix)| timer_expired(run, at, *ix)).collect()
@@ -312,7 +334,7 @@ fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
 
 /// Records the start of an attempt if its parameters depend on the time of the start.
 fn begins(run: &Run, at: Timestamp, node: &NodeId, attempt: u32) -> Vec<Event> {
-    let due = open_attempt(run, node, attempt).filter(|(ix, _)| run.stop.is_none() && run.must_record_start(*ix));
+    let due = open_attempt(run, node, attempt).filter(|(ix, _)| run.goes_on() && run.must_record_start(*ix));
     due.map_or_else(Vec::new, |_| {
         vec![Event::Began {
             node: node.clone(),
@@ -338,6 +360,9 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
             }];
         }
         return events;
+    }
+    if run.paused_at.is_some() {
+        return Vec::new();
     }
     if let Some(event) = overflow(run) {
         return vec![event];

@@ -24,6 +24,7 @@ mod disk;
 mod flow_control;
 mod limits;
 mod migrate;
+mod operate;
 mod posted;
 mod postgres;
 mod prune;

@@ -80,6 +80,11 @@ impl ItemRuns {
         std::mem::take(&mut self.complete)
     }
 
+    /// Forgets which children may have to start, because the run is paused.
+    pub fn forget_touched(&mut self) {
+        self.touched.clear();
+    }
+
     pub fn any_to_start(&self) -> bool {
         !self.touched.is_empty()
     }

@@ -74,7 +74,7 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
     let examined = messages.last().map_or(stored.messages_seen, |message| message.seq);
     let cancel = messages.into_iter().find_map(|message| match message.message {
         RunMessage::Cancel { reason } => Some(reason),
-        RunMessage::Callback { .. } | RunMessage::ChildrenEnded => None,
+        _ => None,
     });
     let now = shared.clock.now();
     let late = recorded_deadline(&stored.journal).is_some_and(|deadline| deadline <= now);

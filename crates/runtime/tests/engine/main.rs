@@ -5,6 +5,7 @@ mod action_slots;
 mod callbacks;
 mod child_documents;
 mod children;
+mod commands;
 mod conditions;
 mod cost;
 mod dead_letters;

@@ -108,6 +108,7 @@ pub(super) struct Entry {
     pub(super) messages: Vec<StoredMessage>,
     pub(super) flow: Option<Box<RunFlow>>,
     pub(super) cached_state: Option<String>,
+    paused_at: Option<Timestamp>,
 }
 
 /// A wait, and the seq of the message with its answer.
@@ -380,6 +381,12 @@ impl State {
         if ends && entry.messages.iter().any(|unread| unread.message == message) {
             return Delivery::Delivered { status };
         }
+        if let Some(pauses) = message.pauses() {
+            if pauses == entry.paused_at.is_some() {
+                return Delivery::Delivered { status };
+            }
+            entry.paused_at = pauses.then_some(at);
+        }
         let is_cancel = matches!(message, RunMessage::Cancel { .. });
         entry.message_seq += 1;
         entry.messages.push(StoredMessage {
@@ -461,6 +468,7 @@ impl Entry {
             messages: Vec::new(),
             flow: None,
             cached_state: None,
+            paused_at: None,
         }
     }
 
@@ -621,6 +629,7 @@ impl Entry {
             ended_at: self.ended_at,
             wake_at: self.wake_at,
             runner: self.lease_owner,
+            paused_at: self.paused_at.filter(|_| !self.status.is_terminal()),
             flow: self.flow.clone(),
         }
     }

@@ -231,13 +231,15 @@ impl Facts {
                     let wake_at = plain(row, 5)?;
                     let flow = flow(row, 8)?;
                     let root = maybe(row, 12)?;
-                    let row_of = RunRow {
+                    let paused = plain::<Option<i64>>(row, 13)?.is_some();
+                    let row_of_run = RunRow {
                         facts,
                         wake_at,
                         flow,
                         root,
+                        paused,
                     };
-                    self.runs.insert(get(row, 0)?, row_of);
+                    self.runs.insert(get(row, 0)?, row_of_run);
                 }
                 ReadKind::Parents => {
                     let parent = ParentFacts {

@@ -17,7 +17,7 @@ use crate::{
     rules::{self, ConflictFacts, LeaseChange},
     runs::{
         Answer, CHILDREN_ENDED, CachedState, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange,
-        is_cancel,
+        is_cancel, pauses,
     },
     usage::month_of,
 };
@@ -284,6 +284,12 @@ impl<'a> Deciding<'a, '_> {
         }
         if ends && self.facts.unread_ends.contains(&run) {
             return Delivery::Delivered { status };
+        }
+        if let Some(pauses) = pauses(message) {
+            if pauses == row.paused {
+                return Delivery::Delivered { status };
+            }
+            self.writes.paused.push((run, pauses.then_some(at.0)));
         }
         self.put(run, row, message, at);
         Delivery::Delivered { status }

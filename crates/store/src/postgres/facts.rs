@@ -106,4 +106,5 @@ pub(super) struct RunRow {
     pub(super) flow: Option<Box<RunFlow>>,
     /// The first run of its chain of reruns, if it is not the run itself.
     pub(super) root: Option<RunId>,
+    pub(super) paused: bool,
 }

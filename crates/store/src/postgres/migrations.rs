@@ -283,6 +283,25 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 20,
+        name: "paused runs and workflows",
+        up: include_str!("migrations/0020_paused.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0020_paused.down.sql"),
+            unless: &[
+                Loss {
+                    what: "runs that are paused",
+                    count: "SELECT COUNT(*) FROM workflow_executions WHERE paused_at IS NOT NULL AND end_time IS NULL",
+                },
+                Loss {
+                    what: "workflows that are paused",
+                    count: "SELECT COUNT(*) FROM workflows WHERE paused_at IS NOT NULL",
+                },
+            ],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

@@ -18,7 +18,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::GenericClient;
-use fermata_core::{NodeId, RunId, Timestamp};
+use fermata_core::{NodeId, RunId, Status, Timestamp};
 use tokio_postgres::{Row, types::ToSql};
 
 #[async_trait]
@@ -85,13 +85,14 @@ async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Res
 
 /// Converts a row of `LIST_COLUMNS` or `RUN_COLUMNS`.
 pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
+    let status: Status = get(row, 5)?;
     Ok(RunRecord {
         id: get(row, 0)?,
         workflow_id: plain(row, 1)?,
         workflow_version: get(row, 2)?,
         request_id: plain(row, 3)?,
         tenant: plain(row, 4)?,
-        status: get(row, 5)?,
+        status,
         reason: plain(row, 6)?,
         error: plain(row, 7)?,
         priority: plain(row, 8)?,
@@ -117,6 +118,7 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
         wake_at: maybe(row, 21)?,
         runner: maybe(row, 22)?,
         workflow_uid: plain(row, 23)?,
+        paused_at: maybe(row, 35)?.filter(|_| !status.is_terminal()),
         flow: flow(row, 28)?,
     })
 }

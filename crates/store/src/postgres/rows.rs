@@ -43,6 +43,8 @@ pub(super) struct Writes<'a> {
     pub(super) closed: Vec<(RunId, &'a str)>,
     pub(super) waits: Waits<'a>,
     pub(super) updates: Vec<RunUpdate<'a>>,
+    /// Runs that are paused at this time, or resumed. Written after `updates`.
+    pub(super) paused: Vec<(RunId, Option<i64>)>,
     /// Nodes whose waits get a deadline. Written after `waits`.
     pub(super) limits: Vec<(RunId, &'a str, i64)>,
     /// Runs that have ended: all their waits are closed.
@@ -208,6 +210,10 @@ impl<'a> Writes<'a> {
         }
         if !self.updates.is_empty() {
             queries.push(self.update_runs(&sql.update_runs));
+        }
+        if !self.paused.is_empty() {
+            let query = Query::new(&sql.set_paused).column(&self.paused, |paused| paused.0.0);
+            queries.push(query.column(&self.paused, |paused| paused.1));
         }
         if !self.usage.is_empty() {
             let tenants: Vec<String> = self.usage.keys().map(|(tenant, _)| tenant.clone()).collect();

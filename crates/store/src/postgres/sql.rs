@@ -48,7 +48,7 @@ statements! {
     existing_workflows: "SELECT uid FROM workflows WHERE uid = ANY($1)";
 
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen, flow_json, flow_step,
-        flow_held, waiting_key, rerun_root
+        flow_held, waiting_key, rerun_root, paused_at
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
 
     /// The lock keeps the lease of these parents until the batch is committed. Children of one parent share it. A run that is
@@ -318,6 +318,11 @@ statements! {
     count_usage: "INSERT INTO tenant_usage AS u (tenant_id, month, steps)
         SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[])
         ON CONFLICT (tenant_id, month) DO UPDATE SET steps = u.steps + excluded.steps";
+
+    set_paused: "UPDATE workflow_executions e SET paused_at = f.paused_at
+        FROM (SELECT u.paused_at, r.place FROM unnest($1::uuid[], $2::bigint[]) AS u (id, paused_at)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions WHERE id = u.id LIMIT 1) r OFFSET 0) f
+        WHERE e.ctid = f.place";
 
     update_runs: "UPDATE workflow_executions e SET status = COALESCE(f.status, e.status),
           start_time = COALESCE(f.start_time, e.start_time), end_time = COALESCE(f.end_time, e.end_time),

@@ -15,7 +15,7 @@ use crate::{
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use async_trait::async_trait;
-use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
@@ -73,13 +73,14 @@ impl ReadStore for SqliteStore {
 
 /// A row of `LIST_COLUMNS`, or the same with payloads.
 pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    let status: Status = get(row, 5)?;
     Ok(RunRecord {
         id: run_id(row, 0)?,
         workflow_id: row.get(1)?,
         workflow_version: row.get(2)?,
         request_id: row.get(3)?,
         tenant: row.get(4)?,
-        status: get(row, 5)?,
+        status,
         reason: row.get(6)?,
         error: row.get(7)?,
         priority: row.get(8)?,
@@ -108,6 +109,7 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         wake_at: maybe(row, 21)?,
         workflow_uid: get(row, 23)?,
         runner: maybe::<Uuid>(row, 22)?.map(RunnerId),
+        paused_at: maybe(row, 35)?.filter(|_| !status.is_terminal()),
         flow: flow(row, 28)?,
     })
 }

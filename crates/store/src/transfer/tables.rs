@@ -150,6 +150,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("updated_at", Number),
             column("deleted_at", Number),
             column("tenant_id", Text),
+            column("paused_at", Number),
         ],
     },
     Table {
@@ -474,6 +475,7 @@ pub(crate) const TABLES: &[Table] = &[
             column("rerun_of", Id),
             column("rerun_root", Id),
             column("rerun_json", Text),
+            column("paused_at", Number),
         ],
     },
 ];

@@ -21,6 +21,7 @@ mod limits;
 mod lists;
 mod metrics;
 mod openapi;
+mod operate;
 mod prometheus;
 mod provider;
 mod reference;

@@ -71,6 +71,7 @@ fn about(run: &Value, tasks: &[(String, Value)]) -> String {
         ("ended", instant(run, "endedAt")),
         ("took", took(run)),
         ("wakes", instant(run, "wakeAt")),
+        ("paused", instant(run, "pausedAt")),
         ("waits for", waiting_for(run)),
         ("runner", text(run, "runnerId")),
     ])

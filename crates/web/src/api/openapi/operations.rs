@@ -3,7 +3,7 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi, keys, lifecycle, list, registered_callbacks, rerun, runners, runs, stats, streams, triggers, webhooks, workflows,
+        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi, keys, lifecycle, list, operate, registered_callbacks, rerun, runners, runs, stats, streams, triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -349,6 +349,38 @@ fn executions() -> Vec<Operation> {
         .body::<rerun::RerunBody>(json!({ "fromNode": "greet", "trigger": { "say": "again" } }))
         .answer::<RunView>(200)
         .answer::<rerun::RerunView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/pause",
+            "pauseExecution",
+            "Pause an execution: nothing new starts",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is down" }))
+        .answer::<RunView>(200),
+        op(
+            POST,
+            "/api/v1/executions/{id}/resume",
+            "resumeExecution",
+            "Resume an execution that is paused",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is back" }))
+        .answer::<RunView>(200),
+        op(
+            POST,
+            "/api/v1/executions/{id}/nodes/{node}/skip",
+            "skipNode",
+            "Skip a node that waits, with the given outputs",
+        )
+        .body::<operate::SkipBody>(json!({ "outputs": { "outcome": "approve" }, "reason": "approved by phone" }))
+        .answer::<AcceptedView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/nodes/{node}/resend",
+            "resendRequest",
+            "Send the request of a node again that waits for its answer",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the service lost it" }))
+        .answer::<AcceptedView>(202),
         op(
             POST,
             "/api/v1/executions/{id}/nodes/{node}/callback",
