@@ -219,7 +219,7 @@ async fn cancelled_waiters_end_at_once() {
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     let waited = tokio::time::timeout(PATIENCE, waiting).await;
@@ -246,7 +246,9 @@ async fn published_limits_apply_to_runs_that_wait() {
         workflows.publish("under-test", true).await.unwrap();
     };
     publish_again(of_limit(2)).await;
-    until("the second run begins", async || !bed.waits(runs[1]).await).await;
+    let has_place = async |run| bed.record(run).await.flow.unwrap().waiting.is_none();
+    assert!(has_place(runs[1]).await, "it has its place when publishing returns");
+    until("it begins", async || bed.record(runs[1]).await.status == Status::Running).await;
     assert!(bed.waits(runs[2]).await && bed.waits(runs[3]).await);
     // After a rollback the limit is 1 again: the two that are active end before another begins.
     bed.engine.workflows().activate("under-test", 1).await.unwrap();
