@@ -45,7 +45,7 @@ struct KeptRequest {
     /// The run that it repeats, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rerun_of: Option<RunId>,
-    /// `trigger` and `spec`, or `triggerText` and `specText` if they are not JSON.
+    /// `trigger`, `spec` and `request`, or `triggerText` and so on if they are not JSON.
     #[serde(flatten)]
     payloads: Map<String, Value>,
 }
@@ -53,7 +53,11 @@ struct KeptRequest {
 impl KeptRequest {
     fn of(record: RunRecord) -> KeptRequest {
         let mut payloads = Map::new();
-        let texts = [("trigger", Some(record.trigger)), ("spec", record.spec)];
+        let texts = [
+            ("trigger", Some(record.trigger)),
+            ("spec", record.spec),
+            ("request", record.request),
+        ];
         for (name, text) in texts {
             let Some(text) = text else { continue };
             match serde_json::from_str(&text) {
@@ -247,7 +251,7 @@ impl Engine {
             principal: kept.principal,
             id: None,
             memory: None,
-            request: None,
+            request: kept.payloads.remove("request"),
             delivery: None,
             rerun: None,
         };

@@ -108,6 +108,9 @@ pub trait Observer: Send + Sync + 'static {
     /// An attempt begins to execute.
     fn started(&self, run: RunId, node: &NodeId, attempt: u32);
 
+    /// A delivery of a schedule is durable.
+    fn fired(&self, _delivery: &fermata_store::triggers::TriggerDelivery) {}
+
     /// Events and attempts were committed.
     fn committed(&self, run: RunId, events: &[Event], attempts: &[Attempt]);
 }

@@ -15,6 +15,7 @@ pub mod claim;
 pub mod cluster;
 pub mod commit;
 pub mod dead_letters;
+pub mod deliveries;
 pub mod enqueue;
 pub mod fair;
 pub mod flow;
@@ -143,16 +144,16 @@ macro_rules! conformance_tests {
             keys: keys_are_stored_and_found, keys_are_revoked_once, keys_are_listed_by_tenant;
             flow: places_are_limited, places_are_handed_over_in_order, two_keys_are_taken_in_order, full_keys_refuse,
                 take_over_keeps_the_place, cancelled_waiters_give_nothing_back, runs_ask_at_their_first_claim,
-                the_newest_limit_counts, unique_keys_have_one_run, debounced_starts_are_one_run, rates_delay_starts,
+                the_limit_of_the_active_version_counts, waiting_runs_are_woken, unique_keys_have_one_run, debounced_starts_are_one_run, rates_delay_starts,
                 delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
                 cached_states_are_deleted_with_their_run;
             stats: numbers_are_summed_up;
             usage: steps_are_counted_with_their_commit, concurrent_counts_add_up;
             triggers: triggers_are_stored_changed_and_removed, triggers_are_listed, due_schedules_are_fired,
-                instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, deliveries_are_settled_once,
-                deliveries_survive_a_crash, runs_are_stored_with_their_delivery, events_are_recorded_whole,
-                triggers_follow_their_workflow, deliveries_are_removed_by_age;
+                instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, triggers_follow_their_workflow;
+            deliveries: deliveries_are_settled_once, deliveries_survive_a_crash, runs_are_stored_with_their_delivery,
+                events_are_recorded_whole, deliveries_are_removed_by_age;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_seq, links_have_one_owner;
         }

@@ -195,6 +195,11 @@ impl Engine {
         let awaits_other =
             parent.filter(|child| child.parent.waits && new.flow.as_ref().is_some_and(|flow| flow.unique.is_some()));
         let is_delayed = new.flow.as_ref().is_some_and(|flow| flow.debounce.is_some());
+        if let Some(delivery) = new.delivery.as_mut().filter(|_| is_delayed) {
+            // A later start replaces the payload of the run.
+            delivery.payload = Some(new.trigger.clone());
+            delivery.request.clone_from(&new.request);
+        }
         let compiled = compiled.filter(|_| !is_delayed);
         let local_start = compiled.and_then(|compiled| {
             let reused = rerun.and_then(|repeated| repeated.rerun.reused.clone());

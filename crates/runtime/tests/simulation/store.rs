@@ -569,7 +569,16 @@ impl fermata_store::FlowStore for FaultyStore {
         self.memory.ahead(run).await
     }
 
-    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+    async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.memory.wake_waiting(workflow, limit, now).await
+    }
+
+    async fn sweep_flow(
+        &self,
+        after: Option<String>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<fermata_store::flow::Swept> {
         self.arrive().await;
         self.memory.sweep_flow(after, limit, now).await
     }

@@ -274,6 +274,8 @@ impl<'a> Writes<'a> {
             .column(deliveries, |delivery| delivery.tenant.as_str())
             .column(deliveries, |delivery| delivery.received_at.0)
             .column(deliveries, |delivery| delivery.run.0)
+            .column(deliveries, |delivery| delivery.payload.as_deref().map(text))
+            .column(deliveries, |delivery| delivery.request.as_deref().map(text))
     }
 
     fn insert_runs(&self, statement: &'a Statement) -> Query<'a> {

@@ -217,13 +217,14 @@ statements! {
     /// Deliveries of new runs. An earlier one of the occurrence, which started nothing, is replaced. All batches insert them in
     /// the same order.
     insert_deliveries: "INSERT INTO trigger_deliveries AS d
-        (id, trigger_id, occurrence, tenant_id, received_at, state, run_id)
-        SELECT u.id, u.trigger, u.occurrence, u.tenant, u.ts, 'started', u.run
-        FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::uuid[])
-          AS u (id, trigger, occurrence, tenant, ts, run)
+        (id, trigger_id, occurrence, tenant_id, received_at, state, run_id, payload_json, request_json)
+        SELECT u.id, u.trigger, u.occurrence, u.tenant, u.ts, 'started', u.run, u.payload, u.request
+        FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::uuid[], $7::text[], $8::text[])
+          AS u (id, trigger, occurrence, tenant, ts, run, payload, request)
         WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
         ON CONFLICT (trigger_id, occurrence) DO UPDATE SET id = excluded.id, state = 'started', run_id = excluded.run_id, reason = NULL,
-          saw_json = NULL, payload_json = NULL, request_json = NULL, retry_at = NULL WHERE d.state <> 'started'";
+          saw_json = NULL, payload_json = excluded.payload_json, request_json = excluded.request_json, retry_at = NULL
+          WHERE d.state <> 'started'";
 
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
         SELECT u.run, u.seq, u.ts, u.data

@@ -154,6 +154,7 @@ async fn triggers_use_indexes(planner: &Planner) {
         LIST_OF_TENANT,
         LIST_OF_WORKFLOW,
         triggers::LAST,
+        crate::flow::SET_LIMIT,
     ] {
         planner.seeks(sql).await;
     }
