@@ -248,6 +248,7 @@ fn new_run(runner: RunnerId) -> NewRun {
         parent: None,
         created_at: at,
         flow: None,
+        fields: Vec::new(),
         local_start: Some(LocalStart {
             runner,
             events: vec![started, opened("one", at)],

@@ -94,6 +94,7 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         parent: None,
         created_at: record.created_at,
         flow: None,
+        fields: Vec::new(),
         local_start: Some(LocalStart {
             runner: RunnerId(Uuid::nil()),
             events: first.to_vec(),

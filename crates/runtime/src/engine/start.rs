@@ -20,6 +20,7 @@ use crate::{
     memory::{self, Share},
     offload::Offload,
     scope::Payloads,
+    search_fields::fields_of,
     slots::Behalf,
     trigger::check_trigger,
     wait_rows::{is_wait, wait_changes, wait_tokens},
@@ -185,6 +186,10 @@ impl Engine {
         let awaits_other =
             parent.filter(|child| child.parent.waits && new.flow.as_ref().is_some_and(|flow| flow.unique.is_some()));
         let is_delayed = new.flow.as_ref().is_some_and(|flow| flow.debounce.is_some());
+        // The payload of a delayed run may still change; its fields are set when it begins.
+        if let Some(compiled) = compiled.as_ref().filter(|_| !is_delayed) {
+            new.fields = fields_of(&compiled.plan, &inputs.trigger.value);
+        }
         let compiled = compiled.filter(|_| !is_delayed);
         let local_start = compiled.and_then(|compiled| self.prepare_local_start(&mut new, compiled, inputs));
         let memory = request.memory.clone();
@@ -473,6 +478,7 @@ fn new_run(id: RunId, request: &Request, inputs: &Inputs, head: &Head, version: 
         parent: None,
         created_at: shared.clock.now(),
         flow: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

@@ -70,6 +70,7 @@ async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
         parent: None,
         created_at: now(),
         flow: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

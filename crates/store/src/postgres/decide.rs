@@ -117,6 +117,7 @@ impl<'a> Deciding<'a, '_> {
             flow,
         });
         self.writes.deliveries.extend(run.delivery.as_deref());
+        self.writes.fields.extend(run.fields.iter().map(|field| (run, field)));
         if !begins {
             if let Some(at) = granted.and_then(|granted| granted.delayed_until) {
                 self.writes.notifications.due(at);

@@ -208,6 +208,13 @@ statements! {
         ON CONFLICT (trigger_id, occurrence) DO UPDATE SET id = excluded.id, state = 'started', run_id = excluded.run_id, reason = NULL,
           saw_json = NULL, payload_json = NULL, request_json = NULL, retry_at = NULL WHERE d.state <> 'started'";
 
+    /// Searchable fields of new runs.
+    insert_fields: "INSERT INTO run_fields (workflow_execution_id, field, value, tenant_id)
+        SELECT u.run, u.field, u.value, u.tenant
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS u (run, field, value, tenant)
+        WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
+        ON CONFLICT DO NOTHING";
+
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
         SELECT u.run, u.seq, u.ts, u.data
         FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[]) AS u (run, seq, ts, data)

@@ -34,6 +34,7 @@ fn new_run(version: u32, pinned: bool) -> NewRun {
         parent: None,
         created_at: NOW,
         flow: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

@@ -660,6 +660,7 @@ impl World {
             parent: None,
             created_at: SystemClock.now(),
             flow: None,
+            fields: Vec::new(),
             local_start: None,
         };
         store.enqueue(run).await.unwrap();

@@ -259,7 +259,7 @@ fn executions() -> Vec<Operation> {
         .query::<list::ListQuery>()
         .value("status", "Succeeded,Failed")
         .value("limit", 10)
-        .answer::<PageView<RunRow>>(200),
+        .answer::<list::RunPageView>(200),
         op(
             POST,
             "/api/v1/executions",
