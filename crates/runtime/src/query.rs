@@ -155,7 +155,10 @@ impl Query {
         };
         if term.value.is_empty() {
             let what = about(key).unwrap_or("a value");
-            return Err(term.wrong(format!("`{key}{separator}` has no value"), Some(format!("write {what}"))));
+            return Err(term.wrong(
+                format!("`{key}{separator}` has no value"),
+                Some(format!("write {what}")),
+            ));
         }
         if term.value.contains('\0') {
             return Err(term.wrong("a value cannot contain NUL".to_owned(), None));
@@ -218,9 +221,15 @@ impl Query {
             return Ok(());
         }
         let shown = short(word);
-        let help = match Status::ALL.iter().find(|status| status.as_str().eq_ignore_ascii_case(word)) {
+        let help = match Status::ALL
+            .iter()
+            .find(|status| status.as_str().eq_ignore_ascii_case(word))
+        {
             Some(_) => format!("did you mean `status:{shown}`?"),
-            None => format!("write `text:{shown}` for ids that contain it, or `KEY:{shown}` with one of {}", names()),
+            None => format!(
+                "write `text:{shown}` for ids that contain it, or `KEY:{shown}` with one of {}",
+                names()
+            ),
         };
         Err(term.wrong(format!("`{shown}` is not a term, and not the id of a run"), Some(help)))
     }
@@ -330,12 +339,19 @@ fn text(term: &Term) -> Result<String, QueryError> {
 
 fn uuid(term: &Term, what: &str) -> Result<Uuid, QueryError> {
     let id = Uuid::try_parse(&term.value);
-    id.map_err(|_| term.wrong(format!("`{}` is not the id of a {what} (a UUID)", short(&term.value)), None))
+    id.map_err(|_| {
+        term.wrong(
+            format!("`{}` is not the id of a {what} (a UUID)", short(&term.value)),
+            None,
+        )
+    })
 }
 
 fn status(term: &Term) -> Result<Status, QueryError> {
     let word = term.value.as_str();
-    let known = Status::ALL.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(word));
+    let known = Status::ALL
+        .into_iter()
+        .find(|status| status.as_str().eq_ignore_ascii_case(word));
     known.ok_or_else(|| {
         let words = Status::ALL.map(|status| status.as_str().to_ascii_lowercase());
         let help = match nearest(word, words.iter().map(String::as_str)) {

@@ -35,7 +35,9 @@ mod tests {
 
     #[test]
     fn scalars_are_indexed_as_they_are_written() {
-        let names = ["a", "b.c", "n", "yes", "none", "list", "object", "empty", "long", "nul", "a.b"];
+        let names = [
+            "a", "b.c", "n", "yes", "none", "list", "object", "empty", "long", "nul", "a.b",
+        ];
         let plan = PlanBuilder::new("w").action("s", "core.echo").plan(|plan| {
             plan.searchable = names.map(str::to_owned).to_vec();
         });
@@ -56,7 +58,10 @@ mod tests {
         }
         let plan = plan.build().unwrap();
         let fields = fields_of(&plan, &Value::Object(trigger));
-        let found: Vec<_> = fields.iter().map(|field| (field.field.as_str(), field.value.as_str())).collect();
+        let found: Vec<_> = fields
+            .iter()
+            .map(|field| (field.field.as_str(), field.value.as_str()))
+            .collect();
         assert_eq!(found, [("a", "x y"), ("b.c", "é"), ("n", "5.0"), ("yes", "true")]);
     }
 }

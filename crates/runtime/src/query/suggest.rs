@@ -23,7 +23,9 @@ pub fn suggest(text: &str, cursor: usize) -> Vec<Suggestion> {
     let word = before.rsplit(char::is_whitespace).next().unwrap_or_default();
     if let Some(part) = word.strip_prefix("status:") {
         let words = Status::ALL.map(|status| status.as_str().to_ascii_lowercase());
-        let words = words.into_iter().filter(|word| word.starts_with(&part.to_ascii_lowercase()));
+        let words = words
+            .into_iter()
+            .filter(|word| word.starts_with(&part.to_ascii_lowercase()));
         let suggestion = |word| Suggestion {
             text: format!("status:{word}"),
             about: "",

@@ -32,20 +32,38 @@ fn terms_are_read_by_their_keys() {
     ];
     assert_eq!(query.fields, fields);
     assert!(parse("").is_empty() && parse(" \n ").is_empty() && !query.is_empty());
-    assert_eq!(parse("status:FAILED status:Running").statuses, [Status::Failed, Status::Running]);
+    assert_eq!(
+        parse("status:FAILED status:Running").statuses,
+        [Status::Failed, Status::Running]
+    );
 }
 
 #[test]
 fn errors_say_where_they_are_and_what_was_meant() {
     for (text, expected) in [
-        ("status:faild", "character 8: `faild` is not a status; did you mean `failed`?"),
-        ("tag:eu  stauts:failed", "character 9: `stauts:` is not a key; did you mean `status:`?"),
-        ("failed", "character 1: `failed` is not a term, and not the id of a run; did you mean `status:failed`?"),
+        (
+            "status:faild",
+            "character 8: `faild` is not a status; did you mean `failed`?",
+        ),
+        (
+            "tag:eu  stauts:failed",
+            "character 9: `stauts:` is not a key; did you mean `status:`?",
+        ),
+        (
+            "failed",
+            "character 1: `failed` is not a term, and not the id of a run; did you mean `status:failed`?",
+        ),
         ("since:soon", "character 7: `soon` is not a time; write how long ago"),
         ("since:24", "character 7: `24` is not a time"),
         ("größe: tag:", "character 1: `größe:` has no value"),
-        ("größe:1 tag:", "character 1: `größe:` is not a key; the keys are status"),
-        ("tag:eu tag:", "character 8: `tag:` has no value; write a tag of the document"),
+        (
+            "größe:1 tag:",
+            "character 1: `größe:` is not a key; the keys are status",
+        ),
+        (
+            "tag:eu tag:",
+            "character 8: `tag:` has no value; write a tag of the document",
+        ),
         ("tag:\"eu", "character 5: the quotation mark is not closed"),
         ("since:1h since:2h", "character 16: `since:` is given twice"),
         ("runner:x", "character 8: `x` is not the id of a runner (a UUID)"),
@@ -64,18 +82,25 @@ fn errors_say_where_they_are_and_what_was_meant() {
 
 #[test]
 fn no_text_makes_the_parser_fail_otherwise() {
-    let pieces = ["status", ":", "=", "\"", "\\", " ", "é", "\0", "failed", "24h", "-", "*", "."];
+    let pieces = [
+        "status", ":", "=", "\"", "\\", " ", "é", "\0", "failed", "24h", "-", "*", ".",
+    ];
     let mut rng: u64 = 7;
     for _ in 0..20_000 {
         let mut text = String::new();
         for _ in 0..(rng % 9) {
-            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            rng = rng
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             text.push_str(pieces[(rng >> 33) as usize % pieces.len()]);
         }
         rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let length = text.chars().count();
         if let Err(error) = Query::parse(&text) {
-            assert!(error.at.start <= error.at.end && error.at.end <= length, "{text:?}: {error:?}");
+            assert!(
+                error.at.start <= error.at.end && error.at.end <= length,
+                "{text:?}: {error:?}"
+            );
         }
         let _ = suggest(&text, length / 2);
     }

@@ -122,7 +122,11 @@ impl Reads<'_> {
             found.extend(matching.map(|workflow| workflow.uid));
             if found.len() > MAX_WORKFLOWS as usize {
                 let pattern = pattern.to_owned();
-                return Err(Refusal::PatternTooWide { pattern, most: MAX_WORKFLOWS }.into());
+                return Err(Refusal::PatternTooWide {
+                    pattern,
+                    most: MAX_WORKFLOWS,
+                }
+                .into());
             }
             match page.more {
                 true => filter.after = last,
@@ -147,7 +151,9 @@ fn matches(pattern: &str, name: &str) -> bool {
     let Some(mut left) = name.strip_prefix(first) else {
         return false;
     };
-    let (middle, last) = rest.rsplit_once('*').map_or((None, rest), |(middle, last)| (Some(middle), last));
+    let (middle, last) = rest
+        .rsplit_once('*')
+        .map_or((None, rest), |(middle, last)| (Some(middle), last));
     for part in middle.into_iter().flat_map(|middle| middle.split('*')) {
         match left.find(part) {
             Some(at) => left = &left[at + part.len()..],

@@ -577,12 +577,7 @@ impl fermata_store::FlowStore for FaultyStore {
 
 #[async_trait]
 impl fermata_store::FieldStore for FaultyStore {
-    async fn set_fields(
-        &self,
-        run: RunId,
-        tenant: &str,
-        fields: Vec<fermata_store::fields::RunField>,
-    ) -> Result<()> {
+    async fn set_fields(&self, run: RunId, tenant: &str, fields: Vec<fermata_store::fields::RunField>) -> Result<()> {
         self.arrive().await;
         self.memory.set_fields(run, tenant, fields).await
     }

@@ -29,7 +29,10 @@ async fn add(store: &Arc<dyn Store>, workflow: &str, tenant: &str, request: &str
 async fn publish(store: &Arc<dyn Store>, workflow: &str, checksum: &str, plan: &str) {
     let saved = store.save_draft(draft(workflow, checksum), existing_draft(workflow), None);
     saved.await.unwrap();
-    let published = store.publish(uid(workflow), checksum, plan, ACTIVATE, at(3)).await.unwrap();
+    let published = store
+        .publish(uid(workflow), checksum, plan, ACTIVATE, at(3))
+        .await
+        .unwrap();
     assert!(matches!(published, Published::Version(_)), "{published:?}");
 }
 

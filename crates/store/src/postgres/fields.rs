@@ -29,10 +29,12 @@ impl FieldStore for PostgresStore {
 
 async fn set(session: &mut Object, run: RunId, tenant: &str, fields: &[RunField]) -> Result<(), PgError> {
     let tx = session.transaction().await?;
-    tx.execute(&tx.prepare_cached(&dollars(REMOVE_FIELDS)).await?, &[&run.0]).await?;
+    tx.execute(&tx.prepare_cached(&dollars(REMOVE_FIELDS)).await?, &[&run.0])
+        .await?;
     let statement = tx.prepare_cached(&dollars(SET_FIELD)).await?;
     for field in fields {
-        tx.execute(&statement, &[&run.0, &field.field, &field.value, &tenant]).await?;
+        tx.execute(&statement, &[&run.0, &field.field, &field.value, &tenant])
+            .await?;
     }
     commit(tx).await
 }

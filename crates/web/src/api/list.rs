@@ -116,7 +116,11 @@ fn terms(parameters: ListQuery) -> Result<query::Query, ApiError> {
     extend("status", &mut query.statuses, statuses)?;
     extend("workflowId", &mut query.workflows, workflows)?;
     set("tenantId", &mut query.tenant, given(parameters.tenant_id))?;
-    set("correlationId", &mut query.correlation, given(parameters.correlation_id))?;
+    set(
+        "correlationId",
+        &mut query.correlation,
+        given(parameters.correlation_id),
+    )?;
     set("requestId", &mut query.request, given(parameters.request_id))?;
     set("runnerId", &mut query.runner, runner)?;
     set("createdAfter", &mut query.since, since)?;

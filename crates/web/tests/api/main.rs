@@ -22,6 +22,7 @@ mod metrics;
 mod openapi;
 mod prometheus;
 mod provider;
+mod queries;
 mod reference;
 mod registered_callbacks;
 mod runners;

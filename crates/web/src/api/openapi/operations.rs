@@ -8,7 +8,7 @@ use crate::{
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
-        AcceptedView, PageView, PublishedView, RunRow, RunView, SavedView, VersionView, WorkflowView,
+        AcceptedView, PageView, PublishedView, RunView, SavedView, VersionView, WorkflowView,
         WorkflowWithDefinition,
     },
 };
