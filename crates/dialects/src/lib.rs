@@ -34,6 +34,7 @@ mod http_request;
 pub mod inspect;
 mod json;
 pub mod jsondagapi;
+mod labels;
 mod render;
 pub mod runlater;
 mod secrets;

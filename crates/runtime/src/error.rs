@@ -83,6 +83,17 @@ pub enum Refusal {
         /// (JSON pointer into the trigger, what is wrong).
         problems: Vec<(String, String)>,
     },
+    /// A query cannot be read.
+    #[error("invalid query, {0}")]
+    InvalidQuery(#[from] crate::query::QueryError),
+    /// A pattern of a query matches too many workflows.
+    #[error("`workflow:{pattern}` matches more than {most} workflows; write more of the name")]
+    PatternTooWide {
+        /// The pattern.
+        pattern: String,
+        /// The most workflows.
+        most: u32,
+    },
     /// A key of the workflow's flow control cannot be rendered.
     #[error("the key of `{rule}` of workflow `{workflow}` cannot be rendered: {why}")]
     InvalidFlowKey {

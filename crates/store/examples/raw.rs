@@ -249,6 +249,7 @@ fn new_run(runner: RunnerId) -> NewRun {
         created_at: at,
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: Some(LocalStart {
             runner,
             events: vec![started, opened("one", at)],

@@ -18,6 +18,7 @@ pub mod dead_letters;
 pub mod deliveries;
 pub mod enqueue;
 pub mod fair;
+pub mod fields;
 pub mod flow;
 pub mod home;
 pub mod inbox;
@@ -149,6 +150,8 @@ macro_rules! conformance_tests {
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
                 cached_states_are_deleted_with_their_run;
             stats: numbers_are_summed_up;
+            fields: runs_are_found_by_fields, runs_are_found_by_tags, fields_are_replaced_and_removed,
+                runs_are_found_by_several_workflows;
             usage: steps_are_counted_with_their_commit, concurrent_counts_add_up;
             triggers: triggers_are_stored_changed_and_removed, triggers_are_listed, due_schedules_are_fired,
                 instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, triggers_follow_their_workflow;
@@ -293,6 +296,7 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         created_at: at(100),
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

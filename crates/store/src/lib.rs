@@ -21,6 +21,7 @@ pub mod conformance;
 pub mod dead_letters;
 pub mod definitions;
 mod error;
+pub mod fields;
 pub mod flow;
 pub mod inbox;
 pub mod keys;
@@ -53,6 +54,7 @@ pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
 pub use definitions::WorkflowStore;
 pub use error::StoreError;
+pub use fields::FieldStore;
 pub use flow::FlowStore;
 pub use inbox::InboxStore;
 pub use keys::KeyStore;
@@ -97,6 +99,7 @@ pub trait Store:
     + UsageStore
     + StatsStore
     + FlowStore
+    + FieldStore
     + 'static
 {
     /// Checks that the store can write. Used for readiness.

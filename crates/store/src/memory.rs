@@ -8,6 +8,7 @@ mod callbacks;
 mod children;
 mod dead_letters;
 mod definitions;
+mod fields;
 mod flow;
 mod inbox;
 mod keys;

@@ -22,6 +22,7 @@ mod decide;
 mod definitions;
 mod error;
 mod facts;
+mod fields;
 mod flow;
 mod hints;
 mod inbox;

@@ -178,8 +178,14 @@ pub const MAX_EXAMINED: u32 = 20_000;
 /// A filter for runs. Fields that are empty match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only runs of this workflow.
-    pub workflow_uid: Option<Uuid>,
+    /// Only these runs.
+    pub ids: Vec<RunId>,
+    /// Only runs of these workflows.
+    pub workflows: Vec<Uuid>,
+    /// Only runs of versions with one of these tags.
+    pub tags: Vec<String>,
+    /// Only runs that have, for each of these searchable fields, one of its values.
+    pub fields: Vec<(String, Vec<String>)>,
     /// Only runs with one of these statuses.
     pub statuses: Vec<Status>,
     /// Only runs of this tenant.
@@ -188,6 +194,8 @@ pub struct RunFilter {
     pub correlation_id: Option<String>,
     /// Only runs with this request id.
     pub request_id: Option<String>,
+    /// Only runs whose request id begins like this: those of a trigger ([`crate::triggers::request_id`]).
+    pub request_prefix: Option<String>,
     /// Only runs that this runner holds now.
     pub runner: Option<RunnerId>,
     /// Only runs whose request id, workflow id or correlation id contains this text, ignoring the case of ASCII
@@ -214,7 +222,7 @@ pub enum Order {
 }
 
 impl RunFilter {
-    /// Whether a run matches the filter. The range of ids is not checked here.
+    /// Whether a run matches the filter. The range of ids, tags and fields are not checked here.
     pub(crate) fn fits(&self, run: &RunRecord) -> bool {
         let is = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
         let correlates = |wanted: &String| match &run.correlation_id {
@@ -228,7 +236,12 @@ impl RunFilter {
                 .into_iter()
                 .any(|text| text.to_ascii_lowercase().contains(&needle))
         };
-        self.workflow_uid.is_none_or(|workflow| run.workflow_uid == workflow)
+        (self.ids.is_empty() || self.ids.contains(&run.id))
+            && (self.workflows.is_empty() || self.workflows.contains(&run.workflow_uid))
+            && self
+                .request_prefix
+                .as_ref()
+                .is_none_or(|prefix| run.request_id.starts_with(prefix))
             && is(&self.tenant, &run.tenant)
             && is(&self.request_id, &run.request_id)
             && self.runner.is_none_or(|runner| run.runner == Some(runner))

@@ -5,6 +5,7 @@ mod commit;
 use crate::{
     Result,
     children::Parent,
+    fields::RunField,
     flow::{Flow, RunFlow},
     triggers::TriggerDelivery,
 };
@@ -103,6 +104,8 @@ pub struct NewRun {
     pub created_at: Timestamp,
     /// How it is limited, if it is (see [`crate::flow`]).
     pub flow: Option<Box<Flow>>,
+    /// The fields of its trigger that it is found by.
+    pub fields: Vec<RunField>,
     /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit. A run that has to
     /// wait is stored without it.
     pub local_start: Option<LocalStart>,

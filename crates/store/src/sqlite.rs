@@ -12,6 +12,7 @@ mod commit;
 mod dead_letters;
 mod definitions;
 mod enqueue;
+mod fields;
 mod flow;
 mod inbox;
 mod keys;

@@ -86,10 +86,11 @@ pub(crate) const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2
 pub(crate) const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_uid = ?1";
 
 /// Deletes what belongs to a workflow, and then the workflow.
-pub(crate) const DELETE_WORKFLOW: [&str; 5] = [
+pub(crate) const DELETE_WORKFLOW: [&str; 6] = [
     crate::triggers::statements::DELETE_OF_WORKFLOW,
     DELETE_DRAFT,
     "DELETE FROM workflow_plans WHERE workflow_uid = ?1",
+    "DELETE FROM workflow_tags WHERE workflow_uid = ?1",
     "DELETE FROM workflow_definitions WHERE workflow_uid = ?1",
     "DELETE FROM workflows WHERE uid = ?1",
 ];

@@ -46,6 +46,16 @@ pub(crate) enum Detail {
         /// JSON pointer into the body of the request.
         pointer: String,
     },
+    Query {
+        code: &'static str,
+        severity: &'static str,
+        message: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
+        /// The characters of the query that are wrong, counted from 0.
+        start: usize,
+        end: usize,
+    },
 }
 
 impl ApiError {
@@ -222,6 +232,18 @@ impl From<Refusal> for ApiError {
                 ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "CONCURRENCY_LIMIT", message)
             },
             Refusal::UniqueKeyTaken { .. } => ApiError::conflict("UNIQUE_KEY_TAKEN", message),
+            Refusal::InvalidQuery(problem) => {
+                let detail = Detail::Query {
+                    code: "INVALID_QUERY",
+                    severity: "error",
+                    message: problem.message,
+                    help: problem.help,
+                    start: problem.at.start,
+                    end: problem.at.end,
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", message).with_details([detail])
+            }
+            Refusal::PatternTooWide { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", message),
             Refusal::InvalidFlowKey { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_KEY", message),
             Refusal::MonthlyLimit { retry_after, .. } => ApiError {
                 retry_after: Some(retry_after),

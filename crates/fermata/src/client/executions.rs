@@ -19,6 +19,7 @@ use std::{process::ExitCode, time::Duration};
 /// Shown below `--help`.
 pub const HELP: &str = "\
 Examples:
+  fermata executions list 'status:failed workflow:order-* since:24h'
   fermata executions list --status Failed --workflow order
   fermata executions list --all -o json | jq -r '.items[].id'
   fermata executions get 0199a7c2-…
@@ -128,6 +129,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ListArgs {
+    /// A query, such as `status:failed workflow:order-* since:24h tag:eu order_id=123`.
+    query: Vec<String>,
     /// Only runs that are Pending, Running, Succeeded, Failed or Cancelled.
     #[arg(long)]
     status: Option<String>,
@@ -187,6 +190,7 @@ pub async fn executions(args: ExecutionsArgs) -> anyhow::Result<ExitCode> {
 
 async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result<()> {
     let mut query = Vec::new();
+    query.extend((!args.query.is_empty()).then(|| ("query", args.query.join(" "))));
     query.extend(args.status.map(|status| ("status", status)));
     query.extend(args.workflow.map(|workflow| ("workflowId", workflow)));
     query.extend(args.runner.map(|runner| ("runnerId", runner)));

@@ -95,6 +95,7 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         created_at: record.created_at,
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: Some(LocalStart {
             runner: RunnerId(Uuid::nil()),
             events: first.to_vec(),

@@ -20,6 +20,7 @@ use crate::{
     memory::{self, Share},
     offload::Offload,
     scope::Payloads,
+    search_fields::fields_of,
     slots::Behalf,
     trigger::check_trigger,
     wait_rows::{is_wait, wait_changes, wait_tokens},
@@ -199,6 +200,10 @@ impl Engine {
             // A later start replaces the payload of the run.
             delivery.payload = Some(new.trigger.clone());
             delivery.request.clone_from(&new.request);
+        }
+        // The payload of a delayed run may still change; its fields are set when it begins.
+        if let Some(compiled) = compiled.as_ref().filter(|_| !is_delayed) {
+            new.fields = fields_of(&compiled.plan, &inputs.trigger.value);
         }
         let compiled = compiled.filter(|_| !is_delayed);
         let local_start = compiled.and_then(|compiled| {
@@ -512,6 +517,7 @@ fn new_run(id: RunId, request: &Request, inputs: &Inputs, head: &Head, version: 
         rerun: None,
         created_at: shared.clock.now(),
         flow: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

@@ -71,6 +71,7 @@ async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
         created_at: now(),
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

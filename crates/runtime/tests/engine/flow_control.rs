@@ -6,7 +6,10 @@ use fermata_runtime::{
     EngineError, Refusal, Request, Settings, Tier, Tiers,
     actions::{HttpSettings, Registry},
 };
-use fermata_store::{flow::FlowStep, reads::RunRecord};
+use fermata_store::{
+    flow::FlowStep,
+    reads::{RunFilter, RunRecord},
+};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -302,7 +305,8 @@ async fn debounced_starts_begin_once_with_the_last_payload() {
     let steps = Steps::new();
     let bed = steps.bed(quick()).await;
     let debounce = json!({ "quiet": "300ms", "key": "{{ trigger.id }}" });
-    bed.publish(&limited(json!({ "debounce": debounce }))).await;
+    let document = limited(json!({ "debounce": debounce, "searchable": ["n"] }));
+    bed.publish(&document).await;
     let first = bed.begin(json!({ "id": 1, "n": 1 })).await.unwrap();
     assert_eq!(bed.record(first).await.flow.unwrap().step, FlowStep::Debounce);
     assert_eq!(bed.begin(json!({ "id": 1, "n": 2 })).await.unwrap(), first);
@@ -312,6 +316,16 @@ async fn debounced_starts_begin_once_with_the_last_payload() {
     assert_eq!(bed.ends(first).await, Status::Succeeded);
     assert_eq!(bed.ends(other).await, Status::Succeeded);
     assert_eq!(bed.record(first).await.trigger, r#"{"id":1,"n":2}"#);
+    for (n, expected) in [("1", vec![]), ("2", vec![first]), ("3", vec![other])] {
+        let filter = RunFilter {
+            fields: vec![("n".to_owned(), vec![n.to_owned()])],
+            limit: 9,
+            ..RunFilter::default()
+        };
+        let page = bed.engine.reads().runs(filter).await.unwrap();
+        let found: Vec<RunId> = page.items.iter().map(|run| run.id).collect();
+        assert_eq!(found, expected, "{n}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

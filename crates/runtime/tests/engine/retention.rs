@@ -204,6 +204,7 @@ async fn dead_letters(engine: &Engine, store: &Arc<dyn Store>, workflow_id: &str
             created_at: engine.now(),
             flow: None,
             rerun: None,
+            fields: Vec::new(),
             local_start: None,
         };
         store.enqueue(run).await.unwrap();

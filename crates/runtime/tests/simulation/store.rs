@@ -585,6 +585,18 @@ impl fermata_store::FlowStore for FaultyStore {
 }
 
 #[async_trait]
+impl fermata_store::FieldStore for FaultyStore {
+    async fn set_fields(&self, run: RunId, tenant: &str, fields: Vec<fermata_store::fields::RunField>) -> Result<()> {
+        self.arrive().await;
+        self.memory.set_fields(run, tenant, fields).await
+    }
+
+    async fn tagged(&self, tags: Vec<String>, limit: u32) -> Result<Vec<Uuid>> {
+        self.memory.tagged(tags, limit).await
+    }
+}
+
+#[async_trait]
 impl RunnerStore for FaultyStore {
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
         self.stay_if_dead().await;

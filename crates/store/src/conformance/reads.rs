@@ -114,7 +114,7 @@ fn filters(rows: &[RunRecord]) -> Vec<RunFilter> {
                 ] {
                     for search in [None, some("r1"), some("TRACE"), some("100%")] {
                         filters.push(RunFilter {
-                            workflow_uid,
+                            workflows: workflow_uid.into_iter().collect(),
                             statuses: statuses.clone(),
                             tenant: tenant.clone(),
                             search,
@@ -142,7 +142,7 @@ fn fits(filter: &RunFilter, row: &RunRecord) -> bool {
         texts.any(|text| text.contains(&needle.to_lowercase()))
     };
     (filter.statuses.is_empty() || filter.statuses.contains(&row.status))
-        && filter.workflow_uid.is_none_or(|uid| uid == row.workflow_uid)
+        && (filter.workflows.is_empty() || filter.workflows.contains(&row.workflow_uid))
         && filter.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
         && filter.search.as_ref().is_none_or(contains)
         && filter.from.is_none_or(|from| row.id >= from)

@@ -83,7 +83,11 @@ impl State {
             .zip(filter.before)
             .is_some_and(|(from, before)| from >= before);
         let range = if empty { None } else { Some((from, to)) };
-        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (&filter.workflow_uid, range) {
+        let workflow = match filter.workflows.as_slice() {
+            [workflow] => Some(workflow),
+            _ => None,
+        };
+        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (workflow, range) {
             (_, None) => Box::new(std::iter::empty()),
             (_, Some(range)) if filter.runner.is_some() => {
                 let held = filter.runner.into_iter().flat_map(|runner| self.of_runner(runner));
@@ -117,7 +121,7 @@ impl State {
             }
             last = Some(id);
             let record = self.runs.get(&id).map(Entry::record);
-            let Some(fitting) = record.filter(|run| filter.fits(run)) else {
+            let Some(fitting) = record.filter(|run| filter.fits(run) && self.is_labelled(run, filter)) else {
                 continue;
             };
             if page.items.len() == filter.limit as usize {
@@ -127,6 +131,17 @@ impl State {
             page.items.push(fitting.without_payloads());
         }
         page
+    }
+
+    /// Whether a run has the tags and fields of a filter.
+    fn is_labelled(&self, run: &RunRecord, filter: &RunFilter) -> bool {
+        let has_field = |(field, values): &(String, Vec<String>)| {
+            let fields = self.runs.get(&run.id).into_iter().flat_map(|entry| &entry.new.fields);
+            let mut fields = fields.filter(|own| own.field == *field);
+            fields.any(|own| values.contains(&own.value))
+        };
+        let has_tag = filter.tags.is_empty() || self.has_tag(run.workflow_uid, run.workflow_version, &filter.tags);
+        has_tag && filter.fields.iter().all(has_field)
     }
 
     pub(super) fn children_of(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Page<RunRecord> {

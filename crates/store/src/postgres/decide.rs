@@ -123,6 +123,7 @@ impl<'a> Deciding<'a, '_> {
             let copied = rerun.nodes.iter().map(|node| (run.id, rerun.source.run, node.as_str()));
             self.writes.copied.extend(copied);
         }
+        self.writes.fields.extend(run.fields.iter().map(|field| (run, field)));
         if !begins {
             if let Some(at) = granted.and_then(|granted| granted.delayed_until) {
                 self.writes.notifications.due(at);

@@ -7,6 +7,7 @@
 use super::{
     columns::{get, maybe, plain, small, text},
     error::PgError,
+    fields,
     flow,
     sessions::commit,
     triggers,
@@ -287,8 +288,10 @@ async fn insert_plan(
     at: Timestamp,
 ) -> Result<(), PgError> {
     let row: Params<'_> = &[&uid, &small(version), &plan, &at.0];
-    execute(client, statements::ADD_PLAN, row).await?;
-    Ok(())
+    match execute(client, statements::ADD_PLAN, row).await? {
+        0 => Ok(()),
+        _ => fields::add_tags(client, uid, version, plan).await,
+    }
 }
 
 /// Stores the plan of a version unless it already has one, and returns the stored plan.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     children::Parent,
     dead_letters::DeadLetter,
+    fields::RunField,
     flow::rules::KeyRow,
     inbox::InboxItem,
     rules::first_status,
@@ -39,6 +40,8 @@ pub(super) struct Writes<'a> {
     pub(super) links: Vec<(RunId, &'a Link, Timestamp)>,
     /// Deliveries of new runs of this batch. Written only if the run is inserted.
     pub(super) deliveries: Vec<&'a TriggerDelivery>,
+    /// Searchable fields of new runs of this batch. Written only if the run is inserted.
+    pub(super) fields: Vec<(&'a NewRun, &'a RunField)>,
     /// Nodes whose waits are closed. Written before `waits`.
     pub(super) closed: Vec<(RunId, &'a str)>,
     pub(super) waits: Waits<'a>,
@@ -163,6 +166,13 @@ impl<'a> Writes<'a> {
         }
         if !self.deliveries.is_empty() {
             queries.push(self.insert_deliveries(&sql.insert_deliveries));
+        }
+        if !self.fields.is_empty() {
+            let query = Query::new(&sql.insert_fields)
+                .column(&self.fields, |(run, _)| run.id.0)
+                .column(&self.fields, |(_, field)| field.field.as_str())
+                .column(&self.fields, |(_, field)| text(&field.value));
+            queries.push(query.column(&self.fields, |(run, _)| run.tenant.as_str()));
         }
         if !self.closed.is_empty() {
             let query = Query::new(&sql.close_waits).column(&self.closed, |wait| wait.0.0);

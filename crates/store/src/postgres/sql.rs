@@ -226,6 +226,13 @@ statements! {
           saw_json = NULL, payload_json = excluded.payload_json, request_json = excluded.request_json, retry_at = NULL
           WHERE d.state <> 'started'";
 
+    /// Searchable fields of new runs.
+    insert_fields: "INSERT INTO run_fields (workflow_execution_id, field, value, tenant_id)
+        SELECT u.run, u.field, u.value, u.tenant
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS u (run, field, value, tenant)
+        WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
+        ON CONFLICT DO NOTHING";
+
     insert_first_events: "INSERT INTO execution_events (workflow_execution_id, seq, ts, data)
         SELECT u.run, u.seq, u.ts, u.data
         FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[]) AS u (run, seq, ts, data)

@@ -35,6 +35,7 @@ fn new_run(version: u32, pinned: bool) -> NewRun {
         created_at: NOW,
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: None,
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{
     columns::{get, maybe, uid_key},
-    flow, triggers,
+    fields, flow, triggers,
     writer::Tx,
 };
 use crate::{
@@ -208,8 +208,10 @@ fn version_of(tx: &Tx<'_>, workflow: &Workflow, draft: &Draft, at: Timestamp) ->
 /// Stores the plan of a version that has none.
 fn insert_plan(tx: &Tx<'_>, uid: Uuid, version: u32, plan: &str, at: Timestamp) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(ADD_PLAN)?;
-    statement.execute(params![uid.as_bytes().as_slice(), version, plan, at.0])?;
-    Ok(())
+    match statement.execute(params![uid.as_bytes().as_slice(), version, plan, at.0])? {
+        0 => Ok(()),
+        _ => fields::add_tags(tx, uid, version, plan),
+    }
 }
 
 /// Stores the plan of a version that has none, and returns the plan that it has now.

@@ -2,7 +2,7 @@
 
 use super::{
     columns::{Col, count, get, key, maybe, run_id, uid_key},
-    flow,
+    fields, flow,
     messages::change_wait,
     triggers,
     writer::Tx,
@@ -125,6 +125,7 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
             )?;
         }
     }
+    fields::add(tx, run.id, &run.tenant, &run.fields)?;
     if let Some(delivery) = &run.delivery {
         triggers::started(tx, delivery)?;
     }

@@ -306,6 +306,19 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 23,
+        name: "searchable fields and tags",
+        up: include_str!("migrations/0023_queries.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0023_queries.down.sql"),
+            unless: &[Loss {
+                what: "searchable fields of runs",
+                count: "SELECT COUNT(*) FROM run_fields",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

@@ -89,6 +89,7 @@ fn new_run(request_id: &str) -> NewRun {
         created_at: Timestamp(1),
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: Some(LocalStart {
             runner: RUNNER,
             events: started(),

@@ -120,6 +120,15 @@ pub(crate) const TABLES: &[Table] = &[
         ],
     },
     Table {
+        name: "workflow_tags",
+        key: 3,
+        columns: &[
+            column("tag", Text),
+            column("workflow_uid", Id),
+            column("version", Integer),
+        ],
+    },
+    Table {
         name: "workflow_drafts",
         key: 1,
         columns: &[
@@ -392,6 +401,16 @@ pub(crate) const TABLES: &[Table] = &[
             column("seq", Number),
             column("ts", Number),
             column("letter", Text),
+        ],
+    },
+    Table {
+        name: "run_fields",
+        key: 2,
+        columns: &[
+            column("workflow_execution_id", Id),
+            column("field", Text),
+            column("value", Text),
+            column("tenant_id", Text),
         ],
     },
     Table {

@@ -93,6 +93,8 @@ pub(crate) async fn run(
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct StreamQuery {
+    /// Terms such as `status:failed workflow:order-*`.
+    query: Option<String>,
     status: Option<String>,
     workflow_id: Option<String>,
     tenant_id: Option<String>,
@@ -112,6 +114,7 @@ impl StreamQuery {
     /// The same list, as one page of the newest executions.
     fn list(self) -> ListQuery {
         ListQuery {
+            query: self.query,
             status: self.status,
             workflow_id: self.workflow_id,
             tenant_id: self.tenant_id,
@@ -128,7 +131,7 @@ impl StreamQuery {
     }
 }
 
-/// `GET /api/v1/stream?workflowId=order&status=Failed`: the newest executions of a list, as they change.
+/// `GET /api/v1/stream?query=workflow:order status:failed`: the newest executions of a list, as they change.
 pub(crate) async fn list(
     State(web): State<Web>,
     As(session): As,

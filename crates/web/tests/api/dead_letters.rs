@@ -33,6 +33,7 @@ pub async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (S
         created_at: SystemClock.now(),
         flow: None,
         rerun: None,
+        fields: Vec::new(),
         local_start: None,
     };
     assert_eq!(server.store.enqueue(run).await.unwrap(), Enqueued::Created);

@@ -24,6 +24,7 @@ mod openapi;
 mod operate;
 mod prometheus;
 mod provider;
+mod queries;
 mod reference;
 mod registered_callbacks;
 mod rerun;

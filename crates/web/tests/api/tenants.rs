@@ -665,6 +665,8 @@ impl World {
         let acme = Some("acme");
         let mut strict = echo("orders");
         strict["triggerSchema"] = json!({ "type": "object", "required": ["say"] });
+        strict["tags"] = json!(["eu"]);
+        strict["searchable"] = json!(["say"]);
         for (tenant, document) in [(acme, &strict), (acme, &echo("validate")), (None, &echo("common"))] {
             self.post(tenant, "/api/v1/workflows", document.clone())
                 .await
@@ -740,6 +742,7 @@ impl World {
             created_at: SystemClock.now(),
             flow: None,
             rerun: None,
+            fields: Vec::new(),
             local_start: None,
         };
         store.enqueue(run).await.unwrap();
@@ -989,6 +992,35 @@ async fn lists_are_filtered_by_tenant() {
     }
     let all = world.send(None, "GET", "/api/v1/executions", "").await.expect(200);
     assert!(all["items"].as_array().unwrap().len() >= 3, "{all}");
+}
+
+#[tokio::test]
+async fn queries_find_nothing_of_other_tenants() {
+    let world = World::new().await;
+    for query in [
+        "<run>",
+        "workflow:*",
+        "workflow:<workflow>",
+        "workflow:<uid>",
+        "tag:eu",
+        "say=hi",
+        "tenant:acme",
+        "trigger:<trigger>",
+        "text:order",
+        "since:1h",
+        "status:pending status:running status:succeeded status:failed",
+    ] {
+        let query = world
+            .fill_in(query, &world.ids)
+            .replace(':', "%3A")
+            .replace('=', "%3D")
+            .replace(' ', "%20");
+        let path = format!("/api/v1/executions?query={query}");
+        let own = world.send(Some("acme"), "GET", &path, "").await.expect(200);
+        assert_ne!(own["items"], json!([]), "{query}");
+        let others = world.send(Some("evil"), "GET", &path, "").await.expect(200);
+        assert_eq!(others, json!({ "items": [] }), "{query}");
+    }
 }
 
 /// However many items a run has, another tenant finds none and no next page.

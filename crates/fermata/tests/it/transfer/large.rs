@@ -60,6 +60,7 @@ async fn fill(ends: &Ends) {
             created_at: Timestamp(1),
             flow: None,
             rerun: None,
+            fields: Vec::new(),
             local_start: None,
         };
         store.enqueue(run).await.expect("a run");

@@ -7,7 +7,7 @@ use crate::{
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
-        AcceptedView, PageView, PublishedView, RunRow, RunView, SavedView, VersionView, WorkflowView,
+        AcceptedView, PageView, PublishedView, RunView, SavedView, VersionView, WorkflowView,
         WorkflowWithDefinition,
     },
 };
@@ -267,7 +267,7 @@ fn executions() -> Vec<Operation> {
         .query::<list::ListQuery>()
         .value("status", "Succeeded,Failed")
         .value("limit", 10)
-        .answer::<PageView<RunRow>>(200),
+        .answer::<list::RunPageView>(200),
         op(
             POST,
             "/api/v1/executions",
