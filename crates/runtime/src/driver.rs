@@ -337,7 +337,7 @@ impl Driver {
         let mut next = Vec::new();
         for (ix, attempt) in self.attempts.take_ready() {
             // A request may have been answered before it was sent.
-            if !self.is_open(ix, attempt) {
+            if !self.is_to_execute(ix, attempt) {
                 continue;
             }
             match self.each(ix).is_some() && !self.run.must_record_start(ix) {
@@ -347,6 +347,11 @@ impl Driver {
         }
         next.extend(self.start_items().await?);
         Ok(next)
+    }
+
+    /// Whether this attempt of a node must be executed: it is open, and its request was not sent.
+    fn is_to_execute(&self, ix: NodeIx, attempt: u32) -> bool {
+        matches!(conductor::effect_of(&self.run, ix), Some(Effect::Execute { attempt: open, .. }) if open == attempt)
     }
 
     /// When time alone gives this run something to do.

@@ -145,9 +145,7 @@ impl Driver {
             },
             // It waited for its slot when this process began to stop, and the next process starts it; or the run was paused.
             Incoming::Report(report) if report.is_left_undone(&self.run) => {
-                if self.is_open(report.node, report.attempt) {
-                    self.attempts.make_ready(report.node, report.attempt);
-                }
+                self.plan_work(&[report.node], step.at); // nothing is aborted: the run is not stopping
                 return Ok(());
             }
             Incoming::Report(report) => {

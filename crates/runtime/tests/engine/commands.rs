@@ -318,7 +318,7 @@ async fn skipped_parent_node_cancels_its_child() {
     child["id"] = json!("child");
     bed.publish(&child).await;
     let parent = workflow(json!([
-        { "id": "sub", "actionType": "core.subworkflow", "parameters": { "workflowId": "child", "waitForCompletion": true } },
+        { "id": "sub", "nodeType": "subworkflow", "workflowId": "child", "waitForCompletion": true },
     ]));
     bed.publish(&parent).await;
     let request = Request {
