@@ -7,8 +7,7 @@
 use super::{
     columns::{get, maybe, plain, small, text},
     error::PgError,
-    fields,
-    flow,
+    fields, flow,
     sessions::commit,
     triggers,
 };

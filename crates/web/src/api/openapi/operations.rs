@@ -3,12 +3,13 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox, jsondagapi, keys, lifecycle, list, operate, registered_callbacks, rerun, runners, runs, stats, streams, triggers, webhooks, workflows,
+        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
+        jsondagapi, keys, lifecycle, list, operate, registered_callbacks, rerun, runners, runs, stats, streams,
+        triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
-        AcceptedView, PageView, PublishedView, RunView, SavedView, VersionView, WorkflowView,
-        WorkflowWithDefinition,
+        AcceptedView, PageView, PublishedView, RunView, SavedView, VersionView, WorkflowView, WorkflowWithDefinition,
     },
 };
 use axum::http::Method;
