@@ -248,7 +248,10 @@ async fn published_limits_apply_to_runs_that_wait() {
     publish_again(of_limit(2)).await;
     let has_place = async |run| bed.record(run).await.flow.unwrap().waiting.is_none();
     assert!(has_place(runs[1]).await, "it has its place when publishing returns");
-    until("it begins", async || bed.record(runs[1]).await.status == Status::Running).await;
+    until("it begins", async || {
+        bed.record(runs[1]).await.status == Status::Running
+    })
+    .await;
     assert!(bed.waits(runs[2]).await && bed.waits(runs[3]).await);
     // After a rollback the limit is 1 again: the two that are active end before another begins.
     bed.engine.workflows().activate("under-test", 1).await.unwrap();
