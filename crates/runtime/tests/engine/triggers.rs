@@ -227,13 +227,16 @@ async fn each_delivery_of_a_debounced_run_shows_its_own_payload() {
     document["debounce"] = json!({ "quiet": "5s" });
     bed.publish(document).await;
     let plain = bed.create(TriggerType::Webhook, json!({}), None).await;
-    // This condition needs the background task.
+    // Deliveries of events are processed by the background task.
     let judged = bed.create(TriggerType::Event, json!({ "type": "a" }), None).await;
     let json = [("content-type", "application/json")];
     let first = bed.post(&plain, r#"{"n":1}"#, &json).await.unwrap();
     bed.post(&plain, r#"{"n":2}"#, &json).await.unwrap();
-    let events = vec![event("1", "a", json!({ "n": 3 })), event("2", "a", json!({ "n": 4 }))];
-    bed.engine.triggers().publish(events, None).await.unwrap();
+    for (id, n) in [("1", 3), ("2", 4)] {
+        let events = vec![event(id, "a", json!({ "n": n }))];
+        bed.engine.triggers().publish(events, None).await.unwrap();
+        bed.sleep(1).await;
+    }
     let (status, outputs) = bed.ended(first.run.unwrap()).await;
     assert_eq!((status, &outputs["trigger"]), (Status::Succeeded, &json!({ "n": 4 })));
     assert_eq!(bed.runs().await.len(), 1);

@@ -469,7 +469,7 @@ fn triggers_use_indexes() {
         (triggers::PRUNE_EVENTS, "ix_events_received"),
         (shared::UNMATCHED, "ix_events_unmatched"),
         (flow::WAKE_WAITING, "ix_executions_waiting"),
-        (crate::flow::SET_LIMIT, "sqlite_autoindex_flow_keys_1"),
+        (crate::flow::SET_LIMIT, "USING PRIMARY KEY"),
     ] {
         let plan = plan(&connection, sql).join("; ");
         assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
