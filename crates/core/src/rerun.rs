@@ -14,7 +14,7 @@
 //! [`crate::apply`] leaves these nodes as they were, and [`crate::decide`] never opens them again.
 
 use crate::{
-    Event, Failure, Fact, Illegal, Input, Join, Node, NodeId, NodeIx, Phase, Plan, Run, RunId, SkipReason, Status,
+    Event, Fact, Failure, Illegal, Input, Join, Node, NodeId, NodeIx, Phase, Plan, Run, RunId, SkipReason, Status,
     Timestamp, advance, apply,
 };
 use serde::{Deserialize, Serialize};

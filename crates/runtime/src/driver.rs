@@ -120,9 +120,14 @@ impl Driver {
         gaps: u64,
     ) -> Result<Option<Driver>, String> {
         let rerun = stored.rerun.as_deref().map(serde_json::from_str::<Rerun>);
-        let rerun = rerun.transpose().map_err(|error| format!("what it repeats cannot be read: {error}"))?;
+        let rerun = rerun
+            .transpose()
+            .map_err(|error| format!("what it repeats cannot be read: {error}"))?;
         let compiled = match &rerun {
-            Some(rerun) => shared.workflows.with_edits(&compiled, rerun).map_err(|(_, what)| what)?,
+            Some(rerun) => shared
+                .workflows
+                .with_edits(&compiled, rerun)
+                .map_err(|(_, what)| what)?,
             None => compiled,
         };
         let meta = Meta {

@@ -225,7 +225,8 @@ impl Session {
     async fn may_edit(&self, workflow: &str) -> Result<(), EngineError> {
         if !self.caller.has(Scope::Manage) {
             let scope = Scope::Manage.as_str();
-            let what = format!("changed parameters need a token with the scope `{scope}`, as changing the workflow does");
+            let what =
+                format!("changed parameters need a token with the scope `{scope}`, as changing the workflow does");
             return Err(Refusal::Forbidden(what).into());
         }
         let workflow = self.reads().workflow(workflow).await?;

@@ -165,7 +165,11 @@ fn kept(of: RunId, end: &Event) -> (Level, String, Value) {
         _ => (Level::Info, "was skipped".to_owned(), None),
     };
     let data = json!({ "type": "reused", "node": node, "of": of, "attempt": attempt });
-    (level, format!("{node} is not repeated; in execution {of} it {what}"), data)
+    (
+        level,
+        format!("{node} is not repeated; in execution {of} it {what}"),
+        data,
+    )
 }
 
 fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {

@@ -42,8 +42,8 @@ use crate::{
     definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
     runners::{Lease, Runner},
     runs::{
-        Attempt, AttemptStatus, Claim, CommitAnswer, Conflict, Enqueued, Link, LocalStart, NewRun, Principal, RunCommit,
-        StatusChange, StoredRun, Then, WaitChange,
+        Attempt, AttemptStatus, Claim, CommitAnswer, Conflict, Enqueued, Link, LocalStart, NewRun, Principal,
+        RunCommit, StatusChange, StoredRun, Then, WaitChange,
     },
 };
 use fermata_core::{Event, NodeId, Output, RunId, RunnerId, Status, Timestamp};

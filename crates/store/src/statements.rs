@@ -129,8 +129,7 @@ pub(crate) const STORED_RUN_COLUMNS: &str =
     inbox_seen, priority, lease_owner, workflow_uid, parent_execution_id, parent_waits, depth, lineage,
     traceparent, flow_json, flow_step, flow_held, waiting_key, request_json, rerun_json";
 
-pub(crate) const ACTION_COLUMNS: &str =
-    "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time, reused_from";
+pub(crate) const ACTION_COLUMNS: &str = "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time, reused_from";
 
 pub(crate) const EVENTS: &str = "SELECT seq, ts, data FROM execution_events WHERE workflow_execution_id = ?1
     ORDER BY seq LIMIT ?2 OFFSET ?3";

@@ -22,7 +22,7 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
             vars,
             timeout_ms,
             reused,
-        } => start(run, at, vars, *timeout_ms, reused.as_ref()),
+        } => start(run, at, vars, *timeout_ms, reused.as_deref()),
         Fact::Returned {
             node,
             attempt,
@@ -71,13 +71,7 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
 }
 
-fn start(
-    run: &Run,
-    at: Timestamp,
-    vars: &Value,
-    timeout_ms: Option<u64>,
-    reused: Option<&Box<Reused>>,
-) -> Vec<Event> {
+fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>, reused: Option<&Reused>) -> Vec<Event> {
     if run.status != Status::Pending {
         return Vec::new();
     }
@@ -88,7 +82,7 @@ fn start(
         deadline,
         vars: vars.clone(),
     };
-    let reused = reused.map(|reused| Event::Reused(reused.clone()));
+    let reused = reused.map(|reused| Event::Reused(Box::new(reused.clone())));
     std::iter::once(started).chain(reused).collect()
 }
 

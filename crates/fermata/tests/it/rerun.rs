@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Three steps in a row, each a call to the service; `c` sends what `a` got.
 fn chain(service: &Service) -> Value {
     let step = |id: &str, body: Value, edges: Value| {
-        json!({ "id": id, "actionType": "http.request", "retry": { "maxAttempts": 1 }, "edges": edges,
+        json!({ "id": id, "actionType": "http.request", "policies": { "retry": { "maxAttempts": 1 } }, "edges": edges,
                 "parameters": { "method": "POST", "url": service.at(&format!("/{id}")), "body": body } })
     };
     json!({ "id": "chain", "displayName": "Chain", "startNode": "a", "nodes": [
@@ -66,20 +66,36 @@ async fn nothing_upstream_is_executed_again_when_the_server_is_killed() {
         assert_eq!(ended["rerunOf"], run.as_str());
         let calls = service.calls_after(before);
         let of = |path: &str| -> Vec<Call> { calls.iter().filter(|call| call.path == path).cloned().collect() };
-        assert_eq!(of("/a").len(), 0, "round {round}: a node before the chosen one was executed");
+        assert_eq!(
+            of("/a").len(),
+            0,
+            "round {round}: a node before the chosen one was executed"
+        );
         let (b, c) = (of("/b"), of("/c"));
-        assert_eq!(keys(&b), BTreeSet::from([format!("{new}:b:1")]));
+        assert_eq!(keys(&b), BTreeSet::from([format!("{new}:b")]));
         assert!(b.iter().all(|call| call.json() == json!({ "edited": round })), "{b:?}");
-        assert_eq!(keys(&c), BTreeSet::from([format!("{new}:c:1")]));
+        assert_eq!(keys(&c), BTreeSet::from([format!("{new}:c")]));
         let sent = serde_json::from_str::<Value>(r#"{"of":5.0}"#).unwrap()["of"].clone();
-        assert!(c.iter().all(|call| call.json() == json!({ "of": sent, "say": round })), "{c:?}");
-        let (_, shown) = server.get(&format!("/api/v1/executions/{new}?include=actions,events")).await;
-        let a = shown["actions"].as_array().unwrap().iter().find(|action| action["nodeId"] == "a");
+        assert!(
+            c.iter().all(|call| call.json() == json!({ "of": sent, "say": round })),
+            "{c:?}"
+        );
+        let (_, shown) = server
+            .get(&format!("/api/v1/executions/{new}?include=actions,events"))
+            .await;
+        let a = shown["actions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|action| action["nodeId"] == "a");
         assert_eq!(a.unwrap()["reusedFrom"], run.as_str(), "{shown}");
         let events = shown["events"].as_array().unwrap().iter();
         let kept: Vec<_> = events.filter(|event| event["data"]["type"] == "reused").collect();
         assert_eq!(kept.len(), 1, "{shown}");
-        assert_eq!((&kept[0]["data"]["node"], &kept[0]["data"]["of"]), (&json!("a"), &json!(run)));
+        assert_eq!(
+            (&kept[0]["data"]["node"], &kept[0]["data"]["of"]),
+            (&json!("a"), &json!(run))
+        );
     }
     assert_eq!(service.calls_of("/a").len(), 1);
 }
@@ -97,16 +113,28 @@ async fn repeated_requests_make_one_run_through_a_kill() {
     server.kill9();
     server.restart();
     let again = futures_of(&server, &path, &body).await;
-    assert!(again.iter().all(|(status, view)| *status == 200 && view["executionId"] == first.as_str()), "{again:?}");
+    assert!(
+        again
+            .iter()
+            .all(|(status, view)| *status == 200 && view["executionId"] == first.as_str()),
+        "{again:?}"
+    );
     assert_eq!(server.ended(&first).await["status"], "Succeeded");
-    assert_eq!((service.calls_of("/a").len(), keys(&service.calls_of("/b")).len()), (1, 2));
+    assert_eq!(
+        (service.calls_of("/a").len(), keys(&service.calls_of("/b")).len()),
+        (1, 2)
+    );
     let (_, all) = server.get("/api/v1/executions?workflowId=chain").await;
     assert_eq!(all["items"].as_array().unwrap().len(), 2, "{all}");
     assert_eq!(all["items"][0]["rerunOf"], run.as_str());
 }
 
 async fn futures_of(server: &Server, path: &str, body: &Value) -> Vec<(u16, Value)> {
-    let (one, two, three) = tokio::join!(server.post(path, body), server.post(path, body), server.post(path, body));
+    let (one, two, three) = tokio::join!(
+        server.post(path, body),
+        server.post(path, body),
+        server.post(path, body)
+    );
     vec![one, two, three]
 }
 
@@ -140,7 +168,16 @@ async fn commands() {
     let page = fermata(&["executions", "get", &new, "--server", &server.url]);
     assert!(page.stdout.contains(&run) && page.stdout.contains("reused"), "{page:?}");
     service.script("/b", [Answer::ok(&json!({}))]);
-    let whole = call(&[&run, "--version", "latest", "--spec", "x=1", "--wait", "--timeout", "30s"]);
+    let whole = call(&[
+        &run,
+        "--version",
+        "latest",
+        "--spec",
+        "x=1",
+        "--wait",
+        "--timeout",
+        "30s",
+    ]);
     assert_eq!(whole.code, Some(0), "{whole:?}");
     assert_eq!(service.calls_of("/a").len(), 2);
     for (wrong, code, text) in [
@@ -149,7 +186,11 @@ async fn commands() {
         (vec![run.as_str(), "--param", "b"], 2, "NODE.key=value"),
         (vec![run.as_str(), "--version", "0"], 2, "latest"),
         (vec![run.as_str(), "--version", "9"], 1, "has no version 9"),
-        (vec![run.as_str(), "--from", "b", "--param", "a.url=x"], 1, "`a` is not repeated"),
+        (
+            vec![run.as_str(), "--from", "b", "--param", "a.url=x"],
+            1,
+            "`a` is not repeated",
+        ),
     ] {
         let refused = call(&wrong);
         assert_eq!(refused.code, Some(code), "{wrong:?}: {refused:?}");

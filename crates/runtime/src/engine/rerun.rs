@@ -106,7 +106,7 @@ impl Engine {
         let known = self.known_rerun(&old, request_id.as_deref()).await?;
         known.map_or_else(
             || {
-                let workflow = accepted.workflow_uid.to_string();
+                let workflow = old.workflow_id.clone();
                 let run = accepted.run;
                 Err(Refusal::UniqueKeyTaken { workflow, run }.into())
             },
@@ -241,11 +241,18 @@ impl Engine {
         let reused = match repeat {
             Repeat::All => None,
             _ => {
-                let source = workflows.compiled(old.workflow_uid, &old.workflow_id, old.workflow_version);
-                let source = source.await?;
+                let source = match old.workflow_version {
+                    0 => new.clone(), // it never had a plan, so it did nothing
+                    version => workflows.compiled(old.workflow_uid, &old.workflow_id, version).await?,
+                };
                 let events = self.events_of(old).await?;
-                let chosen = if request.failed_only { "/failedOnly" } else { "/fromNode" };
-                reused(old.id, &source.plan, &events, &new.plan, repeat).map_err(|error| refusal(old.id, chosen, error))?
+                let chosen = if request.failed_only {
+                    "/failedOnly"
+                } else {
+                    "/fromNode"
+                };
+                reused(old.id, &source.plan, &events, &new.plan, repeat)
+                    .map_err(|error| refusal(old.id, chosen, error))?
             }
         };
         let rerun = Rerun {
@@ -261,7 +268,11 @@ impl Engine {
     async fn events_of(&self, old: &RunRecord) -> Result<Vec<fermata_core::Event>, EngineError> {
         let stored = self.shared.store.load(old.id).await?;
         let stored = stored.ok_or(Refusal::RunNotFound(old.id))?;
-        let rows = stored.journal.iter().map(|row| decode(row)).collect::<Result<Vec<_>, _>>();
+        let rows = stored
+            .journal
+            .iter()
+            .map(|row| decode(row))
+            .collect::<Result<Vec<_>, _>>();
         let rows = rows.map_err(|error| Refusal::RunUnusable {
             run: old.id,
             what: error.to_string(),

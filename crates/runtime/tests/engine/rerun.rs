@@ -25,7 +25,7 @@ fn counting() -> (Calls, impl FnOnce(Registry) -> Registry) {
         }),
     });
     let calls = action.calls.clone();
-    (calls, |registry: Registry| registry.with(action))
+    (calls, |registry: Registry| registry.with_action(Arc::new(action)))
 }
 
 fn count(id: &str, parameters: Value, next: &[&str]) -> Value {
@@ -38,7 +38,11 @@ fn chain() -> Value {
     workflow(json!([
         count("a", json!({ "n": "{{ trigger.n }}" }), &["b"]),
         count("b", json!({ "fail": "{{ trigger.fail ?? false }}" }), &["c"]),
-        count("c", json!({ "got": "{{ context.data['a'].n }}", "now": "{{ trigger.n }}" }), &[]),
+        count(
+            "c",
+            json!({ "got": "{{ context.data['a'].n }}", "now": "{{ trigger.n }}" }),
+            &[]
+        ),
     ]))
 }
 
@@ -74,7 +78,18 @@ impl Bed {
         }
     }
 
-    /// Waits until a run has this many open waits; their tokens.
+    /// Waits until an attempt of a node is recorded.
+    async fn until_ended_node(&self, run: RunId, node: &str) {
+        for _ in 0..4000 {
+            if !self.store.last_attempts(run, &[node.into()]).await.unwrap().is_empty() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("{node} of {run} never ended");
+    }
+
+    /// Waits until a node takes an answer; its token.
     async fn until_waiting(&self, run: RunId, node: &str) -> String {
         for _ in 0..4000 {
             let waits = self.store.waits(run).await.unwrap();
@@ -88,7 +103,12 @@ impl Bed {
 }
 
 fn parameters(calls: &Calls) -> Vec<Value> {
-    calls.lock().unwrap().iter().map(|(parameters, _)| parameters.clone()).collect()
+    calls
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(parameters, _)| parameters.clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -111,11 +131,14 @@ async fn nothing_before_the_node_is_executed_and_edits_apply_to_this_run_only() 
             [json!({ "fail": false, "extra": 6 }), json!({ "got": 5, "now": 6 })]
         );
         let keys: Vec<String> = calls.lock().unwrap().iter().map(|call| call.1.clone()).collect();
-        assert_eq!(keys, [format!("{}:b:1", new.run), format!("{}:c:1", new.run)]);
+        assert_eq!(keys, [format!("{}:b", new.run), format!("{}:c", new.run)]);
         let row = bed.store.run(new.run).await.unwrap().unwrap();
         assert_eq!(row.rerun_of.map(|of| of.run), Some(old.run));
         let kept: Vec<_> = new.actions.iter().filter(|row| row.reused_from.is_some()).collect();
-        assert_eq!((kept.len(), kept[0].node.as_str(), kept[0].reused_from), (1, "a", Some(old.run)));
+        assert_eq!(
+            (kept.len(), kept[0].node.as_str(), kept[0].reused_from),
+            (1, "a", Some(old.run))
+        );
         // The same again, without edits: those were of that run only.
         calls.lock().unwrap().clear();
         bed.repeat(new.run, from("b")).await;
@@ -140,6 +163,7 @@ async fn rerun_that_waits_keeps_the_same_after_its_source_is_deleted() {
         ..Request::default()
     });
     let first = first.await.unwrap().run;
+    bed.until_ended_node(first, "b").await;
     let token = bed.until_waiting(first, "w").await;
     calls.lock().unwrap().clear();
     let request = RerunRequest {
@@ -156,11 +180,21 @@ async fn rerun_that_waits_keeps_the_same_after_its_source_is_deleted() {
     bed.engine.answer(&token, "{}").await.unwrap();
     let left = bed.end_of(waiting.run).await;
     assert_eq!(left.status(), Status::Succeeded, "{:?}", left.ended);
-    let of_rerun: Vec<Value> = parameters(&calls).into_iter().filter(|value| *value != json!({ "got": 1, "now": 1 })).collect();
-    assert_eq!(of_rerun, [json!({ "fail": false, "extra": 1 }), json!({ "got": 5, "now": 6 })]);
+    let of_rerun: Vec<Value> = parameters(&calls)
+        .into_iter()
+        .filter(|value| *value != json!({ "got": 1, "now": 1 }))
+        .collect();
+    assert_eq!(
+        of_rerun,
+        [json!({ "fail": false, "extra": 1 }), json!({ "got": 5, "now": 6 })]
+    );
     let row = bed.store.run(waiting.run).await.unwrap().unwrap();
     assert_eq!(row.rerun_of.map(|of| of.run), Some(failed.run));
-    let reasons: Vec<_> = left.timeline.iter().filter(|entry| entry.data["type"] == "reused").collect();
+    let reasons: Vec<_> = left
+        .timeline
+        .iter()
+        .filter(|entry| entry.data["type"] == "reused")
+        .collect();
     assert_eq!((reasons.len(), &reasons[0].data["node"]), (1, &json!("a")));
 }
 
@@ -177,7 +211,7 @@ async fn kept_waits_requests_and_children_have_no_effects() {
             { "id": "each", "nodeType": "subworkflow", "workflowId": "child", "forEach": "{{ [1, 2] }}",
               "edges": [{ "targetNode": "w" }] },
             { "id": "w", "actionType": "core.wait", "edges": [{ "targetNode": "ok" }] },
-            { "id": "ok", "actionType": "core.approval", "parameters": { "title": "Ok?" }, "edges": [{ "targetNode": "last" }] },
+            { "id": "ok", "actionType": "core.approval", "parameters": { "title": "Ok?", "outcomes": ["approved", "rejected"] }, "edges": [{ "targetNode": "last" }] },
             count("last", json!({ "fail": "{{ trigger.fail ?? false }}", "said": "{{ context.data['w'].said }}",
                 "by": "{{ context.data['ok'].outcome }}", "url": "{{ wait['w'].url }}" }), &[]),
         ]));
@@ -190,12 +224,18 @@ async fn kept_waits_requests_and_children_have_no_effects() {
             ..Request::default()
         };
         let run = bed.engine.start(request).await.unwrap().run;
-        let token = bed.until_children_done(run).await;
+        bed.until_ended_node(run, "each").await;
+        let token = bed.until_waiting(run, "w").await;
         bed.engine.answer(&token, r#"{"said":"yes"}"#).await.unwrap();
         let token = bed.until_waiting(run, "ok").await;
         bed.engine.answer(&token, r#"{"outcome":"approved"}"#).await.unwrap();
         let old = bed.end_of(run).await;
-        assert_eq!((old.status(), old.error()["node"].as_str()), (Status::Failed, Some("last")), "{:?}", old.ended);
+        assert_eq!(
+            (old.status(), old.error()["node"].as_str()),
+            (Status::Failed, Some("last")),
+            "{:?}",
+            old.ended
+        );
         calls.lock().unwrap().clear();
         let request = RerunRequest {
             trigger: Some(json!({ "items": [9] })),
@@ -203,24 +243,13 @@ async fn kept_waits_requests_and_children_have_no_effects() {
         };
         let new = bed.repeat(run, request).await;
         assert_eq!(new.status(), Status::Succeeded, "{:?}", new.ended);
-        assert_eq!(parameters(&calls), [json!({ "fail": false, "said": "yes", "by": "approved", "url": null })]);
+        assert_eq!(
+            parameters(&calls),
+            [json!({ "fail": false, "said": "yes", "by": "approved", "url": null })]
+        );
         assert_eq!(bed.store.waits(new.run).await.unwrap(), vec![]);
         assert_eq!(bed.store.children(new.run, None, 9).await.unwrap().items, vec![]);
         assert_eq!(bed.store.children(run, None, 9).await.unwrap().items.len(), 2);
-    }
-}
-
-impl Bed {
-    /// The token of `w`, once the children before it have ended.
-    async fn until_children_done(&self, run: RunId) -> String {
-        for _ in 0..4000 {
-            let (rows, _) = self.store.actions(run, fermata_store::reads::Window { limit: 9, offset: 0 }).await.unwrap();
-            if rows.iter().any(|row| row.node.as_str() == "each") {
-                return self.until_waiting(run, "w").await;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        panic!("the children of {run} never ended");
     }
 }
 
@@ -268,16 +297,17 @@ async fn state_is_that_of_the_kept_tasks() {
 #[tokio::test]
 async fn resources_of_the_chain_do_not_conflict() {
     let bed = Bed::with(Settings::default(), |registry| {
-        registry.with(Scripted::new("test.link", |_, _| {
+        let action = Scripted::new("test.link", |_, _| {
             Ok(Success {
                 links: vec![link("order-1")],
                 ..Scripted::nothing()
             })
-        }))
+        });
+        registry.with_action(Arc::new(action))
     })
     .await;
     let document = workflow(json!([{ "id": "make", "actionType": "test.link" }]));
-    let old = bed.carry(document.clone(), json!({})).await;
+    let old = bed.carry(document, json!({})).await;
     assert_eq!(old.status(), Status::Succeeded);
     for node in [None, Some("make".to_owned())] {
         let request = RerunRequest {
@@ -286,7 +316,8 @@ async fn resources_of_the_chain_do_not_conflict() {
         };
         assert_eq!(bed.repeat(old.run, request).await.status(), Status::Succeeded);
     }
-    let stranger = bed.carry(document, json!({})).await;
+    let stranger = bed.start_run("under-test", json!({})).await;
+    let stranger = bed.end_of(stranger).await;
     assert_eq!(stranger.error()["code"], "WFENG003", "{:?}", stranger.ended);
 }
 
@@ -299,7 +330,10 @@ async fn newest_version_reuses_unchanged_nodes_only() {
     let publish = async |document: Value| {
         let text = document.to_string();
         let workflows = bed.engine.workflows();
-        workflows.save_draft("under-test", text.as_bytes(), "test.json", None).await.unwrap();
+        workflows
+            .save_draft("under-test", text.as_bytes(), "test.json", None)
+            .await
+            .unwrap();
         workflows.publish("under-test", true).await.unwrap();
     };
     let mut fixed = chain();
@@ -318,7 +352,12 @@ async fn newest_version_reuses_unchanged_nodes_only() {
     publish(fixed).await;
     for request in [latest(failed_only()), latest(from("b"))] {
         let refusal = bed.refused(old.run, request).await;
-        assert!(refusal.to_string().contains("node `a`, which is before `b`, is not the same"), "{refusal}");
+        assert!(
+            refusal
+                .to_string()
+                .contains("node `a`, which is before `b`, is not the same"),
+            "{refusal}"
+        );
     }
     let again = RerunRequest {
         version: RerunVersion::Number(2),
@@ -330,7 +369,10 @@ async fn newest_version_reuses_unchanged_nodes_only() {
         version: RerunVersion::Number(9),
         ..from("b")
     };
-    assert!(matches!(bed.refused(old.run, unknown).await, Refusal::VersionNotFound { version: 9, .. }));
+    assert!(matches!(
+        bed.refused(old.run, unknown).await,
+        Refusal::VersionNotFound { version: 9, .. }
+    ));
 }
 
 #[tokio::test]
@@ -367,7 +409,11 @@ async fn reruns_that_cannot_be_are_refused_and_store_nothing() {
         (both, "/failedOnly", "exclude each other"),
         (with("a", json!({})), "/parameters/a", "`a` is not repeated"),
         (with("x", json!({})), "/parameters/x", "has no node `x`"),
-        (with("b", json!({ "fail": "{{ trigger. }}" })), "/parameters", "node `b`"),
+        (
+            with("b", json!({ "fail": "{{ trigger. }}" })),
+            "/parameters",
+            "node `b`",
+        ),
     ] {
         match bed.refused(old.run, request).await {
             Refusal::InvalidRerun { pointer: at, what: why } => {
@@ -381,16 +427,32 @@ async fn reruns_that_cannot_be_are_refused_and_store_nothing() {
         trigger: Some(json!({})),
         ..from("b")
     };
-    assert!(matches!(bed.refused(old.run, invalid).await, Refusal::InvalidTrigger { .. }));
+    assert!(matches!(
+        bed.refused(old.run, invalid).await,
+        Refusal::InvalidTrigger { .. }
+    ));
     let taken = RerunRequest {
         request_id: Some(bed.store.run(old.run).await.unwrap().unwrap().request_id),
         ..from("b")
     };
-    assert!(matches!(bed.refused(old.run, taken).await, Refusal::RequestIdTaken { .. }));
+    assert!(matches!(
+        bed.refused(old.run, taken).await,
+        Refusal::RequestIdTaken { .. }
+    ));
     assert!(calls.lock().unwrap().is_empty());
     bed.engine.workflows().archive("under-test").await.unwrap();
-    assert!(matches!(bed.refused(old.run, from("b")).await, Refusal::NotActive { .. }));
-    let all = bed.store.runs(RunFilter { limit: 9, ..RunFilter::default() }).await.unwrap();
+    assert!(matches!(
+        bed.refused(old.run, from("b")).await,
+        Refusal::NotActive { .. }
+    ));
+    let all = bed
+        .store
+        .runs(RunFilter {
+            limit: 9,
+            ..RunFilter::default()
+        })
+        .await
+        .unwrap();
     assert_eq!(all.items.len(), 2);
 }
 
@@ -418,4 +480,43 @@ async fn one_request_makes_one_run() {
     assert!(made.iter().all(|accepted| accepted.run == made[0].run));
     bed.engine.wait(made[0].run, PATIENCE).await.unwrap().unwrap();
     assert_eq!(calls.lock().unwrap().len(), 2, "b and c, once");
+}
+
+/// A rerun is not merged with other starts: debounce does not apply to it, and a taken unique key refuses it.
+#[tokio::test]
+async fn rerun_is_not_merged_with_other_starts() {
+    let (calls, more) = counting();
+    let bed = Bed::with(Settings::default(), more).await;
+    let mut document = chain();
+    document["unique"] = json!({ "key": "{{ trigger.key ?? 'none' }}" });
+    let wait = json!({ "id": "w", "actionType": "core.wait", "edges": [] });
+    document["nodes"].as_array_mut().unwrap().push(wait);
+    document["nodes"][2]["edges"] = json!([{ "targetNode": "w" }]);
+    let old = bed.carry(document, json!({ "n": 5, "fail": true })).await;
+    let start = Request {
+        workflow_id: "under-test".to_owned(),
+        trigger: json!({ "n": 1, "key": "k" }),
+        ..Request::default()
+    };
+    let holder = bed.engine.start(start).await.unwrap().run;
+    bed.until_waiting(holder, "w").await;
+    calls.lock().unwrap().clear();
+    let taken = |id: Option<&str>| RerunRequest {
+        trigger: Some(json!({ "n": 2, "key": "k" })),
+        request_id: id.map(str::to_owned),
+        ..from("b")
+    };
+    for id in [None, Some("x")] {
+        let refusal = bed.refused(old.run, taken(id)).await;
+        assert!(
+            matches!(&refusal, Refusal::UniqueKeyTaken { run, .. } if *run == holder),
+            "{refusal:?}"
+        );
+    }
+    assert!(calls.lock().unwrap().is_empty());
+    bed.engine.cancel(holder, "enough").await.unwrap();
+    bed.engine.wait(holder, PATIENCE).await.unwrap().unwrap();
+    let rerun = bed.engine.rerun(old.run, taken(None)).await.unwrap();
+    assert!(rerun.created);
+    bed.until_waiting(rerun.run, "w").await;
 }

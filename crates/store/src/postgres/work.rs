@@ -85,7 +85,10 @@ impl Work {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
             Work::Enqueue { run, first } => {
-                run.trigger.len() + length(&run.spec) + length(&run.request) + length(first)
+                run.trigger.len()
+                    + length(&run.spec)
+                    + length(&run.request)
+                    + length(first)
                     + run.rerun.as_ref().map_or(0, |rerun| rerun.text.len())
             }
             Work::Commit { commit, text } => {

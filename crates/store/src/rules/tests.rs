@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     children::{Parent, ParentLease},
-    runs::{Link, StatusChange},
+    runs::{Link, NewRerun, RerunOf, StatusChange},
 };
 
 const RUN: RunId = RunId(Uuid::from_u128(1));
@@ -71,7 +71,13 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         (Archived, true, 2, PINNED, false),
     ];
     for (status, enabled, version, pinned, stored) in cases {
-        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None, None, None);
+        let answer = refused_start(
+            &new_run(version, pinned),
+            Some(&workflow(status, enabled)),
+            None,
+            None,
+            None,
+        );
         let expected = (!stored).then_some(Enqueued::Stale);
         assert_eq!(
             answer, expected,
@@ -124,6 +130,36 @@ fn a_request_id_that_is_taken_answers_with_its_run() {
     for (existing, workflow, expected) in cases {
         let answer = refused_start(&new_run(2, false), workflow, Some(&existing), None, None);
         assert_eq!(answer, Some(expected), "{existing:?} {workflow:?}");
+    }
+}
+
+#[test]
+fn a_rerun_needs_its_source_with_payloads() {
+    let source = |emptied| ParentFacts {
+        status: Status::Failed,
+        owner: None,
+        epoch: 1,
+        emptied,
+    };
+    let accepting = workflow(Lifecycle::Active, true);
+    let lost = Some(Enqueued::SourceLost);
+    for (source, expected) in [
+        (Some(source(false)), None),
+        (Some(source(true)), lost.clone()),
+        (None, lost),
+    ] {
+        let mut new = new_run(2, false);
+        let of = RerunOf {
+            run: OTHER_RUN,
+            root: OTHER_RUN,
+        };
+        new.rerun = Some(Box::new(NewRerun {
+            source: of,
+            text: "{}".to_owned(),
+            nodes: Vec::new(),
+        }));
+        let answer = refused_start(&new, Some(&accepting), None, None, source.as_ref());
+        assert_eq!(answer, expected, "{source:?}");
     }
 }
 

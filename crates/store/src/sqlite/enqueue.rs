@@ -60,7 +60,13 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
     if existing.is_none() && run.flow.as_ref().is_some_and(|flow| flow.merges()) {
         existing = flow::merged(tx, run)?;
     }
-    if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref(), parent.as_ref(), source.as_ref()) {
+    if let Some(answer) = rules::refused_start(
+        run,
+        workflow.as_ref(),
+        existing.as_ref(),
+        parent.as_ref(),
+        source.as_ref(),
+    ) {
         return Ok(answer);
     }
     let limited = match &run.flow {

@@ -64,7 +64,10 @@ pub(crate) async fn rerun(
     credential: Credential,
     OptionalJson(body, share): OptionalJson<RerunBody>,
 ) -> Result<Response, ApiError> {
-    let wait = query.wait.map(|text| wait_time(&text, web.config.max_wait)).transpose()?;
+    let wait = query
+        .wait
+        .map(|text| wait_time(&text, web.config.max_wait))
+        .transpose()?;
     let has_correlation_id = correlation_id.is_some();
     let (mut request, principal) = request_of(body)?;
     request.correlation_id = correlation_id;

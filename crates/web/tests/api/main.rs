@@ -24,6 +24,7 @@ mod prometheus;
 mod provider;
 mod reference;
 mod registered_callbacks;
+mod rerun;
 mod runners;
 mod runs;
 mod scopes;

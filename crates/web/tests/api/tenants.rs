@@ -667,6 +667,7 @@ impl World {
             parent: None,
             created_at: SystemClock.now(),
             flow: None,
+            rerun: None,
             local_start: None,
         };
         store.enqueue(run).await.unwrap();

@@ -26,7 +26,10 @@ fn ran(plan: PlanBuilder, facts: impl IntoIterator<Item = Fact>) -> Live {
 
 impl Live {
     fn journal(&self) -> Vec<Event> {
-        self.rows.iter().flat_map(|row| decode(row).expect("a valid row")).collect()
+        self.rows
+            .iter()
+            .flat_map(|row| decode(row).expect("a valid row"))
+            .collect()
     }
 
     /// What a run of `plan` keeps of this one.
@@ -98,7 +101,17 @@ fn outcome_route_order_and_attempts_are_kept() {
     );
     let mut old = old;
     old.at(10_000);
-    old.feed_all([returned("b", 2, Ok(Output { bytes: 9, ..Output::EMPTY })), bad("e")]);
+    old.feed_all([
+        returned(
+            "b",
+            2,
+            Ok(Output {
+                bytes: 9,
+                ..Output::EMPTY
+            }),
+        ),
+        bad("e"),
+    ]);
     let (live, opened) = old.repeated(fork(), Repeat::Failed);
     assert_eq!(opened, ["e"]);
     assert_eq!(live.states(), "a:ok b:ok c:skipped d:ok e:open");
@@ -142,10 +155,20 @@ fn waits_requests_and_passes_are_kept_without_effects() {
     assert_eq!(opened, ["z"]);
     assert_eq!(outstanding(&live.run), [execute("z", 1, 90_000)]);
     // A callback that was received before its wait opened is kept with the wait.
-    let early = || plan().action("a", "t").then("w").node("w", wait(None)).then("z").action("z", "t");
+    let early = || {
+        plan()
+            .action("a", "t")
+            .then("w")
+            .node("w", wait(None))
+            .then("z")
+            .action("z", "t")
+    };
     let old = ran(early(), [callback("w"), ok("a"), bad("z")]);
     let (live, opened) = old.repeated(early(), Repeat::Failed);
-    assert_eq!((opened, live.states().as_str()), (vec!["z".to_owned()], "a:ok w:ok z:open"));
+    assert_eq!(
+        (opened, live.states().as_str()),
+        (vec!["z".to_owned()], "a:ok w:ok z:open")
+    );
 }
 
 #[test]
@@ -248,9 +271,7 @@ fn nodes_that_cannot_be_repeated_are_refused() {
 fn node_of_another_version_is_kept_only_if_nothing_before_it_changed() {
     let old = ran(chain(), [ok("a"), ok("b"), bad("c")]);
     type Change = fn(PlanBuilder) -> PlanBuilder;
-    let changed = |at: usize, change: fn(&mut Node)| {
-        chain().plan(move |plan| change(&mut plan.nodes[at]))
-    };
+    let changed = |at: usize, change: fn(&mut Node)| chain().plan(move |plan| change(&mut plan.nodes[at]));
     let other_action: fn(&mut Node) = |node| {
         node.kind = Kind::Action {
             action: "other".to_owned(),
@@ -269,7 +290,10 @@ fn node_of_another_version_is_kept_only_if_nothing_before_it_changed() {
         .action("a", "t")
         .then("b");
     let (live, opened) = old.repeated(turned, Repeat::From("c"));
-    assert_eq!((opened, live.states().as_str()), (vec!["c".to_owned()], "c:open b:ok a:ok"));
+    assert_eq!(
+        (opened, live.states().as_str()),
+        (vec!["c".to_owned()], "c:open b:ok a:ok")
+    );
     // Whatever changed before the chosen node is refused.
     let edits: [fn(&mut Node); 5] = [
         other_action,
@@ -359,10 +383,16 @@ fn reused_events_are_legal_only_at_the_start_and_of_nodes_that_ended() {
         refused
     };
     assert!(!check(&fresh(), event(kept.events.clone())));
-    assert!(check(&Run::new(old.run.plan().clone()), event(kept.events.clone())), "not started");
+    assert!(
+        check(&Run::new(old.run.plan().clone()), event(kept.events.clone())),
+        "not started"
+    );
     assert!(check(&old.run, event(kept.events.clone())), "begun");
     assert!(check(&fresh(), event(kept.events[..1].to_vec())), "a node that is open");
-    assert!(check(&fresh(), event(vec![old.journal()[0].clone()])), "an event of the run");
+    assert!(
+        check(&fresh(), event(vec![old.journal()[0].clone()])),
+        "an event of the run"
+    );
     let mut other = kept.events.clone();
     other.extend(kept.events.clone());
     assert!(check(&fresh(), event(other)), "a node twice");

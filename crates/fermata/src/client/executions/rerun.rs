@@ -133,7 +133,14 @@ mod tests {
             read(&["charge.url=http://x/?a=b", "charge.tries=3", r#"mail={"to":"a@b"}"#]).unwrap(),
             json!({ "charge": { "url": "http://x/?a=b", "tries": 3 }, "mail": { "to": "a@b" } })
         );
-        for wrong in ["charge", "charge.=1", ".url=1", "charge.a..b=1", "charge=[1]", "charge=x"] {
+        for wrong in [
+            "charge",
+            "charge.=1",
+            ".url=1",
+            "charge.a..b=1",
+            "charge=[1]",
+            "charge=x",
+        ] {
             assert!(read(&[wrong]).is_err(), "{wrong}");
         }
     }

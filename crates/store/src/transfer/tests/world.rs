@@ -271,7 +271,10 @@ async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
         rerun: Some(Box::new(rerun)),
         ..new_run("rerun")
     };
+    let id = rerun.id;
     store.enqueue(rerun).await.unwrap();
+    let stored = take(store, id).await;
+    committed(store, end(id, stored.epoch, 1, Status::Failed)).await;
 }
 
 async fn dead_lettered(store: &Arc<dyn Store>) {
