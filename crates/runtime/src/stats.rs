@@ -28,6 +28,9 @@ use uuid::Uuid;
 /// The most minutes that are kept while they cannot be written.
 const MAX_MINUTES: usize = 60;
 
+/// The shortest pause between two looks at the clock.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Old rows are removed once in this many minutes.
 const PRUNE_EVERY: i64 = 60;
 
@@ -112,7 +115,8 @@ pub(crate) async fn run(shared: &Shared) {
     loop {
         let now = shared.clock.now();
         let next = start_of(minute_of(now) + 1);
-        tokio::time::sleep(crate::clock::until(now, next)).await;
+        // Not shorter, whatever the clock says: it is corrected to that of the database.
+        tokio::time::sleep(crate::clock::until(now, next).max(SHORTEST_PAUSE)).await;
         let over = minute_of(shared.clock.now());
         let written = async {
             if shared.settings.role.works() {
