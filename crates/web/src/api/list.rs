@@ -16,42 +16,47 @@ use axum::{
 };
 use fermata_core::{RunId, RunnerId, Status};
 use fermata_runtime::Session;
-use fermata_store::reads::{Order, RunFilter};
+use fermata_store::reads::{Order, RunFilter, RunPage};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use uuid::Uuid;
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize, Clone, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    status: Option<String>,
-    workflow_id: Option<String>,
-    tenant_id: Option<String>,
-    correlation_id: Option<String>,
-    request_id: Option<String>,
-    runner_id: Option<String>,
-    created_after: Option<String>,
-    created_before: Option<String>,
-    search: Option<String>,
-    order: Option<String>,
-    limit: Option<u32>,
-    cursor: Option<String>,
+    pub status: Option<String>,
+    pub workflow_id: Option<String>,
+    pub tenant_id: Option<String>,
+    pub correlation_id: Option<String>,
+    pub request_id: Option<String>,
+    pub runner_id: Option<String>,
+    pub created_after: Option<String>,
+    pub created_before: Option<String>,
+    pub search: Option<String>,
+    pub order: Option<String>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
 }
 
 /// `GET /api/v1/executions`, newest first unless `order=asc`.
 pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
-    let workflow = query.workflow_id.clone().filter(|text| !text.is_empty());
-    let mut filter = filter(query)?;
-    if let Some(reference) = workflow {
-        let uid = workflow_uid(&session, filter.tenant.as_deref(), &reference).await?;
-        filter.workflow_uid = Some(uid);
-    }
-    let page = session.reads().runs(filter).await?;
+    let page = find(&session, query).await?;
     let view = PageView {
         next_cursor: page.next.map(paging::after_run),
         items: page.items.iter().map(RunRow::from).collect(),
     };
     Ok(Json(view).into_response())
+}
+
+/// The runs that a query finds.
+pub(crate) async fn find(session: &Session, query: ListQuery) -> Result<RunPage, ApiError> {
+    let workflow = query.workflow_id.clone().filter(|text| !text.is_empty());
+    let mut filter = filter(query)?;
+    if let Some(reference) = workflow {
+        let uid = workflow_uid(session, filter.tenant.as_deref(), &reference).await?;
+        filter.workflow_uid = Some(uid);
+    }
+    Ok(session.reads().runs(filter).await?)
 }
 
 /// The uid of the workflow in a filter, as the caller or the tenant that the filter names means it. An unknown workflow gets a uid
