@@ -197,8 +197,8 @@ impl Browser {
 
     /// The visible text of an element.
     pub async fn text(&mut self, selector: &str) -> String {
-        let text = self.eval(&format!("document.querySelector({})?.innerText ?? ''", json!(selector)));
-        text.await.as_str().unwrap_or_default().to_owned()
+        let script = format!("document.querySelector({})?.innerText ?? ''", json!(selector));
+        self.eval(&script).await.as_str().unwrap_or_default().to_owned()
     }
 
     /// Clicks an element with the mouse.

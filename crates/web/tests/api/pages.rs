@@ -267,7 +267,7 @@ async fn signing_in_sets_a_cookie_that_counts_for_this_server_only() {
     }
     let cookie = cookie.split(';').next().unwrap();
     let with = async |path: &str, more: &[(&str, &str)]| {
-        let headers = [&[HTML, ("cookie", cookie)], more].concat();
+        let headers = [&[HTML, ("cookie", cookie)][..], more].concat();
         server.send(Method::GET, path, &headers, "").await
     };
     let own = [("sec-fetch-site", "same-origin")];
