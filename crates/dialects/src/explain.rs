@@ -96,12 +96,15 @@ fn beyond_limit(kind: &ValidationErrorKind, instance: &Value) -> Option<String> 
     })
 }
 
+/// More fields than this are not listed.
+const MAX_LISTED: usize = 20;
+
 fn unknown_field(field: &str, pointer: &str, known: &[String], subject: &str) -> Explained {
     let begun = |name: &&String| field.len() >= 3 && name.to_lowercase().starts_with(&field.to_lowercase());
     let meant = nearest(field, known.iter().map(String::as_str)).or(known.iter().find(begun).map(String::as_str));
     let suggestion = match meant {
         Some(near) => Some(format!("did you mean {}?", quote(near))),
-        None if known.is_empty() || known.len() > 15 => None,
+        None if known.is_empty() || known.len() > MAX_LISTED => None,
         None => {
             let listed: Vec<String> = known.iter().map(|field| quote(field)).collect();
             Some(format!("the fields are {}", listed.join(", ")))

@@ -11,6 +11,7 @@
 //!   a limit in bytes.
 
 mod events;
+mod find;
 mod masked;
 mod windows;
 
@@ -28,6 +29,8 @@ use fermata_store::{
     runs::WaitRecord,
 };
 use uuid::Uuid;
+
+pub use find::RunWindow;
 
 /// The most items in one page of a list.
 pub const MAX_PAGE: u32 = 1000;

@@ -21,6 +21,7 @@ pub mod conformance;
 pub mod dead_letters;
 pub mod definitions;
 mod error;
+pub mod fields;
 pub mod flow;
 pub mod inbox;
 pub mod keys;
@@ -38,6 +39,7 @@ pub mod runs;
 pub mod schema;
 pub mod sqlite;
 mod statements;
+pub mod stats;
 pub mod transfer;
 pub mod triggers;
 pub mod usage;
@@ -52,6 +54,7 @@ pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
 pub use definitions::WorkflowStore;
 pub use error::StoreError;
+pub use fields::FieldStore;
 pub use flow::FlowStore;
 pub use inbox::InboxStore;
 pub use keys::KeyStore;
@@ -60,6 +63,7 @@ pub use reads::ReadStore;
 pub use retention::RetentionStore;
 pub use runners::RunnerStore;
 pub use runs::RunStore;
+pub use stats::StatsStore;
 pub use triggers::TriggerStore;
 pub use usage::UsageStore;
 
@@ -93,7 +97,9 @@ pub trait Store:
     + RetentionStore
     + TriggerStore
     + UsageStore
+    + StatsStore
     + FlowStore
+    + FieldStore
     + 'static
 {
     /// Checks that the store can write. Used for readiness.
@@ -113,6 +119,12 @@ pub trait Store:
 
     /// Notifications of changes that were made through this store in this process.
     fn changes(&self) -> tokio::sync::broadcast::Receiver<ChangeHint>;
+
+    /// A number that changes when this process has written something other than heartbeats, so that nothing needs to be read again
+    /// while it stays the same. `None` if other processes may write too.
+    fn writes(&self) -> Option<u64> {
+        None
+    }
 
     /// What the store counts about itself; `None` if it counts nothing.
     fn metrics(&self) -> Option<&StoreMetrics> {

@@ -100,6 +100,9 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
     if let Some(runner) = filter.runner {
         return vec![walker.held(runner)];
     }
+    if let Some((field, values)) = filter.fields.first() {
+        return values.iter().map(|value| walker.with_field(field, value)).collect();
+    }
     if let Some(correlation_id) = &filter.correlation_id {
         let own = correlation_id.parse().ok().map(|id| walker.one(id));
         return own.into_iter().chain([walker.walk(Index::Correlation)]).collect();
@@ -112,8 +115,17 @@ pub(crate) fn walks(filter: &RunFilter, candidates: Option<Vec<RunId>>, flavour:
         let of_status = |status| walker.walk(Index::Status(status));
         return statuses.into_iter().map(of_status).collect();
     }
-    vec![walker.walk(filter.workflow_uid.map_or(Index::Key, Index::Workflow))]
+    match filter.workflows.len() {
+        1..=MAX_WALKS => {
+            let of_workflow = |workflow: &Uuid| walker.walk(Index::Workflow(*workflow));
+            filter.workflows.iter().map(of_workflow).collect()
+        }
+        _ => vec![walker.walk(Index::Key)],
+    }
 }
+
+/// Runs of more workflows than this are found by examining all runs.
+const MAX_WALKS: usize = 50;
 
 /// What a walk is limited to, beside the tenant.
 #[derive(Clone, Copy)]
@@ -150,7 +162,18 @@ impl Terms {
     }
 }
 
-const RUNS: &str = "workflow_executions";
+/// Binds texts, and returns their places.
+fn texts(terms: &mut Terms, texts: &[String]) -> String {
+    let places = texts.iter().map(|text| terms.bind(Bound::Text(text.clone())));
+    listed(places.collect())
+}
+
+fn listed(places: Vec<usize>) -> String {
+    let places: Vec<String> = places.into_iter().map(|at| format!("?{at}")).collect();
+    places.join(", ")
+}
+
+const RUNS: &str = "workflow_executions e";
 
 struct Walker<'a> {
     filter: &'a RunFilter,
@@ -208,21 +231,21 @@ impl Walker<'_> {
         let direction = self.direction();
         match self.flavour {
             _ if columns.is_empty() => {
-                self.within(&mut terms);
+                self.within("id", &mut terms);
                 self.finish(terms, RUNS, &format!("ORDER BY id {direction}"))
             }
             Flavour::Sqlite => {
                 for (column, value) in columns {
                     terms.equal(column, value);
                 }
-                self.within(&mut terms);
+                self.within("id", &mut terms);
                 let runs = format!("{RUNS} INDEXED BY {name}");
                 self.finish(terms, &runs, &format!("ORDER BY id {direction}"))
             }
             Flavour::Postgres => {
                 let order = columns.iter().map(|(column, _)| format!("{column} {direction}, "));
                 let order = format!("ORDER BY {}id {direction}", order.collect::<String>());
-                self.beside(columns, &mut terms);
+                self.beside(columns, "id", &mut terms);
                 self.finish(terms, RUNS, &order)
             }
         }
@@ -242,11 +265,11 @@ impl Walker<'_> {
             // `OFFSET 0` hides the sorting from the planner, which would walk all runs by id otherwise.
             Flavour::Postgres => {
                 let held = format!("lease_owner = ?{at} AND lease_owner IS NOT NULL");
-                format!("(SELECT * FROM {RUNS} WHERE {held} OFFSET 0) held")
+                format!("(SELECT * FROM {RUNS} WHERE {held} OFFSET 0) e")
             }
         };
         self.of_tenant_only(&mut terms);
-        self.within(&mut terms);
+        self.within("id", &mut terms);
         self.finish(terms, &held, &format!("ORDER BY id {}", self.direction()))
     }
 
@@ -265,12 +288,51 @@ impl Walker<'_> {
         }
     }
 
+    /// Runs with this value of a searchable field.
+    fn with_field(&self, field: &str, value: &str) -> Walk {
+        const ID: &str = "f.workflow_execution_id";
+        let mut terms = Terms::default();
+        let mut columns = Vec::new();
+        let tenant = self.filter.tenant.as_ref().filter(|tenant| !tenant.is_empty());
+        let index = match tenant {
+            Some(tenant) => {
+                terms.list.push("f.tenant_id <> ''".to_owned());
+                columns.push(("f.tenant_id", Bound::Text(tenant.clone())));
+                "ix_run_fields_tenant"
+            }
+            None => "ix_run_fields",
+        };
+        columns.push(("f.field", Bound::Text(field.to_owned())));
+        columns.push(("f.value", Bound::Text(value.to_owned())));
+        let direction = self.direction();
+        match self.flavour {
+            Flavour::Sqlite => {
+                for (column, value) in columns {
+                    terms.equal(column, value);
+                }
+                self.within(ID, &mut terms);
+                let runs = format!("run_fields f INDEXED BY {index} CROSS JOIN {RUNS} ON e.id = {ID}");
+                self.finish(terms, &runs, &format!("ORDER BY {ID} {direction}"))
+            }
+            Flavour::Postgres => {
+                let order = columns.iter().map(|(column, _)| format!("{column} {direction}, "));
+                let order = format!("ORDER BY {}{ID} {direction}", order.collect::<String>());
+                self.beside(columns, ID, &mut terms);
+                // `LIMIT 1` makes it a lookup for each row, whatever the planner knows about the tables.
+                let runs = format!(
+                    "run_fields f CROSS JOIN LATERAL (SELECT * FROM workflow_executions WHERE id = {ID} LIMIT 1) e"
+                );
+                self.finish(terms, &runs, &order)
+            }
+        }
+    }
+
     /// One run, if it matches.
     fn one(&self, id: RunId) -> Walk {
         let mut terms = Terms::default();
         let at = terms.bind(Bound::Run(Some(id)));
         terms.list.push(format!("id = ?{at}"));
-        self.within(&mut terms);
+        self.within("id", &mut terms);
         self.finish(terms, RUNS, "")
     }
 
@@ -279,25 +341,25 @@ impl Walker<'_> {
         let fits = self.fits(places);
         let (places, expression) = (Terms::joined(&list), Terms::joined(&fits.list));
         Walk {
-            sql: format!("SELECT id, {expression} AS fits FROM {runs} WHERE {places} {order}"),
+            sql: format!("SELECT e.id, {expression} AS fits FROM {runs} WHERE {places} {order}"),
             values: fits.values,
         }
     }
 
     /// The range of ids.
-    fn within(&self, terms: &mut Terms) {
-        let bounds = [("id >=", self.filter.from), ("id <", self.filter.before)];
-        for (column, bound) in bounds {
+    fn within(&self, id: &str, terms: &mut Terms) {
+        let bounds = [(">=", self.filter.from), ("<", self.filter.before)];
+        for (comparison, bound) in bounds {
             if bound.is_some() {
                 let at = terms.bind(Bound::Run(bound));
-                terms.list.push(format!("{column} ?{at}"));
+                terms.list.push(format!("{id} {comparison} ?{at}"));
             }
         }
     }
 
     /// The same together with values, as a range of all columns: only an index that starts with them has that order.
     /// With equalities and a sort by id, the planner may walk all runs by id instead.
-    fn beside(&self, columns: Vec<(&str, Bound)>, terms: &mut Terms) {
+    fn beside(&self, columns: Vec<(&str, Bound)>, id: &str, terms: &mut Terms) {
         let names: String = columns.iter().map(|(column, _)| format!("{column}, ")).collect();
         let places = columns
             .into_iter()
@@ -305,24 +367,47 @@ impl Walker<'_> {
         let places: String = places.collect();
         let (first, last) = (RunId(Uuid::nil()), RunId(Uuid::max()));
         let from = terms.bind(Bound::Run(Some(self.filter.from.unwrap_or(first))));
-        terms.list.push(format!("({names}id) >= ({places}?{from})"));
+        terms.list.push(format!("({names}{id}) >= ({places}?{from})"));
         let (until, before) = match self.filter.before {
             Some(before) => ("<", before),
             None => ("<=", last),
         };
         let before = terms.bind(Bound::Run(Some(before)));
-        terms.list.push(format!("({names}id) {until} ({places}?{before})"));
+        terms.list.push(format!("({names}{id}) {until} ({places}?{before})"));
     }
 
     /// The conditions that are checked for each run.
     fn fits(&self, mut terms: Terms) -> Terms {
         let filter = self.filter;
         let exact = [
-            ("tenant_id", &filter.tenant),
-            ("workflow_request_id", &filter.request_id),
+            ("e.tenant_id", &filter.tenant),
+            ("e.workflow_request_id", &filter.request_id),
         ];
-        if let Some(workflow) = filter.workflow_uid {
-            terms.equal("workflow_uid", Bound::Workflow(workflow));
+        if !filter.workflows.is_empty() {
+            let places = filter.workflows.iter().map(|uid| terms.bind(Bound::Workflow(*uid)));
+            let places = listed(places.collect());
+            terms.list.push(format!("e.workflow_uid IN ({places})"));
+        }
+        if let Some(prefix) = &filter.request_prefix {
+            let at = terms.bind(Bound::Text(prefix.clone()));
+            let length = prefix.chars().count();
+            let start = format!("substr(e.workflow_request_id, 1, {length})");
+            terms.list.push(format!("{start} = ?{at}"));
+        }
+        if !filter.tags.is_empty() {
+            let tags = texts(&mut terms, &filter.tags);
+            terms.list.push(format!(
+                "EXISTS (SELECT 1 FROM workflow_tags t WHERE t.tag IN ({tags}) AND t.workflow_uid = e.workflow_uid
+                 AND t.version = e.workflow_version)"
+            ));
+        }
+        for (field, values) in &filter.fields {
+            let at = terms.bind(Bound::Text(field.clone()));
+            let values = texts(&mut terms, values);
+            terms.list.push(format!(
+                "EXISTS (SELECT 1 FROM run_fields r WHERE r.workflow_execution_id = e.id AND r.field = ?{at}
+                 AND r.value IN ({values}))"
+            ));
         }
         for (column, text) in exact {
             if let Some(text) = text {
@@ -333,17 +418,17 @@ impl Walker<'_> {
             let at = terms.bind(Bound::Text(correlation_id.clone()));
             let own = terms.bind(Bound::Run(correlation_id.parse().ok()));
             terms.list.push(format!(
-                "CASE WHEN correlation_id IS NULL THEN id IS NOT DISTINCT FROM ?{own} ELSE correlation_id = ?{at} END"
+                "CASE WHEN correlation_id IS NULL THEN e.id IS NOT DISTINCT FROM ?{own} ELSE correlation_id = ?{at} END"
             ));
         }
         if let Some(runner) = filter.runner {
             let at = terms.bind(Bound::Runner(runner));
-            terms.list.push(format!("lease_owner IS NOT DISTINCT FROM ?{at}"));
+            terms.list.push(format!("e.lease_owner IS NOT DISTINCT FROM ?{at}"));
         }
         if !filter.statuses.is_empty() {
             let words = filter.statuses.iter().map(|status| format!("'{}'", status.as_str()));
             let words = words.collect::<Vec<_>>().join(", ");
-            terms.list.push(format!("status IN ({words})"));
+            terms.list.push(format!("e.status IN ({words})"));
         }
         if let Some(search) = &filter.search {
             let at = terms.bind(Bound::Text(search.to_ascii_lowercase()));

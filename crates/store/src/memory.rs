@@ -8,6 +8,7 @@ mod callbacks;
 mod children;
 mod dead_letters;
 mod definitions;
+mod fields;
 mod flow;
 mod inbox;
 mod keys;
@@ -16,12 +17,13 @@ mod reads;
 mod retention;
 mod runners;
 mod runs;
+mod stats;
 mod triggers;
 mod usage;
 
 use crate::{
     ChangeHint, Result, Store, StoreError, audit::AuditRow, callbacks::RegisteredCallback, dead_letters::DeadLetter,
-    flow::rules::KeyRow, keys::ApiKey, runners::Runner,
+    flow::rules::KeyRow, keys::ApiKey, runners::Runner, stats::StatsRow,
 };
 use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
@@ -87,6 +89,8 @@ struct State {
     merged_requests: BTreeMap<(String, String), (RunId, Timestamp)>,
     /// Counted steps, by tenant and month.
     usage: BTreeMap<(String, u32), u64>,
+    /// Numbers of runs, by minute, process, workflow and tenant.
+    stats: BTreeMap<(i64, RunnerId, Uuid, String), StatsRow>,
 }
 
 /// A store in memory. Clones share it.

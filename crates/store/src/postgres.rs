@@ -22,6 +22,7 @@ mod decide;
 mod definitions;
 mod error;
 mod facts;
+mod fields;
 mod flow;
 mod hints;
 mod inbox;
@@ -40,6 +41,7 @@ mod runs;
 mod sessions;
 mod settings;
 mod sql;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -5,8 +5,8 @@
 //!
 //! What must stay true:
 //! * A run that has not ended is never touched, nor is a run with such a run below it (its children, and theirs).
-//! * A run and all that belongs to it are removed in one transaction: rows of attempts, journal, waits, messages, links and cached states,
-//!   and its child runs. Dead letters are records of their own and stay.
+//! * A run and all that belongs to it are removed in one transaction: rows of attempts, journal, waits, messages, links, cached states
+//!   and searchable fields, and its child runs. Dead letters are records of their own and stay.
 //! * An idempotency key is in use for as long as its run's row exists.
 
 use crate::Result;
@@ -19,13 +19,14 @@ use uuid::Uuid;
 pub(crate) const EXAMINED: u32 = 1000;
 
 /// The tables with rows of a run, beside `workflow_executions`. Their column is `workflow_execution_id`.
-pub(crate) const TABLES: [&str; 6] = [
+pub(crate) const TABLES: [&str; 7] = [
     "execution_events",
     "action_executions",
     "workflow_resource_links",
     "run_waits",
     "run_inbox",
     "run_states",
+    "run_fields",
 ];
 
 /// The runs after an id and before another, by id. Not `NOT EXISTS`: PostgreSQL might answer it by reading the whole table.
@@ -37,7 +38,8 @@ pub(crate) const CANDIDATES: &str = "SELECT id, workflow_id, status, end_time, o
 /// trigger marks the row as emptied; other triggers are JSON and never empty.
 pub(crate) const EMPTIED: &str = "trigger_payload_json = '', spec_json = NULL, outputs_json = NULL,
     context_snapshot_json = NULL, error_json = NULL, correlation_id = NULL, requester_email = NULL,
-    requester_display_name = NULL, traceparent = NULL, request_json = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
+    requester_display_name = NULL, traceparent = NULL, request_json = NULL,
+    rerun_json = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
 
 /// How long things are kept. `None` is for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

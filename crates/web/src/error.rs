@@ -46,6 +46,16 @@ pub(crate) enum Detail {
         /// JSON pointer into the body of the request.
         pointer: String,
     },
+    Query {
+        code: &'static str,
+        severity: &'static str,
+        message: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
+        /// The characters of the query that are wrong, counted from 0.
+        start: usize,
+        end: usize,
+    },
 }
 
 impl ApiError {
@@ -153,7 +163,23 @@ impl From<Refusal> for ApiError {
             Refusal::WorkflowNotFound(_) => ApiError::not_found("WORKFLOW_NOT_FOUND", message),
             Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
             Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
+            Refusal::NoSuchRow { .. } => ApiError::parameter(message),
+            Refusal::TooManyLists => ApiError::busy("too many different queries are being watched"),
+            Refusal::RunEnded { .. } | Refusal::NodeCommand { .. } => ApiError::conflict("WFENG002", message),
+            Refusal::NodeNotFound { .. } => ApiError::not_found("NODE_NOT_FOUND", message),
+            Refusal::InvalidSkip(_) => ApiError::invalid(message),
             Refusal::RunNotFinished(_) => ApiError::conflict("EXECUTION_NOT_FINISHED", message),
+            Refusal::WrongStatus { .. } => ApiError::conflict("WFENG002", message),
+            Refusal::RunUnusable { .. } => ApiError::conflict("EXECUTION_UNUSABLE", message),
+            Refusal::InvalidRerun { pointer, what } => {
+                let detail = Detail::Trigger {
+                    code: "INVALID_RERUN",
+                    severity: "error",
+                    message: what,
+                    pointer,
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_RERUN", message).with_details([detail])
+            }
             Refusal::OtherTenant => forbidden("OTHER_TENANT", message),
             Refusal::OtherPrincipal => forbidden("OTHER_PRINCIPAL", message),
             Refusal::Shared(_) => forbidden("SHARED_WORKFLOW", message),
@@ -206,6 +232,18 @@ impl From<Refusal> for ApiError {
                 ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "CONCURRENCY_LIMIT", message)
             },
             Refusal::UniqueKeyTaken { .. } => ApiError::conflict("UNIQUE_KEY_TAKEN", message),
+            Refusal::InvalidQuery(problem) => {
+                let detail = Detail::Query {
+                    code: "INVALID_QUERY",
+                    severity: "error",
+                    message: problem.message,
+                    help: problem.help,
+                    start: problem.at.start,
+                    end: problem.at.end,
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", message).with_details([detail])
+            }
+            Refusal::PatternTooWide { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", message),
             Refusal::InvalidFlowKey { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_KEY", message),
             Refusal::MonthlyLimit { retry_after, .. } => ApiError {
                 retry_after: Some(retry_after),
@@ -245,6 +283,18 @@ impl From<Refusal> for ApiError {
                 ApiError::new(StatusCode::BAD_REQUEST, "INVALID_TRIGGER_CONFIG", message)
                     .with_details(problems.into_iter().map(detail))
             }
+            Refusal::InvalidMocks(problems) => {
+                let detail = |(pointer, message): (String, String)| Detail::Trigger {
+                    code: "INVALID_MOCKS",
+                    severity: "error",
+                    message,
+                    pointer: format!("/mocks{pointer}"),
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_MOCKS", message)
+                    .with_details(problems.into_iter().map(detail))
+            }
+            Refusal::DryRunTooLong(_) => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "DRY_RUN_TOO_LONG", message),
+            Refusal::TooManyDryRuns => ApiError::busy(&message),
             Refusal::InvalidDocument(problems) => {
                 let list = problems.into_list().into_iter();
                 ApiError::new(StatusCode::BAD_REQUEST, "WFENG005", message).with_details(list.map(Detail::Diagnostic))

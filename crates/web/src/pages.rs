@@ -139,7 +139,8 @@ impl Shown {
                 page.headers_mut().append(name, value.clone());
             }
         }
-        if error.status == StatusCode::UNAUTHORIZED {
+        // A link of another site did not send the cookie; it may still be good.
+        if error.status == StatusCode::UNAUTHORIZED && !self.comes_from_elsewhere {
             session::forget(page.headers_mut());
         }
         page

@@ -55,6 +55,8 @@ impl PlanBuilder {
             triggers: Vec::new(),
             empty_schedule_payload: false,
             flow: None,
+            tags: Vec::new(),
+            searchable: Vec::new(),
         };
         PlanBuilder {
             parts,

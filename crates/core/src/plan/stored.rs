@@ -56,6 +56,12 @@ pub struct StoredPlan {
     /// How many runs at once and how often, if the document says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<FlowControl>,
+    /// The tags of the document: lists of runs can be limited to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Paths into the trigger, such as `order.id`, whose values runs can be found by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub searchable: Vec<String>,
 }
 
 /// A trigger that a document declares. Publishing creates and changes it.

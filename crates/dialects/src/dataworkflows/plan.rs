@@ -7,7 +7,7 @@ use super::{text, time};
 use crate::child::{CHILD, Child};
 use crate::compile::{Settings, whole};
 use crate::triggers::declared;
-use crate::{flow, for_each};
+use crate::{flow, for_each, labels};
 use fermata_core::plan::{ContextPolicy, Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
 use fermata_core::{
     AnswerRule, Edge, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, RunOutputs, When, code,
@@ -45,6 +45,8 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         triggers: declared(document),
         empty_schedule_payload: false,
         flow: flow::control(document),
+        tags: labels::list(document, "tags"),
+        searchable: labels::list(document, "searchable"),
     })
 }
 

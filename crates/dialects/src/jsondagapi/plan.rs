@@ -9,7 +9,7 @@ use crate::check::text;
 use crate::child::Child;
 use crate::compile::Settings;
 use crate::triggers::declared;
-use crate::{flow, for_each};
+use crate::{flow, for_each, labels};
 use fermata_core::plan::{Entries, Form, GraphError, Name, Scope, Source, StoredPlan, Words};
 use fermata_core::{AnswerRule, Join, Kind, Language, NodeIx, OnFailure, Plan, Policies, Route, When, code};
 use fermata_expr::logic::{LogicLanguage, encode};
@@ -52,6 +52,8 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings) -> Resul
         triggers: declared(document),
         empty_schedule_payload: false,
         flow: flow::control(document),
+        tags: labels::list(document, "tags"),
+        searchable: labels::list(document, "searchable"),
     })
 }
 

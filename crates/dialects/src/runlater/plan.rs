@@ -7,8 +7,8 @@ use super::max_duration_seconds;
 use super::view::{Step, Task, View};
 use crate::check::text;
 use crate::compile::{Settings, Stage};
-use crate::flow;
 use crate::http_request::ACTION;
+use crate::{flow, labels};
 use fermata_core::plan::{
     ContextPolicy, Entries, Form, GraphError, Member, Name, Overflow, Place, Scope, Source, StoredPlan, Takes,
     Templates, Words,
@@ -66,6 +66,8 @@ pub(super) fn build(view: &View, document: &Value, settings: &Settings, stage: S
         triggers: super::declared(document),
         empty_schedule_payload: true,
         flow: flow::control(document),
+        tags: labels::list(document, "tags"),
+        searchable: labels::list(document, "searchable"),
     })
 }
 

@@ -82,6 +82,8 @@ pub struct NodeProgress {
     pub verdicts: Vec<Verdict>,
     /// The outcome that an answer chose.
     pub chosen: Option<String>,
+    /// The run that executed it, if this one only keeps its result.
+    pub reused_from: Option<RunId>,
 }
 
 /// A time in which a node did one thing.
@@ -203,6 +205,7 @@ impl Replay {
             taken: None,
             verdicts: Vec::new(),
             chosen: None,
+            reused_from: None,
         };
         Replay {
             nodes: vec![node; plan.nodes.len()],
@@ -215,7 +218,20 @@ impl Replay {
     }
 
     fn add(&mut self, at: Timestamp, event: &Event) -> Result<(), String> {
-        self.note(at, event);
+        match event {
+            Event::Reused(reused) => {
+                for kept in &reused.events {
+                    self.note(at, kept);
+                }
+                // Nothing of it happened in this run.
+                for node in reused.nodes().filter_map(|node| self.run.plan().find(node.as_str())) {
+                    let node = &mut self.nodes[node.at()];
+                    node.periods.clear();
+                    node.reused_from = Some(reused.of);
+                }
+            }
+            event => self.note(at, event),
+        }
         apply(&mut self.run, event).map_err(|error| error.to_string())?;
         self.skips.note(event);
         Ok(())

@@ -15,6 +15,7 @@ use crate::{
     engine::Shared,
     error::{EngineError, Refusal},
     scope::Payloads,
+    search_fields::fields_of,
     trigger::check_trigger,
 };
 use fermata_core::Status;
@@ -78,6 +79,21 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64, b
     }
 }
 
+/// Sets the searchable fields of a run before its first step: SQL stores runs without them, and the payload of a delayed run may
+/// have changed.
+async fn set_fields(
+    shared: &Shared,
+    stored: &StoredRun,
+    compiled: &Compiled,
+    payloads: &Payloads,
+) -> Result<(), StoreError> {
+    if compiled.plan.searchable.is_empty() {
+        return Ok(());
+    }
+    let fields = fields_of(&compiled.plan, payloads.given().0);
+    shared.store.set_fields(stored.id, &stored.tenant, fields).await
+}
+
 /// Whether the workflows of one claim are archived, so that each is read once.
 type Archived = HashMap<Uuid, bool>;
 
@@ -128,6 +144,9 @@ async fn one(
         Err(what) => return quarantine(shared, stored.id, stored.epoch, &what).await,
     };
     if starts && !archived {
+        if let Err(error) = set_fields(shared, &stored, &compiled, &payloads).await {
+            return try_again(shared, &stored, &error, backoff).await;
+        }
         match admit(shared, &stored, &compiled, &payloads).await {
             Ok(()) => {}
             Err(NotAdmitted::Settled) => return,

@@ -63,7 +63,7 @@ impl Bed {
     pub async fn runs_of(&self, name: &str) -> Vec<fermata_store::reads::RunRecord> {
         let uid = self.engine.reads().workflow(name).await.unwrap().uid;
         let filter = RunFilter {
-            workflow_uid: Some(uid),
+            workflows: vec![uid],
             limit: 100,
             ..RunFilter::default()
         };

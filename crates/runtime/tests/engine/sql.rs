@@ -180,6 +180,24 @@ async fn commit_starts_a_run_and_rollback_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_of_sql_are_found_by_their_fields() {
+    let bed = Bed::new(NEVER).await;
+    let mut document = says_it();
+    document["searchable"] = json!(["what"]);
+    bed.publish(document).await;
+    let run = bed.start("r1", json!({ "what": "x1" })).await;
+    bed.start("r2", json!({ "what": "x2" })).await;
+    assert_eq!(bed.end(run).await.status, Status::Succeeded);
+    let filter = RunFilter {
+        fields: vec![("what".to_owned(), vec!["x1".to_owned()])],
+        limit: 10,
+        ..RunFilter::default()
+    };
+    let found = bed.store.runs(filter).await.unwrap().items;
+    assert_eq!(found.iter().map(|run| run.id).collect::<Vec<_>>(), [run]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_transaction_may_start_many_runs() {
     let bed = Bed::new(NEVER).await;
     bed.publish(says_it()).await;

@@ -258,7 +258,7 @@ pub async fn soft_deleted_workflows_are_kept_for_their_runs(store: &Arc<dyn Stor
 
 fn runs_of(workflow: Uuid) -> RunFilter {
     RunFilter {
-        workflow_uid: Some(workflow),
+        workflows: vec![workflow],
         limit: 9,
         ..Default::default()
     }

@@ -197,7 +197,7 @@ pub async fn runs_name_their_runner(store: &Arc<dyn Store>) {
     let mut filter = of(them, 9);
     filter.request_id = Some("theirs".to_owned());
     assert_eq!(runs_of(filter.clone()).await, (vec![(theirs, Some(them))], false));
-    (filter.request_id, filter.workflow_uid) = (None, Some(uid("another")));
+    (filter.request_id, filter.workflows) = (None, vec![uid("another")]);
     assert_eq!(runs_of(filter).await, (Vec::new(), false));
 }
 

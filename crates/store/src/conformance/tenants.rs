@@ -332,7 +332,7 @@ pub async fn runs_are_listed_by_tenant(store: &Arc<dyn Store>) {
                     }
                     let mut filter = RunFilter {
                         tenant: Some(tenant.to_owned()),
-                        workflow_uid: workflow.map(uid),
+                        workflows: workflow.map(uid).into_iter().collect(),
                         statuses: statuses.clone(),
                         order,
                         limit: 2,

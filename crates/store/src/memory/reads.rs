@@ -5,7 +5,7 @@ use crate::{
     Result,
     reads::{
         EventRecord, LinkRecord, MAX_EXAMINED, MAX_QUEUE_DEPTH, Order, Page, QueueDepth, ReadStore, RunFilter, RunPage,
-        RunRecord, Window,
+        RunPosition, RunRecord, Window,
     },
     runs::{Attempt, StoredMessage, WaitRecord},
 };
@@ -39,6 +39,14 @@ impl ReadStore for MemoryStore {
         self.with(|state| state.events(run, window))
     }
 
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        self.with(|state| state.positions(runs))
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.with(|state| state.journal_after(run, after, limit))
+    }
+
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
         self.with(|state| state.queue_depths(now))
     }
@@ -54,12 +62,14 @@ impl State {
         let due = self.free.iter().take_while(|(at, _)| *at <= now);
         for (_, run) in due.take(MAX_QUEUE_DEPTH as usize) {
             if let Some(Entry { new, .. }) = self.runs.get(run) {
-                *depths.entry((&new.workflow_id, new.workflow_uid)).or_default() += 1;
+                let of = (&new.workflow_id, new.workflow_uid, &new.tenant);
+                *depths.entry(of).or_default() += 1;
             }
         }
-        let depth = |((workflow_id, workflow_uid), runs): ((&String, Uuid), u64)| QueueDepth {
+        let depth = |((workflow_id, workflow_uid, tenant), runs): ((&String, Uuid, &String), u64)| QueueDepth {
             workflow_uid,
             workflow_id: workflow_id.clone(),
+            tenant: tenant.clone(),
             runs,
         };
         depths.into_iter().map(depth).collect()
@@ -73,7 +83,11 @@ impl State {
             .zip(filter.before)
             .is_some_and(|(from, before)| from >= before);
         let range = if empty { None } else { Some((from, to)) };
-        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (&filter.workflow_uid, range) {
+        let workflow = match filter.workflows.as_slice() {
+            [workflow] => Some(workflow),
+            _ => None,
+        };
+        let ids: Box<dyn DoubleEndedIterator<Item = RunId>> = match (workflow, range) {
             (_, None) => Box::new(std::iter::empty()),
             (_, Some(range)) if filter.runner.is_some() => {
                 let held = filter.runner.into_iter().flat_map(|runner| self.of_runner(runner));
@@ -107,7 +121,7 @@ impl State {
             }
             last = Some(id);
             let record = self.runs.get(&id).map(Entry::record);
-            let Some(fitting) = record.filter(|run| filter.fits(run)) else {
+            let Some(fitting) = record.filter(|run| filter.fits(run) && self.is_labelled(run, filter)) else {
                 continue;
             };
             if page.items.len() == filter.limit as usize {
@@ -117,6 +131,17 @@ impl State {
             page.items.push(fitting.without_payloads());
         }
         page
+    }
+
+    /// Whether a run has the tags and fields of a filter.
+    fn is_labelled(&self, run: &RunRecord, filter: &RunFilter) -> bool {
+        let has_field = |(field, values): &(String, Vec<String>)| {
+            let fields = self.runs.get(&run.id).into_iter().flat_map(|entry| &entry.new.fields);
+            let mut fields = fields.filter(|own| own.field == *field);
+            fields.any(|own| values.contains(&own.value))
+        };
+        let has_tag = filter.tags.is_empty() || self.has_tag(run.workflow_uid, run.workflow_version, &filter.tags);
+        has_tag && filter.fields.iter().all(has_field)
     }
 
     pub(super) fn children_of(&self, parent: RunId, after: Option<RunId>, limit: u32) -> Page<RunRecord> {
@@ -146,6 +171,24 @@ impl State {
             cut(entry.journal.iter(), window).cloned().collect(),
             entry.journal.len() as u64,
         )
+    }
+
+    fn positions(&self, runs: &[RunId]) -> Vec<RunPosition> {
+        let position = |run: &RunId| {
+            let entry = self.runs.get(run)?;
+            Some(RunPosition {
+                run: *run,
+                seq: entry.journal.last().map_or(0, |row| row.seq),
+                status: entry.record().status,
+            })
+        };
+        runs.iter().filter_map(position).collect()
+    }
+
+    fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Vec<EventRecord> {
+        let rows = self.runs.get(&run).into_iter().flat_map(|entry| &entry.journal);
+        let rows = rows.filter(|row| row.seq > after);
+        rows.take(limit as usize).cloned().collect()
     }
 
     pub(super) fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Vec<Attempt> {

@@ -32,13 +32,7 @@ pub(super) const LAST: Uuid = Uuid::max();
 
 /// The runs that match a filter.
 pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage, PgError> {
-    let texts = [
-        &filter.tenant,
-        &filter.correlation_id,
-        &filter.request_id,
-        &filter.search,
-    ];
-    if !texts.into_iter().flatten().all(|text| storable(text)) {
+    if !is_storable(filter) {
         let (items, next) = (Vec::new(), None);
         return Ok(RunPage { items, next });
     }
@@ -53,6 +47,21 @@ pub(super) async fn runs(client: &Object, filter: &RunFilter) -> Result<RunPage,
     Ok(RunPage { items, next })
 }
 
+/// Whether the texts of a filter can be in the database at all.
+fn is_storable(filter: &RunFilter) -> bool {
+    let texts = [
+        &filter.tenant,
+        &filter.correlation_id,
+        &filter.request_id,
+        &filter.search,
+        &filter.request_prefix,
+    ];
+    let mut texts = texts.into_iter().flatten().chain(&filter.tags);
+    let mut fields = filter.fields.iter();
+    texts.all(|text| storable(text))
+        && fields.all(|(field, values)| storable(field) && values.iter().all(|value| storable(value)))
+}
+
 /// Reads the rows of a page in the order of the given ids.
 pub(super) fn rows_query() -> String {
     format!(
@@ -63,6 +72,9 @@ pub(super) fn rows_query() -> String {
 
 /// The only runs that can match, if the filter has a request id.
 async fn candidates(client: &impl GenericClient, filter: &RunFilter) -> Result<Option<Vec<RunId>>, PgError> {
+    if !filter.ids.is_empty() {
+        return Ok(Some(filter.ids.clone()));
+    }
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
     };

@@ -41,6 +41,9 @@ pub(super) fn runs(connection: &Connection, filter: &RunFilter) -> rusqlite::Res
 
 /// The only runs that can match, if an index determines them.
 fn candidates(connection: &Connection, filter: &RunFilter) -> rusqlite::Result<Option<Vec<RunId>>> {
+    if !filter.ids.is_empty() {
+        return Ok(Some(filter.ids.clone()));
+    }
     let Some(request_id) = &filter.request_id else {
         return Ok(None);
     };

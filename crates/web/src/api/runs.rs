@@ -140,7 +140,7 @@ async fn runs(
     statuses.sort();
     statuses.dedup();
     let mut filter = RunFilter {
-        workflow_uid: Some(workflow),
+        workflows: vec![workflow],
         statuses,
         before,
         limit,

@@ -3,12 +3,12 @@
 use super::{
     graph::action,
     json,
-    parts::{ago, cut, encoded, exact, mark, node_kind, took},
+    parts::{ago, cut, encoded, exact, mark, node_kind, short_id, took},
     run::failure,
 };
 use crate::error::ApiError;
 use fermata_core::{Join, Node, Verdict, When};
-use fermata_runtime::{NodeProgress, Progress, Session};
+use fermata_runtime::{NodeProgress, Progress, Scope, Session};
 use fermata_store::{reads::RunRecord, runs::Attempt};
 use maud::{Markup, html};
 
@@ -38,11 +38,22 @@ pub(super) async fn of(session: &Session, run: &RunRecord, progress: &Progress, 
                 @if state.attempt > 1 { span.muted { " attempt " (state.attempt) " of " (node.policies.retry.max_attempts) } }
                 @if let Some(until) = state.until.filter(|_| state.taken.is_none()) { p { "until " (exact(until)) " (" (ago(until, now)) ")" } }
                 @if let Some(items) = state.items { p { (items.succeeded) " of " (items.total) " items succeeded, " (items.failed) " failed" } }
+                @if let Some(of) = state.reused_from {
+                    p { "Kept from " a href=(format!("/runs/{of}?node={}", encoded(id))) title=(of) { "run " (short_id(of)) } "; this run did not execute it." }
+                }
                 @if let Some(reason) = &state.skip_reason { p { "Skipped: " (reason) } }
                 @if let Some(problem) = &state.failure {
                     @if attempts.is_empty() { div.failure { b.mono { (problem.code) } " " span.message { (cut(&problem.message, 2000)) } } }
                 }
                 @if let Some(chosen) = &state.chosen { p { "Chosen outcome: " b { (chosen) } } }
+            }
+            @if run.status.is_terminal() && state.attempt > 0 && session.caller().has(Scope::Execute) {
+                p.pad {
+                    button.button.js data-post=(format!("/api/v1/executions/{}/rerun", run.id)) data-new-run
+                        data-body=(serde_json::json!({ "fromNode": id }))
+                        data-title="Retry from this node?" data-yes="Retry from here"
+                        data-text="A new run keeps the results of the nodes before this one, and repeats this node and all that it reaches." { "Retry from here" }
+                }
             }
             (why(progress, node, state))
             @for (at, attempt) in attempts.iter().enumerate() { (attempt_part(attempt, at == 0, &base)) }

@@ -27,6 +27,8 @@ pub(super) struct Frame {
     now: Timestamp,
     /// How often the page asks for changes, in milliseconds.
     pub poll: Option<u32>,
+    /// The stream that says when the page has changed.
+    pub stream: Option<String>,
     /// The browser asks for the page again at once.
     pub reload: bool,
 }
@@ -62,6 +64,7 @@ impl Frame {
             has_navigation: false,
             now: Timestamp(0),
             poll: None,
+            stream: None,
             reload: false,
         }
     }
@@ -69,7 +72,7 @@ impl Frame {
     pub fn page(self, content: Markup) -> Page {
         Page(html! {
             (DOCTYPE)
-            html lang="en" data-now=[self.has_navigation.then(|| self.now.millis())] data-poll=[self.poll] {
+            html lang="en" data-now=[self.has_navigation.then(|| self.now.millis())] data-poll=[self.poll] data-stream=[self.stream.as_deref()] {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";

@@ -106,6 +106,7 @@ fn node(
     let word = progress.map_or("", |progress| progress.word.as_str());
     let name = node.title.as_deref().unwrap_or(id);
     let note = match progress {
+        Some(progress) if progress.reused_from.is_some() => format!("{} · kept", action(&node.kind)),
         Some(progress) if progress.attempt > 1 => format!("{} · attempt {}", action(&node.kind), progress.attempt),
         _ => action(&node.kind).to_owned(),
     };

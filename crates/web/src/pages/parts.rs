@@ -3,6 +3,7 @@
 use crate::time::Iso;
 use fermata_core::{Status, Timestamp};
 use fermata_runtime::NodeState;
+use fermata_store::reads::RunRecord;
 use maud::{Markup, html};
 
 /// An icon with its word. The word is also the name of the class and of the icon.
@@ -18,6 +19,14 @@ pub(super) fn mark(kind: &str, word: &str) -> Markup {
 /// The status of a run.
 pub(super) fn status(status: Status) -> Markup {
     mark(status_kind(status), status.as_str())
+}
+
+/// The status of a run, or that it is paused.
+pub(super) fn run_status(run: &RunRecord) -> Markup {
+    match run.paused_at {
+        Some(_) => mark("waiting", "Paused"),
+        None => status(run.status),
+    }
 }
 
 pub(super) fn status_kind(status: Status) -> &'static str {

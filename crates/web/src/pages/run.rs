@@ -4,7 +4,7 @@ use super::{
     Page, drawer,
     frame::{Frame, Tab},
     graph, json,
-    parts::{ago, cut, exact, quoted, short_id, status, took},
+    parts::{ago, cut, exact, quoted, run_status, short_id, took},
     runs::{short_row, started_by},
     timeline,
 };
@@ -32,6 +32,9 @@ const EVENTS: u32 = 200;
 const CHILDREN: u32 = 50;
 /// How often the page of a run that has not ended asks for changes.
 const POLL_MS: u32 = 1500;
+
+/// The body of a command.
+const BY: &str = r#"{"reason": "in the dashboard"}"#;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -66,6 +69,10 @@ pub(crate) async fn page(
     let waits = waits(&session, &run, progress.as_ref(), now).await?;
     let mut frame = Frame::new(format!("{} {}", run.workflow_id, short_id(id)), Tab::Runs, &session);
     frame.poll = (!run.status.is_terminal()).then_some(POLL_MS);
+    let seq = progress.as_ref().map_or(0, |progress| progress.seq);
+    frame.stream = frame
+        .poll
+        .map(|_| format!("/api/v1/executions/{id}/stream?after={seq}"));
     Ok(frame.page(html! {
         div #run-head data-live { (head(&web, &session, &run, now)) (waits) }
         @if let Some(progress) = &progress {
@@ -92,17 +99,36 @@ pub(crate) async fn page(
 }
 
 fn head(web: &Web, session: &Session, run: &RunRecord, now: Timestamp) -> Markup {
-    let may_cancel = !run.status.is_terminal() && session.caller().has(Scope::Execute);
+    let may_act = session.caller().has(Scope::Execute);
+    let has_ended = run.status.is_terminal();
+    let to = |verb: &str| format!("/api/v1/executions/{}/{verb}", run.id);
     html! {
         div.head.run-head {
             nav.crumbs aria-label="Breadcrumb" { a href="/" { "Runs" } " / " span.mono { (run.id) } button.plain data-copy=(run.id) { "Copy" } }
             h1 { (run.workflow_id) span.muted { " v" (run.workflow_version) } }
-            (status(run.status))
+            (run_status(run))
             span.grow {}
             button.button.js data-copy=(as_curl(web, run)) title="Start a run with the same trigger" { "Copy as curl" }
-            @if may_cancel {
-                button.button.danger.js data-post=(format!("/api/v1/executions/{}/cancel", run.id))
-                    data-body=r#"{"reason": "cancelled in the dashboard"}"#
+            @if may_act && has_ended {
+                @if run.status == Status::Failed {
+                    button.button.js data-post=(to("rerun")) data-body=r#"{"failedOnly": true}"# data-new-run
+                        data-title="Retry the failed nodes?" data-yes="Retry"
+                        data-text="A new run keeps the results of all other nodes and repeats those that failed, and what follows them." { "Retry failed" }
+                }
+                button.button.js data-post=(to("rerun")) data-body="{}" data-new-run
+                    data-title="Run it again?" data-yes="Run again"
+                    data-text="A new run with the same trigger and version repeats every node." { "Rerun" }
+            }
+            @if may_act && !has_ended {
+                @if run.paused_at.is_some() {
+                    button.button.js data-post=(to("resume")) data-body=(BY)
+                        data-title="Resume this run?" data-yes="Resume" data-text="The run goes on where it was paused." { "Resume" }
+                } @else {
+                    button.button.js data-post=(to("pause")) data-body=(BY)
+                        data-title="Pause this run?" data-yes="Pause" data-text="Running actions finish. Nothing new starts until the run is resumed; its deadlines go on." { "Pause" }
+                }
+                button.button.danger.js data-post=(to("cancel"))
+                    data-body=(BY)
                     data-title="Cancel this run?" data-yes="Cancel the run"
                     data-text="Nodes that have not ended are stopped. This cannot be undone." { "Cancel" }
             }
@@ -112,6 +138,9 @@ fn head(web: &Web, session: &Session, run: &RunRecord, now: Timestamp) -> Markup
             (fact("Started", &html! { (exact(run.created_at)) " " span.muted { "(" (ago(run.created_at, now)) ")" } }))
             @if let Some(ended) = run.ended_at { (fact("Ended", &exact(ended))) }
             (fact("Started by", &started_by(run)))
+            @if let Some(parent) = run.parent.filter(|_| run.rerun_of.is_some()) {
+                (fact("Parent", &html! { a href=(format!("/runs/{parent}")) title=(parent) { "run " (short_id(parent)) } }))
+            }
             @if !run.tenant.is_empty() { (fact("Tenant", &html! { (run.tenant) })) }
             @if !run.request_id.is_empty() && run.request_id != run.id.to_string() { (fact("Request id", &html! { span.mono title=(run.request_id) { (cut(&run.request_id, 40)) } })) }
             @if let Some(id) = &run.correlation_id { (fact("Correlation id", &html! { span.mono title=(id) { (cut(id, 40)) } })) }
@@ -165,6 +194,11 @@ async fn waits(
 ) -> Result<Markup, ApiError> {
     if run.status.is_terminal() {
         return Ok(html! {});
+    }
+    if let Some(paused) = run.paused_at {
+        return Ok(html! {
+            p.waits { "Paused " (ago(paused, now)) ". Actions that were running finish; nothing new starts until the run is resumed." }
+        });
     }
     if run.status == Status::Pending {
         let ahead = session.reads().ahead(run).await?;

@@ -3,7 +3,7 @@
 use super::{
     Page, accepts_html,
     frame::{Frame, Tab},
-    parts::{ago, cut, empty, encoded, exact, quoted, short_id, status, took},
+    parts::{ago, cut, empty, encoded, exact, quoted, run_status, short_id, took},
 };
 use crate::{
     Web,
@@ -19,7 +19,7 @@ use crate::{
 };
 use axum::{
     extract::State,
-    http::{HeaderMap, Uri},
+    http::{HeaderMap, StatusCode, Uri},
 };
 use fermata_core::{Status, Timestamp};
 use fermata_store::reads::RunRecord;
@@ -38,13 +38,21 @@ pub(crate) async fn page(
     headers: HeaderMap,
     uri: Uri,
     Query(mut query): Query<ListQuery>,
-) -> Result<Page, ApiError> {
+) -> Result<(StatusCode, Page), ApiError> {
     // Clients of the API find nothing here, as before there were pages.
     if !accepts_html(&headers) {
         return Err(no_route(uri).await);
     }
     query.limit = query.limit.or(Some(LIMIT));
-    let found = find(&session, query.clone()).await?;
+    let found = match find(&session, query.clone()).await {
+        Ok(found) => found,
+        // The filters stay, so that they can be mended.
+        Err(error) if error.status == StatusCode::BAD_REQUEST => {
+            let frame = Frame::new("Runs", Tab::Runs, &session);
+            return Ok((StatusCode::BAD_REQUEST, wrong_filter(frame, &query, &error)));
+        }
+        Err(error) => return Err(error),
+    };
     let now = session.now();
     let is_first = query.cursor.is_none();
     let has_filter = !filters(&query).is_empty();
@@ -52,7 +60,7 @@ pub(crate) async fn page(
     let mut frame = Frame::new("Runs", Tab::Runs, &session);
     frame.poll = is_first.then_some(POLL_MS);
     let shows_tenant = session.caller().tenant().is_none();
-    Ok(frame.page(html! {
+    let page = frame.page(html! {
         div.head { h1 { "Runs" } (filter_form(&query)) }
         div #runs data-live {
             @if found.items.is_empty() {
@@ -72,7 +80,15 @@ pub(crate) async fn page(
                 @if let Some(next) = next { a.button href=(next) rel="next" { "Older" } }
             }
         }
-    }))
+    });
+    Ok((StatusCode::OK, page))
+}
+
+fn wrong_filter(frame: Frame, query: &ListQuery, error: &ApiError) -> Page {
+    frame.page(html! {
+        div.head { h1 { "Runs" } (filter_form(query)) }
+        div.failure role="alert" { (error.message) }
+    })
 }
 
 fn nothing_yet(web: &Web) -> Markup {
@@ -87,7 +103,7 @@ fn row(run: &RunRecord, now: Timestamp, shows_tenant: bool) -> Markup {
     let to = format!("/runs/{}", run.id);
     html! {
         tr data-row {
-            td.state { (status(run.status)) (detail(run, now)) }
+            td.state { (run_status(run)) (detail(run, now)) }
             td {
                 a.main href=(to) { (run.workflow_id) }
                 span.muted { " v" (run.workflow_version) }
@@ -119,6 +135,8 @@ fn detail(run: &RunRecord, now: Timestamp) -> Markup {
             span.detail title=(message) { @if let Some(node) = node { b { (node) } ": " } (cut(message, 90)) }
         } @else if let Some(reason) = &run.reason {
             span.detail title=(reason) { (cut(reason, 90)) }
+        } @else if run.paused_at.is_some() {
+            span.detail { "paused" }
         } @else if WaitingForView::of(run).is_some() {
             span.detail { "waits for its turn" }
         } @else if let Some(wake) = run.wake_at.filter(|_| run.status == Status::Running && !run.held()) {
@@ -129,12 +147,14 @@ fn detail(run: &RunRecord, now: Timestamp) -> Markup {
     }
 }
 
-/// The parent, or the user that requested it.
+/// The run that it repeats, the parent, or the user that requested it.
 pub(super) fn started_by(run: &RunRecord) -> Markup {
     let principal = &run.principal;
     let name = principal.display_name.as_ref().filter(|name| !name.is_empty());
     html! {
-        @if let Some(parent) = run.parent {
+        @if let Some(of) = run.rerun_of {
+            "rerun of " a href=(format!("/runs/{}", of.run)) title=(of.run) { (short_id(of.run)) }
+        } @else if let Some(parent) = run.parent {
             a href=(format!("/runs/{parent}")) title=(parent) { "run " (short_id(parent)) }
             @if let Some(node) = &run.parent_node { span.muted { " · " (cut(node.as_str(), 24)) } }
         } @else if let Some(name) = name { (name) }
@@ -146,6 +166,7 @@ pub(super) fn started_by(run: &RunRecord) -> Markup {
 /// The filters in an address: name and value.
 fn filters(query: &ListQuery) -> Vec<(&'static str, &str)> {
     let all = [
+        ("query", &query.query),
         ("status", &query.status),
         ("workflowId", &query.workflow_id),
         ("tenantId", &query.tenant_id),
@@ -183,7 +204,7 @@ fn filter_form(query: &ListQuery) -> Markup {
     let chosen = query.status.as_deref().unwrap_or_default();
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     // Filters without a field stay as they are.
-    let fields = ["status", "workflowId", "search"];
+    let fields = ["status", "workflowId", "query"];
     html! {
         form.filters action="/" method="get" role="search" {
             label.field { span { "Status" }
@@ -198,8 +219,8 @@ fn filter_form(query: &ListQuery) -> Markup {
                 }
             }
             label.field { span { "Workflow" } input name="workflowId" value=(text(&query.workflow_id)) placeholder="any" spellcheck="false" autocapitalize="off"; }
-            label.field.search { span { "Search" }
-                input type="search" name="search" value=(text(&query.search)) placeholder="request id, workflow or correlation id" data-query spellcheck="false" autocapitalize="off";
+            label.field.search { span { "Query" }
+                input type="search" name="query" value=(text(&query.query)) placeholder="status:failed workflow:order-* since:24h" data-query spellcheck="false" autocapitalize="off";
             }
             button.button { "Filter" }
             @for (name, value) in filters(query).into_iter().filter(|(name, _)| !fields.contains(name)) {
@@ -215,7 +236,7 @@ fn filter_form(query: &ListQuery) -> Markup {
 pub(super) fn short_row(run: &RunRecord, now: Timestamp) -> Markup {
     html! {
         tr data-row {
-            td.state { (status(run.status)) (detail(run, now)) }
+            td.state { (run_status(run)) (detail(run, now)) }
             td { a.main href=(format!("/runs/{}", run.id)) { (run.workflow_id) } span.muted.mono { " " (short_id(run.id)) } }
             td { (exact(run.created_at)) }
             td.num { (took(run.started_at, run.ended_at, now)) }

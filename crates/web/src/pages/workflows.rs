@@ -114,7 +114,7 @@ fn nothing_yet(web: &Web) -> Markup {
 /// The newest runs of a workflow, newest first.
 pub(super) async fn last_runs(session: &Session, workflow: &Workflow, limit: u32) -> Result<Vec<RunRecord>, ApiError> {
     let filter = RunFilter {
-        workflow_uid: Some(workflow.uid),
+        workflows: vec![workflow.uid],
         limit,
         ..RunFilter::default()
     };

@@ -134,19 +134,19 @@ async fn a_run_is_started_and_cancelled_once() {
     let run = server.get(&format!("/api/v1/executions/{id}")).await;
     assert!(run.text.contains("{\"amount\":9007199254740993}"), "{}", run.text);
 
-    browser.click("[data-post]").await;
+    browser.click("[data-post$=cancel]").await;
     browser.until("document.querySelector('#confirm[open]')").await;
     browser.picture("confirm").await;
     browser.click("#confirm [data-no]").await;
     browser.until("!document.querySelector('#confirm[open]')").await;
     let before = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
     assert_eq!(before["status"], "Running", "nothing is done before the confirmation");
-    browser.click("[data-post]").await;
+    browser.click("[data-post$=cancel]").await;
     browser.until("document.querySelector('#confirm[open]')").await;
     browser.click_times("#confirm [data-yes]", 2).await;
     server.gate.add_permits(1);
     browser.until("document.querySelector('#run-head .s-cancelled')").await;
-    browser.until("!document.querySelector('[data-post]')").await;
+    browser.until("!document.querySelector('[data-post$=cancel]')").await;
     assert_calm(&mut browser).await;
 }
 
@@ -234,11 +234,11 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
     browser.press("Escape").await;
     browser.until("!document.querySelector('dialog[open]')").await;
     browser.press("/").await;
-    browser.until("document.activeElement.name === 'search'").await;
+    browser.until("document.activeElement.name === 'query'").await;
     browser.type_text("orders").await;
     browser.press("Enter").await;
     browser
-        .until("location.search === '?search=orders' && document.querySelectorAll('#runs tbody tr').length === 1")
+        .until("location.search === '?query=orders' && document.querySelectorAll('#runs tbody tr').length === 1")
         .await;
     browser.press("j").await;
     browser.press("Enter").await;

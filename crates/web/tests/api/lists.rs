@@ -162,6 +162,8 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
         }),
         created_at: Timestamp(i64::MAX),
         flow: None,
+        rerun: None,
+        fields: Vec::new(),
         local_start: None,
     };
     assert_eq!(server.store.enqueue(run).await.unwrap(), Enqueued::Created);

@@ -109,6 +109,41 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
         Missing,
     ),
     (
+        "POST",
+        "/api/v1/workflows/dry-run",
+        "/api/v1/workflows/dry-run",
+        "{\"workflowId\": \"<workflow>\"}",
+        Missing,
+    ),
+    (
+        "GET",
+        "/api/v1/workflows/dry-run",
+        "/api/v1/workflows/dry-run",
+        "",
+        Missing,
+    ),
+    (
+        "PUT",
+        "/api/v1/workflows/dry-run",
+        "/api/v1/workflows/dry-run",
+        "<document>",
+        Missing,
+    ),
+    (
+        "PATCH",
+        "/api/v1/workflows/dry-run",
+        "/api/v1/workflows/dry-run",
+        "<intents>",
+        Missing,
+    ),
+    (
+        "DELETE",
+        "/api/v1/workflows/dry-run",
+        "/api/v1/workflows/dry-run",
+        "",
+        Missing,
+    ),
+    (
         "GET",
         "/api/v1/workflows/{id}",
         "/api/v1/workflows/<workflow>",
@@ -322,6 +357,15 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
     ),
     (
         "GET",
+        "/api/v1/executions/{id}/stream",
+        "/api/v1/executions/<run>/stream",
+        "",
+        Missing,
+    ),
+    ("GET", "/api/v1/stats", "/api/v1/stats", "", NoData),
+    ("GET", "/api/v1/stream", "/api/v1/stream?timeout=0s", "", NoData),
+    (
+        "GET",
         "/api/v1/executions/{id}/hierarchy",
         "/api/v1/executions/<run>/hierarchy",
         "",
@@ -331,6 +375,41 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
         "POST",
         "/api/v1/executions/{id}/cancel",
         "/api/v1/executions/<run>/cancel",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/executions/{id}/rerun",
+        "/api/v1/executions/<run>/rerun",
+        "{}",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/executions/{id}/pause",
+        "/api/v1/executions/<run>/pause",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/executions/{id}/resume",
+        "/api/v1/executions/<run>/resume",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/executions/{id}/nodes/{node}/skip",
+        "/api/v1/executions/<run>/nodes/ask/skip",
+        "{\"reason\": \"known\"}",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/executions/{id}/nodes/{node}/resend",
+        "/api/v1/executions/<run>/nodes/ask/resend",
         "",
         Missing,
     ),
@@ -607,6 +686,8 @@ impl World {
         let acme = Some("acme");
         let mut strict = echo("orders");
         strict["triggerSchema"] = json!({ "type": "object", "required": ["say"] });
+        strict["tags"] = json!(["eu"]);
+        strict["searchable"] = json!(["say"]);
         for (tenant, document) in [(acme, &strict), (acme, &echo("validate")), (None, &echo("common"))] {
             self.post(tenant, "/api/v1/workflows", document.clone())
                 .await
@@ -681,6 +762,8 @@ impl World {
             parent: None,
             created_at: SystemClock.now(),
             flow: None,
+            rerun: None,
+            fields: Vec::new(),
             local_start: None,
         };
         store.enqueue(run).await.unwrap();
@@ -931,6 +1014,35 @@ async fn lists_are_filtered_by_tenant() {
     }
     let all = world.send(None, "GET", "/api/v1/executions", "").await.expect(200);
     assert!(all["items"].as_array().unwrap().len() >= 3, "{all}");
+}
+
+#[tokio::test]
+async fn queries_find_nothing_of_other_tenants() {
+    let world = World::new().await;
+    for query in [
+        "<run>",
+        "workflow:*",
+        "workflow:<workflow>",
+        "workflow:<uid>",
+        "tag:eu",
+        "say=hi",
+        "tenant:acme",
+        "trigger:<trigger>",
+        "text:order",
+        "since:1h",
+        "status:pending status:running status:succeeded status:failed",
+    ] {
+        let query = world
+            .fill_in(query, &world.ids)
+            .replace(':', "%3A")
+            .replace('=', "%3D")
+            .replace(' ', "%20");
+        let path = format!("/api/v1/executions?query={query}");
+        let own = world.send(Some("acme"), "GET", &path, "").await.expect(200);
+        assert_ne!(own["items"], json!([]), "{query}");
+        let others = world.send(Some("evil"), "GET", &path, "").await.expect(200);
+        assert_eq!(others, json!({ "items": [] }), "{query}");
+    }
 }
 
 /// However many items a run has, another tenant finds none and no next page.

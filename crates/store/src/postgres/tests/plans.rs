@@ -37,6 +37,10 @@ const FILL: &str = "
     SELECT id, seq, 1, '[]' FROM workflow_executions, generate_series(1, 3) seq;
     INSERT INTO action_executions (workflow_execution_id, node_id, attempt, action_type, status, end_time)
     SELECT id, 'n', 1, 'a', 'Succeeded', 1 FROM workflow_executions;
+    INSERT INTO run_fields (workflow_execution_id, field, value, tenant_id)
+    SELECT id, field, created_at % 1000, tenant_id FROM workflow_executions, unnest(ARRAY['order', 'city']) field;
+    INSERT INTO workflow_tags (tag, workflow_uid, version)
+    SELECT 'tag ' || n % 3, md5('w' || n)::uuid, v FROM generate_series(0, 500) n, generate_series(1, 5) v;
     INSERT INTO run_waits (token, workflow_execution_id, node_id) SELECT id::text, id, 'n' FROM workflow_executions;
     INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open, item_id, queue, tenant_id, workflow_id, kind,
       item_json, created_at, lease_until)
@@ -154,6 +158,7 @@ async fn triggers_use_indexes(planner: &Planner) {
         LIST_OF_TENANT,
         LIST_OF_WORKFLOW,
         triggers::LAST,
+        crate::flow::SET_LIMIT,
     ] {
         planner.seeks(sql).await;
     }
@@ -238,6 +243,8 @@ async fn reads_use_indexes(planner: &Planner) {
         statements::DEFINITION,
         statements::EVENTS,
         statements::COUNT_EVENTS,
+        statements::JOURNAL_AFTER,
+        reads::POSITIONS,
         statements::COUNT_ACTIONS,
         statements::LINKS,
         statements::COUNT_LINKS,
@@ -328,22 +335,42 @@ fn filters() -> Vec<RunFilter> {
                     for (from, before, search) in [(None, None, None), (id, id, some("x"))] {
                         for order in [Order::NewestFirst, Order::OldestFirst] {
                             filters.push(RunFilter {
-                                workflow_uid,
+                                workflows: workflow_uid.into_iter().collect(),
                                 statuses: statuses.clone(),
                                 tenant: tenant.clone(),
                                 correlation_id: correlation_id.clone(),
-                                request_id: None,
-                                runner: None,
                                 search: search.clone(),
                                 from,
                                 before,
                                 order,
                                 limit: 9,
+                                ..Default::default()
                             });
                         }
                     }
                 }
             }
+        }
+    }
+    for tenant in [None, some(""), some("acme")] {
+        for order in [Order::NewestFirst, Order::OldestFirst] {
+            let labelled = RunFilter {
+                fields: vec![("order".to_owned(), vec!["1".to_owned(), "2".to_owned()]); 2],
+                tags: vec!["eu".to_owned()],
+                before: id,
+                tenant: tenant.clone(),
+                order,
+                ..Default::default()
+            };
+            let of_many = RunFilter {
+                workflows: vec![WORKFLOW; 50],
+                tags: vec!["eu".to_owned()],
+                request_prefix: some("x"),
+                tenant: tenant.clone(),
+                order,
+                ..Default::default()
+            };
+            filters.extend([labelled, of_many]);
         }
     }
     filters
@@ -352,7 +379,7 @@ fn filters() -> Vec<RunFilter> {
 async fn lists_use_indexes(planner: &Planner) {
     let of_runner = RunFilter {
         runner: Some(RunnerId(Uuid::now_v7())),
-        workflow_uid: Some(WORKFLOW),
+        workflows: vec![WORKFLOW],
         before: Some(RunId(Uuid::now_v7())),
         ..Default::default()
     };
@@ -363,19 +390,18 @@ async fn lists_use_indexes(planner: &Planner) {
     for filter in filters() {
         let by_status = !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Succeeded);
         let of_tenant = filter.tenant.as_ref().is_some_and(|tenant| !tenant.is_empty());
+        let of_workflow = !filter.workflows.is_empty();
         let index = match &filter {
+            RunFilter { fields, .. } if !fields.is_empty() && of_tenant => "ix_run_fields_tenant",
+            RunFilter { fields, .. } if !fields.is_empty() => "ix_run_fields",
             RunFilter {
                 correlation_id: Some(_),
                 ..
             } => "ix_executions_correlation",
             _ if by_status && of_tenant => "ix_executions_tenant_status",
-            RunFilter {
-                workflow_uid: Some(_), ..
-            } if of_tenant && !by_status => "ix_executions_tenant_workflow",
+            _ if of_workflow && of_tenant && !by_status => "ix_executions_tenant_workflow",
             _ if by_status => "ix_executions_status",
-            RunFilter {
-                workflow_uid: Some(_), ..
-            } => "ix_executions_workflow",
+            _ if of_workflow => "ix_executions_workflow",
             _ if of_tenant => "ix_executions_tenant ",
             _ => "workflow_executions_pkey",
         };

@@ -40,17 +40,16 @@ fn lists_use_indexes() {
                     for (from, before, search) in [(None, None, None), (id, id, some("x")), (None, id, None)] {
                         for order in [Order::NewestFirst, Order::OldestFirst] {
                             filters.push(RunFilter {
-                                workflow_uid,
+                                workflows: workflow_uid.into_iter().collect(),
                                 statuses: statuses.clone(),
                                 tenant: tenant.clone(),
                                 correlation_id: correlation_id.clone(),
-                                request_id: None,
-                                runner: None,
                                 search: search.clone(),
                                 from,
                                 before,
                                 order,
                                 limit: 9,
+                                ..Default::default()
                             });
                         }
                     }
@@ -58,8 +57,30 @@ fn lists_use_indexes() {
             }
         }
     }
+    for tenant in [None, some(""), some("acme")] {
+        for order in [Order::NewestFirst, Order::OldestFirst] {
+            let labelled = RunFilter {
+                fields: vec![("order".to_owned(), vec!["1".to_owned(), "2".to_owned()]); 2],
+                tags: vec!["eu".to_owned()],
+                before: id,
+                tenant: tenant.clone(),
+                order,
+                ..Default::default()
+            };
+            let of_many = RunFilter {
+                workflows: vec![WORKFLOW; 50],
+                tags: vec!["eu".to_owned()],
+                request_prefix: some("x"),
+                tenant: tenant.clone(),
+                order,
+                ..Default::default()
+            };
+            filters.extend([labelled, of_many]);
+        }
+    }
     for filter in filters {
-        let by_key = filter.workflow_uid.is_none()
+        let by_key = filter.workflows.is_empty()
+            && filter.fields.is_empty()
             && filter.correlation_id.is_none()
             && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Succeeded))
             && filter.tenant.as_ref().is_none_or(String::is_empty);
@@ -95,6 +116,10 @@ fn lists_use_indexes() {
     ] {
         let plan = plan_of(sql);
         assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
+    }
+    for sql in [reads::POSITION, statements::JOURNAL_AFTER] {
+        let plan = plan_of(sql);
         assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
     }
     let request = plan_of(lists::BY_REQUEST);
@@ -155,7 +180,7 @@ fn groups_use_their_index() {
 fn of_runner() -> RunFilter {
     RunFilter {
         runner: Some(RunnerId(Uuid::now_v7())),
-        workflow_uid: Some(WORKFLOW),
+        workflows: vec![WORKFLOW],
         before: Some(RunId(Uuid::now_v7())),
         limit: 9,
         ..Default::default()
@@ -443,6 +468,8 @@ fn triggers_use_indexes() {
         (triggers::PRUNE_DELIVERIES, "ux_deliveries_id"),
         (triggers::PRUNE_EVENTS, "ix_events_received"),
         (shared::UNMATCHED, "ix_events_unmatched"),
+        (flow::WAKE_WAITING, "ix_executions_waiting"),
+        (crate::flow::SET_LIMIT, "USING PRIMARY KEY"),
     ] {
         let plan = plan(&connection, sql).join("; ");
         assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");

@@ -13,13 +13,14 @@ export async function send(address, body) {
 }
 
 // Asks in a dialog, and sends while it is open. Resolves after a success.
-export function confirm({ title, text, yes }, run) {
+export function confirm({ title, text, yes, isDanger }, run) {
   const dialog = find('#confirm');
   const [yesButton, noButton, error] = ['[data-yes]', '[data-no]', '[data-error]'].map((part) => dialog.querySelector(part));
   dialog.querySelector('h2').textContent = title;
   dialog.querySelector('[data-text]').textContent = text ?? '';
   yesButton.textContent = yes ?? 'OK';
   yesButton.disabled = false;
+  yesButton.classList.toggle('danger', isDanger === true);
   error.textContent = '';
   return new Promise((resolve) => {
     noButton.onclick = () => dialog.close();
@@ -39,12 +40,21 @@ export function confirm({ title, text, yes }, run) {
   });
 }
 
+const randomId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+
 export function act(load) {
   document.addEventListener('click', (event) => {
     const button = event.target.closest('[data-post]');
     if (!button) return;
     const { post, body, title, text, yes } = button.dataset;
-    confirm({ title, text, yes }, () => send(post, body)).then(() => load(location.href));
+    const isNew = 'newRun' in button.dataset;
+    // The same id for a second try: it gets the same run.
+    const sent = isNew ? JSON.stringify({ ...JSON.parse(body), requestId: randomId() }) : body;
+    const isDanger = button.classList.contains('danger');
+    confirm({ title, text, yes, isDanger }, () => send(post, sent)).then(({ text: response }) => {
+      if (isNew) location.href = `/runs/${JSON.parse(response).executionId}`;
+      else load(location.href);
+    });
   });
   document.addEventListener('submit', async (event) => {
     const form = event.target;

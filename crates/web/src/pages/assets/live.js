@@ -5,6 +5,8 @@
 const MESSAGES = ['events', 'end', 'execution', 'removed', 'reset'];
 // The shortest time between two fetches, in milliseconds.
 const PAUSE = 400;
+// A page with a stream also shows what is not in it, such as child runs.
+const SELDOM = 20_000;
 
 export function live(load) {
   const root = document.documentElement;
@@ -34,7 +36,7 @@ export function live(load) {
   function next() {
     if (failures) plan(Math.min(10_000, 500 * 2 ** failures));
     else if (!every()) { clearTimeout(timer); close(); }
-    else if (!source) plan(every());
+    else plan(source ? SELDOM : every());
   }
   function close() {
     source?.close();

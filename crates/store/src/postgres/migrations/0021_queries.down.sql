@@ -1,0 +1,2 @@
+DROP TABLE run_fields;
+DROP TABLE workflow_tags;
