@@ -235,10 +235,10 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
     browser.until("!document.querySelector('dialog[open]')").await;
     browser.press("/").await;
     browser.until("document.activeElement.name === 'query'").await;
-    browser.type_text("orders").await;
+    browser.type_text("text:orders").await;
     browser.press("Enter").await;
     browser
-        .until("location.search === '?query=orders' && document.querySelectorAll('#runs tbody tr').length === 1")
+        .until("location.search === '?query=text%3Aorders' && document.querySelectorAll('#runs tbody tr').length === 1")
         .await;
     browser.press("j").await;
     browser.press("Enter").await;
