@@ -74,7 +74,11 @@ pub(super) fn took(from: Option<Timestamp>, to: Option<Timestamp>, now: Timestam
         (None, _) => html! { span.muted { "–" } },
         (Some(from), Some(to)) => html! { (duration(to.micros_since(from))) },
         (Some(from), None) => {
-            html! { span data-since=(from.millis()) { (duration(now.micros_since(from) / 1_000_000 * 1_000_000)) } }
+            let text = match now.micros_since(from) / 1_000_000 {
+                0 => "0 s".to_owned(),
+                seconds => duration(seconds * 1_000_000),
+            };
+            html! { span data-since=(from.millis()) { (text) } }
         }
     }
 }

@@ -263,7 +263,7 @@ fn events_panel(events: &[Entry], offset: u32, total: u64) -> Markup {
         section.card.events-card aria-label="Events" {
             header {
                 h2 { "Events" }
-                span.muted { (total) }
+                span.muted #event-count data-live { (total) }
                 span.grow {}
                 label.check { input type="checkbox" data-warnings; " Warnings only" }
                 input.js type="search" placeholder="Filter" aria-label="Filter events" data-filter="#events li";
