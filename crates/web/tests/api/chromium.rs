@@ -159,7 +159,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true. A page may be loading meanwhile, so each check is a command of its own.
+    /// Waits until an expression is true in a page whose scripts have run. A page may be loading meanwhile, so each check is a command of its own.
     #[track_caller]
     pub fn until<'a>(&'a mut self, condition: &'a str) -> impl Future<Output = ()> + 'a {
         let place = std::panic::Location::caller();
@@ -167,7 +167,7 @@ impl Browser {
             let pause = "new Promise((go) => setTimeout(go, 25))";
             let wait = async {
                 loop {
-                    let params = json!({ "expression": format!("Boolean({condition})"), "returnByValue": true });
+                    let params = json!({ "expression": format!("document.readyState === 'complete' && Boolean({condition})"), "returnByValue": true });
                     let result = self.call("Runtime.evaluate", params).await;
                     if result["result"]["value"] == true {
                         break;
