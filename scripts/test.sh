@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all tests. Needs a Rust toolchain, a C compiler and PostgreSQL; installs the last two where they are missing.
+# Runs all tests. Needs a Rust toolchain, a C compiler, PostgreSQL and chromium; installs the last three where they are missing.
 # FERMATA_TEST_POSTGRES=postgres://… uses an existing PostgreSQL server instead of starting its own.
 #
 #   scripts/test.sh                 everything, and the integration tests a second time on PostgreSQL
@@ -16,6 +16,11 @@ if [ -z "${FERMATA_TEST_POSTGRES:-}" ] && ! command -v initdb >/dev/null 2>&1 \
   && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
   echo "the tests start their own PostgreSQL servers; installing postgresql" >&2
   apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null
+fi
+
+if ! command -v chromium >/dev/null 2>&1; then
+  echo "the tests open the dashboard in a browser; installing chromium" >&2
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null
 fi
 
 # Files that interrupted tests leave behind are removed with this folder. PostgreSQL may run as another user, so it must be

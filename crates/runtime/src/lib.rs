@@ -67,7 +67,9 @@ pub use engine::{Accepted, Ended, Engine, Observer, Request, RerunRequest, Rerun
 pub use error::{EngineError, Refusal};
 pub use mask::{MASKED, Mask, Masked};
 pub use metrics::{MetricsSettings, SpanMetrics};
-pub use overview::{ItemProgress, NodeOverview, Overview, SkipReasons};
+pub use overview::{
+    Doing, ItemProgress, NodeOverview, NodeProgress, NodeState, Overview, Period, Progress, SkipReasons,
+};
 pub use reads::Reads;
 pub use secrets::{SECRET_PREFIX, Secret, Secrets};
 pub use session::{CallerWorkflows, DryRunOf, Session};

@@ -3,9 +3,13 @@
 //! What must stay true: an overview decides nothing; it replays the journal as recovery does. However large the outputs of a
 //! run are, only a few of them are in memory at the same time.
 
+mod progress;
 mod skips;
 
-pub use self::skips::SkipReasons;
+pub use self::{
+    progress::{Doing, NodeProgress, NodeState, Period, Progress},
+    skips::SkipReasons,
+};
 use crate::{EngineError, Refusal, entry::TRUNCATED, reads::Reads};
 use fermata_core::{Failure, Items, Kind, NodeId, Phase, Run, RunId, Timestamp, apply};
 use fermata_store::{reads::RunRecord, runs::Attempt};

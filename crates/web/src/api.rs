@@ -16,7 +16,7 @@ mod inbox;
 mod jsondagapi;
 mod keys;
 mod lifecycle;
-mod list;
+pub(crate) mod list;
 mod metrics;
 #[cfg(test)]
 mod openapi;
@@ -32,7 +32,7 @@ mod triggers;
 mod webhooks;
 mod workflows;
 
-use crate::{Web, envelope::without_token, error::ApiError};
+use crate::{Web, envelope::without_token, error::ApiError, pages};
 use axum::{
     Router,
     http::{Method, StatusCode, Uri},
@@ -43,7 +43,7 @@ use fermata_runtime::Role;
 /// The routes of a process of this role. A runner has health checks and metrics only.
 pub(crate) fn routes(web: &Web) -> Router<Web> {
     let routes = match web.settings().role {
-        Role::All | Role::Api => with_own_webhooks(web, health().merge(resources())),
+        Role::All | Role::Api => with_own_webhooks(web, health().merge(resources()).merge(pages::routes())),
         Role::Runner => health(),
     };
     let routes = routes.route("/metrics", get(metrics::get));
@@ -202,7 +202,7 @@ fn resources() -> Router<Web> {
         .route("/api/v1/admin/keys/{id}", delete(keys::revoke))
 }
 
-async fn no_route(uri: Uri) -> ApiError {
+pub(crate) async fn no_route(uri: Uri) -> ApiError {
     ApiError::not_found(
         "NOT_FOUND",
         format!("the API has no path {}", without_token(uri.path())),

@@ -11,6 +11,7 @@ use crate::{
     error::ApiError,
     metrics::HttpMetrics,
     origin_check::HostNames,
+    pages::Graphs,
     rate_limit::RequestRate,
     webhook_path::WebhookPath,
 };
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub reads: Semaphore,
     denials: Denials,
     pub metrics: HttpMetrics,
+    /// Layouts of graphs.
+    pub graphs: Graphs,
     pub request_rate: Option<RequestRate>,
     /// Set when the server shuts down: open streams end.
     pub closing: CancellationToken,
@@ -119,6 +122,7 @@ impl Web {
             memory: Memory::new(&config),
             reads: Semaphore::new(config.max_concurrent_reads),
             metrics: HttpMetrics::default(),
+            graphs: Graphs::default(),
             request_rate: config.request_rate.map(RequestRate::new),
             auth: Authenticator::new(&config.auth),
             denials: Denials::default(),

@@ -52,7 +52,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ExecutionId {
     }
 }
 
-fn run_id(text: &str) -> Result<RunId, ApiError> {
+pub(crate) fn run_id(text: &str) -> Result<RunId, ApiError> {
     uuid(text, "an execution").map(RunId)
 }
 

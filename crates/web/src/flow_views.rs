@@ -29,6 +29,23 @@ pub(crate) struct WaitingForView<'a> {
 }
 
 impl<'a> WaitingForView<'a> {
+    /// The same as a sentence.
+    pub fn sentence(&self) -> String {
+        let what = match self.kind {
+            "debounce" => "Waits for a time without a further start".to_owned(),
+            "rate" => "Waits for its rate limit".to_owned(),
+            _ => format!("Waits for a place of the {}", self.scope),
+        };
+        let key = self.key.map(|key| format!(", key `{key}`")).unwrap_or_default();
+        let limit = self.limit.map(|limit| format!(", at most {limit}")).unwrap_or_default();
+        let ahead = self
+            .ahead
+            .map(|ahead| format!(", {ahead} before it"))
+            .unwrap_or_default();
+        let until = self.until.map(|until| format!(", until {until}")).unwrap_or_default();
+        format!("{what}{key}{limit}{ahead}{until}.")
+    }
+
     /// `None` if the run has begun or waits for nothing.
     pub fn of(run: &'a RunRecord) -> Option<WaitingForView<'a>> {
         let stored = run.flow.as_deref().filter(|_| run.status == Status::Pending)?;

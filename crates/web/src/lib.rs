@@ -13,6 +13,7 @@
 //! * Stored JSON is copied into responses as text. It is not parsed and written again.
 //! * Tokens, keys and the tokens of callbacks are secrets: they are not logged and not part of any error.
 //! * Requests from web pages of other origins are refused (`origin_check`), and no CORS header is ever sent.
+//! * The dashboard (`pages`) reads as the API does and changes nothing.
 
 mod api;
 mod auth;
@@ -24,6 +25,7 @@ mod extract;
 mod flow_views;
 mod metrics;
 mod origin_check;
+mod pages;
 mod paging;
 mod peer;
 mod rate_limit;
@@ -135,8 +137,9 @@ pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool, closing
 /// Every request passes through this one layer: a layer costs allocations and copies of its state.
 async fn handle(State(web): State<Web>, request: Request, next: Next) -> Response {
     let handling = web.counts().then(|| Handling::begin(&request));
+    let shown = pages::Shown::to(&request);
     let response = envelope::wrap(request, |request| async {
-        respond(&web, request, next).await.into_response()
+        shown.finish(respond(&web, request, next).await.into_response())
     })
     .await;
     if let Some(handling) = handling {
@@ -172,6 +175,7 @@ fn described(request: &Request) -> String {
 async fn admit(web: &Web, mut request: Request) -> Result<Request, ApiError> {
     let need = api::scopes::need(web, &request);
     let Some(scope) = need else { return Ok(request) };
+    pages::session::use_cookie(&mut request);
     let address = request.extensions().get::<Peer>().map(|peer| peer.0);
     let denied = match web.authenticate(request.headers(), address).await {
         Ok(caller) if caller.has(scope) => {

@@ -6,6 +6,8 @@
 //! * `Host` is not a name of this server: after DNS rebinding, a foreign page has the same origin (421),
 //! * a write with a media type that a page may send without a CORS preflight (415).
 //!
+//! A link of another site may open a page of the dashboard: that changes nothing, and the other site cannot read it.
+//!
 //! `Host` is checked on loopback listeners and for browsers. It may be an IP address, `localhost`, the host of
 //! `server.public_url`, or one of `server.allowed_hosts`. Callbacks (`/wh/…`) and webhooks are exempt from all of this: their
 //! URL is a credential that no foreign page has. An event in binary form may have any media type: a page cannot send its `ce-…`
@@ -16,6 +18,7 @@ use crate::{
     body::{DOCUMENT_TYPES, EVENT_TYPES, content_length, discard, is_document, media_type},
     envelope::CALLBACKS,
     error::ApiError,
+    pages,
 };
 use axum::{
     extract::Request,
@@ -92,7 +95,7 @@ fn refusal(names: &HostNames, request: &Request) -> Option<ApiError> {
     {
         return Some(unknown_host(host.host()));
     }
-    if is_foreign(names, headers, host.as_ref()) {
+    if is_foreign(names, headers, host.as_ref()) && !pages::is_visit(request) {
         return Some(foreign_origin());
     }
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);

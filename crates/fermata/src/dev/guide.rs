@@ -145,6 +145,7 @@ impl fmt::Display for Guide {
         write!(
             f,
             "
+  dashboard  {url}/
   API        {url}/api/v1
   data       {place}
   serving    {serving}
@@ -195,6 +196,10 @@ mod tests {
         guide.program = "fermata".to_owned();
         guide.execute("it's/odd", &json!({ "name": "Ada", "order": { "id": 1 } }));
         let text = guide.to_string();
+        assert!(
+            text.trim_start().starts_with("dashboard  http://127.0.0.1:4000/\n"),
+            "{text}"
+        );
         for piece in [
             r"fermata workflows start 'it'\''s/odd' --input 'name=",
             r#"--input 'order={"id":1}' --wait --server http://127.0.0.1:4000"#,

@@ -22,28 +22,28 @@ use fermata_runtime::{
     query::{self, When},
     reads::RunWindow,
 };
-use fermata_store::reads::{Order, RunFilter};
+use fermata_store::reads::{Order, RunFilter, RunPage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize, Clone, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// Terms such as `status:failed workflow:order-* since:24h`.
-    pub(super) query: Option<String>,
-    pub(super) status: Option<String>,
-    pub(super) workflow_id: Option<String>,
-    pub(super) tenant_id: Option<String>,
-    pub(super) correlation_id: Option<String>,
-    pub(super) request_id: Option<String>,
-    pub(super) runner_id: Option<String>,
-    pub(super) created_after: Option<String>,
-    pub(super) created_before: Option<String>,
-    pub(super) search: Option<String>,
-    pub(super) order: Option<String>,
-    pub(super) limit: Option<u32>,
-    pub(super) cursor: Option<String>,
+    pub query: Option<String>,
+    pub status: Option<String>,
+    pub workflow_id: Option<String>,
+    pub tenant_id: Option<String>,
+    pub correlation_id: Option<String>,
+    pub request_id: Option<String>,
+    pub runner_id: Option<String>,
+    pub created_after: Option<String>,
+    pub created_before: Option<String>,
+    pub search: Option<String>,
+    pub order: Option<String>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
 }
 
 /// A page of executions.
@@ -72,6 +72,12 @@ pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Res
         items: page.items.iter().map(RunRow::from).collect(),
     };
     Ok(Json(view).into_response())
+}
+
+/// The runs that a query finds.
+pub(crate) async fn find(session: &Session, query: ListQuery) -> Result<RunPage, ApiError> {
+    let filter = list_filter(session, query).await?;
+    Ok(session.reads().runs(filter).await?)
 }
 
 /// The filter that the parameters mean for this caller.

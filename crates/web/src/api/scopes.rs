@@ -1,6 +1,6 @@
 //! The scope that each route needs.
 //!
-//! What must stay true: the table has a row for each route and method of [`super::resources`] and the health checks; a test
+//! What must stay true: the table has a row for each route and method of [`super::resources`], of the pages and the health checks; a test
 //! compares them. A request to a route without a row needs `admin`, so a forgotten row refuses too much, never too little.
 
 use crate::Web;
@@ -26,6 +26,18 @@ const TABLE: &[(Method, &str, Option<Scope>)] = &[
     (Method::GET, "/openapi.json", NONE),
     (Method::GET, "/docs", NONE),
     (Method::GET, "/docs/{file}", NONE),
+    (Method::GET, "/", READ),
+    (Method::GET, "/runs/{id}", READ),
+    (Method::GET, "/runs/{id}/data/{part}", READ),
+    (Method::GET, "/runs/{id}/nodes/{node}/attempts/{attempt}/{part}", READ),
+    (Method::GET, "/workflows", READ),
+    (Method::GET, "/workflows/{id}", READ),
+    (Method::GET, "/inbox", READ),
+    (Method::GET, "/inbox/{id}", READ),
+    (Method::GET, "/system", ADMIN),
+    (Method::POST, "/sign-in", NONE),
+    (Method::POST, "/sign-out", NONE),
+    (Method::GET, "/assets/{file}", NONE),
     (Method::GET, "/api/v1/workflows", READ),
     (Method::POST, "/api/v1/workflows", MANAGE),
     (Method::POST, "/api/v1/workflows/validate", READ),
@@ -149,9 +161,9 @@ pub(super) fn scope_of(method: &Method, route: &str) -> Option<Scope> {
 /// `(method, path)` of each route in the router's source.
 #[cfg(test)]
 pub(super) fn routes() -> Vec<(String, String)> {
-    let source = include_str!("../api.rs");
+    let sources = [include_str!("../api.rs"), include_str!("../pages.rs")];
     let mut routes = Vec::new();
-    for call in source.split(".route(").skip(1) {
+    for call in sources.iter().flat_map(|source| source.split(".route(").skip(1)) {
         let path = call.split('"').nth(1).unwrap();
         let handlers = call.split(".fallback(").next().unwrap();
         for method in ["get", "post", "put", "delete", "patch"] {

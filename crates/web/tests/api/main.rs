@@ -1,9 +1,11 @@
 //! Tests of the API over HTTP: a real server on a real socket, the real engine, and the memory store.
 
 mod audit;
+mod browser;
 mod browsers;
 mod callbacks;
 mod cancel;
+mod chromium;
 mod dead_letters;
 mod delete;
 mod drafts;
@@ -22,6 +24,7 @@ mod lists;
 mod metrics;
 mod openapi;
 mod operate;
+mod pages;
 mod prometheus;
 mod provider;
 mod queries;

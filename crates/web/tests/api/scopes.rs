@@ -16,7 +16,10 @@ use tokio::{
 };
 
 /// Routes that need no token.
-const PUBLIC: [&str; 6] = [
+const PUBLIC: [&str; 9] = [
+    "/sign-in",
+    "/sign-out",
+    "/assets/{file}",
     "/health/live",
     "/health/ready",
     "/wh/{token}",
@@ -32,6 +35,7 @@ fn path(route: &str) -> String {
     for part in route.split_inclusive('/') {
         match part.starts_with('{') {
             true if part.starts_with("{version}") => path.push_str(&part.replace("{version}", "1")),
+            true if part.starts_with("{attempt}") => path.push_str(&part.replace("{attempt}", "1")),
             true => path.push_str(&format!("{id}{}", if part.ends_with('/') { "/" } else { "" })),
             false => path.push_str(part),
         }
