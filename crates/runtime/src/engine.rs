@@ -49,6 +49,7 @@ pub use request::{Accepted, Request};
 use shutdown::Shutdown;
 pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 use uuid::Uuid;
 pub use wait::Ended;
 use wait::Waiters;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub wakes: Wakes,
     /// Deliveries of triggers that this process processes soon.
     pub triggers: Waiting,
+    /// A bulk job was started or cancelled.
+    pub bulk: Notify,
     pub ids: Ids,
     pub health: StoreHealth,
     pub metrics: Arc<Metrics>,
@@ -149,6 +152,7 @@ impl Engine {
             waiters: Waiters::default(),
             shutdown: Shutdown::default(),
             triggers: Waiting::default(),
+            bulk: Notify::new(),
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),

@@ -13,6 +13,7 @@ mod workflows;
 
 use crate::{
     audit::{About, Audit, Recorder, short},
+    bulk::Bulk,
     callbacks::Callbacks,
     caller::{Caller, Scope},
     dead_letters::Again,
@@ -89,6 +90,14 @@ impl Session {
         Triggers {
             engine: &self.engine,
             caller: Some(&self.caller),
+        }
+    }
+
+    /// Bulk jobs.
+    pub fn bulk(&self) -> Bulk<'_> {
+        Bulk {
+            engine: &self.engine,
+            caller: &self.caller,
         }
     }
 

@@ -11,6 +11,7 @@
 //! * No wake-up is lost when a message arrives while its run is being parked.
 
 pub mod audit;
+pub mod bulk;
 pub mod callbacks;
 pub mod children;
 pub mod clock;
@@ -48,6 +49,7 @@ use fermata_core::{RunId, Timestamp};
 use std::sync::Arc;
 
 pub use audit::AuditStore;
+pub use bulk::BulkStore;
 pub use callbacks::CallbackStore;
 pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
@@ -97,6 +99,7 @@ pub trait Store:
     + UsageStore
     + FlowStore
     + FieldStore
+    + BulkStore
     + 'static
 {
     /// Checks that the store can write. Used for readiness.

@@ -2,6 +2,7 @@
 
 mod audit;
 mod browsers;
+mod bulk;
 mod callbacks;
 mod cancel;
 mod dead_letters;

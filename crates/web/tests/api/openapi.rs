@@ -159,6 +159,14 @@ async fn prepare(server: &Server, operation: &str) -> Real {
                 body: Vec::new(),
             };
         }
+        "getBulk" | "listBulkItems" | "startBulk" | "cancelBulk" => {
+            post("/api/v1/workflows/hello/execute?wait=10s", json!({}))
+                .await
+                .expect(200);
+            let body = json!({ "action": "delete", "query": "since:1h" });
+            let job = post("/api/v1/bulk", body).await.expect(201);
+            return Real::id(job["id"].as_str().unwrap());
+        }
         "answerNode" | "decide" => return Real::id(waiting(server, REVIEW).await.0),
         "completeNode" => return Real::id(waiting(server, JOB).await.0),
         "getInboxItem" | "answerInboxItem" => return Real::id(waiting(server, REVIEW).await.1),
