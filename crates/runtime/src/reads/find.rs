@@ -33,6 +33,11 @@ pub struct RunWindow {
 impl Reads<'_> {
     /// The runs that match a query, without their payloads.
     pub async fn find(&self, query: &Query, window: RunWindow) -> Result<RunPage, EngineError> {
+        self.runs(self.filter(query, window).await?).await
+    }
+
+    /// The filter that a query means for this caller.
+    pub async fn filter(&self, query: &Query, window: RunWindow) -> Result<RunFilter, EngineError> {
         let mut filter = self.filter_of(query).await?;
         (filter.order, filter.limit) = (window.order, window.limit);
         match (window.order, window.after) {
@@ -45,7 +50,7 @@ impl Reads<'_> {
                 filter.from = Some(filter.from.map_or(next, |from| from.max(next)));
             }
         }
-        self.runs(filter).await
+        Ok(filter)
     }
 
     async fn filter_of(&self, query: &Query) -> Result<RunFilter, EngineError> {

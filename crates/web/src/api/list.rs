@@ -22,28 +22,28 @@ use fermata_runtime::{
     query::{self, When},
     reads::RunWindow,
 };
-use fermata_store::reads::Order;
+use fermata_store::reads::{Order, RunFilter, RunPage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize, Clone, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// Terms such as `status:failed workflow:order-* since:24h`.
-    query: Option<String>,
-    status: Option<String>,
-    workflow_id: Option<String>,
-    tenant_id: Option<String>,
-    correlation_id: Option<String>,
-    request_id: Option<String>,
-    runner_id: Option<String>,
-    created_after: Option<String>,
-    created_before: Option<String>,
-    search: Option<String>,
-    order: Option<String>,
-    limit: Option<u32>,
-    cursor: Option<String>,
+    pub query: Option<String>,
+    pub status: Option<String>,
+    pub workflow_id: Option<String>,
+    pub tenant_id: Option<String>,
+    pub correlation_id: Option<String>,
+    pub request_id: Option<String>,
+    pub runner_id: Option<String>,
+    pub created_after: Option<String>,
+    pub created_before: Option<String>,
+    pub search: Option<String>,
+    pub order: Option<String>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
 }
 
 /// A page of executions.
@@ -62,6 +62,25 @@ pub(crate) struct RunPageView<'a> {
 
 /// `GET /api/v1/executions`, newest first unless `order=asc`.
 pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
+    let limit = paging::limit(query.limit)?;
+    let page = find(&session, query).await?;
+    let is_short = page.items.len() < limit as usize;
+    let view = RunPageView {
+        searched_back_to: page.next.filter(|_| is_short).map(created_at),
+        next_cursor: page.next.map(paging::after_run),
+        items: page.items.iter().map(RunRow::from).collect(),
+    };
+    Ok(Json(view).into_response())
+}
+
+/// The runs that the parameters of a list find.
+pub(crate) async fn find(session: &Session, query: ListQuery) -> Result<RunPage, ApiError> {
+    let filter = list_filter(session, query).await?;
+    Ok(session.reads().runs(filter).await?)
+}
+
+/// The filter that the parameters of a list mean for this caller.
+pub(super) async fn list_filter(session: &Session, query: ListQuery) -> Result<RunFilter, ApiError> {
     let order = match query.order.as_deref() {
         None | Some("" | "desc") => Order::NewestFirst,
         Some("asc") => Order::OldestFirst,
@@ -76,14 +95,7 @@ pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Res
         after: query.cursor.as_deref().map(paging::run).transpose()?,
         limit: paging::limit(query.limit)?,
     };
-    let page = session.reads().find(&terms(query)?, window).await?;
-    let is_short = page.items.len() < window.limit as usize;
-    let view = RunPageView {
-        searched_back_to: page.next.filter(|_| is_short).map(created_at),
-        next_cursor: page.next.map(paging::after_run),
-        items: page.items.iter().map(RunRow::from).collect(),
-    };
-    Ok(Json(view).into_response())
+    Ok(session.reads().filter(&terms(query)?, window).await?)
 }
 
 /// When the run with this id was created.
